@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from agents.config import Attachment
@@ -131,7 +131,7 @@ def _there(state_dir: Path) -> None:
 
 
 def _word(device: str, root: Path) -> Reverted:
-    at = datetime.now(UTC).isoformat(sep=" ", timespec="milliseconds")
+    at = datetime.now(timezone.utc).isoformat(sep=" ", timespec="milliseconds")
     return Reverted(
         device=device, why=f"the operator put {device} back on {Host.here(root).name} at {at}"
     )

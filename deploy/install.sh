@@ -21,6 +21,7 @@ readonly SOURCE OPT=/opt/jouletune ETC=/etc/jouletune UNITS=/etc/systemd/system
 readonly ACTUATOR_STATE=/var/lib/jouletune-actuator AGENT_STATE=/var/lib/jouletune-agent
 readonly TUNER_STATE=/var/lib/jouletune-tuner
 dry_run='' uninstall='' services=(tuner agent actuator) extras='[tuner,postgres]' boards=()
+constraints=constraints.txt
 
 main() {
   for option in "$@"; do
@@ -38,8 +39,11 @@ main() {
 }
 
 install_or_upgrade() {
-  python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-    fail 'needs Python 3.11 or newer with venv (Debian: apt install python3-venv)'
+  local least=11
+  [ "${services[0]}" = tuner ] || least=10
+  python3 -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, $least))" 2>/dev/null ||
+    fail "needs Python 3.$least or newer with venv (apt install python3-venv); 3.10 is enough for --agent-only"
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || constraints=constraints-310.txt
   command -v systemctl >/dev/null || [ -n "$dry_run" ] || fail 'needs systemd'
   local release former running=() service
   release=$OPT/releases/$(fingerprint)
@@ -65,7 +69,7 @@ install_or_upgrade() {
 fingerprint() {
   (cd "$SOURCE" && {
     echo "$extras"
-    find pyproject.toml constraints.txt tuner agents policies db -type f ! -name '*.pyc' -print0 |
+    find pyproject.toml "$constraints" tuner agents policies db -type f ! -name '*.pyc' -print0 |
       LC_ALL=C sort -z | xargs -0 sha256sum
   }) | sha256sum | cut -c1-12
 }
@@ -80,7 +84,7 @@ build() {
   # pip builds in the folder it is given: not in the checkout.
   run cp -r "$SOURCE"/{pyproject.toml,LICENSE,tuner,agents,policies,db} "$copy"
   run "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
-    -c "$SOURCE/constraints.txt" "$copy$extras"
+    -c "$SOURCE/$constraints" "$copy$extras"
   run rm -rf "$copy"
   run touch "$1/complete"
 }
@@ -112,6 +116,8 @@ place_files() {
   for board in "${boards[@]}"; do
     run install -Dm 0644 "$here/actuator-$board.conf" "$UNITS/jouletune-actuator.service.d/$board.conf"
   done
+  run install -Dm 0644 "$here/nvidia.rules" /etc/udev/rules.d/90-jouletune-nvidia.rules
+  if command -v udevadm >/dev/null; then run udevadm control --reload; fi
   if [[ " ${boards[*]} " == *' cpu '* ]]; then
     run install -Dm 0644 "$here/powercap.rules" /etc/udev/rules.d/90-jouletune.rules
     if command -v udevadm >/dev/null; then
@@ -150,7 +156,7 @@ remove() {
   run rm -rf "$OPT" "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE"
   run rm -rf /run/jouletune /run/jouletune-metrics
   run rm -f /usr/local/bin/jouletune /etc/sysusers.d/jouletune.conf /etc/tmpfiles.d/jouletune.conf
-  run rm -f /etc/udev/rules.d/90-jouletune.rules
+  run rm -f /etc/udev/rules.d/90-jouletune.rules /etc/udev/rules.d/90-jouletune-nvidia.rules
   if command -v systemctl >/dev/null; then
     run systemctl daemon-reload
     run systemctl reset-failed 'jouletune-*'
@@ -177,8 +183,8 @@ restore_hardware() {
       --state-dir "$AGENT_STATE" || say 'warning: a workload may not be as it was found; see above'
   fi
   if active actuator.service; then run systemctl stop jouletune-actuator; fi
-  if [ -e "$ETC/actuator.toml" ]; then
-    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ETC/actuator.toml" ||
+  if [ -d "$ACTUATOR_STATE" ]; then
+    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ACTUATOR_STATE" ||
       fail 'a device is not as it was found; mend that, then uninstall again'
   fi
   all_put_back

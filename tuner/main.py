@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ ALIVE_S = 5
 
 def utc_now() -> datetime:
     """Return the wall time in UTC."""
-    return datetime.now(UTC)
+    return datetime.now(timezone.utc)
 
 
 def build_operations(

@@ -1,11 +1,11 @@
 """TOML, read strictly: every key is known, and every value of its kind."""
 
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tuner.compat import tomllib
 from tuner.errors import ConfigError, InvalidInput
 
 NUMBER = (int, float)

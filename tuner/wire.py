@@ -7,11 +7,11 @@ fields it does not know, and answers 426 to anything else.
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from tuner.compat import StrEnum
 from tuner.core import (
     AccessRole,
     Applied,
@@ -197,7 +197,7 @@ class HoldOrder(Message):
     report_s: float = 0.0
 
     @model_validator(mode="after")
-    def _of_every_row(self) -> Self:
+    def _of_every_row(self) -> HoldOrder:
         if len(self.limits) != len(self.plan.rows):
             raise ValueError("an order to hold has the limits of every row of its plan")
         return self
@@ -383,7 +383,8 @@ class TrialView(Message):
     """A trial as operators see it; the verdict is derived, not stored.
 
     `context` is the load that was asked for; empty: whatever ran. `device` is the one that tries it alone;
-    empty: all of the study's do.
+    empty: all of the study's do. `foreign` is the share of the machine that others used, none where nobody
+    could tell; `notes` say in words what qualifies the window, by subject.
     """
 
     study: str
@@ -399,8 +400,9 @@ class TrialView(Message):
     started_at: datetime
     ended_at: datetime | None = None
     censored: bool = False
-    foreign: float = 0.0
+    foreign: float | None = 0.0
     throttled: tuple[str, ...] = ()
+    notes: dict[str, str] = Field(default_factory=dict)
     why: str = ""
     reason: str = ""
 

@@ -1,16 +1,20 @@
 """What `jouletune doctor --bundle` takes along: the kernel's small texts that devices are read from.
 
-Unpacked, it is a root that devices and the doctor read as they read the host's own; so a report of a
-machine that nobody here has becomes a fixture.
+Unpacked, it is a root that devices and the doctor read as they read the host's own, links and modes
+included; so a report of a machine that nobody here has becomes a fixture.
 """
 
 from __future__ import annotations
 
 import io
+import json
+import os
 import platform
 import re
+import stat
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.core import StoreError
@@ -18,6 +22,7 @@ from tuner.core import StoreError
 PATTERNS = (
     "etc/nv_tegra_release",
     "etc/nvpmodel.conf",
+    "var/lib/nvpmodel/status",
     "proc/cpuinfo",
     "proc/stat",
     "proc/device-tree/model",
@@ -28,10 +33,14 @@ PATTERNS = (
     "sys/bus/i2c/devices/*/iio:device*/*",
     "sys/class/devfreq/*/*",
     "sys/class/hwmon/hwmon*/*",
+    "sys/class/powercap/*",
     "sys/class/powercap/*/*",
     "sys/class/thermal/cooling_device*/*",
     "sys/class/thermal/thermal_zone*/*",
+    "sys/devices/system/cpu/cpu*/online",
     "sys/devices/system/cpu/cpu*/thermal_throttle/*",
+    "sys/devices/system/cpu/amd_pstate/*",
+    "sys/devices/system/cpu/cpufreq/boost",
     "sys/devices/system/cpu/cpufreq/policy*/*",
     "sys/devices/system/cpu/intel_pstate/*",
     "sys/devices/system/cpu/intel_uncore_frequency/*/*",
@@ -40,6 +49,10 @@ PATTERNS = (
     "sys/kernel/nvpmodel_emc_cap/*",
 )
 MOST_BYTES = 64 * 1024
+MOST_LINKS = 40
+"""As many as the kernel follows."""
+ABOUT = "jouletune-bundle.json"
+"""Who may read what, as unpacking changes modes; and what could not be read."""
 SCRUBBED = (
     (re.compile(r"(?i)(serial[^\n:]*:\s*)\S+"), r"\1removed"),
     (re.compile(r"(?i)\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b"), "00:00:00:00:00:00"),
@@ -47,17 +60,64 @@ SCRUBBED = (
 """What tells one machine from another, and what stands in its place; the host's name goes, too."""
 
 
-def texts(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield the path, from the root, and the scrubbed text of every file that can be read."""
-    host = platform.node()
-    for pattern in PATTERNS:
-        for file in sorted(root.glob(pattern)):
-            try:
-                text = file.read_bytes()[:MOST_BYTES].decode() if file.is_file() else None
-            except (OSError, ValueError):  # root's own, gone again, or no text
+@dataclass
+class Texts:
+    """What a machine's files say, where links lead, who may read what, and why something is left out."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+
+
+def texts(root: Path) -> Texts:
+    """Return the scrubbed text of every file that can be read, by its path from the root."""
+    found, host = Texts(), platform.node()
+    for path in matched(root):
+        real, links = followed(root, str(path.relative_to(root)))
+        found.links |= links
+        file = root / real
+        try:
+            if real in found.texts or not file.is_file():
                 continue
-            if text is not None:
-                yield str(file.relative_to(root)), scrubbed(text, host)
+            found.modes[real] = stat.S_IMODE(file.stat().st_mode)
+            found.texts[real] = scrubbed(file.read_bytes()[:MOST_BYTES].decode(), host)
+        except OSError as error:  # root's own, or gone again
+            found.unread[real] = error.strerror or type(error).__name__
+        except ValueError:
+            found.unread[real] = "no text"
+    return found
+
+
+def matched(root: Path) -> Iterator[Path]:
+    """Yield the paths of the patterns, also of links that lead out of a root other than the host's."""
+    for pattern in PATTERNS:
+        if "*" in pattern:
+            yield from sorted(root.glob(pattern))
+        elif os.path.lexists(root / pattern):
+            yield root / pattern
+
+
+def followed(root: Path, path: str) -> tuple[str, dict[str, str]]:
+    """Return where a path leads, and the links on its way, each to a target relative to its folder.
+
+    Both from the root, which an absolute link begins at, too.
+    """
+    ahead, behind, links = path.split("/"), list[str](), dict[str, str]()
+    while ahead:
+        part = ahead.pop(0)
+        here = "/".join([*behind, part])
+        if part == "..":
+            behind = behind[:-1]
+        elif (root / here).is_symlink() and here not in links and len(links) < MOST_LINKS:
+            target = str((root / here).readlink())
+            folder = "/".join(behind)
+            behind = [] if target.startswith("/") else behind
+            links[here] = os.path.relpath(f"/{'/'.join(behind)}/{target}", f"/{folder}")
+            ahead = [*target.strip("/").split("/"), *ahead]
+        else:
+            behind.append(part)
+    return "/".join(behind), links
 
 
 def scrubbed(text: str, host: str) -> str:
@@ -73,16 +133,28 @@ def write_bundle(root: Path, to: Path) -> int:
     Raises:
         StoreError: it cannot be written.
     """
-    count = 0
+    found = texts(root)
     try:
         with tarfile.open(to, "w:gz") as bundle:
-            for path, text in texts(root):
-                entry = tarfile.TarInfo(path)
+            for entry, text in _entries(found):
                 entry.size = len(text.encode())
                 bundle.addfile(entry, io.BytesIO(text.encode()))
-                count += 1
     except OSError as error:
         raise StoreError(
             f"cannot write {to}: {error.strerror}", hint="name a file in a folder of yours"
         ) from error
-    return count
+    return len(found.texts)
+
+
+def _entries(found: Texts) -> Iterator[tuple[tarfile.TarInfo, str]]:
+    """Yield the files of a bundle, and its links."""
+    for path, target in found.links.items():
+        link = tarfile.TarInfo(path)
+        link.type, link.linkname = tarfile.SYMTYPE, target
+        yield link, ""
+    for path, text in found.texts.items():
+        entry = tarfile.TarInfo(path)
+        entry.mode = found.modes[path]
+        yield entry, text
+    modes = {path: f"{mode:04o}" for path, mode in found.modes.items()}
+    yield tarfile.TarInfo(ABOUT), json.dumps({"modes": modes, "unread": found.unread}, indent=1)

@@ -12,11 +12,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from policies.packrat.interference import Interference
 from policies.packrat.knapsack import least_bottleneck, least_sum
 from policies.packrat.profile import Cell, Profile
+from tuner.compat import StrEnum
 from tuner.core import InvalidInput, MetricUnavailable
 
 MOST_THREADS, MOST_ITEMS = 4096, 2**20

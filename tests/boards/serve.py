@@ -19,10 +19,17 @@ from typing import Any
 
 import mfusepy
 
+from tests.boards.board import Board
 from tests.boards.kernel import Node, Refused
-from tests.boards.trees import LAYOUTS, Board, board
+from tests.boards.trees import LAYOUTS, board
 from tests.integration.spoken import Spoken
 
+REFUSALS = {
+    "refuse": errno.EIO,
+    "readonly": errno.EROFS,
+    "locked": errno.EACCES,
+    "nodata": errno.ENODATA,
+}
 BATCHES = (1, 2, 4, 8, 16)
 
 
@@ -37,11 +44,16 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         self._opened: dict[int, bytes] = {}
         self._next = 0
 
+    def late(self, path: str) -> bool:
+        """Return whether something of the GPU's node is not there yet."""
+        layout = LAYOUTS.get(self.board.name)
+        if layout is None or f"/devfreq/{layout.gpu}" not in path:
+            return False
+        return time.monotonic() - self.began < layout.late_s
+
     def node(self, path: str) -> Node | None:
         """Return the file there; None where there is none, or not yet."""
-        layout = LAYOUTS.get(self.board.name)
-        late = layout is not None and f"/devfreq/{layout.gpu}" in path
-        if late and layout and time.monotonic() - self.began < layout.late_s:
+        if self.late(path):
             return None
         return None if self.board.faults.get(path) == "gone" else self.board.nodes.get(path)
 
@@ -49,12 +61,22 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         """Return the names in a folder."""
         inside = path.rstrip("/") + "/"
         paths = [p for p in self.board.nodes if p.startswith(inside) and self.node(p)]
-        return {p[len(inside) :].split("/")[0] for p in paths}
+        links = [p for p in self.board.links if p.startswith(inside) and self.leads(p)]
+        return {p[len(inside) :].split("/")[0] for p in (*paths, *links)}
+
+    def leads(self, path: str) -> str:
+        """Return the target of a symbolic link; empty where there is none, or nothing there yet."""
+        target = "" if self.late(path) else self.board.links.get(path, "")
+        full = os.path.normpath(f"{os.path.dirname(path)}/{target}")  # noqa: PTH120 - of the mounted root
+        there = any(self.node(p) for p in self.board.nodes if p.startswith(f"{full}/"))
+        return target if there else ""
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         with self._alone:
             if node := self.node(path):
                 return {"st_mode": stat.S_IFREG | node.mode, "st_nlink": 1, "st_size": 4096}
+            if self.leads(path):
+                return {"st_mode": stat.S_IFLNK | 0o777, "st_nlink": 1, "st_size": 4096}
             if path == "/" or self.folder(path):
                 return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
         raise mfusepy.FuseOSError(errno.ENOENT)
@@ -62,6 +84,10 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
     def readdir(self, path: str, fh: int) -> list[str]:
         with self._alone:
             return [".", "..", *sorted(self.folder(path))]
+
+    def readlink(self, path: str) -> str:
+        with self._alone:
+            return self.leads(path)
 
     def open(self, path: str, flags: int) -> int:
         self._next += 1
@@ -81,16 +107,16 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         fault, node = self.board.faults.get(path), self.node(path)
         if node is None or fault == "gone":
             raise mfusepy.FuseOSError(errno.ENOENT)
-        if fault == "refuse":
-            raise mfusepy.FuseOSError(errno.EIO)
+        if str(fault) in ("refuse", "nodata"):
+            raise mfusepy.FuseOSError(REFUSALS[str(fault)])
         self.board.machine.advance()
         return f"{fault['stuck']}\n".encode() if isinstance(fault, dict) else node.read()
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
         with self._alone:
             fault, node = self.board.faults.get(path), self.node(path)
-            if fault in ("refuse", "readonly") or node is None:
-                raise mfusepy.FuseOSError(errno.EROFS if fault == "readonly" else errno.EIO)
+            if node is None or str(fault) in REFUSALS:
+                raise mfusepy.FuseOSError(REFUSALS.get(str(fault), errno.EIO))
             self.board.machine.advance()
             try:
                 if not isinstance(fault, dict):
@@ -149,6 +175,10 @@ class Handler(Spoken):
                 board.faults.update(asked["faults"])
             if asked.get("reset"):
                 board.reset()
+            if "cap" in asked:
+                board.cap(asked["cap"])
+            if asked.get("restart_counters"):
+                board.restart_counters()
             if asked.get("manual"):
                 machine.take_by_hand()
             for path, text in asked.get("write", {}).items():

@@ -8,259 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from agents.devices.simulated.physics import Chip, Curve, OperatingPoint, Pace, Thermal, Unit, Work
+from agents.devices.simulated.physics import Chip, OperatingPoint, Pace, Work
 from agents.devices.simulated.presets import ORIN, TX2, TX2_GPU_MHZ
-from tests.boards.kernel import (
-    Counter,
-    Limits,
-    MemoryClock,
-    Node,
-    PowerLimit,
-    Words,
-    fixed,
-)
+from tests.boards.board import Board, policies
+from tests.boards.kernel import Limits, MemoryClock, Node, Words, fixed
 from tests.boards.machine import Machine, faster
+from tests.boards.servers import SERVERS
 
-CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 BPMP = "/sys/kernel/debug/bpmp/debug"
 SPEED = 8.0
 """A board is so many times faster than its preset: shares and limits are relative, and time is real."""
-
-
-@dataclass
-class Board:
-    """A mounted machine. `reset` puts every file back to how it began; `faults` break files by path.
-
-    A fault is `refuse` (EIO), `readonly` (EROFS), `gone` (ENOENT), or `{"stuck": TEXT}`: what is written
-    there has no effect and TEXT is told.
-    """
-
-    name: str
-    machine: Machine
-    nodes: dict[str, Node]
-    faults: dict[str, Any] = field(default_factory=dict)
-    state: tuple[Any, ...] = ()
-    moved: int = 0
-
-    def __post_init__(self) -> None:
-        self.begin = self.snapshot()
-
-    def snapshot(self) -> dict[str, bytes]:
-        """Return what the files say that can be written."""
-        return {path: node.read() for path, node in self.nodes.items() if node.take}
-
-    def reset(self) -> None:
-        self.faults.clear()
-        for limits in self.state:
-            vars(limits).update(self.originals[id(limits)])
-
-    def keep(self, *state: object) -> Board:
-        """Note what holds the state of the files, as it is now."""
-        self.state = state
-        self.originals = {id(s): dict(vars(s)) for s in state}
-        return self
-
-    @property
-    def altered(self) -> dict[str, str]:
-        """What differs from how it began."""
-        now = self.snapshot()
-        return {p: now[p].decode().strip() for p in now if now[p] != self.begin[p]}
-
-
-def policies(
-    limits: Sequence[Limits], cpus: int, extra: Callable[[Limits], Mapping[str, Node]]
-) -> dict[str, Node]:
-    """Return the cpufreq folders of CPUs that share policies evenly."""
-    nodes: dict[str, Node] = {}
-    each = cpus // len(limits)
-    for number, limit in enumerate(limits):
-        folder = f"{CPUFREQ}/policy{number * each}"
-        names = " ".join(str(number * each + n) for n in range(each))
-        nodes |= limit.nodes(folder, "scaling_min_freq", "scaling_max_freq")
-        nodes |= {f"{folder}/{name}": node for name, node in extra(limit).items()}
-        nodes |= {
-            f"{folder}/scaling_driver": fixed("fake"),
-            f"{folder}/affected_cpus": fixed(names),
-            f"{folder}/related_cpus": fixed(names),
-            f"{folder}/cpuinfo_min_freq": fixed(limit.least),
-            f"{folder}/cpuinfo_max_freq": fixed(limit.most),
-            f"{folder}/scaling_cur_freq": Node(partial(getattr, limit, "ceiling")),
-        }
-        if limit.table:
-            nodes[f"{folder}/scaling_available_frequencies"] = fixed(
-                " ".join(map(str, limit.table))
-            )
-    return nodes
-
-
-SERVER = Chip(
-    gpu=Unit(max_mhz=1.0, watts_per_mhz=0.0, waiting=0.0, curve=Curve(1e9, 0.0)),
-    mem=Unit(max_mhz=2400, watts_per_mhz=0.008, waiting=0.4, curve=Curve(1e9, 0.0)),
-    cpu=Unit(max_mhz=3800, watts_per_mhz=0.022, waiting=0.3, curve=Curve(2000.0, 0.0004)),
-    idle_w=45.0,
-    thermal=Thermal(ambient_c=30.0, leak_w=8.0, leak_per_k=0.008, k_per_w=0.12, j_per_k=180.0),
-    overlap=0.0,
-    min_gpu_mhz=1.0,
-)
-SERVED = Work(
-    compute_fixed_ms=0.0,
-    compute_ms=0.0,
-    memory_fixed_ms=0.5,
-    memory_ms=0.3,
-    host_fixed_ms=1.0,
-    host_ms=1.2,
-)
-
-
-def zone(folder: str, name: str, counter: Counter) -> dict[str, Node]:
-    """Return a powercap zone that is only counted."""
-    return {
-        f"{folder}/name": fixed(name),
-        f"{folder}/energy_uj": Node(counter.tell, None, 0o400),
-        f"{folder}/max_energy_range_uj": fixed(counter.range_uj),
-    }
-
-
-def server(
-    name: str,
-    model: str,
-    limits: Sequence[Limits],
-    cpus: int,
-    words: Callable[[], Mapping[str, Words]],
-    *,
-    packages: int,
-    limited: bool,
-    uncore: bool,
-) -> Board:
-    """Return a server of one or two packages."""
-    range_uj = 262_143_328_850
-    caps = [PowerLimit(w, 125_000_000) for w in (125_000_000, 150_000_000) for _ in range(packages)]
-    mesh = [Limits(800_000, 2_400_000) for _ in range(packages)]
-    chosen = [words() for _ in limits]
-
-    def clocks() -> tuple[float, float, float, float]:
-        cap = min(c.limit_uw for c in caps) / 1e6 * packages if limited else math.inf
-        slowest = min(limit.ceiling for limit in limits) / 1000.0
-        fabric = min(m.ceiling for m in mesh) / 1000.0 if uncore else 2400.0
-        return 1.0, fabric, slowest, cap + 80.0
-
-    machine = Machine(SERVER, SERVED, clocks, batch=4)
-    by_limit = dict(zip(map(id, limits), chosen, strict=True))
-
-    def extra(limit: Limits) -> dict[str, Node]:
-        found: dict[str, Node] = {}
-        for file, choice in by_limit[id(limit)].items():
-            plural = (
-                "scaling_available_governors"
-                if file == "scaling_governor"
-                else "energy_performance_available_preferences"
-            )
-            found |= {file: choice.node(), plural: fixed(" ".join(choice.offered))}
-        return found
-
-    nodes = policies(limits, cpus, extra)
-    for p in range(packages):
-        folder = f"/sys/class/powercap/intel-rapl:{p}"
-        for part, (title, share) in {
-            "": (f"package-{p}", 0.8),
-            f":{p}:0": ("dram", 0.1),
-            f":{p}:1": ("core", 0.5),
-        }.items():
-            place = folder if not part else f"{folder.rpartition(':')[0]}{part}"
-            joules = lambda share=share: machine.energy_j * share / packages  # noqa: E731
-            nodes |= zone(place, title, Counter(joules, range_uj, begin_uj=range_uj - 5_000_000))
-        for number, (title, cap) in enumerate(
-            (("long_term", caps[p]), ("short_term", caps[packages + p]))
-        ):
-            if limited:
-                nodes |= {
-                    f"{folder}/constraint_{number}_name": fixed(title),
-                    f"{folder}/constraint_{number}_power_limit_uw": cap.node(),
-                    f"{folder}/constraint_{number}_max_power_uw": fixed(
-                        cap.most_uw if number == 0 else 0
-                    ),
-                }
-        if uncore:
-            die = f"/sys/devices/system/cpu/intel_uncore_frequency/package_{p:02}_die_00"
-            nodes |= mesh[p].nodes(die, "min_freq_khz", "max_freq_khz") | {
-                f"{die}/initial_min_freq_khz": fixed(800_000),
-                f"{die}/initial_max_freq_khz": fixed(2_400_000),
-            }
-    nodes |= {
-        "/proc/cpuinfo": fixed(f"processor\t: 0\nmodel name\t: {model}"),
-        "/proc/sys/kernel/osrelease": fixed("6.8.0"),
-        "/proc/stat": Node(lambda: f"cpu  {int(machine.now() * 100)} 0 0 1000000 0 0 0 0 0 0"),
-    }
-    board = Board(name, machine, nodes)
-    return board.keep(*limits, *caps, *mesh, *(w for ws in chosen for w in ws.values()))
-
-
-def xeon() -> Board:
-    """Return two sockets of intel_pstate: a range, one policy per CPU, RAPL limits, uncore."""
-
-    def words() -> Mapping[str, Words]:
-        return {
-            "scaling_governor": Words(("performance", "powersave"), "powersave"),
-            "energy_performance_preference": Words(
-                ("default", "performance", "balance_performance", "balance_power", "power"),
-                "balance_performance",
-            ),
-        }
-
-    limits = [Limits(800_000, 3_800_000) for _ in range(4)]
-    board = server(
-        "xeon", "Intel(R) Xeon(R) (fake)", limits, 8, words, packages=2, limited=True, uncore=True
-    )
-    board.nodes["/sys/devices/system/cpu/intel_pstate/status"] = fixed("active")
-    return board
-
-
-def epyc() -> Board:
-    """Return amd-pstate: a range with a least efficient clock; energy, no limits."""
-
-    def words() -> Mapping[str, Words]:
-        return {
-            "scaling_governor": Words(("performance", "powersave"), "performance"),
-            "energy_performance_preference": Words(
-                ("default", "performance", "power"), "performance"
-            ),
-        }
-
-    limits = [Limits(400_000, 3_700_000) for _ in range(4)]
-    board = server(
-        "epyc", "AMD EPYC (fake)", limits, 8, words, packages=1, limited=False, uncore=False
-    )
-    for number in range(0, 8, 2):
-        board.nodes[f"{CPUFREQ}/policy{number}/amd_pstate_lowest_nonlinear_freq"] = fixed(1_500_000)
-    return board
-
-
-def arm() -> Board:
-    """Return an Arm server: tables, two kinds of cores, no energy."""
-
-    def words() -> Mapping[str, Words]:
-        return {"scaling_governor": Words(("ondemand", "performance", "schedutil"), "schedutil")}
-
-    big = tuple(range(1_000_000, 3_000_001, 250_000))
-    little = tuple(range(600_000, 1_800_001, 200_000))
-    limits = [Limits(t[0], t[-1], t) for t in (big, big, little)]
-    board = server(
-        "arm", "Neoverse (fake)", limits, 12, words, packages=1, limited=False, uncore=False
-    )
-    board.nodes = {p: n for p, n in board.nodes.items() if "powercap" not in p}
-    board.begin = board.snapshot()
-    return board
 
 
 @dataclass(frozen=True, kw_only=True)
 class JetsonLayout:
     """What differs from board to board: where files are, and the rails of its power monitors.
 
-    `rails` maps a sensor's address to the rails of its channels, each with its share of the board's power.
+    `rails` maps a sensor's address to the rails of its channels, each with its share of the board's power;
+    `ina238` is the address of one that measures all of it, and has no label. `device` is the folder of the
+    GPU's device, to which /sys/class/devfreq links.
     """
 
     model: str
@@ -273,6 +42,8 @@ class JetsonLayout:
     clusters: int
     cpus: int
     rails: Mapping[str, Sequence[tuple[str, float]]]
+    ina238: str = ""
+    device: str = "/sys/devices/platform/bus@0"
     iio: bool = False
     late_s: float = 0.0
 
@@ -309,7 +80,7 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
 
     hot = layout.gpu_hz[len(layout.gpu_hz) // 2] / 1e6
     machine = Machine(chip, work, clocks, hot_mhz=hot, trip_c=trip_c)
-    node = f"/sys/class/devfreq/{layout.gpu}"
+    node = f"{layout.device}/{layout.gpu}/devfreq/{layout.gpu}"
     nodes: dict[str, Node] = policies(
         clusters,
         layout.cpus,
@@ -322,7 +93,7 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
         f"{node}/available_frequencies": fixed(" ".join(map(str, layout.gpu_hz))),
         f"{node}/cur_freq": Node(lambda: round(machine.point().gpu_mhz * 1e6)),
         f"{node}/governor": fixed("nvhost_podgov"),
-        f"{node}/device/load": Node(lambda: 950),
+        f"{layout.device}/{layout.gpu}/load": Node(lambda: 950),
         "/sys/class/thermal/cooling_device0/type": fixed("gpu-throttle-alert"),
         "/sys/class/thermal/cooling_device0/cur_state": Node(lambda: int(machine.hot)),
         "/sys/class/thermal/thermal_zone0/type": fixed("gpu-thermal"),
@@ -335,24 +106,57 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
         "/proc/sys/kernel/osrelease": fixed("5.10.120-tegra"),
         "/proc/stat": Node(lambda: f"cpu  {int(machine.now() * 100)} 0 0 1000000 0 0 0 0 0 0"),
     }
-    if "Thor" not in layout.model:
+    if "Thor" in layout.model:
+        nodes |= _thor(layout)
+    else:
         nodes |= memory.nodes(BPMP) | {"/sys/kernel/nvpmodel_emc_cap/emc_iso_cap": fixed(0)}
-    board = Board(name, machine, nodes).keep(gpu, memory, *clusters, *governors)
+    links = {
+        f"/sys/class/devfreq/{layout.gpu}": f"../..{node.removeprefix('/sys')}",
+        f"{node}/device": f"../../../{layout.gpu}",
+    }
+    board = Board(name, machine, nodes, links).keep(gpu, memory, *clusters, *governors)
     for path, tell in _rails(layout, machine, board).items():
         nodes[path] = tell
     return board
+
+
+def _thor(layout: JetsonLayout) -> dict[str, Node]:
+    """Return what else Thor has among its devfreq nodes: a video engine, and the memory's manager."""
+    others = {"gpu-nvd-0": layout.gpu_hz, "bwmgr": layout.memory_hz}
+    return {
+        f"/sys/class/devfreq/{name}/{file}": fixed(hz)
+        for name, ladder in others.items()
+        for file, hz in (
+            ("min_freq", ladder[0]),
+            ("cur_freq", ladder[-1]),
+            ("max_freq", ladder[-1]),
+            ("available_frequencies", " ".join(map(str, ladder))),
+        )
+    }
 
 
 def _rails(layout: JetsonLayout, machine: Machine, board: Board) -> dict[str, Node]:
     """Return the power monitors' files: 5 V, and a current that the power asks for."""
     nodes: dict[str, Node] = {}
 
-    def ma(share: float) -> Callable[[], int]:
+    def ma(share: float, volts: float = 5.0) -> Callable[[], int]:
         def tell() -> int:
             machine.advance()
-            return round(machine.power_w * share / 5.0 * 1000.0)
+            return round(machine.power_w * share / volts * 1000.0)
 
         return tell
+
+    if layout.ina238:
+        chip = f"/sys/bus/i2c/devices/{layout.ina238}"
+        folder = f"{chip}/hwmon/hwmon0"
+        nodes |= {f"{one}/name": fixed("ina238") for one in (chip, folder)} | {
+            f"{folder}/in0_input": fixed(3),
+            f"{folder}/in1_input": fixed(20_000),
+            f"{folder}/curr1_input": Node(ma(1.0, 20.0)),
+            f"{folder}/power1_input": Node(ma(1.0, 1e-3)),
+            f"{folder}/power1_max": fixed(168_000_000),
+            f"{folder}/temp1_input": fixed(41_000),
+        }
 
     for number, (address, rails) in enumerate(layout.rails.items()):
         chip = f"/sys/bus/i2c/devices/{address}"
@@ -469,12 +273,17 @@ LAYOUTS: Mapping[str, JetsonLayout] = {
         cpus=14,
         rails={
             "1-0040": [("VDD_GPU", 0.4), ("VDD_CPU_SOC_MSS", 0.25), ("VIN_SYS_5V0", 0.25)],
-            "1-0044": [("VIN", 1.0)],
         },
+        ina238="1-0044",
+        device="/sys/devices/platform/bus@0/d0b0000000.pcie/pci0000:00/0000:00:00.0/0000:01:00.0",
     ),
 }
-"""The AGX Orin on JetPack 5 and 6, the Orin Nano on 7 (its GPU's node comes late); Thor's clocks are made
-up, as no table of it is public."""
+"""The AGX Orin on JetPack 5 and 6, the Orin Nano on 7 (its GPU's node comes late).
+
+Sources: /sys/devices/platform/bus@0/17000000.gpu is in many public scripts for JetPack 6; Thor's device,
+its second node gpu-nvd-0 and bwmgr in public programs for Jetson Linux 38 and 39 (their clocks end at 1575
+and 4266 MHz; the steps between are made up, as no table of it is public). Its VIN: jetson_stats, pull
+request 900, and Documentation/hwmon/ina238.rst of the kernel (µW, mV, mA, no label)."""
 
 
 def _odd() -> Board:
@@ -494,5 +303,6 @@ def board(name: str) -> Board:
     return jetson(name, LAYOUTS[name], preset.chip, faster(preset.work("resnet50"), SPEED))
 
 
-SERVERS: Mapping[str, Callable[[], Board]] = {"xeon": xeon, "epyc": epyc, "arm": arm}
 NAMES = (*SERVERS, *LAYOUTS, "odd")
+TREES: Mapping[str, Callable[[], Board]] = {name: partial(board, name) for name in NAMES}
+"""Every tree by its name: what a fuzzer runs over."""

@@ -27,6 +27,7 @@ def says(page: Page, what: str, where: str = "#standing") -> None:
     raise AssertionError(f"{what!r} is not said within a minute: {part.inner_text()}")
 
 
+@pytest.mark.slow
 def test_an_operators_day(page: Page, played: Stage) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -42,8 +42,7 @@ def served(knobs: NvidiaKnobs) -> Iterator[dict[str, str]]:
     try:
         assert server.stdout is not None
         line = server.stdout.readline()
-        if not line:
-            pytest.skip("torch is not installed here, or cannot run")
+        assert line, "torch is not installed here, or cannot run: install one with CUDA"
         about = json.loads(line)
         yield {**about, "pid": str(server.pid)}
     finally:
@@ -55,6 +54,5 @@ def served(knobs: NvidiaKnobs) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def loaded(served: dict[str, str]) -> dict[str, str]:
-    if served["on"] != "cuda":
-        pytest.skip("this torch has no CUDA, so nothing loads the GPU")
+    assert served["on"] == "cuda", "this torch has no CUDA, so nothing loads the GPU: install one"
     return served

@@ -14,9 +14,9 @@ import pynvml
 import pytest
 
 from agents.devices.nvidia import device
-from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
-from agents.devices.nvidia.energy import AGREEMENT, agreement
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, NvidiaKnobs
+from agents.devices.nvidia.clocks import look
+from agents.devices.nvidia.energy import check_counter
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, TOLERANCE_MHZ, NvidiaKnobs
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.offers import refusals
 from agents.host.host import HostClock
@@ -34,14 +34,15 @@ def test_it_is_found_with_ascending_lists(knobs: NvidiaKnobs) -> None:
         assert all(isinstance(a, int) and isinstance(b, int) and a < b for a, b in pairwise(values))
     for name in (CLOCK, LIMIT):
         assert (name in knobs.ranges()) != (name in refusals(Gpu(knobs.uuid)))
-    assert set(knobs.read()) == set(knobs.ranges())
+    assert set(knobs.ranges()) <= set(knobs.read()), "a lock is told also where it cannot be set"
 
 
 def test_the_energy_counter_agrees_with_power_under_load(
     knobs: NvidiaKnobs, loaded: dict[str, str]
 ) -> None:
     time.sleep(3.0)
-    assert agreement(Gpu(knobs.uuid), HostClock()) == pytest.approx(1.0, abs=AGREEMENT)
+    check = check_counter(Gpu(knobs.uuid), HostClock())
+    assert check is not None and check.trusted
 
 
 def test_the_clock_rises_under_load(knobs: NvidiaKnobs, loaded: dict[str, str]) -> None:

@@ -90,6 +90,7 @@ def test_health_answers_beside_hundreds_of_half_requests(found: Stage, begun: by
     assert log_bytes(found) < 10_000
 
 
+@pytest.mark.slow
 def test_hundreds_of_malformed_requests_leave_a_few_lines_in_the_log(found: Stage) -> None:
     before = log_bytes(found)
     for _ in range(3):
@@ -98,6 +99,7 @@ def test_hundreds_of_malformed_requests_leave_a_few_lines_in_the_log(found: Stag
     assert log_bytes(found) - before < 10_000
 
 
+@pytest.mark.slow
 def test_who_sends_half_a_head_is_cut(found: Stage) -> None:
     with socket.create_connection(("127.0.0.1", found.tuner_port), timeout=60.0) as caller:
         caller.sendall(b"GET /v1/hea")

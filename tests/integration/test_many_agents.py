@@ -13,8 +13,6 @@ from tests.fleet.site import ADMIN, Workforce, draft
 from tests.integration.stage import Stage, Wire, stage, until
 from tuner.main import utc_now
 
-pytestmark = pytest.mark.slow
-
 MANY = 400
 
 
@@ -31,6 +29,7 @@ def create(played: Stage, devices: list[str], trials: int, window_s: float) -> s
     return str(played.call("POST", "/studies", draft(devices, trials, window_s))["id"])
 
 
+@pytest.mark.slow
 @pytest.mark.promise(
     "a fleet comes back all at once, or its clocks are hours astray",
     "every agent is served, and no trial lost",

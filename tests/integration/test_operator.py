@@ -51,6 +51,7 @@ def ask(played: Stage, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.promise(
     "everything must stop now",
     "`stop-all`, on a host `agent revert --stay`, as root `actuator restore --all --stay`: "

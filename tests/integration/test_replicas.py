@@ -10,7 +10,7 @@ import pytest
 from tests.fleet.site import ADMIN, Ordeal, Site, Workforce, assert_whole, draft, site
 from tests.integration.stage import until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = pytest.mark.postgres
 
 TRIALS = 4
 ALONE, TOGETHER = 12, 8
@@ -44,6 +44,7 @@ def suffers(played: Site, ordeal: Ordeal, window_s: float, trials: int) -> None:
         until(lambda: agents.traffic.holding == 0, "a device is left altered")
 
 
+@pytest.mark.slow
 @pytest.mark.promise(
     "one of several tuners dies, is cut off from PostgreSQL, or that restarts",
     "the others go on; no trial is lost or doubled, no study is stuck, no device left "

@@ -105,6 +105,8 @@ def about(
     """Tune hardware and runtime knobs for least energy while your limits hold."""
 
 
+NEED_311 = ("tuner", "run")
+"""What has a tuner inside: JetPack 6 has Python 3.10, on which agent and actuator run."""
 CTRL_C = 130
 """What Typer makes of an interrupt; our codes are 0, 1 and 2."""
 
@@ -116,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     as_json = "--json" in given
+    if why := too_old(given, sys.version_info[:2]):
+        return _refuse("usage", *why, as_json=as_json, code=2)
     try:
         code = app(given, prog_name="jouletune", standalone_mode=False)
     except USAGE_ERROR as error:
@@ -134,6 +138,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == CTRL_C:
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
     return min(code, 1) if isinstance(code, int) and code != 2 else code or 0
+
+
+def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | None:
+    """Return why a command does not run on this Python and the next step; None where it does."""
+    if given[0] not in NEED_311 or python >= (3, 11):
+        return None
+    this = ".".join(map(str, python))
+    return (
+        f"jouletune {given[0]} needs Python 3.11 or newer; this is Python {this}",
+        "run the tuner on another host; on this one run `jouletune agent serve` with its --tuner",
+    )
 
 
 def _family() -> type[TuningError]:

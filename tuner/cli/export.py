@@ -110,7 +110,7 @@ def _export(
     Where they go is opened last: what was asked for wrongly makes no database.
     """
     import logging
-    from datetime import UTC, datetime
+    from datetime import datetime, timezone
 
     from tuner.cli.choosing import chosen
     from tuner.cli.operator_api import open_api
@@ -119,7 +119,7 @@ def _export(
 
     count = ExportCount()
     with open_api(tuner, token_file, db) as api:
-        views, _ = chosen(api, study, since, datetime.now(UTC))
+        views, _ = chosen(api, study, since, datetime.now(timezone.utc))
         knobs = {view.device.id: view.device.space.knobs for view in api.devices()}
         to = opened()
         logging.getLogger("optuna").setLevel(logging.WARNING)

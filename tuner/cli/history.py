@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 
 from tuner.cli.moments import Since, Until
 from tuner.cli.options import AsJson, Db, Limit, OfStudy, TokenFile, TunerUrl
+from tuner.compat import StrEnum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ def history(
         "verdict": verdict,
         "state": state,
     }
-    wanted = question(asked, datetime.now(UTC))
+    wanted = question(asked, datetime.now(timezone.utc))
     with open_api(tuner, token_file, db) as api:
         rows = api.history(wanted) if limit is None else api.history(wanted, limit)[::-1]
     _write(rows, chosen, output)

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TextIO
 
 PLAIN = "%(asctime)s %(levelname)s %(message)s"
@@ -22,7 +22,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as its line."""
         line: dict[str, object] = {**_named(record)}
-        line["at"] = datetime.fromtimestamp(record.created, UTC).isoformat()
+        line["at"] = datetime.fromtimestamp(record.created, timezone.utc).isoformat()
         line["severity"] = record.levelname.lower()
         line["logger"] = record.name
         line["message"] = record.getMessage()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from agents.config import Attachment
@@ -127,7 +127,7 @@ def stand(
         TuningError: a process ended, or did not come up in time; the message names its log.
         ActuationError: a device could not be put back.
     """
-    children, begun = Children(state_dir), datetime.now(UTC)
+    children, begun = Children(state_dir), datetime.now(timezone.utc)
     port_file, token_file = state_dir / "port", state_dir / "token"
     port_file.unlink(missing_ok=True)
     for name in ("tuner", "agent"):

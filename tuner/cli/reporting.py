@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from tuner.cli.choosing import OneStudy, chosen
 from tuner.cli.options import Db, TokenFile, TunerUrl
+from tuner.compat import StrEnum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def report(
     from tuner.cli.operator_api import open_api
     from tuner.presentation.figures import when
 
-    now = datetime.now(UTC)
+    now = datetime.now(timezone.utc)
     with open_api(tuner, token_file, db) as api:
         views, start = chosen(api, study, since or ("" if study else SINCE), now)
         found = [_reported(api, view) for view in views]

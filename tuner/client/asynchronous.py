@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 from pydantic import PrivateAttr
@@ -36,6 +36,7 @@ from tuner.wire import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from typing_extensions import Self, Unpack
 
 T = TypeVar("T")
 

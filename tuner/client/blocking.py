@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 from pydantic import PrivateAttr
@@ -37,6 +37,7 @@ from tuner.wire import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from typing_extensions import Self, Unpack
 
 LOOK_S = 1.0
 """How often a study is looked at that is waited for."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar, overload
 
 from db.exports import as_parquet, as_table
 from db.history import HistoryQuestion, HistoryRow
+from tuner.compat import StrEnum
 from tuner.core import ConfigError, InvalidInput, StoreError, TrialState, Verdict
 from tuner.moments import moment
 
@@ -94,7 +94,7 @@ def asked_of(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> 
         InvalidInput: one is not known, or names no such word or time.
     """
     known = [f.name for f in fields(HistoryQuestion)]
-    now, found = datetime.now(UTC), dict[str, object]()
+    now, found = datetime.now(timezone.utc), dict[str, object]()
     for name, value in narrow.items():
         if name not in known:
             raise InvalidInput(

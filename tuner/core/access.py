@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
+
+from tuner.compat import StrEnum
 
 
 class AccessRole(StrEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
+from tuner.compat import StrEnum
 from tuner.core.knobs import Setting, SettingKey, Space, setting_key
 from tuner.core.measurements import Measurement, Metric
 from tuner.core.plans import Context, Signal

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TypeVar
 
+from tuner.compat import StrEnum
 from tuner.core.errors import ConstraintSyntax
 from tuner.core.measurements import Estimate
 from tuner.core.plans import ANYWHERE, Context

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
+from tuner.compat import StrEnum
 from tuner.core.errors import MeasurementError
 from tuner.core.plans import Context
 from tuner.core.quantities import STANDARD, UNDECLARED, Quantities, Quantity, quantity_of, standard
@@ -159,7 +159,10 @@ class Measurement:
     throttled: tuple[str, ...] = ()
     foreign: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Metric name to where it came from, in words: `latency_p99_ms` → `our load generator`."""
+    """Metric name to where it came from, in words: `latency_p99_ms` → `our load generator`.
+
+    Other names are subjects of notes: `foreign_load` → `unknown: NVML lists no process`.
+    """
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds > 0.0):

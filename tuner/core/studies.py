@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 
+from tuner.compat import StrEnum
 from tuner.core.devices import Applied
 from tuner.core.errors import IllegalTransition
 from tuner.core.goals import Constraint, Objective

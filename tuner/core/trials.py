@@ -6,8 +6,8 @@ import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 
+from tuner.compat import StrEnum
 from tuner.core.errors import IllegalTransition, StaleToken
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting, setting_key

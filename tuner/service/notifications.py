@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
+from tuner.compat import StrEnum
 from tuner.core import Event
 from tuner.study.moves import LIMIT_NOT_MET
 

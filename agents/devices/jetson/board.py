@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from agents.host.processor import text_of
+from tuner.compat import StrEnum
 
 RELEASE = re.compile(r"R(\d+) \(release\), REVISION: ([\d.]+)")
-JETPACKS = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7"}
+JETPACKS = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7.2"}
 """Major release of Jetson Linux to JetPack, as NVIDIA's archive lists them."""
+SUPPORTED = frozenset({"6", "7", "7.2"})
+"""JetPack 4 and 5 have Python 3.6 and 3.8."""
 
 
 class Family(StrEnum):
@@ -26,12 +28,47 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class KnownBoard:
+    """A board whose rails are known: what in its device tree's `compatible` names it, and its total.
+
+    `total` are the rails whose sum is what it draws; `unlabelled` is the rail of its INA238, whose driver
+    has no labels.
+    """
+
+    name: str
+    part: str
+    total: tuple[str, ...]
+    unlabelled: str = ""
+
+
+KNOWN = (
+    KnownBoard("AGX Orin", "p3701", ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")),
+    KnownBoard("Orin NX, Orin Nano", "p3767", ("VDD_IN",)),
+    KnownBoard("AGX Thor", "tegra264", ("VIN",), unlabelled="VIN"),
+    KnownBoard("Xavier NX", "p3668", ("VDD_IN",)),
+    KnownBoard("AGX Xavier", "p2888", ("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V")),
+    KnownBoard("TX2", "tegra186", ("VDD_IN",)),
+    KnownBoard("Nano, TX1", "tegra210", ("POM_5V_IN",)),
+)
+"""Sources: energymon's JetsonPowerRails.md (AGX Orin has no rail for all, and VIN_SYS_5V0 feeds the rail of
+its memory); NVIDIA's Jetson Linux guide for Orin NX and Nano; for Thor jetson_stats, pull request 900, and
+NVIDIA's forum, topic 366461: an INA238 measures all that comes in."""
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
-    """One board. `release` is that of Jetson Linux, empty where it is not told."""
+    """One board. `release` is that of Jetson Linux, empty where it is not told; `known` is its line."""
 
     model: str
     family: Family
     release: str
+    known: KnownBoard | None = None
+
+    @property
+    def supported(self) -> bool:
+        """Whether its JetPack is one that this runs on; one that is not told may be."""
+        major = self.release.split(".")[0]
+        return not major or JETPACKS.get(int(major), "") in SUPPORTED
 
     @property
     def jetpack(self) -> str:
@@ -52,4 +89,6 @@ def read_board(root: Path) -> Board | None:
     family = Family(chips[-1]) if chips[-1] in set(Family) else Family.UNKNOWN
     release = RELEASE.search(text_of(root / "etc/nv_tegra_release"))
     version = f"{release[1]}.{release[2]}" if release else ""
-    return Board(text_of(tree / "model").strip("\0\n ") or "unknown Jetson", family, version)
+    known = next((one for one in KNOWN if one.part in compatible), None)
+    model = text_of(tree / "model").strip("\0\n ") or "unknown Jetson"
+    return Board(model, family, version, known)

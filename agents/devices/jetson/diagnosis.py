@@ -19,7 +19,9 @@ NO_RIGHT = (
     'drivers = ["jetson"] and a grant in /etc/jouletune/actuator.toml (install.sh --jetson), then '
     "systemctl enable --now jouletune-actuator"
 )
-NO_TOTAL = "send us `jouletune doctor --json` of this board: its rails are not in our table"
+NO_TOTAL = "send us `jouletune doctor --bundle` of this board: docs/hardware-report.md"
+NOT_KNOWN = "no board of the table: measured by the labels of its sensors"
+OLD = "jouletune runs on JetPack 6 and 7; this one can only be looked at"
 
 
 def examine(root: Path) -> Iterator[Symptom]:
@@ -36,6 +38,10 @@ def examine(root: Path) -> Iterator[Symptom]:
         yield Symptom(
             "jetson", True, f"{board.model}, {board.family.name.title()}, {board.jetpack}"
         )
+        if board.known is None:
+            yield Symptom("jetson: board", False, NOT_KNOWN, NO_TOTAL)
+        if not board.supported:
+            yield Symptom("jetson: JetPack", False, f"{board.jetpack} is not supported", OLD)
         yield from _clocks(root, side, board)
         yield _rights(side)
         yield from _power(root)
@@ -62,7 +68,10 @@ def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
             )  # fmt: skip
     if not gpus(root):
         yield Symptom(
-            f"jetson: {GPU}", False, "no GPU among /sys/class/devfreq", "is its driver loaded?"
+            f"jetson: {GPU}",
+            False,
+            "no GPU among /sys/class/devfreq and /sys/devices/platform/bus@0",
+            "is its driver loaded?",
         )
     cap = text_of(root / MEMORY_CAP).strip()
     named = {knob.name for knob in side.space.knobs}
@@ -94,7 +103,7 @@ def _power(root: Path) -> Iterator[Symptom]:
             f"{total}, of the rails {rails}; {monitors.averaging}".rstrip("; "),
         )
     else:
-        yield Symptom("jetson: energy", False, f"{rails}: no total that is known", NO_TOTAL)
+        yield Symptom("jetson: energy", False, f"{rails}; {monitors.not_found}", NO_TOTAL)
 
 
 def _second_opinion(root: Path, report: JtopReport) -> Iterator[Symptom]:

@@ -19,13 +19,15 @@ GPU, MEMORY = "gpu.clock_mhz", "gpu.mem_clock_mhz"
 KNOBS = (GPU, MEMORY, sysfs.CPU_CLOCK)
 CHIPS = ("gp10b", "gv11b", "ga10b", "gb10b", "gpu-gpc", "gpu")
 """What a GPU's devfreq node has in its name; Thor has another one, for video."""
+NODES = ("sys/class/devfreq/*", "sys/devices/platform/bus@0/**/devfreq/*")
+"""The second is where the first's links lead to, where a root has no links."""
 BPMP = "sys/kernel/debug/bpmp/debug"
 HZ = 1_000_000
 LATE_S = 10.0
 """The GPU's node may appear so long after the boot has come to us."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemoryLock(FileKnob):
     """The memory's clock: None while the firmware chooses it. A knob of one file, `rate`."""
 
@@ -65,10 +67,14 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     clocks = tuple(sysfs.scaled(rate, HZ) for rate in rates if rate <= most)
     if clocks:
         offered[MEMORY] = MemoryLock([root / BPMP / "clk/emc/rate"], clocks, HZ)
-    return [sysfs.FileKnobs("jetson", content(tree / "model"), (*KNOBS, *offered), offered)]
+    board = content(tree / "model") if (tree / "model").exists() else "Jetson"
+    return sysfs.devices("jetson", board, KNOBS, offered)
 
 
 def gpus(root: Path) -> list[Path]:
     """Return the GPU's devfreq nodes, the one that computes first."""
-    nodes = sorted(root.glob("sys/class/devfreq/*"))
-    return [node for chip in CHIPS for node in nodes if chip in node.name]
+    for pattern in NODES:
+        nodes = sorted(root.glob(pattern))
+        if found := [node for chip in CHIPS for node in nodes if chip in node.name]:
+            return found
+    return []

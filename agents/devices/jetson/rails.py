@@ -1,57 +1,70 @@
 """A Jetson's power monitors: which rails there are, and which of them make the board's total.
 
-Sources: energmon's and jetson-stats' notes on the INA3221's files and addresses; that AGX Orin has no
-rail for all, and that its memory's rail is fed by VIN_SYS_5V0, is energymon's. Ours: the table of totals.
-A set of rails that is not in it gives no total, as a sum of all counts some twice.
+Sources: energmon's and jetson-stats' notes on the INA3221's files and addresses; the kernel's
+Documentation/hwmon/ina238.rst: `power1_input` in microwatts, and no label. A known board's total is in
+`board.KNOWN`; another board is measured by its labels where those make a total that some known board has.
+Rails that make none give no total, as a sum of all counts some twice.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.devices.jetson.board import KNOWN, KnownBoard, read_board
 from agents.host.processor import required_text, text_of
 from tuner.core import MeasurementError
 
-TOTALS: tuple[tuple[str, ...], ...] = (
-    ("VIN",),
-    ("VDD_IN",),
-    ("POM_5V_IN",),
-    ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"),
-    ("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V"),
-)
-"""Rails whose sum is what the module draws; the first that are all there. The fourth is AGX Orin, the
-fifth AGX Xavier."""
 SENSORS = ("ina3221", "ina3221x", "ina238")
 
 
 @dataclass(frozen=True, slots=True)
 class Rail:
-    """One measured rail: its voltage and its current, in files of mV and mA."""
+    """One measured rail: the files whose product is its power, and how many of that make a watt.
+
+    A voltage and a current in mV and mA, or a power in µW: a million either way.
+    """
 
     name: str
-    mv: Path
-    ma: Path
+    files: tuple[Path, ...]
 
     def read_w(self) -> float:
         """Return its power. Raises MeasurementError."""
-        return _number(self.mv) * _number(self.ma) / 1e6
+        power = 1.0
+        for file in self.files:
+            power *= _number(file)
+        return power / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class PowerMonitors:
-    """All rails of a board by name, and how the sensors average."""
+    """All rails of a board by name, how the sensors average, and the sensors whose rail is not known."""
 
     rails: Mapping[str, Rail]
     averaging: str
+    board: KnownBoard | None = None
+    nameless: Sequence[str] = ()
 
     @property
     def total(self) -> tuple[Rail, ...]:
         """The rails whose sum is the board's power, none where that is not known."""
-        whole = next((names for names in TOTALS if self.rails.keys() >= set(names)), ())
+        totals = [self.board.total] if self.board else [board.total for board in KNOWN]
+        whole = next((names for names in totals if self.rails.keys() >= set(names)), ())
         return tuple(self.rails[name] for name in whole)
+
+    @property
+    def not_found(self) -> str:
+        """What keeps the total from being known, in words; empty where it is."""
+        if self.total:
+            return ""
+        if self.board:
+            missing = [name for name in self.board.total if name not in self.rails]
+            return f"not found: {', '.join(missing)}"
+        parts = " or ".join(sorted({" + ".join(board.total) for board in KNOWN}))
+        nameless = "".join(f"; {sensor} has no label" for sensor in self.nameless)
+        return f"not found: {parts}{nameless}"
 
     def power_w(self) -> float:
         """Return the board's power now. Raises MeasurementError."""
@@ -62,11 +75,20 @@ def find_monitors(root: Path) -> PowerMonitors:
     """Return the power monitors of a board; the numbers of hwmon folders mean nothing."""
     found: dict[str, Rail] = {}
     averaging: set[str] = set()
+    nameless: list[str] = []
+    board = read_board(root)
+    known = board.known if board else None
     for chip in sorted(root.glob("sys/bus/i2c/devices/*")):
         if text_of(chip / "name").strip() not in SENSORS:
             continue
         for rail in (*_hwmon(chip), *_iio(chip)):
             found.setdefault(rail.name, rail)
+        for power in sorted(chip.glob("hwmon/hwmon*/power1_input")):
+            name = text_of(power.with_name("label")).strip() or (known.unlabelled if known else "")
+            if name:
+                found.setdefault(name, Rail(name, (power,)))
+            else:
+                nameless.append(f"{text_of(chip / 'name').strip()} at {chip.name}")
         for folder in chip.glob("hwmon/hwmon*"):
             readings = [
                 f"{name} {value}"
@@ -74,7 +96,7 @@ def find_monitors(root: Path) -> PowerMonitors:
                 if (value := text_of(folder / name).strip())
             ]
             averaging.add(", ".join(readings))
-    return PowerMonitors(found, "; ".join(sorted(averaging - {""})))
+    return PowerMonitors(found, "; ".join(sorted(averaging - {""})), known, nameless)
 
 
 def _hwmon(chip: Path) -> list[Rail]:
@@ -84,7 +106,8 @@ def _hwmon(chip: Path) -> list[Rail]:
         current = label.with_name(re.sub(r"^in(\d)_label", r"curr\1_input", label.name))
         name = text_of(label).strip()
         if name not in ("", "NC") and current.exists():
-            rails.append(Rail(name, label.with_name(label.name.replace("label", "input")), current))
+            voltage = label.with_name(label.name.replace("label", "input"))
+            rails.append(Rail(name, (voltage, current)))
     return rails
 
 
@@ -95,10 +118,9 @@ def _iio(chip: Path) -> list[Rail]:
         channel = label.name.removeprefix("rail_name_")
         name = text_of(label).strip()
         if name not in ("", "NC"):
-            files = (
-                label.with_name(f"in_{kind}{channel}_input") for kind in ("voltage", "current")
-            )
-            rails.append(Rail(name, *files))
+            kinds = ("voltage", "current")
+            files = tuple(label.with_name(f"in_{kind}{channel}_input") for kind in kinds)
+            rails.append(Rail(name, files))
     return rails
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from agents.devices.replay.names import quantity_named, roles_of
+from tuner.compat import tomllib
 from tuner.core import (
     ConfigError,
     ConstraintSyntax,

@@ -75,7 +75,7 @@ class LlamaProcess:
         self._process.terminate()
         try:
             await asyncio.wait_for(self._process.wait(), END_S)
-        except TimeoutError:
+        except asyncio.TimeoutError:
             self._process.kill()
             await self._process.wait()
 
@@ -97,7 +97,7 @@ async def help_of(command: Sequence[str]) -> str:
         ) from None
     try:
         text, _ = await asyncio.wait_for(process.communicate(), HELP_S)
-    except TimeoutError:
+    except asyncio.TimeoutError:
         process.kill()
         await process.wait()
         raise InvalidInput(

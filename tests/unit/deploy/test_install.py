@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,39 @@ not_installed = pytest.mark.skipif(
 )
 
 
-def install(*options: str) -> subprocess.CompletedProcess[str]:
+def install(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", str(INSTALL), *options], capture_output=True, text=True, check=False
+        ["bash", str(INSTALL), *options],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
     )
+
+
+@pytest.fixture
+def jetpack_6(tmp_path: Path) -> str:
+    """Return a PATH whose python3 is a 3.10, as Ubuntu 22.04 has it."""
+    python = tmp_path / "python3"
+    code = "import sys; sys.version_info = (3, 10, 12); exec(sys.argv[1])"
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{code}' \"$2\"\n")
+    python.chmod(0o755)
+    return f"{tmp_path}:{os.environ['PATH']}"
+
+
+@not_installed
+def test_on_jetpack_6_the_agent_has_constraints_of_its_own(jetpack_6: str) -> None:
+    done = install("--dry-run", "--agent-only", "--jetson", PATH=jetpack_6)
+    assert done.returncode == 0, done.stderr
+    assert "constraints-310.txt" in done.stdout and "constraints.txt" not in done.stdout
+    assert "constraints.txt" in install("--dry-run", "--agent-only").stdout
+
+
+@not_installed
+def test_on_jetpack_6_there_is_no_tuner(jetpack_6: str) -> None:
+    done = install("--dry-run", PATH=jetpack_6)
+    assert done.returncode != 0
+    assert "3.11" in done.stderr and "--agent-only" in done.stderr
 
 
 @not_installed

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.actuator.driver import INIT_S
+from agents.actuator.grants import ActuatorConfig
 from tuner.service.http_limits import HttpLimits
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -98,11 +100,32 @@ def test_the_tuner_has_files_for_ten_thousand_agents_that_wait() -> None:
 
 def test_the_actuator_puts_back_whatever_ended_it_and_has_no_network() -> None:
     (serve,) = values("actuator", "ExecStart")
-    assert values("actuator", "ExecStopPost") == [serve.replace(" serve ", " restore ")]
+    # It needs no configuration, which may be what ended it.
+    assert values("actuator", "ExecStopPost") == [f"{serve.partition(' serve ')[0]} restore"]
     assert values("actuator", "PrivateNetwork") == ["yes"]
     assert values("actuator", "RestrictAddressFamilies") == ["AF_UNIX"]
-    (rivals,) = values("actuator", "Conflicts")
+
+
+def test_only_where_cpus_are_tuned_do_other_tuners_of_cpus_stop() -> None:
+    # On a host with NVML knobs alone, stopping TuneD rolls its profile back: another machine, and baseline.
+    assert values("actuator", "Conflicts") == []
+    (rivals,) = re.findall(r"^Conflicts=(.*)$", (DEPLOY / "actuator-cpu.conf").read_text(), re.M)
     assert {rival.removesuffix(".service") for rival in rivals.split()} == RIVALS
+
+
+@pytest.mark.parametrize("name", ["agent", "actuator"])
+def test_what_uses_gpus_starts_after_their_driver_or_is_started_again_with_it(name: str) -> None:
+    assert "nvidia-persistenced.service" in values(name, "After")[0].split()
+    rule = (DEPLOY / "nvidia.rules").read_text().splitlines()[-1]
+    assert 'ACTION=="bind"' in rule and 'DRIVER=="nvidia"' in rule
+    assert "try-restart jouletune-actuator.service jouletune-agent.service" in rule
+
+
+def test_starting_and_stopping_wait_for_drivers_and_eight_devices() -> None:
+    """A device going back: at most nine calls within the default deadline, devices side by side."""
+    longest_s = INIT_S + INIT_S + 9 * ActuatorConfig().deadline_s
+    for key in ("TimeoutStartSec", "TimeoutStopSec"):
+        assert float(values("actuator", key)[0]) >= longest_s
 
 
 @pytest.mark.parametrize("name", MOST_EXPOSED)
@@ -124,3 +147,57 @@ def test_only_the_actuator_is_root() -> None:
     assert values("actuator", "User") == []
     assert values("agent", "Group") == values("actuator", "SupplementaryGroups") == ["jouletune"]
     assert values("tuner", "Group") != ["jouletune"]
+
+
+JETPACK_6 = 249
+"""systemd of Ubuntu 22.04."""
+SINCE = {
+    "AmbientCapabilities": 229,
+    "InaccessiblePaths": 231,
+    "IPAddressDeny": 235,
+    "LoadCredential": 247,
+    "LockPersonality": 235,
+    "PrivateIPC": 248,
+    "PrivateUsers": 232,
+    "ProtectClock": 245,
+    "ProtectControlGroups": 232,
+    "ProtectHostname": 242,
+    "ProtectKernelLogs": 244,
+    "ProtectKernelModules": 232,
+    "ProtectKernelTunables": 232,
+    "ProtectProc": 247,
+    "ReadOnlyPaths": 231,
+    "ReadWritePaths": 231,
+    "RemoveIPC": 232,
+    "RestrictNamespaces": 233,
+    "RestrictRealtime": 231,
+    "RestrictSUIDSGID": 242,
+    "RuntimeDirectoryPreserve": 235,
+    "StartLimitIntervalSec": 230,
+    "StateDirectory": 235,
+    "StateDirectoryMode": 235,
+}
+"""The release of systemd that brought a directive, by its manual pages and NEWS."""
+OLDER = frozenset(
+    (  # noqa: SIM905
+        "AccuracySec After CapabilityBoundingSet Conflicts Description DeviceAllow DevicePolicy "
+        "Documentation ExecStart ExecStopPost Group LimitNOFILE NoNewPrivileges OnActiveSec "
+        "OnUnitInactiveSec PrivateDevices PrivateNetwork PrivateTmp ProtectHome ProtectSystem Restart "
+        "RestartSec RestrictAddressFamilies RuntimeDirectory RuntimeDirectoryMode SupplementaryGroups "
+        "SystemCallArchitectures SystemCallErrorNumber SystemCallFilter TimeoutStartSec TimeoutStopSec "
+        "Type UMask User WantedBy Wants WatchdogSec WorkingDirectory "
+    ).split()
+)
+"""Directives that systemd 229 had."""
+
+
+def test_every_directive_is_one_that_jetpack_6_has() -> None:
+    texts = [
+        file.read_text()
+        for kind in ("service", "timer", "conf")
+        for file in DEPLOY.glob(f"*.{kind}")
+    ]
+    used = {key for text in texts for key in re.findall(r"^(\w+)=", text, re.MULTILINE)}
+    unknown = used - OLDER - SINCE.keys()
+    assert not unknown, "look up since when systemd has it, and add it to SINCE"
+    assert {key: SINCE[key] for key in used & SINCE.keys() if SINCE[key] > JETPACK_6} == {}

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from contextlib import nullcontext
 
+import psutil
 import pytest
 
-from agents.actuator.client import open_remote
+from agents.actuator.client import DETACHED, open_remote
 from tests.builders import Time
 from tests.unit.agents.actuator.site import FACTORY, GPU, HERE, LIMIT, TRIED, Site
 from tuner.cli.app import main as jouletune
@@ -68,6 +69,34 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
 
 
 @pytest.mark.promise("everything must stop now")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
+def test_detached_devices_are_put_back_and_no_process_has_their_driver(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GPU reset, a change of MIG mode and a driver upgrade are refused while anybody has a handle."""
+
+    def console(*words: str) -> int:
+        return jouletune(["actuator", *words, "--config", str(site.config)])
+
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.hold(TRIED, "s1", 1, 1000.0)
+    assert psutil.Process(process.pid).children()
+    assert console("detach") == 0
+    assert "drivers are let go of" in capsys.readouterr().out
+    assert site.values == FACTORY
+    assert site.socket.with_name(DETACHED).exists()
+    assert not psutil.Process(process.pid).children()
+    assert console("status") == 0
+    assert not psutil.Process(process.pid).children()
+    with pytest.raises(Conflict, match="restore --all --lift"):
+        remote.apply(TRIED)
+    assert console("restore", "--all", "--lift") == 0
+    assert not site.socket.with_name(DETACHED).exists()
+    remote.apply(TRIED)
+    remote.close()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
 def test_an_emergency_stop_holds_until_it_is_lifted(
     site: Site, capsys: pytest.CaptureFixture[str]

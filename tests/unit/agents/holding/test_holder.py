@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.errors import raised
 from tests.fakes import Rig, failing, refused
 from tests.unit.agents.holding.orders import BUSY, DEVICE, HELD, LIMIT, holder, order
 from tuner.core import (
+    POWER_PROFILES,
     ActuationError,
     Estimate,
     Level,
@@ -110,6 +112,20 @@ def test_an_slo_broken_in_windows_in_a_row_ends_the_hold(rig: Rig) -> None:
     again = holder(rig)
     why = again.observed(seen(60.0))
     assert why == "latency_p99_ms was 60, the limit is <= 50 in 3 windows in a row"
+
+
+def test_power_profiles_that_change_end_the_hold(rig: Rig) -> None:
+    # NVIDIA's workload power profiles (Blackwell): set by nvidia-smi, DCGM or out of band.
+    def under(profiles: str) -> Measurement:
+        return replace(seen(40.0), sources={POWER_PROFILES: profiles} if profiles else {})
+
+    keeper = holder(rig)
+    keeper.take(order(valid_for_s=100.0))
+    assert [keeper.observed(under(p)) for p in ("", "max-q", "", "max-q")] == [""] * 4
+    rig.time.sleep(60.0)
+    keeper.take(order(valid_for_s=100.0))
+    why = holder(rig).observed(under("max-p"))
+    assert "max-q" in why and "max-p" in why
 
 
 def test_an_unsure_window_is_not_a_broken_one(rig: Rig) -> None:

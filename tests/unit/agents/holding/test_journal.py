@@ -204,7 +204,7 @@ def test_a_damaged_journal_is_mended_before_the_next_change(rig: Rig) -> None:
 @example(junk=b"5")
 @example(junk=b'{"level": 7, "attached": null, "sides": 1}\n{"side": "device", "setting": 5}')
 @given(junk=st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_content_of_the_file_stops_a_restore(rig: Rig, junk: bytes) -> None:
     path = record(rig)
     path.write_bytes(junk)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from agents.devices.catalogue import open_device
 from agents.devices.cpu.diagnosis import examine as examine_cpu
 from agents.devices.jetson.diagnosis import examine as examine_board
-from agents.host.bundle import scrubbed, write_bundle
+from agents.devices.jetson.knobs import discover
+from agents.host.bundle import ABOUT, scrubbed, write_bundle
 from tests.boards.fixtures import Mount, boards, mount
 from tests.errors import raised
 from tuner.core import StoreError
@@ -40,6 +43,76 @@ def test_a_boards_report_is_a_root_of_which_the_doctor_says_the_same(
 def test_a_servers_report_tells_its_knobs(mount: Mount, tmp_path: Path) -> None:
     found = {s.about: s for s in examine_cpu(unpacked(mount("xeon").root, tmp_path))}
     assert found["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
+
+
+@pytest.mark.parametrize("name", ["orin", "orin-nano", "xavier-nx", "thor"])
+def test_every_boards_report_is_opened_as_the_board_is(
+    mount: Mount, tmp_path: Path, name: str
+) -> None:
+    board = mount(name)
+    discover(str(board.root))  # a node that comes late is waited for
+    there = unpacked(board.root, tmp_path)
+    (driver,) = discover(str(there))
+    (original,) = discover(str(board.root))
+    assert driver.read() == original.read() and driver.ranges() == original.ranges()
+    side = open_device("jetson", seed=0, state_dir=None, root=there)
+    assert side.metrics
+    side.close()
+
+
+def test_links_lead_where_they_led(mount: Mount, tmp_path: Path) -> None:
+    there = unpacked(mount("thor").root, tmp_path)
+    link = there / "sys/class/devfreq/gpu-gpc-0"
+    assert link.is_symlink() and "sys/devices/platform/bus@0" in str(link.resolve())
+
+
+def test_an_absolute_link_leads_into_the_bundle(tmp_path: Path) -> None:
+    """JetPack links /etc/nvpmodel.conf to the module's file under /etc/nvpmodel."""
+    root = tmp_path / "root"
+    (root / "etc/nvpmodel").mkdir(parents=True)
+    (root / "etc/nvpmodel/nvpmodel_p3701_0000.conf").write_text("< POWER_MODEL ID=0 NAME=MAXN >")
+    (root / "etc/nvpmodel.conf").symlink_to("/etc/nvpmodel/nvpmodel_p3701_0000.conf")
+    assert (unpacked(root, tmp_path) / "etc/nvpmodel.conf").read_text().startswith("< POWER_MODEL")
+
+
+def test_a_link_that_leads_in_a_circle_is_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    (root / "etc/nvpmodel.conf").symlink_to("nvpmodel.conf")
+    (root / "etc/nv_tegra_release").write_text("# R36")
+    assert (unpacked(root, tmp_path) / "etc/nv_tegra_release").exists()
+
+
+EXTRAS = {
+    "var/lib/nvpmodel/status": "pmode:0002",
+    "sys/class/thermal/cooling_device3/type": "pwm-fan",
+    "sys/class/thermal/cooling_device3/cur_state": "1",
+    "sys/class/powercap/intel-rapl/enabled": "1",
+    "sys/devices/system/cpu/cpufreq/policy0/bios_limit": "2900000",
+    "sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference": "balance_power",
+    "sys/devices/system/cpu/cpufreq/boost": "1",
+    "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
+    "sys/devices/system/cpu/cpu1/online": "0",
+}
+
+
+def test_what_explains_a_clock_is_taken_along_with_its_mode(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for path, text in EXTRAS.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    (root / "sys/class/powercap/intel-rapl/enabled").chmod(0o400)
+    there = unpacked(root, tmp_path)
+    assert {path: (there / path).read_text() for path in EXTRAS} == EXTRAS
+    about = json.loads((there / ABOUT).read_text())
+    assert about["modes"]["sys/class/powercap/intel-rapl/enabled"] == "0400"
+
+
+def test_what_cannot_be_read_is_named(mount: Mount, tmp_path: Path) -> None:
+    board = mount("orin")
+    board.do(faults={"/proc/cpuinfo": "refuse"})
+    about = json.loads((unpacked(board.root, tmp_path) / ABOUT).read_text())
+    assert about["unread"] == {"proc/cpuinfo": "Input/output error"}
 
 
 def test_what_names_the_machine_is_left_out(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from policies.packrat.interference import Interference
 from policies.packrat.packing import Aim, Group, Packing, best_packing
 from policies.packrat.profile import Cell, Profile, ProfilePoint
 from tests.errors import raised
+from tests.profiles import examples
 from tuner.core import InvalidInput, MetricUnavailable
 
 LATENCIES = st.floats(0.001, 10.0)
@@ -111,7 +112,7 @@ ASKED = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(4))
 @given(ASKED)
 def test_the_least_latency_equals_brute_force(
     asked: tuple[Profile, int, int, bool, int, float, float],
@@ -137,7 +138,7 @@ def test_the_least_latency_equals_brute_force(
     assert mixed or len(packing.groups) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(2))
 @given(ASKED)
 def test_the_least_energy_under_a_limit_equals_brute_force(
     asked: tuple[Profile, int, int, bool, int, float, float],
@@ -160,7 +161,7 @@ def test_the_least_energy_under_a_limit_equals_brute_force(
     assert packing.latency_s <= limit_s
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(2))
 @given(ASKED)
 def test_the_most_throughput_under_a_limit_equals_brute_force(
     asked: tuple[Profile, int, int, bool, int, float, float],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,18 @@ def test_a_combination_that_is_listed_twice_is_refused() -> None:
 def test_two_knobs_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidInput, match="twice"):
         Space((CLOCK, CLOCK))
+
+
+def test_what_a_device_offers_no_more_leaves_the_space_and_the_default_stays() -> None:
+    clock, limit = Knob("clock", (600, 800, 1000), 1000), Knob("limit", (100, 200, 400), 400)
+    space = Space((clock, limit))
+    offered = Space((replace(clock, values=(600, 1000)), replace(limit, values=(400,))))
+    left = space.within(offered)
+    assert [k.values for k in left.knobs] == [(600, 1000), (400,)]
+    assert left.has({"clock": 600, "limit": 400}) and not left.has({"clock": 800, "limit": 400})
+    assert space.within(Space(())) == space  # a device that does not answer takes nothing away
+    other = Space((replace(limit, values=(100, 200), default=200),))
+    assert space.within(other) == space
 
 
 def test_restricting_keeps_the_order_and_the_baseline() -> None:

@@ -6,7 +6,7 @@ import random
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from db.memory.store import MemoryStore
@@ -117,7 +117,6 @@ def test_a_receiver_that_is_down_for_an_hour_misses_nothing_and_gets_nothing_twi
     assert len(desk.receiver.taken) == 60
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tests.builders import device
 from tests.errors import raised
-from tuner.core import Cost, InvalidInput, Knob, Part, Space, Terms
+from tuner.core import Cost, InvalidInput, Knob, Part, Role, Space, Terms
 from tuner.service.drafts import refuse_controls, refuse_shared_joules, space_of
 from tuner.wire import StudyDraft
 
 CLOCK = Knob("cpu.max_mhz", (800, 1600, 3200), 3200)
+BOOST = Knob("cpu.boost", ("off", "on"), "on", role=Role.BOOST)
 GOVERNOR = Knob("cpu.governor", ("performance", "powersave"), "powersave")
 DRAFT = Knob("draft", ("none", "small"), "none", Part.WORKLOAD)
 REPLICAS = Knob("replicas", (1, 2), 1, Part.WORKLOAD, Cost(restart=True))
@@ -29,6 +30,10 @@ def test_a_devices_words_stay_as_they_were_found_unless_they_are_chosen() -> Non
     assert searched(CLOCK, GOVERNOR)["cpu.governor"] == 1
     chosen = searched(CLOCK, GOVERNOR, cpu_governor=("performance", "powersave"))
     assert chosen["cpu.governor"] == 2
+
+
+def test_words_with_an_order_that_is_declared_are_searched() -> None:
+    assert searched(CLOCK, BOOST)["cpu.boost"] == 2
 
 
 def test_a_workloads_words_are_searched() -> None:
@@ -67,3 +72,12 @@ def test_control_windows_of_several_devices_are_refused() -> None:
     refuse_controls(StudyDraft(devices=("sim", "sam")))
     with raised(InvalidInput, "one device"):
         refuse_controls(StudyDraft(devices=("sim", "sam"), terms=terms))
+
+
+def test_a_knob_that_is_by_choice_stays_as_it_is_unless_values_of_it_are_named() -> None:
+    # RTX 5090: any finite memory lock moves performance by up to 32 %.
+    memory = Knob("gpu.mem_clock", (405, 7251), 7251, by_choice=True)
+    assert searched(CLOCK, memory)["gpu.mem_clock"] == 1
+    asked = StudyDraft(devices=("sim",), policy="sobol", choices={memory.name: (405, 7251)})
+    space = space_of([device(space=Space((CLOCK, memory)))], asked)
+    assert space.knob(memory.name).values == (405, 7251)

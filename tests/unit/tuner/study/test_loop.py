@@ -9,17 +9,19 @@ from typing import NoReturn
 import pytest
 
 from db.memory.store import MemoryTrials
-from tests.builders import Descend, completed, device, setting, window
+from tests.builders import SPACE, Descend, completed, device, setting, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
     Conflict,
+    Device,
     InvalidInput,
     NotFound,
     Outcome,
     Past,
     Phase,
     Plan,
+    Space,
     StaleToken,
     StoreError,
     Suggestion,
@@ -543,3 +545,44 @@ def test_a_revert_of_a_device_without_a_study_changes_nothing(world: World) -> N
     world.loop.register(device())
     word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
     assert Operations(world.loop).reverted(word).result == "late"
+
+
+def offering(*clocks: int, **cannot: str) -> Device:
+    """Return the device of the tests with fewer clocks, and why."""
+    (clock, batch) = SPACE.knobs
+    space = Space((replace(clock, values=clocks), batch))
+    return device(space=space, cannot=cannot)
+
+
+def test_what_a_device_refuses_leaves_its_study_and_the_study_goes_on(world: World) -> None:
+    # A memory lock, or a laptop's power limit, is refused when it is set, though its range was told.
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    refused = world.assigned()
+    world.report(refused, Outcome(state=TrialState.FAILED, reason="not supported"))
+    world.loop.register(offering(1000, **{"gpu.clock_mhz": "Not Supported"}))
+    study = world.store.studies.get("s1")
+    assert study.phase is Phase.TUNING
+    assert study.space.knob("gpu.clock_mhz").values == (1000,)
+    assert not Past(study=study, trials=tuple(world.store.trials.list("s1"))).spent
+    (event,) = [e for e in world.store.events.list() if e.kind == "narrowed"]
+    assert "gpu.clock_mhz: Not Supported" in event.text
+    world.loop.register(offering(1000))
+    assert world.store.studies.get("s1").revision == study.revision
+
+
+def test_a_plan_that_a_device_offers_no_more_is_given_up(world: World) -> None:
+    world.start()
+    world.run(truth)
+    world.loop.register(offering(800, 1000))
+    study = world.store.studies.get("s1")
+    assert study.phase is Phase.BASELINE
+    assert study.space.knob("gpu.clock_mhz").values == (800, 1000)
+
+
+def test_a_device_that_does_not_answer_takes_nothing_from_its_study(world: World) -> None:
+    world.start()
+    before = world.store.studies.get("s1")
+    world.loop.register(device(space=Space(())))
+    assert world.store.studies.get("s1") == before

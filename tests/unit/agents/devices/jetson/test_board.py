@@ -51,6 +51,16 @@ def test_a_chip_that_is_not_known_is_a_board_all_the_same(tmp_path: Path) -> Non
     assert board.jetpack == "unknown Jetson Linux"
 
 
+@pytest.mark.parametrize(("major", "jetpack"), [(36, "6"), (38, "7"), (39, "7.2")])
+def test_a_jetpack_that_is_supported_is_named(tmp_path: Path, major: int, jetpack: str) -> None:
+    """JetPack 7.2 is Jetson Linux 39: NVIDIA's archive."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nv_tegra_release").write_text(f"# R{major} (release), REVISION: 2.0, GCID: 1")
+    board = read_board(tree(tmp_path, "nvidia,tegra264\0"))
+    assert board is not None and board.supported
+    assert board.jetpack == f"JetPack {jetpack} (Jetson Linux {major}.2.0)"
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_text_is_a_board_or_none(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     board = read_board(tree(tmp_path_factory.mktemp("tree"), text))

@@ -124,7 +124,13 @@ def test_clocks_that_jetson_clocks_has_fixed_are_left_alone(orin: MountedBoard) 
 
 def test_a_cap_that_clamps_fails_the_trial_and_all_else_goes_back(orin: MountedBoard) -> None:
     side = opened(orin)
-    orin.do(faults={"/sys/class/devfreq/17000000.gpu/max_freq": {"stuck": "1300500000"}})
+    orin.do(
+        faults={
+            "/sys/devices/platform/bus@0/17000000.gpu/devfreq/17000000.gpu/max_freq": {
+                "stuck": "1300500000"
+            }
+        }
+    )
     with pytest.raises(ActuationError, match=r"gpu\.clock_mhz is 1300\.5, not 612"):
         side.actuator.apply({"gpu.clock_mhz": 612, "cpu.max_mhz": 960})
     assert orin.altered == {}

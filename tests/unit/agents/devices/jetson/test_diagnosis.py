@@ -10,6 +10,8 @@ from agents.devices.jetson.diagnosis import examine
 from agents.host.symptoms import Symptom
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.trees import LAYOUTS
+from tests.unit.agents.devices.jetson.test_board import tree
+from tests.unit.agents.devices.jetson.test_rails import nameless_sensor, sensor
 
 __all__ = ["boards", "mount"]
 
@@ -44,7 +46,32 @@ def test_rails_without_a_total_are_listed(mount: Mount) -> None:
     board.do(faults={"/sys/bus/i2c/devices/1-0040/hwmon/hwmon3/in1_label": "gone"})
     energy = examined(board.root)["jetson: energy"]
     assert not energy.well
-    assert energy.seen == "VDD_CPU_GPU_CV, VDD_SOC: no total that is known" and energy.cure
+    assert energy.seen == "VDD_CPU_GPU_CV, VDD_SOC; not found: VDD_IN" and energy.cure
+
+
+@pytest.mark.parametrize(
+    ("name", "supported"), [("xavier-nx", False), ("tx2", False), ("orin", True)]
+)
+def test_jetpack_4_and_5_are_not_supported(mount: Mount, name: str, supported: bool) -> None:
+    old = examined(mount(name).root).get("jetson: JetPack")
+    assert (old is None) is supported
+    assert supported or (old and not old.well and "JetPack 6" in old.cure)
+
+
+def test_an_unknown_board_is_measured_by_its_labels_and_says_so(tmp_path: Path) -> None:
+    """A carrier of somebody's own, on a chip that is not in the table."""
+    tree(tmp_path, "acme,board\0nvidia,tegra999\0")
+    sensor(tmp_path, "VDD_IN", "VDD_ACME")
+    found = examined(tmp_path)
+    assert not found["jetson: board"].well and "--bundle" in found["jetson: board"].cure
+    assert found["jetson: energy"].well and found["jetson: energy"].seen.startswith("VDD_IN, of")
+
+
+def test_what_an_unknown_board_has_not_is_named(tmp_path: Path) -> None:
+    tree(tmp_path, "acme,board\0nvidia,tegra999\0")
+    nameless_sensor(tmp_path)
+    energy = examined(tmp_path)["jetson: energy"]
+    assert not energy.well and "VDD_IN" in energy.seen and "ina238 at 1-0044" in energy.seen
 
 
 def test_a_hot_board_says_so(mount: Mount) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from agents.devices.jetson.rails import find_monitors
 from tests.boards.fixtures import Mount, boards, mount
+from tests.unit.agents.devices.jetson.test_board import tree
 from tuner.core import MeasurementError
 
 __all__ = ["boards", "mount"]
@@ -22,6 +23,18 @@ def sensor(root: Path, *rails: str, hwmon: int = 3, address: str = "1-0040") -> 
         (folder / f"in{channel}_label").write_text(f"{rail}\n")
         (folder / f"in{channel}_input").write_text("5000\n")
         (folder / f"curr{channel}_input").write_text("2000\n")
+    return folder
+
+
+def nameless_sensor(root: Path, power_uw: int = 19_800_000) -> Path:
+    """An INA238, as Documentation/hwmon/ina238.rst has it: µW, mV of shunt and bus, mA, and no label."""
+    chip = root / "sys/bus/i2c/devices/1-0044"
+    folder = chip / "hwmon/hwmon0"
+    folder.mkdir(parents=True)
+    figures = {"in0_input": 3, "in1_input": 20_000, "curr1_input": 990, "power1_input": power_uw}
+    for file, value in {**figures, "name": "ina238"}.items():
+        (folder / file).write_text(f"{value}\n")
+    (chip / "name").write_text("ina238\n")
     return folder
 
 
@@ -86,3 +99,33 @@ def test_a_current_that_is_no_number_is_no_power(tmp_path: Path, text: str) -> N
     (folder / "curr1_input").write_text(text)
     with pytest.raises(MeasurementError, match="curr1_input"):
         find_monitors(tmp_path).power_w()
+
+
+def test_thors_vin_is_its_ina238s_power_in_microwatts(tmp_path: Path) -> None:
+    """jetson_stats, pull request 900: 19.8 W idle, on a sensor without a label."""
+    tree(tmp_path, "nvidia,p3971-0080+p3834-0008\0nvidia,tegra264\0")
+    sensor(tmp_path, "VDD_GPU", "VDD_CPU_SOC_MSS", "VIN_SYS_5V0")
+    nameless_sensor(tmp_path)
+    monitors = find_monitors(tmp_path)
+    assert [rail.name for rail in monitors.total] == ["VIN"]
+    assert monitors.power_w() == pytest.approx(19.8)
+
+
+def test_a_power_with_a_label_is_a_rail_on_any_board(tmp_path: Path) -> None:
+    (nameless_sensor(tmp_path) / "label").write_text("VIN\n")
+    assert find_monitors(tmp_path).power_w() == pytest.approx(19.8)
+
+
+def test_a_power_without_a_label_is_no_rail_of_a_board_that_is_not_known(tmp_path: Path) -> None:
+    nameless_sensor(tmp_path)
+    monitors = find_monitors(tmp_path)
+    assert monitors.rails == {} and monitors.total == ()
+    assert "ina238 at 1-0044 has no label" in monitors.not_found
+
+
+def test_a_known_board_without_its_rail_has_no_total_of_another_boards(tmp_path: Path) -> None:
+    tree(tmp_path, "nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0")
+    sensor(tmp_path, "VDD_IN", "VDD_GPU_SOC")
+    monitors = find_monitors(tmp_path)
+    assert monitors.total == ()
+    assert monitors.not_found == "not found: VDD_CPU_CV, VIN_SYS_5V0"

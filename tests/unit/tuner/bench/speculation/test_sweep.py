@@ -41,6 +41,7 @@ def starts(sweep: Sweep, every: int) -> list[Setting]:
     return list(sweep.settings)[::every]
 
 
+@pytest.mark.slow
 def test_a_quarter_of_a_tree_sweep_is_enough(tmp_path: Path) -> None:
     sweep = loaded(written(tmp_path))
     results = [replay_sweep(sweep, start) for start in starts(sweep, 11)]

@@ -1,0 +1,110 @@
+"""`python -m tests.hardware.first_hour.build FOLDER` builds the kit that runs on a GPU host.
+
+The folder has the product's wheels and all they need, without torch, and one script. Nothing of it is
+installed there: the script unpacks the wheels into a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipapp
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+SCRIPT, HOST_SCRIPT = "first_hour.pyz", "host.pyz"
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+MOST_MIB = 60
+GPU_MAIN = """import sys
+from tests.hardware.first_hour.script import start
+sys.exit(start())
+"""
+HOST_MAIN = """import sys
+from tests.hardware.first_hour.host import main
+sys.exit(main())
+"""
+HOST_MODULES = ("__init__.py", "host.py", "series.py")
+README = """The first hour of jouletune on a GPU host
+=========================================
+As root if you can, else as you are, with the Python that has torch (CPython {python}):
+
+    python3 first_hour.pyz --output .
+
+At most six minutes. Reads only: no clock, limit or mode is changed, nothing is installed, no network is
+used. It leaves first-hour.json and first-hour.md in the folder of --output; neither has the host's name.
+--quick takes a tenth of all durations, --gpu N another GPU than the first.
+
+host.pyz is the same for a Jetson board or a CPU server, Xeon or EPYC; it needs nothing but Python 3.10:
+
+    python3 host.pyz --output .
+"""
+
+
+def pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*command, *arguments], check=True, cwd=ROOT)
+
+
+def wheels(folder: Path, python: str) -> None:
+    """Put the product's wheel and those it needs into a folder."""
+    with tempfile.TemporaryDirectory() as copy:
+        source = Path(copy) / "source"
+        shutil.copytree(
+            ROOT,
+            source,
+            ignore=lambda _, names: {n for n in names if n.startswith(".") or n == "build"},
+        )
+        pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
+    (ours,) = folder.glob("jouletune-*.whl")
+    platforms = [word for name in PLATFORMS for word in ("--platform", name)]
+    pip(
+        "download", "--only-binary=:all:", "--python-version", python, "--implementation", "cp",
+        *platforms, "--constraint", str(ROOT / "constraints.txt"), "--dest", str(folder), str(ours),
+    )  # fmt: skip
+
+
+def script(file: Path, main: str, modules: Sequence[str]) -> None:
+    """Write a script: the modules of this package, and what starts them."""
+    with tempfile.TemporaryDirectory() as temporary:
+        inside = Path(temporary)
+        package = inside / "tests/hardware/first_hour"
+        package.mkdir(parents=True)
+        for module in modules:
+            shutil.copy(HERE / module, package)
+        for room in (inside / "tests", inside / "tests/hardware"):
+            (room / "__init__.py").write_text("")
+        (inside / "__main__.py").write_text(main)
+        zipapp.create_archive(inside, file, interpreter="/usr/bin/env python3")
+    file.chmod(0o755)
+
+
+def build(folder: Path, python: str) -> float:
+    """Build the kit for a Python and return its size in MiB.
+
+    Raises:
+        SystemExit: it is larger than such a host takes.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "wheels").mkdir(parents=True)
+    wheels(folder / "wheels", python)
+    apart = {"build.py", "host.py"}
+    script(folder / SCRIPT, GPU_MAIN, [m.name for m in HERE.glob("*.py") if m.name not in apart])
+    script(folder / HOST_SCRIPT, HOST_MAIN, HOST_MODULES)
+    (folder / "README.txt").write_text(README.format(python=python))
+    mib = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 2**20
+    if mib > MOST_MIB:
+        raise SystemExit(f"{folder} has {mib:.0f} MiB; at most {MOST_MIB} travel")
+    return mib
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--python", default="3.12")
+    given = parser.parse_args()
+    print(f"{given.folder}: {build(given.folder, given.python):.1f} MiB for CPython {given.python}")

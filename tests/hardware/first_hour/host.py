@@ -1,0 +1,282 @@
+"""The first hour on a Jetson board or a CPU server: reads everything, sets nothing.
+
+What the kernel shows of energy, power, clocks and heat: who may read it, how long that takes, how it
+steps idle, under load and with a load on and off every 50 ms. The load is this machine's CPUs, one process
+each. Takes at most six minutes; leaves one JSON and one page. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import mmap
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.hardware.first_hour.series import described, series, spread, steps
+
+FORMAT = "jouletune-first-hour-host-1"
+ENERGY_S, CLOCKS_S, WINDOW_S, WINDOWS = 40.0, 20.0, 5.0, 10
+POLL_S, LOOK_S = 0.005, 0.02
+PERIOD_S = 0.1
+"""Half of it is the 50 ms of a load on and off."""
+REPEATS, NOBODY, QUERY_S = 200, 65534, 10.0
+COUNTERS = ("sys/class/powercap/*/energy_uj", "sys/class/hwmon/hwmon*/energy*_input")
+POWERS = (
+    "sys/class/powercap/*/power_uw",
+    "sys/bus/i2c/devices/*/hwmon/hwmon*/power*_input",
+    "sys/bus/i2c/devices/*/hwmon/hwmon*/curr[1-6]_input",
+)
+CLOCKS = (
+    "sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq",
+    "sys/devices/system/cpu/cpufreq/policy*/cpuinfo_cur_freq",
+    "sys/class/devfreq/*/cur_freq",
+    "sys/kernel/debug/bpmp/debug/clk/emc/rate",
+)
+HEAT = ("sys/class/thermal/thermal_zone*/temp", "sys/class/thermal/cooling_device*/cur_state")
+SETTINGS = (
+    "sys/devices/system/cpu/cpufreq/policy*/scaling_m??_freq",
+    "sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
+    "sys/devices/system/cpu/cpufreq/policy*/energy_performance_preference",
+    "sys/devices/system/cpu/cpufreq/boost",
+    "sys/class/powercap/*/constraint_*_power_limit_uw",
+    "sys/class/devfreq/*/m??_freq",
+    "sys/class/devfreq/*/governor",
+    "sys/kernel/debug/bpmp/debug/clk/emc/mrq_rate_locked",
+)
+"""What the product would set: read before and after."""
+SHOWN_BY = ("sys/bus/i2c/devices/*/name", "sys/bus/i2c/devices/*/hwmon/hwmon*/*_label")
+
+
+def found(root: Path, patterns: Sequence[str]) -> list[Path]:
+    """Return the files of patterns."""
+    return [file for pattern in patterns for file in sorted(root.glob(pattern)) if file.is_file()]
+
+
+def texts(root: Path, patterns: Sequence[str]) -> dict[str, str]:
+    """Return what files say, or why they do not."""
+    return {str(file.relative_to(root)): _text(file) for file in found(root, patterns)}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip("\0\n ")
+    except OSError as error:
+        return f"({error.strerror})"
+
+
+def number(file: Path) -> float:
+    """Return the number in a file, NaN where there is none."""
+    try:
+        return float(file.read_text())
+    except (OSError, ValueError):
+        return math.nan
+
+
+def cost(file: Path) -> dict[str, Any]:
+    """Return how long it takes to read a file 200 times, in microseconds, or why it cannot be read."""
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        try:
+            file.read_bytes()
+        except OSError as error:
+            return {"error": error.strerror}
+        times.append((time.perf_counter() - began) * 1e6)
+    times.sort()
+    return {"p50_us": round(times[len(times) // 2], 1), "p99_us": round(times[-3], 1)}
+
+
+def readable_by(uid: int, files: Sequence[Path]) -> dict[str, str]:
+    """Return why another user may not read files; those that it may are left out."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        refused = {str(file): _text(file) for file in files if not os.access(file, os.R_OK)}
+        os.write(writer, json.dumps(refused).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        answer: dict[str, str] = json.loads(pipe.read() or "{}")
+    os.waitpid(child, 0)
+    return answer
+
+
+class Burners:
+    """One process a CPU that computes for a share of the time; items are counted in shared memory."""
+
+    def __init__(self, cpus: int, share: float) -> None:
+        self._counts = mmap.mmap(-1, 8 * max(1, cpus))
+        self._pids = [self._fork(cpu, share) for cpu in range(cpus)]
+
+    def items(self) -> int:
+        """Return the items done, of all processes."""
+        return sum(memoryview(self._counts).cast("Q"))
+
+    def end(self) -> None:
+        """End them."""
+        for pid in self._pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+    def _fork(self, cpu: int, share: float) -> int:
+        parent = os.getpid()
+        if (pid := os.fork()) != 0:
+            return pid
+        counts = memoryview(self._counts).cast("Q")
+        while os.getppid() == parent:
+            began = time.monotonic()
+            while time.monotonic() - began < PERIOD_S * share:
+                sum(number * number for number in range(2000))
+                counts[cpu] += 1
+            time.sleep(max(0.0, PERIOD_S - (time.monotonic() - began)) if share < 1.0 else 0.0)
+        os._exit(0)
+
+
+def under(share: float, job: Callable[[Burners], Any]) -> Any:  # noqa: ANN401 - as the job
+    """Return what a job answers while all CPUs compute for a share of every 100 ms."""
+    burners = Burners((os.cpu_count() or 1) if share else 0, share)
+    try:
+        return job(burners)
+    finally:
+        burners.end()
+
+
+def energies(root: Path, seconds: float) -> dict[str, Any]:
+    """Return how every counter and every power moves in this time."""
+    files = found(root, (*COUNTERS, *POWERS))
+    rows = series(seconds, POLL_S, lambda: tuple(map(number, files)))
+    told: dict[str, Any] = {"samples": len(rows)}
+    for column, file in enumerate(files, 1):
+        known = [row[column] for row in rows if not math.isnan(row[column])]
+        about = described(steps(rows, column)) if known else {"why": _text(file)}
+        told[str(file.relative_to(root))] = about | spread(known)
+    return told
+
+
+def clocks(root: Path, seconds: float) -> dict[str, Any]:
+    """Return clocks and heat every 20 ms."""
+    files = found(root, (*CLOCKS, *HEAT))
+    rows = series(seconds, LOOK_S, lambda: tuple(map(number, files)))
+    known = {
+        str(file.relative_to(root)): [row[n] for row in rows if not math.isnan(row[n])]
+        for n, file in enumerate(files, 1)
+    }
+    return {"samples": len(rows)} | {name: spread(values) for name, values in known.items()}
+
+
+def windows(root: Path, seconds: float, burners: Burners) -> list[dict[str, Any]]:
+    """Return ten windows: what every counter counted, the items, and the greatest temperature."""
+    files, heat = found(root, COUNTERS), found(root, HEAT[:1])
+    rows = []
+    for _ in range(WINDOWS):
+        before, items, began = [number(file) for file in files], burners.items(), time.monotonic()
+        time.sleep(seconds)
+        counted = {
+            str(file.relative_to(root)): number(file) - was
+            for file, was in zip(files, before, strict=True)
+        }
+        hottest = max((number(zone) for zone in heat), default=math.nan)
+        done = burners.items() - items
+        rows.append(
+            {"seconds": time.monotonic() - began, "items": done, "counted": counted}
+            | ({} if math.isnan(hottest) else {"celsius": hottest / 1000.0})
+        )
+    return rows
+
+
+def asked(*command: str) -> str:
+    """Return what a program that only tells prints; empty where it is not there."""
+    if shutil.which(command[0]) is None:
+        return ""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_S, check=False)
+    return done.stdout + done.stderr
+
+
+def first_hour(root: Path, scale: float) -> dict[str, Any]:
+    """Return the report."""
+    began, before = time.monotonic(), texts(root, SETTINGS)
+    sensors = found(root, (*COUNTERS, *POWERS, *CLOCKS, *HEAT))
+    report: dict[str, Any] = {
+        "format": FORMAT,
+        "scale": scale,
+        "host": {
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+            "cpus": os.cpu_count(),
+            "root": os.geteuid() == 0,
+            **texts(root, ("proc/device-tree/model", "etc/nv_tegra_release")),
+        },
+        "sensors": texts(root, SHOWN_BY),
+        "read": {str(file.relative_to(root)): cost(file) for file in sensors},
+        "refused_to_nobody": readable_by(NOBODY, sensors)
+        if os.geteuid() == 0
+        else "this is not root",
+        "nvpmodel": asked("nvpmodel", "-q"),
+    }
+    for name, share in (("idle", 0.0), ("steady", 1.0), ("on_off", 0.5)):
+        report[f"energy_{name}"] = under(share, lambda _: energies(root, ENERGY_S * scale))
+    for share in (0.05, 0.3, 1.0):
+        length = CLOCKS_S * scale
+        report[f"clocks_{share * 100:.0f}"] = under(share, lambda _, s=length: clocks(root, s))  # type: ignore[misc]
+    report["windows"] = under(1.0, lambda burners: windows(root, WINDOW_S * scale, burners))
+    after = texts(root, SETTINGS)
+    report["settings_changed"] = {
+        f: [before.get(f), now] for f, now in after.items() if before.get(f) != now
+    }
+    report["settings"] = len(after)
+    return report | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """Return the page, in Markdown."""
+    host = report["host"]
+    lines = [
+        f"# First hour: {host.get('proc/device-tree/model', host['machine'])}",
+        f"- Python {host['python']}, kernel {host['kernel']}, {host['cpus']} CPUs, {report['seconds']} s",
+        f"- settings before and after: {report['settings']}, changed: {report['settings_changed']}",
+        *(
+            "",
+            "| sensor | read p50 µs | step ms idle | steady | on and off | quantum |",
+            "|---" * 6 + "|",
+        ),
+    ]
+    for name, read in report["read"].items():
+        moved = [report[f"energy_{how}"].get(name, {}) for how in ("idle", "steady", "on_off")]
+        gaps = [str(one.get("interval_ms", {}).get("p50", "")) for one in moved]
+        if any(moved):
+            told = read.get("p50_us", read.get("error"))
+            lines.append(
+                f"| {name} | {told} | {' | '.join(gaps)} | {moved[1].get('quantum', '')} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Run it; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a hundredth of all durations")
+    parser.add_argument("--output", type=Path, default=Path(), help="the folder of the two files")
+    parser.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    report = first_hour(given.root, 0.01 if given.quick else 1.0)
+    given.output.mkdir(parents=True, exist_ok=True)
+    (given.output / "first-hour.json").write_text(json.dumps(report, indent=1) + "\n")
+    (given.output / "first-hour.md").write_text(page(report))
+    sys.stderr.write(
+        f"{given.output / 'first-hour.json'} and first-hour.md: {report['seconds']} s\n"
+    )
+    return 0

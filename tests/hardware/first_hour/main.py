@@ -1,0 +1,189 @@
+"""The first hour on a GPU host: reads everything, sets nothing, leaves one JSON and one page.
+
+No clock, limit or mode is changed: no call that sets is made, and no actuator is asked. Takes at most six
+minutes; a part that does not fit into what is left is named and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from tests.hardware.first_hour import calls, load, parts, sampling, settings
+from tests.hardware.first_hour.page import page
+
+FORMAT = "jouletune-first-hour-1"
+LIMIT_S = 360.0
+ENERGY_S, CLOCKS_S, WINDOW_S, SETTLE_S = 40.0, 20.0, 5.0, 2.0
+CALLS_S, CHECK_S, DOCTOR_S, AGENT_S = 30.0, 6.0, 20.0, 15.0
+RESERVE_S = 12.0
+"""What the last look at the settings, the report and the end of the load may take."""
+
+
+class FirstHour:
+    """The parts one after the other, and what they found; both files are written after every part."""
+
+    def __init__(self, index: int, scale: float, state_dir: Path, output: Path) -> None:
+        self.index, self.scale, self.state_dir, self.output = index, scale, state_dir, output
+        self.began = time.monotonic()
+        self.found: dict[str, Any] = {}
+        self.gpu: dict[str, Any] = {}
+        self.load: dict[str, Any] = {"on": "", "why": "no GPU answers"}
+
+    def part(self, name: str, seconds: float, job: Callable[[], dict[str, Any]]) -> None:
+        """Run a part that takes about so long, if there is time; an error is its finding."""
+        left = LIMIT_S - RESERVE_S - (time.monotonic() - self.began)
+        if left < seconds:
+            self.found[name] = {"not_run": f"it takes {seconds:.0f} s; {left:.0f} s are left"}
+            return
+        sys.stderr.write(f"{name} ({seconds:.0f} s)\n")
+        try:
+            self.found[name] = job()
+        except Exception as error:  # noqa: BLE001 - told in the report; the next part goes on
+            self.found[name] = {"failed": f"{type(error).__name__}: {error}"}
+        self.write(complete=False)
+
+    def run(self) -> None:
+        """Run every part."""
+        before = settings.shown()
+        self._calls()
+        self.gpu, handle = self._gpu()
+        self.part("doctor_idle", DOCTOR_S, parts.doctor)
+        if handle is not None:
+            self._energy("idle", handle)
+            with self._loaded(self.gpu["uuid"]) as working:
+                self.load = working.about
+                self._under_load(self.gpu["uuid"], handle, working)
+        self.found["settings"] = settings.compared(before, settings.shown())
+        self.write(complete=True)
+
+    def write(self, *, complete: bool) -> None:
+        """Write what was found so far."""
+        report = {
+            "format": FORMAT,
+            "complete": complete,
+            "seconds": round(time.monotonic() - self.began, 1),
+            "limit_s": LIMIT_S,
+            "scale": self.scale,
+            "host": host(),
+            "gpu": self.gpu,
+            "load": self.load,
+            "parts": self.found,
+        }
+        self.output.mkdir(parents=True, exist_ok=True)
+        (self.output / "first-hour.json").write_text(json.dumps(report, indent=1) + "\n")
+        (self.output / "first-hour.md").write_text(page(report))
+
+    def _calls(self) -> None:
+        import agents.devices.nvidia as product
+
+        reading, setting = calls.calls_of(Path(product.__path__[0]))
+
+        def measured(uid: int | None) -> dict[str, Any]:
+            return calls.as_user(uid, lambda: calls.measure(reading, self.index, self.scale))
+
+        if os.geteuid() == 0:
+            self.part("calls_root", CALLS_S, lambda: measured(None))
+            self.part("calls_unprivileged", CALLS_S, lambda: measured(calls.NOBODY))
+        else:
+            self.found["calls_root"] = {"not_run": "this is not root; run it once more as root"}
+            self.part("calls_unprivileged", CALLS_S, lambda: measured(None))
+        self.found["never_called"] = {"calls": setting}
+
+    def _gpu(self) -> tuple[dict[str, Any], object]:
+        try:
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
+            uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        except pynvml.NVMLError as error:
+            return {"why": str(error)}, None
+        told = sampling.told
+        return {
+            "index": self.index,
+            "uuid": uuid,
+            "name": told(pynvml.nvmlDeviceGetName, handle),
+            "driver": told(pynvml.nvmlSystemGetDriverVersion),
+            "memory_mhz": told(pynvml.nvmlDeviceGetSupportedMemoryClocks, handle),
+            "limit_mw": told(pynvml.nvmlDeviceGetPowerManagementLimit, handle),
+            "limits_mw": told(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle),
+        }, handle
+
+    def _energy(self, name: str, handle: object) -> None:
+        seconds = ENERGY_S * self.scale
+        self.part(f"energy_{name}", seconds, lambda: sampling.energy(handle, seconds))
+
+    @contextmanager
+    def _loaded(self, uuid: str) -> Iterator[load.Load]:
+        os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+        working = load.Load([sys.executable, sys.argv[0], "load"])
+        try:
+            yield working
+        finally:
+            working.end()
+
+    def _under_load(self, uuid: str, handle: object, working: load.Load) -> None:
+        seconds = WINDOW_S * self.scale
+
+        def windows() -> dict[str, Any]:
+            return parts.windows(uuid, handle, working, self.state_dir, seconds)
+
+        working.work("steady")
+        self.part("windows", parts.WINDOWS * seconds + CHECK_S, windows)
+        self._energy("steady", handle)
+        working.work("on-off 0.05")
+        self._energy("on_off", handle)
+        for share in (100, 30, 5):
+            working.work(f"share {share / 100:g}")
+            time.sleep(SETTLE_S * self.scale)
+            length = CLOCKS_S * self.scale
+            self.part(f"clocks_{share}", length, lambda s=length: sampling.clocks(handle, s))  # type: ignore[misc]
+        working.work("steady")
+        self.part("doctor_loaded", DOCTOR_S, parts.doctor)
+        command = [sys.executable, sys.argv[0], "agent", uuid, str(self.state_dir)]
+
+        def again() -> dict[str, Any]:
+            side = parts.attached(uuid, self.state_dir)
+            return parts.window(side, handle, working, max(1.0, seconds))
+
+        self.part("agent_killed", AGENT_S, lambda: parts.killed(command, again))
+
+
+def host() -> dict[str, Any]:
+    """Return what machine this is, without its name."""
+    return {
+        "at": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "root": os.geteuid() == 0,
+    }
+
+
+def main() -> int:
+    """Run all parts, or the part of a child; return the exit status."""
+    if sys.argv[1:2] == ["load"]:
+        load.main()
+        return 0
+    if sys.argv[1:2] == ["agent"]:
+        parts.hold_open(sys.argv[2], Path(sys.argv[3]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", type=int, default=0, help="NVML's index of the GPU")
+    parser.add_argument("--quick", action="store_true", help="a tenth of all durations, to try it")
+    parser.add_argument("--output", type=Path, default=Path(), help="the folder of the two files")
+    given = parser.parse_args()
+    scale = 0.1 if given.quick else 1.0
+    with tempfile.TemporaryDirectory() as state_dir:
+        FirstHour(given.gpu, scale, Path(state_dir), given.output).run()
+    return 0

@@ -1,0 +1,113 @@
+"""The parts that go through the product itself: its windows, its doctor, and an agent that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from tests.hardware.first_hour.load import Load
+from tests.hardware.first_hour.sampling import told
+
+DOCTOR = "import sys; from tuner.cli.app import main; sys.exit(main(['doctor', '--json']))"
+DOCTOR_S, AGENT_S = 60.0, 30.0
+WINDOWS, OPEN_S = 10, 1.0
+NO_SOCKET = Path("/nonexistent/actuator.sock")
+"""No actuator is asked for anything: nothing can be set."""
+
+
+def doctor() -> dict[str, Any]:
+    """Return the doctor's findings, and how long it took."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", DOCTOR],
+        env={**os.environ, "JOULETUNE_ACTUATOR": str(NO_SOCKET)},
+        capture_output=True,
+        text=True,
+        timeout=DOCTOR_S,
+        check=False,
+    )
+    seconds = round(time.monotonic() - began, 2)
+    if done.returncode != 0:
+        return {"failed": done.stderr[-2000:], "seconds": seconds}
+    return {"seconds": seconds, **json.loads(done.stdout)}
+
+
+def attached(uuid: str, state_dir: Path) -> Any:  # noqa: ANN401 - the product's Side, imported late
+    """Return the GPU as the product's agent opens it, without an actuator."""
+    from agents.devices.nvidia.device import attach
+    from agents.host.host import HostClock
+
+    return attach(uuid, socket=NO_SOCKET, state_dir=state_dir, clock=HostClock())
+
+
+def windows(
+    uuid: str, handle: object, load: Load, state_dir: Path, seconds: float
+) -> dict[str, Any]:
+    """Return ten windows of the product's meter: joules an item beside the temperature."""
+    side = attached(uuid, state_dir)
+    rows = [window(side, handle, load, seconds) for _ in range(WINDOWS)]
+    both = [
+        (row["celsius"], row["j_per_item"])
+        for row in rows
+        if row.get("celsius") is not None and row.get("j_per_item")
+    ]
+    found: dict[str, Any] = {"source": side.source, "cannot": dict(side.cannot), "windows": rows}
+    if (slope := _slope(both)) is not None:
+        found["j_per_item_per_k"] = slope
+    return found
+
+
+def window(side: Any, handle: object, load: Load, seconds: float) -> dict[str, Any]:  # noqa: ANN401
+    """Return one window: its totals, the items of the load, and the temperature at its end."""
+    opened, before, began = side.meter.start(), load.items(), time.monotonic()
+    time.sleep(seconds)
+    after, reading = load.items(), opened.stop()
+    row: dict[str, Any] = {"seconds": time.monotonic() - began, "totals": dict(reading.totals)}
+    heat = told(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
+    row |= {"celsius": None, "why": heat} if isinstance(heat, str) else {"celsius": heat}
+    if before is not None and after is not None and after > before:
+        row["items"] = after - before
+        row["j_per_item"] = reading.totals.get("energy_j", 0.0) / (after - before)
+    return row
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float | None:
+    """Return the slope of a line through points, None where they have one abscissa."""
+    if len({x for x, _ in points}) < 2:
+        return None
+    mean_x, mean_y = (sum(column) / len(points) for column in zip(*points, strict=True))
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return float(sum((x - mean_x) * (y - mean_y) for x, y in points) / spread)
+
+
+def hold_open(uuid: str, state_dir: Path) -> None:
+    """Open a window as an agent does, say so, and wait to be killed."""
+    opened, until = attached(uuid, state_dir).meter.start(), time.monotonic() + AGENT_S
+    sys.stdout.write("open\n")
+    sys.stdout.flush()
+    while time.monotonic() < until:
+        time.sleep(OPEN_S / 10.0)
+        opened.read()
+
+
+def killed(command: Sequence[str], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Kill an agent in a window; return whether it had one, and what the next one measures."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        try:
+            opened = agent.stdout.readline().strip() == "open"
+            time.sleep(OPEN_S)
+            alive = agent.poll() is None
+        finally:
+            agent.send_signal(signal.SIGKILL)
+            agent.wait(AGENT_S)
+    return {"in_a_window": opened and alive, "signal": -agent.returncode, "next": measure()}

@@ -1,0 +1,84 @@
+"""Series of a GPU's counters: how the energy counter steps, and what a clock does under load."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+from tests.hardware.first_hour.series import Row, described, ratio, series, spread, steps
+
+POLL_S = 0.002
+LOOK_S = 0.02
+AVERAGE, INSTANT = 185, 186
+"""NVML_FI_DEV_POWER_AVERAGE and NVML_FI_DEV_POWER_INSTANT, in milliwatts."""
+
+
+def energy(handle: object, seconds: float) -> dict[str, Any]:
+    """Return how the energy counter moves in this time, beside both power fields."""
+    counter = told(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+    if isinstance(counter, str):
+        return {"not_run": f"no energy counter: {counter}"}
+    rows = series(seconds, POLL_S, lambda: _energies(handle))
+    found: dict[str, Any] = {"samples": len(rows), "seconds": rows[-1][0] if rows else 0.0}
+    counter_steps = steps(rows, 1)
+    found["counter_mj"] = described(counter_steps)
+    for name, column in (("average_mw", 2), ("instant_mw", 3)):
+        if any(not math.isnan(row[column]) for row in rows):
+            found[name] = described(steps(rows, column))
+            found[f"ratio_to_{name}"] = ratio(rows, counter_steps, column)
+            known = [row[column] for row in rows if not math.isnan(row[column])]
+            found[name] |= {"least": min(known), "most": max(known)}
+    found["steps"] = [[round(t * 1000, 1), value] for t, value in counter_steps]
+    return found
+
+
+def _energies(handle: object) -> Row:
+    mj = told(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+    fields = told(pynvml.nvmlDeviceGetFieldValues, handle, [AVERAGE, INSTANT])
+    powers = {
+        int(f.fieldId): float(f.value.uiVal)
+        for f in (() if isinstance(fields, str) else fields)
+        if f.nvmlReturn == pynvml.NVML_SUCCESS
+    }
+    now = math.nan if isinstance(mj, str) else float(mj)
+    return now, powers.get(AVERAGE, math.nan), powers.get(INSTANT, math.nan)
+
+
+def clocks(handle: object, seconds: float) -> dict[str, Any]:
+    """Return SM clock, reasons and utilisation every 20 ms: a summary, and the series itself."""
+    rows = series(seconds, LOOK_S, lambda: _look(handle))
+    mhz = [row[1] for row in rows if row[1] >= 0]
+    used = [row[3] for row in rows if row[3] >= 0]
+    return {
+        "samples": len(rows),
+        "sm_mhz": spread(mhz),
+        "utilisation_pct": spread(used),
+        "reasons": dict(Counter(f"{int(row[2]):#x}" for row in rows if row[2] >= 0)),
+        "columns": ["ms", "sm_mhz", "reasons", "utilisation_pct"],
+        "series": [[round(row[0] * 1000), *map(int, row[1:])] for row in rows],
+    }
+
+
+def _look(handle: object) -> Row:
+    """Return the three; -1 for one that is not told."""
+    mhz = told(
+        pynvml.nvmlDeviceGetClock, handle, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT
+    )
+    reasons = told(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    used = told(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    return tuple(
+        -1.0 if isinstance(one, str) else float(getattr(one, "gpu", one))
+        for one in (mhz, reasons, used)
+    )
+
+
+def told(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - the binding is untyped
+    """Return a call's answer, or NVML's error in words."""
+    try:
+        return function(*arguments)
+    except pynvml.NVMLError as error:
+        return f"{error} ({error.value})"

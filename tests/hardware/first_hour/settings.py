@@ -1,0 +1,68 @@
+"""Whether `nvidia-smi -q` says the same before and after, but for readings.
+
+Evidence for the host's owner, who knows that program; the product itself never starts it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+DEADLINE_S = 20.0
+READING = re.compile(
+    r"timestamp|temp|utilization|draw|usage|process|fan speed|performance state|throughput|replay|reason"
+    r"|stats|samples|ecc errors|remap|retired|voltage|margin|energy|(^|> )clocks >"
+    r"|(generation|width) > .*current",
+    re.IGNORECASE,
+)
+"""Where a line's place matches, it tells what is measured, and nothing that anybody sets."""
+
+
+def shown() -> str:
+    """Return what `nvidia-smi -q` prints; empty where it is not there or does not end."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, "-q"], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def lines(text: str) -> Mapping[str, str]:
+    """Return each value by its place: the headings it is indented under, and its name."""
+    found: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("="):
+            continue
+        depth = len(line) - len(line.lstrip())
+        name, colon, value = (part.strip() for part in line.partition(" : "))
+        above = [one for one in above if one[0] < depth]
+        place = " > ".join([*(heading for _, heading in above), name.strip(": ")])
+        if colon or " :" in line:
+            found[place if place not in found else f"{place} ({len(found)})"] = value
+        else:
+            above.append((depth, name))
+    return found
+
+
+def compared(before: str, after: str) -> dict[str, Any]:
+    """Return which settings changed, and how many readings did."""
+    if not before or not after:
+        return {"not_run": "nvidia-smi is not there, or did not answer"}
+    was, now = lines(before), lines(after)
+    differing = sorted(p for p in was.keys() | now.keys() if was.get(p) != now.get(p))
+    settings = [place for place in differing if not READING.search(place)]
+    return {
+        "lines": len(was),
+        "equal_but_for_readings": not settings,
+        "changed": {place: [was.get(place), now.get(place)] for place in settings},
+        "readings_that_differ": len(differing) - len(settings),
+    }

@@ -1,0 +1,222 @@
+"""The kit for a GPU host that is read-only for us: built, then run from its folder alone.
+
+No checkout and no package index is within its reach: it starts in another folder, with an environment of
+its own. The GPU is the fake NVML, the machine's own torch and nvidia-smi are stand-ins over it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.boards.fixtures import Mount, boards, mount
+from tests.hardware.first_hour import calls, settings
+from tests.hardware.first_hour.build import HOST_SCRIPT, MOST_MIB, SCRIPT, build
+from tests.hardware.first_hour.series import described, ratio, steps
+from tests.hardware.stand_ins import stand_ins
+from tests.nvml.fake import FakeNvml
+from tests.nvml.fixtures import library
+
+__all__ = ["boards", "library", "mount"]
+
+ROOT = Path(__file__).parents[2]
+THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+QUICK_S = 150.0
+"""A tenth of the durations takes under a minute here; the rest is a loaded machine's."""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Yield a folder that every user may look into, which pytest's own is not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def kit(folder: Path) -> Path:
+    """Yield the folder for this Python; the one for 3.12 differs in its wheels alone."""
+    try:
+        assert build(folder / "kit", THIS_PYTHON) < MOST_MIB
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"pip cannot fetch the wheels here: {error}")
+    return folder / "kit"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run of the kit, and the GPU it looked at."""
+
+    report: dict[str, Any]
+    page: str
+    fake: FakeNvml
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def ran(kit: Path, folder: Path, library: Path) -> Ran:
+    (folder / library.name).write_bytes(library.read_bytes())
+    fake = FakeNvml(folder / library.name, folder / "nvml.state", manual=False, busy=0.0)
+    torch, programs = stand_ins(folder)
+    environ = {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": str(torch), **fake.environment()}
+    done = subprocess.run(
+        [sys.executable, str(kit / SCRIPT), "--quick", "--output", str(folder / "out")],
+        env=environ, cwd="/", capture_output=True, text=True, timeout=QUICK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "out/first-hour.json").read_text())
+    return Ran(report, (folder / "out/first-hour.md").read_text(), fake, folder)
+
+
+@pytest.mark.slow
+def test_every_part_runs_from_the_folder_alone(ran: Ran) -> None:
+    assert ran.report["complete"] and ran.report["load"]["on"] == "stand-in"
+    parts = ran.report["parts"]
+    wanted = {"calls_unprivileged", "doctor_idle", "doctor_loaded", "windows", "agent_killed"}
+    wanted |= {f"energy_{name}" for name in ("idle", "steady", "on_off")}
+    wanted |= {f"clocks_{share}" for share in (5, 30, 100)} | {"settings"}
+    missing = {
+        name: parts.get(name)
+        for name in wanted
+        if not {"failed", "not_run"}.isdisjoint(parts[name])
+    }
+    assert not missing, missing
+    assert "Every part ran" in ran.page or os.geteuid() != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param(
+            "root", marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root sees as root")
+        ),
+        "unprivileged",
+    ],
+)
+def test_every_call_that_reads_is_made_and_its_codes_and_times_are_told(
+    ran: Ran, user: str
+) -> None:
+    reading, setting = calls.calls_of(ROOT / "agents/devices/nvidia")
+    shown = ran.report["parts"][f"calls_{user}"]
+    assert set(reading) <= set(shown), "add its arguments to calls.ARGUMENTS"
+    assert not [name for name in reading if "not_run" in shown[name]]
+    assert not set(setting) & set(shown)
+    assert shown["nvmlInit"]["n"] == calls.CONNECTIONS
+    power = shown["nvmlDeviceGetPowerUsage"]
+    assert power["n"] == calls.REPEATS / 10 and power["codes"] == {"0": power["n"]}
+    assert 0.0 < power["p50_us"] <= power["p99_us"]
+    assert (shown["uid"] == 0) is (user == "root")
+
+
+@pytest.mark.slow
+def test_the_counters_step_and_ratio_are_the_fakes(ran: Ran) -> None:
+    for name in ("idle", "steady", "on_off"):
+        part = ran.report["parts"][f"energy_{name}"]
+        assert part["counter_mj"]["interval_ms"]["p50"] == pytest.approx(100.0, abs=15.0)
+        assert part["counter_mj"]["quantum"] == 1
+        assert part["ratio_to_instant_mw"] == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.slow
+def test_the_clock_follows_the_load(ran: Ran) -> None:
+    parts = ran.report["parts"]
+    assert parts["clocks_100"]["sm_mhz"]["p50"] == 1410
+    assert parts["clocks_5"]["sm_mhz"]["p50"] == 210
+    assert len(parts["clocks_30"]["series"]) == parts["clocks_30"]["samples"] > 0
+
+
+@pytest.mark.slow
+def test_windows_tell_joules_an_item_and_an_agent_that_was_killed_leaves_nothing(ran: Ran) -> None:
+    parts = ran.report["parts"]
+    rows = parts["windows"]["windows"]
+    assert len(rows) == 10 and all(row["j_per_item"] > 0.0 and "celsius" in row for row in rows)
+    assert parts["agent_killed"]["in_a_window"] and parts["agent_killed"]["signal"] == 9
+    assert parts["agent_killed"]["next"]["totals"]["energy_j"] > 0.0
+
+
+@pytest.mark.slow
+def test_nothing_is_set(ran: Ran) -> None:
+    assert ran.report["parts"]["settings"]["equal_but_for_readings"]
+    assert [ran.fake.get(name) for name in ("lock_max", "mem_lock", "limit_w")] == [0.0, 0.0, 400.0]
+
+
+@pytest.mark.slow
+def test_a_folder_without_its_wheels_is_refused(kit: Path, tmp_path: Path) -> None:
+    alone = tmp_path / SCRIPT
+    alone.write_bytes((kit / SCRIPT).read_bytes())
+    done = subprocess.run([sys.executable, str(alone)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "copy the whole folder" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["orin", "xeon", "epyc"])
+def test_a_boards_and_a_servers_first_hour_read_their_sensors(
+    kit: Path, mount: Mount, tmp_path: Path, name: str
+) -> None:
+    board = mount(name)
+    done = subprocess.run(
+        [sys.executable, kit / HOST_SCRIPT, "--quick", "--root", board.root, "--output", tmp_path],
+        capture_output=True, text=True, timeout=QUICK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "first-hour.json").read_text())
+    sensor = "curr1_input" if name == "orin" else "energy_uj"
+    (moved, *_) = [part for file, part in report["energy_steady"].items() if file.endswith(sensor)]
+    assert moved["most"] > 0.0
+    assert len(report["windows"]) == 10 and report["windows"][0]["items"] > 0
+    assert report["settings"] > 0 and report["settings_changed"] == {}
+    assert board.altered == {}
+
+
+def test_the_kit_names_no_call_that_sets() -> None:
+    package = ROOT / "tests/hardware/first_hour"
+    text = "\n".join(file.read_text() for file in package.glob("*.py"))
+    assert not re.findall(r"pynvml\.nvml\w*(?:Set|Reset)\w*", text)
+
+
+SMI = """
+Timestamp                                 : now
+GPU 00000000:01:00.0
+    Clocks
+        SM                                : 1410 MHz
+    Max Clocks
+        SM                                : 1410 MHz
+    GPU Power Readings
+        Instantaneous Power Draw          : 60.10 W
+        Current Power Limit               : 400.00 W
+"""
+
+
+def test_readings_may_differ_and_settings_may_not() -> None:
+    cooler = SMI.replace(
+        "Clocks\n        SM                                : 1410",
+        "Clocks\n        SM                                : 210",
+        1,
+    )
+    later = cooler.replace("now", "later").replace("60.10", "301.00")
+    assert settings.compared(SMI, later)["equal_but_for_readings"]
+    limited = settings.compared(SMI, later.replace("400.00", "300.00"))
+    assert not limited["equal_but_for_readings"]
+    assert list(limited["changed"]) == [
+        "GPU 00000000:01:00.0 > GPU Power Readings > Current Power Limit"
+    ]
+
+
+def test_a_step_a_quantum_and_a_ratio_are_read_from_a_series() -> None:
+    rows = [(n * 0.01, 1000.0 + (n // 10) * 5000.0, 50_000.0) for n in range(100)]
+    moved = steps(rows, 1)
+    told = described(moved)
+    assert told["steps"] == 9 and told["quantum"] == 5000
+    assert told["interval_ms"]["p50"] == pytest.approx(100.0)
+    assert ratio(rows, moved, 2) == pytest.approx(1.0)

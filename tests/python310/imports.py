@@ -1,0 +1,49 @@
+"""`python3.10 -m tests.python310.imports` imports what agent and actuator are made of, and `jouletune`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+
+ROOMS = ("agents", "tuner.core", "policies")
+MODULES = ("tuner.compat", "tuner.errors", "tuner.files", "tuner.guard", "tuner.toml", "tuner.wire")
+APART = ("agents.federated", "agents.workloads.reference", "agents.simulation")
+"""Started as programs beside a tuner, with packages of their own."""
+TUNERS = ("numpy", "scipy", "torch", "botorch", "starlette", "uvicorn", "httptools", "jtop", "ray")
+"""Packages of extras: a module that needs one is none of an agent's."""
+
+
+def modules() -> Iterator[str]:
+    """Yield the names of all modules that have to be importable."""
+    yield from MODULES
+    for room in ROOMS:
+        package = importlib.import_module(room)
+        yield room
+        for found in pkgutil.walk_packages(package.__path__, f"{room}.", onerror=lambda _: None):
+            if not found.name.startswith(APART) and not found.name.endswith("__main__"):
+                yield found.name
+    yield "tuner.cli.app"
+
+
+def main() -> int:
+    """Import everything; print how many there are, and what could not be."""
+    broken, count = 0, 0
+    for name in modules():
+        try:
+            importlib.import_module(name)
+            count += 1
+        except ModuleNotFoundError as error:
+            if error.name not in TUNERS:
+                broken += 1
+                print(f"{name}: {error}")
+        except ImportError as error:
+            broken += 1
+            print(f"{name}: {error}")
+    print(f"Python {sys.version.split()[0]}: {count} modules, {broken} broken")
+    return int(broken > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

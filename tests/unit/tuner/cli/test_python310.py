@@ -1,0 +1,29 @@
+"""Python 3.10, which is JetPack 6's, has agents and no tuner."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tuner.cli import app
+
+
+@pytest.mark.parametrize("command", [["tuner", "serve"], ["run", "--device", "jetson"]])
+def test_a_tuner_on_python_310_is_refused_by_name(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 12, "final", 0))
+    assert app.main(command) == 2
+    told = capsys.readouterr().err
+    assert f"jouletune {command[0]} needs Python 3.11" in told and "3.10" in told
+    assert "another host" in told
+
+
+@pytest.mark.parametrize("command", [["agent", "serve"], ["doctor"], ["--help"]])
+def test_everything_else_runs_there(command: list[str]) -> None:
+    assert app.too_old(command, (3, 10)) is None
+
+
+def test_a_newer_python_has_all() -> None:
+    assert app.too_old(["run"], (3, 11)) is None
