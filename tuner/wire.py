@@ -470,7 +470,9 @@ class StudyReport(Message):
 
     `baseline` and `best` are what they showed against each other, in `alternating` windows where the
     study came to that, else in all their windows. `saving` is the share by which the best's
-    objective is better, with its standard error; `limit_kept` None where nothing can be said.
+    objective is better, with its standard error; where no share makes sense, as the objective is not
+    above 0 at the baseline, `difference` says by how much, in the metric's unit. `limit_kept` None where
+    nothing can be said.
     """
 
     study: StudyView
@@ -478,6 +480,7 @@ class StudyReport(Message):
     best: SettingView | None = None
     alternating: bool = False
     saving: Estimate | None = None
+    difference: Estimate | None = None
     baseline_shift: BaselineShift | None = None
     limit_kept: bool | None = None
     bill: Bill

@@ -173,7 +173,7 @@ def believe(
     """
     measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
     metrics = list(dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]))
-    scales = {m: _scale(study, evidence, m, measured) for m in metrics}
+    scales = {m: _scale(study, evidence, m, measured, limits) for m in metrics}
     noise = {m: _noise_factor(m, evidence) for m in metrics}
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
@@ -277,7 +277,7 @@ def _outcome(
         return ModelOutcome(column, factor, 0.0, scale.place(limit.value * gap))
     if scale.log:
         return ModelOutcome(column, factor, 1.0, math.log(constraint.bound * gap))
-    beside = constraint.bound * gap
+    beside = constraint.multiple(scale.reference) * gap
     return ModelOutcome(column, factor, beside, (beside - 1.0) * scale.reference / scale.unit)
 
 
@@ -328,7 +328,11 @@ def _number(value: Value) -> float | None:
 
 
 def _scale(
-    study: Study, evidence: Evidence, metric: str, measured: Mapping[int, Candidate]
+    study: Study,
+    evidence: Evidence,
+    metric: str,
+    measured: Mapping[int, Candidate],
+    limits: Sequence[Limit],
 ) -> Scale:
     values = [c.estimates[metric].mean for c in measured.values() if metric in c.estimates]
     if not values:
@@ -338,7 +342,7 @@ def _scale(
         )
     known = evidence.baseline.get(metric)
     reference = known.mean if known else values[0]
-    return Scale.of(reference, values)
+    return Scale.of(reference, values, [x.value for x in limits if x.metric == metric])
 
 
 def _reading(

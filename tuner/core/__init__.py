@@ -168,9 +168,11 @@ from tuner.core.quantities import (
 )
 from tuner.core.readings import Reading
 from tuner.core.savings import (
+    Improvement,
     capacity_beside,
     capacity_lost,
-    saving,
+    difference,
+    improvement,
     slower_by,
 )
 from tuner.core.studies import (
@@ -268,6 +270,7 @@ __all__ = [
     "GAP_S",
     "HELD",
     "IllegalTransition",
+    "Improvement",
     "InvalidInput",
     "Kind",
     "Knob",
@@ -356,9 +359,11 @@ __all__ = [
     "capacity_lost",
     "comparable",
     "counted",
+    "difference",
     "digest_of",
     "draw_up",
     "error_of",
+    "improvement",
     "incumbent",
     "is_at",
     "judge",
@@ -378,7 +383,6 @@ __all__ = [
     "refuse_contradiction",
     "refuse_negative",
     "render_setting",
-    "saving",
     "setting_key",
     "slower_by",
     "standard",

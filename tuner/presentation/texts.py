@@ -8,11 +8,15 @@ from tuner.core import (
     CAPACITY,
     BelievedSetting,
     Bill,
+    Estimate,
+    Improvement,
     Plan,
+    Quantities,
     Setting,
     Verdict,
     called,
     capacity_beside,
+    improvement,
     render_setting,
     slower_by,
 )
@@ -70,7 +74,7 @@ def gained(report: StudyReport) -> str:
 
     With what became of the workload's capacity in the same line. Nothing where that is the baseline.
     """
-    view, gain = report.study, report.saving
+    view, gain = report.study, improved(report)
     if view.best is None or gain is None:
         return ""
     if change(view.best.setting, view.baseline.setting) == THE_BASELINE:
@@ -81,9 +85,34 @@ def gained(report: StudyReport) -> str:
     if report.baseline_shift is not None:
         how = "counted from what the baseline shows now"
         beside = f"{beside}; {report.baseline_shift.in_words(metric)}"
-    if gain.mean < 0.0:
-        return f"costs {percent(-gain.mean, gain.stderr)} more {metric}, {how}{beside}"
-    return f"saves {percent(gain.mean, gain.stderr)} of {metric}, {how}{beside}"
+    size = sized(gain, metric, view.quantities)
+    if not gain.relative:
+        way = "worse" if gain.amount.mean < 0.0 else "better"
+        return f"{metric} {size} {way}, {how}{beside}"
+    if gain.amount.mean < 0.0:
+        return f"costs {size} more {metric}, {how}{beside}"
+    return f"saves {size} of {metric}, {how}{beside}"
+
+
+def improved(report: StudyReport) -> Improvement | None:
+    """Return by how much a study's best is better than its baseline, None where nothing is known."""
+    if report.saving is not None:
+        return Improvement(report.saving, True)
+    return None if report.difference is None else Improvement(report.difference, False)
+
+
+def sized(by: Improvement, metric: str, declared: Quantities) -> str:
+    """Return the size of an improvement with its standard error, without its sign."""
+    mean, stderr = abs(by.amount.mean), by.amount.stderr
+    return percent(mean, stderr) if by.relative else figure(metric, mean, stderr, declared)
+
+
+def grown(before: Estimate, after: Estimate, metric: str, declared: Quantities) -> str:
+    """Return a change with its sign and standard error: as a share, else in the metric's unit."""
+    by = improvement(before, after, -1.0)
+    mean, stderr = by.amount.mean, by.amount.stderr
+    text = percent(mean, stderr) if by.relative else figure(metric, mean, stderr, declared)
+    return f"{'+' if mean > 0 else ''}{text}"
 
 
 def capacity(report: StudyReport) -> str:

@@ -17,9 +17,9 @@ from tuner.core import (
     BaselineShift,
     Conflict,
     Device,
-    Estimate,
     Event,
     IllegalTransition,
+    Improvement,
     InvalidInput,
     MetricSample,
     NotFound,
@@ -35,8 +35,8 @@ from tuner.core import (
     called,
     counted,
     draw_up,
+    improvement,
     incumbent,
-    saving,
     setting_key,
     trials_spent,
     weigh,
@@ -380,13 +380,15 @@ class Operations:
         views = [trial_view(past, trial) for trial in trials]
         shift = next(reversed(baseline_shifts(found, trials)), None)
         present = _shifted(found.objective, baseline, shift)
+        gain = _improvement(found.objective, present, shown) if winner else None
         ended = (TrialState.COMPLETED, TrialState.RUNNING)
         report = StudyReport(
             study=self._view(found, trials),
             baseline=baseline,
             best=shown,
             alternating=windows is not None,
-            saving=_saving(found.objective, present, shown) if winner else None,
+            saving=gain.share if gain else None,
+            difference=gain.amount if gain and not gain.relative else None,
             baseline_shift=shift,
             limit_kept=limit_kept(best),
             bill=draw_up(
@@ -601,11 +603,11 @@ def _shifted(
     return baseline.model_copy(update={"metrics": {**metrics, metric: shift.now(metrics[metric])}})
 
 
-def _saving(
+def _improvement(
     objective: Objective, baseline: SettingView, best: SettingView | None
-) -> Estimate | None:
+) -> Improvement | None:
     before = objective.score(baseline.metrics)
     after = objective.score(best.metrics) if best else None
     if before is None or after is None:
         return None
-    return saving(before, after, objective.sign)
+    return improvement(before, after, objective.sign)
