@@ -433,6 +433,7 @@ class Violations(Message):
 class StudyView(Message):
     """A study as operators see it: what is asked, where it stands, and the best so far.
 
+    `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
     `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
     heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
     `stopped` that nothing runs until the stop of all devices is lifted.
@@ -448,6 +449,7 @@ class StudyView(Message):
     limits: tuple[Limit, ...] = ()
     phase: Phase
     phase_why: str = ""
+    error: str = ""
     revision: int
     terms: Terms
     settings: int

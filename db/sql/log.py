@@ -89,6 +89,7 @@ class SqlObservations:
         asked = (
             select(
                 begun,
+                ObservationRow.at,
                 MeasurementRow.seconds,
                 # As text: months of windows have few settings, and each is decoded once.
                 cast(ObservationRow.setting, Text).label("setting"),
@@ -220,6 +221,7 @@ def _pruned(database: Database, table: type[ObservationRow | EventRow], old: Sel
 def _sample(
     keys: dict[str, SettingKey],
     started_at: datetime,
+    at: datetime,
     seconds: float,
     text: str,
     context: Json,
@@ -237,6 +239,7 @@ def _sample(
         completed=completed,
         mean=mean,
         stderr=stderr,
+        at=at,
     )
 
 

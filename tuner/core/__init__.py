@@ -129,6 +129,7 @@ from tuner.core.plans import (
     Row,
     Signal,
 )
+from tuner.core.plausibility import HeldRange, implausible, not_compared
 from tuner.core.ports import (
     Actuator,
     Audit,
@@ -269,6 +270,7 @@ __all__ = [
     "Forbidden",
     "GAP_S",
     "HELD",
+    "HeldRange",
     "IllegalTransition",
     "Improvement",
     "InvalidInput",
@@ -363,6 +365,7 @@ __all__ = [
     "digest_of",
     "draw_up",
     "error_of",
+    "implausible",
     "improvement",
     "incumbent",
     "is_at",
@@ -371,6 +374,7 @@ __all__ = [
     "limits",
     "merged",
     "merged_estimate",
+    "not_compared",
     "parse_hours",
     "part_of",
     "pool_windows",

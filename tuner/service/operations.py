@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Container, Iterator, Sequence
@@ -27,6 +28,7 @@ from tuner.core import (
     Objective,
     Past,
     Phase,
+    StoreError,
     Study,
     Topic,
     Trial,
@@ -59,6 +61,7 @@ from tuner.service.views import (
     alternating,
     candidate_view,
     chosen,
+    faulty_view,
     limit_kept,
     origins,
     setting_view,
@@ -86,6 +89,8 @@ from tuner.wire import (
     StudyView,
     TrialView,
 )
+
+log = logging.getLogger(__name__)
 
 ROWS: TypeAdapter[tuple[HistoryRow, ...]] = TypeAdapter(
     tuple[HistoryRow, ...], config=ConfigDict(ser_json_inf_nan="strings")
@@ -157,7 +162,7 @@ class Operations:
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
-        return [self._view(study) for study in self.loop.store.studies.list()]
+        return [self._row(study) for study in self.loop.store.studies.list()]
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
@@ -400,8 +405,9 @@ class Operations:
                 found.quantities,
                 BaselineCourse.of(found, trials),
                 len(found.devices),
+                setting_key(found.baseline),
             ).ascribed(found.terms.energy_share or 1.0),
-            origins=origins(trials),
+            origins=origins(found, trials),
             failures=tuple(v for v in views if v.state not in ended),
         )
         return StudyLook(report=report, trials=tuple(views))
@@ -551,6 +557,16 @@ class Operations:
             kept = not (base and own and study.objective.better(base.mean, own.mean))
         known = [past.behind(plan, row).of(row.setting) for row in rows]
         return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
+
+    def _row(self, study: Study) -> StudyView:
+        """Return a study's row of a list: where it cannot be worked out, that is what it says."""
+        try:
+            return self._view(study)
+        except StoreError:
+            raise
+        except Exception as error:  # one bad study must not hide all others
+            log.exception("study %s cannot be shown", study.id)
+            return faulty_view(study, error)
 
     def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
         revision = self.loop.store.studies.latest(study.id)
