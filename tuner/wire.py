@@ -536,7 +536,10 @@ class Health(StrEnum):
 
 
 class Savings(Message):
-    """What holding has saved, in joules with their standard error, and by the operator's constants."""
+    """What holding has saved, in joules with their standard error, and by the operator's constants.
+
+    `uncounted` studies hold a plan on several devices together: what those save is in no sum.
+    """
 
     joules: float
     stderr_j: float
@@ -544,6 +547,7 @@ class Savings(Message):
     cost: float | None = None
     currency: str = ""
     co2e_g: float | None = None
+    uncounted: int = 0
 
 
 class FleetRow(Message):

@@ -10,6 +10,7 @@ from tuner.core import (
     Bill,
     Estimate,
     Improvement,
+    Phase,
     Plan,
     Quantities,
     Setting,
@@ -72,6 +73,8 @@ def described(found: SettingView, view: StudyView) -> str:
 def gained(report: StudyReport) -> str:
     """Return what the best so far saves of the objective, or costs more, as a limit may ask for.
 
+    It saves only while it is applied: else it would.
+
     With what became of the workload's capacity in the same line. Nothing where that is the baseline.
     """
     view, gain = report.study, improved(report)
@@ -91,7 +94,8 @@ def gained(report: StudyReport) -> str:
         return f"{metric} {size} {way}, {how}{beside}"
     if gain.amount.mean < 0.0:
         return f"costs {size} more {metric}, {how}{beside}"
-    return f"saves {size} of {metric}, {how}{beside}"
+    saves = "saves" if view.phase is Phase.HOLDING and not view.stopped else "would save"
+    return f"{saves} {size} of {metric}, {how}{beside}"
 
 
 def improved(report: StudyReport) -> Improvement | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tuner.core import (
+    HELD,
     Estimate,
     NotFound,
     Notice,
@@ -38,6 +39,7 @@ DUTY, DUTY_AGAIN = 0.25, 0.01
 class StudySummary:
     """A study in short: the share it saves, what holding has saved and trials used in J; None: unknown.
 
+    `uncounted` says that it holds on several devices together, and what that saves is not billed.
     `trials` counts them by state and by what today's limits say of them. `error` says why the rest is
     unknown; empty where it is known.
     """
@@ -48,6 +50,7 @@ class StudySummary:
     explored_j: float | None = None
     origin: str = ""
     unmet: bool = False
+    uncounted: bool = False
     trials: Mapping[tuple[TrialState, Verdict | None], int] = field(default_factory=dict)
     error: str = ""
 
@@ -62,6 +65,7 @@ class StudySummary:
             explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
             unmet=report.study.unmet is not None,
+            uncounted=report.study.phase in HELD and len(report.study.devices) > 1,
             trials=Counter((trial.state, trial.verdict) for trial in look.trials),
         )
 
