@@ -220,7 +220,7 @@ def test_what_is_proposed_is_told_wherever_one_looks(store: Store, ask: Ask) -> 
     assert "saving      40.0 ± 0.6 % of energy_j, in alternating windows" in shown
     assert "limits      latency_p99_ms <= 120.0 ms" in shown
     assert f"decide      jouletune study approve {name}, or reject {name}\n" in shown
-    assert "saves 40.0 ± 0.6 %" in ask("best", name)[1]
+    assert "would save 40.0 ± 0.6 %" in ask("best", name)[1]
     event = ask("events", "--study", name)[1]
     for word in ("gpu.clock_mhz=600", "operator's yes", "40.0 ± 0.6 %", "latency_p99_ms <= 120"):
         assert word in event
