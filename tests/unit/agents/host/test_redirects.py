@@ -51,12 +51,12 @@ def test_a_redirect_within_the_host_is_followed(http: LocalHttp) -> None:
 
 
 def test_a_redirect_to_elsewhere_is_named_with_its_target(http: LocalHttp) -> None:
-    with pytest.raises(ActuationError, match="redirected to http://127.0.0.1:9/metrics"):
+    with pytest.raises(ActuationError, match=r"redirected to http://127\.0\.0\.1:9/metrics"):
         http.call("GET", "/away")
-    with pytest.raises(MeasurementError, match="redirected to http://127.0.0.1:9/metrics"):
+    with pytest.raises(MeasurementError, match=r"redirected to http://127\.0\.0\.1:9/metrics"):
         scrape(http.client, f"{http.url}/away", ["up"])
 
 
 def test_a_setting_that_is_redirected_is_not_sent_on(http: LocalHttp) -> None:
-    with pytest.raises(ActuationError, match="it redirects to .*/metrics/"):
+    with pytest.raises(ActuationError, match=r"it redirects to .*/metrics/"):
         http.call("POST", "/metrics", {"batch": 1})
