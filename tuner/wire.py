@@ -421,13 +421,15 @@ class Violations(Message):
     """How often a study broke its limits: `broken` of `tried` windows away from the baseline.
 
     A window counts as broken where it alone proves that a limit was; `seconds` is how long these
-    windows lasted. `rate` is None before anything was tried.
+    windows lasted. `rate` is None before anything was tried. `held` windows of its holds broke a limit,
+    too, of those that are kept; counted in a report only.
     """
 
     tried: int = 0
     broken: int = 0
     rate: float | None = None
     seconds: float = 0.0
+    held: int = 0
 
 
 class StudyView(Message):

@@ -134,11 +134,12 @@ def broken(view: StudyView) -> str:
     found = view.violations
     if not view.constraints:
         return "no limit was set"
+    holds = f"; {found.held} windows of holds broke them" if found.held else ""
     if found.rate is None:
-        return "only the baseline was measured"
+        return f"only the baseline was measured{holds}"
     lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
     of = f"{found.broken} of {found.tried} windows at other settings than the baseline"
-    return f"{of} break the limits in force ({percent(found.rate)}){lasting}"
+    return f"{of} break the limits in force ({percent(found.rate)}){lasting}{holds}"
 
 
 def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:

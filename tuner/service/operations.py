@@ -388,7 +388,7 @@ class Operations:
         gain = _improvement(found.objective, present, shown) if winner else None
         ended = (TrialState.COMPLETED, TrialState.RUNNING)
         report = StudyReport(
-            study=self._view(found, trials),
+            study=self._with_held_violations(found, trials),
             baseline=baseline,
             best=shown,
             alternating=windows is not None,
@@ -578,6 +578,13 @@ class Operations:
             "stopped": self.loop.store.stops.current() is not None,
         }
         return view.model_copy(update=here)
+
+    def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:
+        """Return a study's view, in which the windows of its holds that broke a limit are counted."""
+        view = self._view(study, trials)
+        held = self.loop.store.observations.broken(study.id, view.limits)
+        counts = view.violations.model_copy(update={"held": held})
+        return view.model_copy(update={"violations": counts})
 
     def _offline(self, study: Study) -> tuple[str, ...]:
         """Return the devices of an active study that are not heard of."""

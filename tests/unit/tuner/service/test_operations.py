@@ -24,6 +24,7 @@ from tuner.core import (
     Signal,
     TrialState,
 )
+from tuner.service.counts import Counts
 from tuner.service.operations import Operations
 from tuner.wire import (
     Change,
@@ -305,3 +306,21 @@ def test_a_plan_that_was_confirmed_at_a_load_is_held_on_after_a_pause() -> None:
     verbs.pause(name, Change())
     resumed = verbs.resume(name, Change())
     assert (resumed.phase, resumed.plan) == (Phase.HOLDING, plan)
+
+
+def test_windows_of_a_hold_that_break_a_limit_are_counted_as_a_scrape_counts_them() -> None:
+    verbs, name = worlds.held()
+    counts = verbs.loop.telemetry = Counts()
+    order = asking(verbs, name, setting(600))
+    assert isinstance(order, HoldOrder)
+    for minute in range(1, 41):
+        slow = replace(window(6.0, 150.0), started_at=START + timedelta(minutes=minute))
+        verbs.loop.observe(
+            HoldReport(
+                device="sim", study=name, revision=order.revision, setting=setting(600),
+                measurement=slow,
+            )
+        )  # fmt: skip
+    scraped = counts.registry.get_sample_value("jouletune_violations_total", {"level": "hold"})
+    found = verbs.report(name).study.violations
+    assert found.held == scraped == 40
