@@ -493,13 +493,14 @@ class StudyReport(Message):
 
 
 class RevisionView(Message):
-    """One revision of a study."""
+    """One revision of a study; `reason` is why it was in its phase then, whatever the revision changed."""
 
     revision: int
     who: str
     why: str
     at: datetime
     phase: Phase
+    reason: str = ""
     constraints: tuple[str, ...]
 
 

@@ -40,6 +40,8 @@ class Bill:
     `measured_again_at`. `extrapolated_since` is since when some of it rests on a baseline that was not
     measured again; None where all of it lies near a control window.
 
+    `granted` trials came with changes of the constraints, on top of those the study was given.
+
     `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
     `overhead_j`, `saving_w` and `saved_j` are that part of what was measured.
 
@@ -58,6 +60,7 @@ class Bill:
     extrapolated_since: datetime | None = None
     break_even_s: float | None = None
     trials: int = 0
+    granted: int = 0
     seconds: float = 0.0
     origin: Origin | None = None
     share: float = 1.0
@@ -116,7 +119,7 @@ def draw_up(
     ]
     known = [e for e in energies if e is not None]
     if not windows or len(known) < len(windows) or energy not in baseline:
-        return Bill(trials=len(tried), seconds=seconds)
+        return Bill(trials=len(tried), granted=_granted(revisions), seconds=seconds)
     per_item = baseline[energy]
     explored = math.fsum(known)
     course = course or BaselineCourse(lambda _: baseline)
@@ -149,9 +152,17 @@ def draw_up(
         extrapolated_since=saved.extrapolated_since,
         break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
         trials=len(tried),
+        granted=_granted(revisions),
         seconds=seconds,
         origin=per_item.origin,
     )
+
+
+def _granted(revisions: Sequence[Revision]) -> int:
+    """Return how many trials a study has been given since it was made."""
+    if not revisions:
+        return 0
+    return revisions[-1].study.terms.trials - revisions[0].study.terms.trials
 
 
 def _beyond(window: MetricSample, shown: HeldRange | None) -> bool:

@@ -204,6 +204,8 @@ def billed(bill: Bill, *, won: bool) -> str:
     `won` says whether there is a setting better than the baseline.
     """
     spent = f"exploring took {duration(bill.seconds)}"
+    if bill.granted > 0:
+        spent += f", {bill.granted} trials of it granted by changes of the constraints"
     if bill.explored_j is None:
         return f"{spent}; its energy is unknown: no meter saw all of it"
     origin = f" ({bill.origin})" if bill.origin is not None else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ConfigDict, TypeAdapter
@@ -17,7 +17,9 @@ from tuner.core import (
     BaselineCourse,
     BaselineShift,
     Conflict,
+    Constraint,
     Device,
+    Estimate,
     Event,
     IllegalTransition,
     Improvement,
@@ -215,7 +217,7 @@ class Operations:
             resumed = found.resumed()
             entitled = self._entitled(resumed)
             if not entitled:
-                resumed = self._tuning_on(resumed)
+                resumed = self._tuning_on(resumed, granting=False)
             self._revise(self.loop.entering(resumed), change.who, why)
             if not entitled:
                 self.loop.note_withdrawn(found, why)
@@ -261,9 +263,9 @@ class Operations:
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
         """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
 
-        A held plan that is still the best feasible one stays; otherwise, and where one was proposed,
-        the study tunes on, with as many trials ahead as it was given at first: nobody is to approve
-        what was confirmed under other limits. The same constraints again change nothing.
+        A held plan that is proven best under them stays; otherwise, and where one was proposed, the study
+        tunes on: nobody is to approve what was confirmed under other limits. Where its trials are used it
+        is granted half of its first number anew. The same constraints again change nothing.
 
         Raises:
             NotFound: there is no such study.
@@ -278,7 +280,7 @@ class Operations:
                 return self.study(study)
             why = change.why or _changed_to(change.constraints)
             if _goes_on(found, then):
-                self._revise(then, change.who, why, kind="constraints")
+                self._revise(self.loop.with_reason(then), change.who, why, kind="constraints")
             else:
                 self.loop.abort(found, "the constraints changed")
                 kind = "constraints" if then.phase is Phase.PAUSED else ""
@@ -313,7 +315,9 @@ class Operations:
         changed = replace(found, constraints=constraints)
         if constraints == found.constraints:
             return changed
-        if found.proposed is None and self._entitled(changed):
+        at_work = changed.resumed() if changed.phase is Phase.PAUSED else changed
+        loose = _opens(found.constraints, constraints, baseline)
+        if found.proposed is None and self._entitled(at_work, loosened=loose):
             return changed
         return self._tuning_on(changed)
 
@@ -326,6 +330,7 @@ class Operations:
                 why=r.why,
                 at=r.at,
                 phase=r.study.phase,
+                reason=r.study.reason,
                 constraints=tuple(str(c) for c in r.study.constraints),
             )
             for r in self.loop.store.studies.revisions(self.full_id(study))
@@ -527,21 +532,29 @@ class Operations:
         self.loop.revise(study, who, why)
         self.loop.note(kind or str(study.phase), why, study.id)
 
-    def _tuning_on(self, study: Study) -> Study:
-        """Return the study tuning again: what it tried counts, its first number of trials is ahead.
+    def _tuning_on(self, study: Study, *, granting: bool = True) -> Study:
+        """Return the study tuning again: what it tried counts.
 
-        A paused one stays paused, to tune when it is resumed.
+        Where its trials are used, half of its first number is granted anew. A paused one stays paused, to
+        tune when it is resumed.
         """
-        trials = counted(study, self.loop.store.trials.list(study.id))
-        given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
-        terms = replace(study.terms, trials=max(study.terms.trials, trials_spent(trials) + given))
+        spent = trials_spent(counted(study, self.loop.store.trials.list(study.id)))
+        terms = study.terms
+        if granting and spent >= terms.trials:
+            given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
+            terms = replace(terms, trials=spent + -(-given // 2))
         tuning = self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
         return tuning.moved(Phase.PAUSED) if study.phase is Phase.PAUSED else tuning
 
-    def _entitled(self, study: Study) -> bool:
-        """Return whether a study may stay in its phase: its plan is what its history would choose."""
+    def _entitled(self, study: Study, *, loosened: bool = False) -> bool:
+        """Return whether a study may stay in its phase: its plan is what its history would choose.
+
+        The baseline is held where nothing was proven to beat it: under a loosened limit something may.
+        """
         if study.plan is None or study.phase not in PLANNED:
             return True
+        if loosened and all(study.rests(row.setting) for row in study.plan.rows):
+            return False
         past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
         evidence, plan = past.evidence, study.plan
         best = incumbent(study, evidence)
@@ -607,6 +620,27 @@ class Operations:
 def _goes_on(now: Study, then: Study) -> bool:
     """Return whether a study under other constraints searches for nothing else."""
     return (then.phase, then.plan, then.terms) == (now.phase, now.plan, now.terms)
+
+
+def _opens(
+    before: Sequence[Constraint], after: Sequence[Constraint], baseline: Mapping[str, Estimate]
+) -> bool:
+    """Return whether other constraints allow anything that those before did not.
+
+    Each that was there has to be there still, as tight at least; what cannot be compared opens.
+    """
+
+    def as_tight(old: Constraint) -> bool:
+        bound = old.limit(baseline)
+        return any(
+            (new.metric, new.op) == (old.metric, old.op)
+            and (value := new.limit(baseline)) is not None
+            and bound is not None
+            and (value <= bound if old.op == "<=" else value >= bound)
+            for new in after
+        )
+
+    return not all(map(as_tight, before))
 
 
 def _changed_to(constraints: Sequence[str]) -> str:

@@ -65,7 +65,7 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         constraints=tuple(str(c) for c in study.constraints),
         limits=evidence.limits or (),
         phase=study.phase,
-        phase_why=why,
+        phase_why=study.reason or why,
         revision=study.revision,
         terms=study.terms,
         settings=study.space.size,

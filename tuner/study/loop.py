@@ -552,7 +552,7 @@ class Loop:
             self.note_withdrawn(study, why)
             return moved
         self.note("started over", why, study.id)
-        fresh = replace(fresh, phase_since=fresh.since_trial)
+        fresh = replace(fresh, phase_since=fresh.since_trial, reason="")
         stored = self.revise(fresh, TUNER, why)
         self.note_withdrawn(study, why)
         return stored
@@ -564,10 +564,15 @@ class Loop:
             self.note("withdrawn", f"{plan} is proposed no more: {why}", study.id)
 
     def revise(self, study: Study, who: str, why: str) -> Study:
-        """Store a study's next revision, and tell its devices."""
-        stored = self.store.studies.revise(study, who, why, self.now())
+        """Store a study's next revision, and tell its devices; of a new phase `why` is the reason."""
+        reasoned = study if study.reason else replace(study, reason=why)
+        stored = self.store.studies.revise(reasoned, who, why, self.now())
         self.publish(study)
         return stored
+
+    def with_reason(self, study: Study) -> Study:
+        """Return a study that stays in its phase, with the reason it is in that; some tell none yet."""
+        return replace(study, reason=study.reason or self.store.studies.latest(study.id).why)
 
     def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
         """Bring a study into another phase, with an event for the operator."""
