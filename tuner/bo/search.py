@@ -190,5 +190,4 @@ def _beside(away: float, scale: Scale) -> str:
     way = "below" if away < 0.0 else "above"
     if not scale.log:
         return f"{abs(away) * scale.unit / scale.share:.3g} {way}"
-    share = math.expm1(min(away, MOST_EXPONENT))
-    return f"{abs(share):.1%} {way}".replace("%", " %")
+    return f"{abs(math.expm1(min(away, MOST_EXPONENT))):.1%} {way}".replace("%", " %")
