@@ -423,18 +423,21 @@ class Violations(Message):
     """How often a study broke its limits: `broken` of `tried` windows away from the baseline.
 
     A window counts as broken where it alone proves that a limit was; `seconds` is how long these
-    windows lasted. `rate` is None before anything was tried.
+    windows lasted. `rate` is None before anything was tried. `held` windows of its holds broke a limit,
+    too, of those that are kept; counted in a report only.
     """
 
     tried: int = 0
     broken: int = 0
     rate: float | None = None
     seconds: float = 0.0
+    held: int = 0
 
 
 class StudyView(Message):
     """A study as operators see it: what is asked, where it stands, and the best so far.
 
+    `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
     `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
     heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
     `stopped` that nothing runs until the stop of all devices is lifted.
@@ -450,6 +453,7 @@ class StudyView(Message):
     limits: tuple[Limit, ...] = ()
     phase: Phase
     phase_why: str = ""
+    error: str = ""
     revision: int
     terms: Terms
     settings: int
@@ -472,7 +476,9 @@ class StudyReport(Message):
 
     `baseline` and `best` are what they showed against each other, in `alternating` windows where the
     study came to that, else in all their windows. `saving` is the share by which the best's
-    objective is better, with its standard error; `limit_kept` None where nothing can be said.
+    objective is better, with its standard error; where no share makes sense, as the objective is not
+    above 0 at the baseline, `difference` says by how much, in the metric's unit. `limit_kept` None where
+    nothing can be said.
     """
 
     study: StudyView
@@ -480,6 +486,7 @@ class StudyReport(Message):
     best: SettingView | None = None
     alternating: bool = False
     saving: Estimate | None = None
+    difference: Estimate | None = None
     baseline_shift: BaselineShift | None = None
     limit_kept: bool | None = None
     bill: Bill
@@ -488,13 +495,14 @@ class StudyReport(Message):
 
 
 class RevisionView(Message):
-    """One revision of a study."""
+    """One revision of a study; `reason` is why it was in its phase then, whatever the revision changed."""
 
     revision: int
     who: str
     why: str
     at: datetime
     phase: Phase
+    reason: str = ""
     constraints: tuple[str, ...]
 
 
@@ -533,7 +541,10 @@ class Health(StrEnum):
 
 
 class Savings(Message):
-    """What holding has saved, in joules with their standard error, and by the operator's constants."""
+    """What holding has saved, in joules with their standard error, and by the operator's constants.
+
+    `uncounted` studies hold a plan on several devices together: what those save is in no sum.
+    """
 
     joules: float
     stderr_j: float
@@ -541,6 +552,7 @@ class Savings(Message):
     cost: float | None = None
     currency: str = ""
     co2e_g: float | None = None
+    uncounted: int = 0
 
 
 class FleetRow(Message):

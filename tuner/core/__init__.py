@@ -130,6 +130,7 @@ from tuner.core.plans import (
     Row,
     Signal,
 )
+from tuner.core.plausibility import HeldRange, implausible, not_compared
 from tuner.core.ports import (
     Actuator,
     Audit,
@@ -169,9 +170,11 @@ from tuner.core.quantities import (
 )
 from tuner.core.readings import FOREIGN_LOAD, POWER_PROFILES, Reading
 from tuner.core.savings import (
+    Improvement,
     capacity_beside,
     capacity_lost,
-    saving,
+    difference,
+    improvement,
     slower_by,
 )
 from tuner.core.studies import (
@@ -271,7 +274,9 @@ __all__ = [
     "Forbidden",
     "GAP_S",
     "HELD",
+    "HeldRange",
     "IllegalTransition",
+    "Improvement",
     "InvalidInput",
     "Kind",
     "Knob",
@@ -362,9 +367,12 @@ __all__ = [
     "capacity_lost",
     "comparable",
     "counted",
+    "difference",
     "digest_of",
     "draw_up",
     "error_of",
+    "implausible",
+    "improvement",
     "incumbent",
     "is_at",
     "judge",
@@ -372,6 +380,7 @@ __all__ = [
     "limits",
     "merged",
     "merged_estimate",
+    "not_compared",
     "parse_hours",
     "part_of",
     "pool_windows",
@@ -384,7 +393,6 @@ __all__ = [
     "refuse_contradiction",
     "refuse_negative",
     "render_setting",
-    "saving",
     "setting_key",
     "slower_by",
     "standard",

@@ -154,8 +154,9 @@ class Study:
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
     without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
     resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
-    CONFIRMING and PROPOSED, what is to be. `quantities` is what its devices declared of their metrics,
-    `signals` what they all can tell a plan to go by.
+    CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
+    in the one that it goes on in when resumed; whoever changes something else leaves both. `quantities` is
+    what its devices declared of their metrics, `signals` what they all can tell a plan to go by.
     """
 
     id: str
@@ -171,6 +172,8 @@ class Study:
     terms: Terms = Terms()
     phase: Phase = Phase.BASELINE
     paused_from: Phase | None = None
+    reason: str = ""
+    paused_reason: str = ""
     plan: Plan | None = None
     revision: int = 1
     since_trial: int = 1
@@ -244,6 +247,8 @@ class Study:
             phase=phase,
             plan=plan if planned else kept,
             paused_from=self.phase if pausing else None,
+            reason="",
+            paused_reason=self.reason if pausing else "",
         )
 
     def resumed(self) -> Study:
@@ -256,7 +261,7 @@ class Study:
             raise self._ended()
         if self.phase is not Phase.PAUSED or self.paused_from is None:
             raise IllegalTransition(f"study {self.id} is {self.phase}, not paused")
-        return self.moved(self.paused_from, self.plan)
+        return replace(self.moved(self.paused_from, self.plan), reason=self.paused_reason)
 
     def _ended(self) -> IllegalTransition:
         return IllegalTransition(f"study {self.id} is stopped for good", hint="create a new study")
