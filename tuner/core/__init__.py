@@ -53,6 +53,7 @@ from tuner.core.errors import (
     RateLimited,
     StaleRevision,
     StaleToken,
+    TooLarge,
     error_of,
 )
 from tuner.core.evidence import (
@@ -177,6 +178,7 @@ from tuner.core.studies import (
     ACTIVE,
     EDGES,
     HELD,
+    LONGEST_S,
     PLANNED,
     Mode,
     Revision,
@@ -216,6 +218,7 @@ from tuner.errors import (
 )
 
 __all__ = [
+    "LONGEST_S",
     "FOREIGN_SHARE",
     "ACTIVE",
     "ALL_DAY",
@@ -334,6 +337,7 @@ __all__ = [
     "Suggestion",
     "Terms",
     "Tokens",
+    "TooLarge",
     "Topic",
     "Trial",
     "TrialCare",
