@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 
+from tuner.bounds import visible
 from tuner.core import (
     AuditEntry,
     Busy,
@@ -279,7 +280,7 @@ class Gate:
                     role=caller.role,
                     address=_address(request),
                     method=request.method,
-                    path=request.scope["path"][:MOST_PATH],
+                    path=visible(request.scope["path"][:MOST_PATH]),
                     status=status,
                 )
             )

@@ -89,7 +89,7 @@ def test_without_create_nothing_is_made(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="folder of database"):
+    with pytest.raises(StoreError, match="file of database"):
         open_store(f"sqlite:///{tmp_path}/file/tuner.db")
     with pytest.raises(StoreError, match="unable to open"):
         open_store(f"sqlite:///{tmp_path}")
