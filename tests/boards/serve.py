@@ -20,10 +20,9 @@ from typing import Any
 import mfusepy
 
 from tests.boards.kernel import Node, Refused
+from tests.boards.machine import BATCHES
 from tests.boards.trees import LAYOUTS, Board, board
 from tests.integration.spoken import Spoken
-
-BATCHES = (1, 2, 4, 8, 16)
 
 
 class Files(mfusepy.Operations):  # type: ignore[misc]

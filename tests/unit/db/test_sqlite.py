@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,7 @@ def test_a_file_that_was_taken_from_under_a_tuner_is_said_and_nothing_is_acknowl
         store.check_writable,
         store.ping,
         store.studies.list,
-        lambda: store.studies.add(study("s2"), "ann", ""),
+        lambda: store.studies.add(replace(study(), id="s2"), "ann", ""),
     ]
     for ask in asked:
         with pytest.raises(StoreError, match=f"was {how} while it was in use") as refused:
