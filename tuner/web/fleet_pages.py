@@ -36,11 +36,14 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         )  # fmt: skip
 
     @router.get("/studies")
-    def studies(request: Request, phase: str = "") -> Response:
+    def studies(request: Request, phase: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
-        found = [s for s in operations.loop.store.studies.list() if phase in ("", s.phase)]
-        rows = [(study, fleet.summaries.of(study)) for study in reversed(found)]
-        return pages.page(request, "studies", rows=rows, phase=phase)
+        found = [s for s in operations.loop.store.studies.list() if phase in ("", s.phase)][::-1]
+        last = max(1, -(-len(found) // PAGE))
+        at = min(max(page, 1), last)
+        shown = found[(at - 1) * PAGE : at * PAGE]
+        rows = [(study, fleet.summaries.of(study)) for study in shown]
+        return pages.page(request, "studies", rows=rows, phase=phase, at=at, last=last)
 
     @router.post("/stop")
     def stop(request: Request, fields: Posted) -> Response:

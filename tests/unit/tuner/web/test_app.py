@@ -116,6 +116,17 @@ def test_a_browser_that_is_not_signed_in_is_sent_there_however_often_it_asks(sit
     assert browser.post("/login", data={"token": TOKEN}).status_code == 200
 
 
+def test_the_log_comes_in_pages_however_long_its_sentences_are(site: Site) -> None:
+    for n in range(250):
+        site.verbs.loop.note("unable", f"event {n} " + "x" * 1_900, device="sim")
+    browser = site.signed_in()
+    pages = [browser.get(f"/events?page={page}&device=sim") for page in (1, 2, 3)]
+    assert max(len(page.content) for page in pages) < 300_000
+    told = [re.findall(r"event (\d+) ", page.text) for page in pages]
+    assert [int(n) for page in told for n in page] == list(range(249, -1, -1))
+    assert "page=2" in pages[0].text and "page=4" not in pages[2].text
+
+
 def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
     study = created(site.verbs)
     tune(site.verbs, slope)
