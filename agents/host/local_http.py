@@ -10,8 +10,11 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.core import ActuationError, DeviceLost, InvalidInput
+from tuner.http_answers import BoundedTransport
 
 ANSWER_S = 10.0
+MOST_ANSWER_BYTES = 32 * 1024 * 1024
+"""A large server's /metrics is half a megabyte."""
 ReplyT = TypeVar("ReplyT")
 
 
@@ -52,11 +55,13 @@ class LocalHttp:
         self.url = url
         self._who, self._hint, self._answer_s = f"{who} at {url}", hint, answer_s
         # Loopback must not go through a proxy that the environment names.
+        transport = BoundedTransport(httpx.HTTPTransport(trust_env=False), MOST_ANSWER_BYTES)
         # What is read is followed to where it moved, within the host: /metrics to /metrics/.
         self.client = httpx.Client(
             base_url=url,
             timeout=answer_s,
             trust_env=False,
+            transport=transport,
             follow_redirects=True,
             event_hooks={"response": [_stay]},
         )

@@ -54,6 +54,7 @@ from tuner.core.errors import (
     SettingContested,
     StaleRevision,
     StaleToken,
+    TooLarge,
     error_of,
 )
 from tuner.core.evidence import (
@@ -181,6 +182,7 @@ from tuner.core.studies import (
     ACTIVE,
     EDGES,
     HELD,
+    LONGEST_S,
     PLANNED,
     Mode,
     Revision,
@@ -222,6 +224,7 @@ from tuner.errors import (
 
 __all__ = [
     "FOREIGN_LOAD",
+    "LONGEST_S",
     "FOREIGN_SHARE",
     "POWER_PROFILES",
     "ACTIVE",
@@ -345,6 +348,7 @@ __all__ = [
     "Suggestion",
     "Terms",
     "Tokens",
+    "TooLarge",
     "Topic",
     "Trial",
     "TrialCare",

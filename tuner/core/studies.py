@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -47,6 +46,10 @@ have one."""
 
 MOST_CONTROL = 0.2
 """More control windows would cost more of what a hold saves than they are worth: our choice."""
+
+
+LONGEST_S = 10 * 366 * 86_400.0
+"""No window and no hold is longer: agents refuse what is."""
 
 
 class Safety(StrEnum):
@@ -117,8 +120,11 @@ class Terms:
             )
         for name in ("window_s", "max_window_s", "valid_for_s"):
             length_s = getattr(self, name)
-            if not (math.isfinite(length_s) and length_s > 0.0):
-                raise InvalidInput(f"{name} cannot be {length_s:g} s", hint="give more than 0 s")
+            if not 0.0 < length_s <= LONGEST_S:  # nor is NaN
+                raise InvalidInput(
+                    f"{name} cannot be {length_s:g} s",
+                    hint=f"give more than 0 s, and at most {LONGEST_S:.0f} s (ten years)",
+                )
         if self.max_window_s < self.window_s:
             raise InvalidInput(
                 f"the longest window ({self.max_window_s} s) is shorter than the window "
