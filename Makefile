@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check chaos attack bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -40,6 +40,10 @@ bench-made-up: $(VENV)/.installed-dev
 test-lowest: $(VENV)/.installed-dev
 	rm -rf build/lowest && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/lowest $$($(BIN)/python .ci/lowest.py)
 	PYTHONPATH=build/lowest $(BIN)/python -m pytest -q -W ignore::DeprecationWarning tests/unit/tuner/service/test_host_header.py tests/unit/tuner/service/test_http_limits.py tests/unit/tuner/service/test_api.py tests/unit/tuner/service/test_access.py tests/unit/tuner/web/test_app.py tests/unit/tuner/client/test_blocking.py tests/unit/agents/tuner_link/test_client.py tests/integration/test_notify.py
+
+# Attacks on our own processes, on loopback: floods, bombs, a taken-over agent; some minutes. One JSON.
+attack: $(VENV)/.installed-dev
+	mkdir -p build && $(BIN)/python -m tests.attack --output build/attack.json; found=$$?; cat build/attack.json; exit $$found
 
 # Whole studies over the fake NVML, through the actuator: minutes.
 test-long: $(VENV)/.installed-dev
