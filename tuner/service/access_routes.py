@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
+from tuner.bounds import bounded
 from tuner.core import AccessRole, AuditEntry, Caller, Forbidden
 from tuner.service.access import Access
 from tuner.service.answers import many
@@ -52,6 +53,8 @@ def only(*roles: AccessRole) -> Callable[[Request], Awaitable[Caller]]:
     return check
 
 
+Who = Annotated[str, AfterValidator(bounded)]
+"""Who says to have changed something; what counts is the token's name."""
 FOR_VIEWERS = Depends(only(AccessRole.VIEWER, AccessRole.OPERATOR))
 OperatorCaller = Annotated[Caller, Depends(only(AccessRole.OPERATOR))]
 AgentCaller = Annotated[Caller, Depends(only(AccessRole.AGENT))]

@@ -25,6 +25,7 @@ from tuner.service.access_routes import (
     FOR_VIEWERS,
     AgentCaller,
     OperatorCaller,
+    Who,
     admin_routes,
     enrol_routes,
     signed,
@@ -167,7 +168,7 @@ def create_app(
             fleet_routes(
                 fleet or FleetOverview(operations, Summaries(operations)),
                 feed,
-                StreamPlaces(max(1, most_running // 4)),
+                StreamPlaces(most_running // 4),
             ),
             "questions",
         ),
@@ -351,7 +352,7 @@ def _study_routes(operations: Operations) -> APIRouter:
         return _one(operations.study(study))
 
     @router.delete("/{study}", status_code=204)
-    def delete(study: str, caller: OperatorCaller, who: str = "operator") -> None:
+    def delete(study: str, caller: OperatorCaller, who: Who = "operator") -> None:
         """Delete a stopped study with all it measured."""
         operations.delete(study, signed(Change(who=who), caller))
 

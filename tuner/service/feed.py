@@ -37,6 +37,7 @@ CHANGED = "changed"
 """A study moved, or a trial of it began or ended: whoever shows it asks anew. It has no id."""
 NAMED = re.compile(rb"^event: .*\n", re.MULTILINE)
 STREAM_AGAIN_S = 30.0
+MOST_STREAMS, MOST_OF_CALLER = 512, 32
 RETRY_MS = 2_000
 """When a browser that was dropped comes again."""
 
@@ -66,11 +67,12 @@ class EventFilter:
 class StreamPlaces:
     """How many streams may be open, so that connections are left to health and agents. Of one event loop.
 
-    One caller has a quarter of them at most.
+    One caller has a quarter of them at most, and never more than `MOST_OF_CALLER`.
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._per_caller = most, max(1, most // 4)
+        self._most = max(1, min(most, MOST_STREAMS))
+        self._per_caller = max(1, min(self._most // 4, MOST_OF_CALLER))
         self._taken: Counter[str] = Counter()
 
     @contextmanager

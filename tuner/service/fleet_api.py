@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from db.history import HistoryQuestion
 from tuner.core import Caller, RateLimited, TrialState, Verdict
-from tuner.service.access_routes import OperatorCaller, signed
+from tuner.service.access_routes import OperatorCaller, Who, signed
 from tuner.service.answers import many, one
 from tuner.service.bodies import ThreadedRoute
 from tuner.service.feed import EventFilter, Feed, StreamPlaces, unnamed
@@ -67,7 +67,7 @@ def fleet_routes(fleet: FleetOverview, feed: Feed, places: StreamPlaces) -> APIR
         return many(operations.replicas())
 
     @router.delete("/devices/{device}", status_code=204)
-    def forget(device: str, caller: OperatorCaller, who: str = "operator") -> None:
+    def forget(device: str, caller: OperatorCaller, who: Who = "operator") -> None:
         """Forget a device that is offline and in no active study."""
         operations.forget(device, signed(Change(who=who), caller))
 
@@ -83,7 +83,7 @@ def fleet_routes(fleet: FleetOverview, feed: Feed, places: StreamPlaces) -> APIR
         return one(operations.stop_all(signed(change, caller)))
 
     @router.delete("/stop", response_model=StopView)
-    def lift(caller: OperatorCaller, who: str = "operator", why: str = "") -> Response:
+    def lift(caller: OperatorCaller, who: Who = "operator", why: str = "") -> Response:
         """Let the studies go on as they were."""
         return one(operations.lift(signed(Change(who=who, why=why), caller)))
 

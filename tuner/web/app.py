@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fastapi import FastAPI, Request, Response
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from tuner.core import NotFound, TuningError
+from tuner.core import InvalidInput, NotFound, TuningError
 from tuner.service.access_routes import FOR_VIEWERS
 from tuner.service.fleet import FleetOverview
 from tuner.service.gate import status_of
@@ -45,6 +46,12 @@ def create_pages(
     @app.exception_handler(TuningError)
     def family(request: Request, error: TuningError) -> Response:
         return pages.page(request, "error", status_of(error), error=error)
+
+    @app.exception_handler(ValidationError)
+    def malformed(request: Request, error: ValidationError) -> Response:
+        first = error.errors(include_url=False, include_input=False)[0]["msg"]
+        refused = InvalidInput(first.removeprefix("Value error, "), hint="go back and shorten it")
+        return pages.page(request, "error", status_of(refused), error=refused)
 
     @app.exception_handler(HTTPException)
     def unroutable(request: Request, error: HTTPException) -> Response:

@@ -127,6 +127,16 @@ def test_the_log_comes_in_pages_however_long_its_sentences_are(site: Site) -> No
     assert "page=2" in pages[0].text and "page=4" not in pages[2].text
 
 
+def test_a_form_with_a_field_that_is_too_long_is_refused_in_words(site: Site) -> None:
+    study = created(site.verbs)
+    browser = site.signed_in()
+    path = f"/studies/{study}/constraints"
+    for constraint in ("x" * 2_000, "latency\x1b[2J <= 1"):
+        answer = send(browser, path, path, do="set", why="so", constraints=constraint)
+        assert answer.status_code == 422
+        assert "constraints: " in text_of(answer)
+
+
 def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
     study = created(site.verbs)
     tune(site.verbs, slope)

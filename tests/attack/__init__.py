@@ -1,0 +1,1 @@
+"""Attacks on our own processes, on loopback and bounded: `make attack`."""

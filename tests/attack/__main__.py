@@ -1,0 +1,74 @@
+"""Run every attack, or those that are named: `python -m tests.attack --output FILE [NAME …]`.
+
+One JSON document: what held, with counts, and what did not. All of it stays on loopback; the number of
+requests of each attack is fixed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.attack import agents, door
+from tests.attack.site import Scenario, Site, opened
+
+ATTACKS: tuple[Callable[[Site, Scenario], None], ...] = (
+    door.login_flood,
+    door.form_bombs,
+    door.foreign_origins,
+    door.wrong_tokens,
+    door.unable_without_end,
+    door.event_streams,
+    agents.invented_joules,
+    agents.bombs_for_an_agent,
+    agents.dead_journal,
+)
+
+
+def main() -> int:
+    """Return 0 where everything held."""
+    names = [attack.__name__ for attack in ATTACKS]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("attacks", nargs="*", choices=[*names, []], default=[])
+    parser.add_argument("--output", type=Path)
+    asked = parser.parse_args()
+    found: list[Scenario] = []
+    for attack in ATTACKS:
+        if asked.attacks and attack.__name__ not in asked.attacks:
+            continue
+        told = Scenario(attack.__name__)
+        began = time.monotonic()
+        # A tuner of its own each: one attack's wrong tokens must not be another's.
+        with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as site:
+            try:
+                attack(site, told)
+            except Exception:  # noqa: BLE001  the other attacks are to be made all the same
+                told.broken.append(f"the attack itself failed: {traceback.format_exc()[-600:]}")
+        told.counts["seconds"] = round(time.monotonic() - began, 1)
+        found.append(told)
+        word = "held" if not told.broken else "did not hold"
+        sys.stderr.write(f"{told.name}: {word} {json.dumps(told.counts, default=str)}\n")
+        for what in told.broken:
+            sys.stderr.write(f"  {what}\n")
+    document = {
+        "held": {told.name: told.counts for told in found if not told.broken},
+        "did_not_hold": {
+            told.name: {"what": told.broken, "counts": told.counts} for told in found if told.broken
+        },
+    }
+    text = json.dumps(document, indent=2, default=str) + "\n"
+    if asked.output is not None:
+        asked.output.write_text(text)
+    else:
+        sys.stdout.write(text)
+    return 1 if document["did_not_hold"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
