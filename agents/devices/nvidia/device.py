@@ -13,7 +13,7 @@ from agents.actuator.client import RemoteKnobs, actuator_socket
 from agents.actuator.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import AGREEMENT, CounterJoules, agreement, power_w
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, UNNAMED
 from agents.devices.nvidia.limits import ENFORCED, cap_w, enforced_w
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
@@ -181,4 +181,4 @@ def _memory_by_choice(space: Space) -> Space:
 
 def board_name(gpu: Gpu) -> str:
     """Return the board's name."""
-    return str(gpu.call("name", pynvml.nvmlDeviceGetName))
+    return str(gpu.told("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)
