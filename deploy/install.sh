@@ -112,6 +112,8 @@ place_files() {
   for board in "${boards[@]}"; do
     run install -Dm 0644 "$here/actuator-$board.conf" "$UNITS/jouletune-actuator.service.d/$board.conf"
   done
+  run install -Dm 0644 "$here/nvidia.rules" /etc/udev/rules.d/90-jouletune-nvidia.rules
+  if command -v udevadm >/dev/null; then run udevadm control --reload; fi
   if [[ " ${boards[*]} " == *' cpu '* ]]; then
     run install -Dm 0644 "$here/powercap.rules" /etc/udev/rules.d/90-jouletune.rules
     if command -v udevadm >/dev/null; then
@@ -150,7 +152,7 @@ remove() {
   run rm -rf "$OPT" "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE"
   run rm -rf /run/jouletune /run/jouletune-metrics
   run rm -f /usr/local/bin/jouletune /etc/sysusers.d/jouletune.conf /etc/tmpfiles.d/jouletune.conf
-  run rm -f /etc/udev/rules.d/90-jouletune.rules
+  run rm -f /etc/udev/rules.d/90-jouletune.rules /etc/udev/rules.d/90-jouletune-nvidia.rules
   if command -v systemctl >/dev/null; then
     run systemctl daemon-reload
     run systemctl reset-failed 'jouletune-*'

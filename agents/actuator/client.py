@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 SOCKET = Path("/run/jouletune/actuator.sock")
 DETACHED = "detached"
 """The file beside the socket that tells agents to let go of the devices' drivers."""
-PATIENCE_S = 60.0
-"""The longest wait for an answer: the actuator's own deadlines, several of them."""
+PATIENCE_S = 150.0
+"""The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
 LONGEST_TRIAL_S = 3600.0
 """A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
 TRIALS_HAVE_NAMES = 3

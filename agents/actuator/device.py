@@ -16,6 +16,10 @@ from tuner import errors
 log = logging.getLogger(__name__)
 
 
+LEAST_SLEEP_S = 0.1
+"""Two clocks that are read one after the other may differ by less."""
+
+
 def suspended_s() -> float:
     """Return for how long this machine has slept since it was started, in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
@@ -293,7 +297,7 @@ class ManagedDevice:
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent is gone")
         slept_s, self.slept_s = self.slept_s, self.suspended_s()
-        if self.slept_s > slept_s + self.tick_s and self.level != "original":
+        if self.slept_s > slept_s + LEAST_SLEEP_S and self.level != "original":
             await self._resumed()
         try:
             self.restorer.keep()

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.device import ManagedDevice, Peer
-from agents.actuator.driver import DriverProcess, KnobDriver, refusal
+from agents.actuator.driver import Absent, DriverProcess, KnobDriver, refusal
 from agents.actuator.grants import DRIVERS, ActuatorConfig, load_config
 from agents.actuator.journal import RestoreJournal, file_name
 from agents.actuator.requests import LONGEST_LINE, credentials, groups, parse, to_line
@@ -49,8 +49,9 @@ class ActuatorService:
     """All devices behind one door. One that hangs, hangs nobody who asks for another.
 
     `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
-    devices that have a record and do not answer, `taken` those that another process has, `blind` says why
-    no device could be looked for, `stay` who keeps all devices at their originals.
+    devices that have a record and do not answer, `taken` what cannot be had, and why (a driver or a device
+    does not answer, another process has it), `blind` why no device could be looked for, `stay` who keeps
+    all devices at their originals.
     """
 
     config: ActuatorConfig
@@ -79,9 +80,11 @@ class ActuatorService:
         except Exception as error:
             self.blind = str(error)
             log.exception("event=no_discovery")
-        await self.finder.close()
+        await self.finder.renew()
+        self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
         shared = (self.originals, self.boot, self.now)
-        for about in (about for about in told if about["uuid"] not in self.devices):
+        known = self.devices.keys() | self.taken
+        for about in (about for about in told if about["uuid"] not in known):
             try:
                 lock = self.claim(about)
                 restorer = Restorer(about, self.config, self.driver(), *shared)
@@ -220,9 +223,9 @@ async def _each(work: Iterable[Awaitable[Any]]) -> None:
     await asyncio.gather(*work, return_exceptions=True)
 
 
-def discover_all(names: Sequence[str]) -> list[KnobDriver]:
-    """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`; without those that fail."""
-    found: list[KnobDriver] = []
+def discover_all(names: Sequence[str]) -> list[KnobDriver | Absent]:
+    """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`, and what does not answer."""
+    found: list[KnobDriver | Absent] = []
     for name in names:
         kind, _, argument = name.partition(":")
         try:
@@ -230,8 +233,12 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver]:
             for driver in module.discover(*filter(None, [argument])):
                 driver.driver = name
                 found.append(driver)
+            silent = getattr(module, "unanswered", dict[str, str])()
+            found += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
         except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
             log.error("event=no_devices driver=%s why=%r", name, error)
+            why = f"the driver does not answer: {error}; it is searched for"
+            found.append({"uuid": name, "absent": why})
     return found
 
 
@@ -293,6 +300,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     driver = partial(DriverProcess, partial(discover_all, sorted(names - {""})), config.deadline_s)
     shared = (originals, BOOT_ID.read_text().strip(), now, _gid(config.group), claim)
     actuator, held = ActuatorService(config, driver, *shared), -1
+    alive = asyncio.create_task(_tell_alive(actuator))
     try:
         if serves or verb == "stay":
             folder.mkdir(parents=True, exist_ok=True)
@@ -311,9 +319,18 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
         raise errors.StoreError(f"cannot use {folder}: {error}", hint="mend it") from error
     finally:
         await _each(device.close() for device in actuator.devices.values())
+        await actuator.finder.close()
+        alive.cancel()
         with suppress(OSError):
             os.close(held)
     return not left
+
+
+async def _tell_alive(actuator: ActuatorService) -> None:
+    """Tell systemd again and again that we live, also while drivers initialise and devices go back."""
+    while True:
+        notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
+        await asyncio.sleep(BEAT_S)
 
 
 async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collection[int]) -> None:
@@ -324,7 +341,6 @@ async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collect
             tasks.create_task(device.mind(stop))
         tasks.create_task(actuator.search(tasks, stop))
         while not stop:
-            notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
             if not Path(actuator.config.socket).is_socket():  # somebody removed it
                 server.close()
                 with suppress(errors.StoreError):

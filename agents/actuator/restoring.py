@@ -121,7 +121,8 @@ class Restorer:
         shown = await self.look()
         # A lock that nobody can read may be lost: it is written whenever it is asked for.
         blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
-        todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
+        mine = {k: v for k, v in setting.items() if v is not None or k in self.record.knobs}
+        todo = {k: v for k, v in mine.items() if k in blind or self.in_force(k, shown) != v}
         if not todo:
             return
         unread = [knob for knob in todo if knob not in shown]
@@ -234,7 +235,7 @@ class Restorer:
         if failures:
             if said != self.trouble:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
-            await self.driver.close()  # the next try asks a fresh process
+            await self.driver.renew()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
         if failures or self.waits:
             self.retry_at = self.now() + self.retry_s

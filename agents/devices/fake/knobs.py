@@ -15,7 +15,7 @@ from typing import Any
 
 from agents.actuator.driver import Value
 from tuner import files
-from tuner.errors import ActuationError, DeviceLost
+from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
 A100: Mapping[str, Mapping[str, Any]] = {
     "gpu.clock_mhz": {"values": list(range(210, 1411, 60)), "default": None},
@@ -37,9 +37,10 @@ def blank(*uuids: str) -> dict[str, Any]:
 class FakeKnobs:
     """One device in a file.
 
-    Faults, by knob: `refuse` the write, `clamp` it to a number, `hang` for ever, or do it `late`: hang,
-    and write once a file `.let_go` lies beside it, though the process was killed, then make `.landed`.
-    Device-wide, by `*`: `lost`, or `hang`.
+    Faults, by knob: `refuse` the write, say that no value of it is `unsupported`, `clamp` it to a number,
+    `hang` for ever, or do it `late`: hang, and write once a file `.let_go` lies beside it, though the
+    process was killed, then make `.landed`. Device-wide, by `*`: `lost`, or `hang`; `overruled`: another
+    program has set what cannot be read.
     """
 
     board = "A100 (fake)"
@@ -64,6 +65,10 @@ class FakeKnobs:
         values = self._there()["values"]
         return {k: None if A100[k]["default"] is None else v for k, v in values.items()}
 
+    def overruled(self, knob: str, wrote: Value | None) -> bool:
+        """Return whether another program has set a knob that cannot be read, as a fault says."""
+        return self._there()["faults"].get("*") == "overruled" and wrote is not None
+
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob, None its default. Raises ActuationError, DeviceLost."""
         fault = self._there()["faults"].get(knob)
@@ -73,6 +78,8 @@ class FakeKnobs:
             value = fault["clamp"]
         if fault == "refuse":
             raise ActuationError(f"{self.uuid} refuses {knob}={value!r}", hint="a fault is on")
+        if fault == "unsupported":
+            raise KnobRefused(f"{self.uuid} refuses {knob}", hint="a fault is on", knob=knob)
         if fault == "late" and os.fork() == 0:
             while not self._path.with_suffix(".let_go").exists():
                 time.sleep(0.01)

@@ -40,6 +40,7 @@ LOST = frozenset({6, 15, 16, 28, 999})
 """NOT_FOUND (of the UUID), GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND, UNKNOWN."""
 TOLERANCE_MHZ = 30
 """Two steps of today's boards: the clock that is reported wanders by one."""
+UNNAMED = "NVIDIA GPU"
 VGPU = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board; only its host sets anything."""
 SM, MEM, NOW = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_CLOCK_ID_CURRENT
@@ -71,7 +72,7 @@ class NvidiaKnobs:
     @property
     def board(self) -> str:
         """What the GPU calls itself."""
-        return str(self._call(pynvml.nvmlDeviceGetName))
+        return str(self._optional(pynvml.nvmlDeviceGetName) or UNNAMED)
 
     @property
     def epoch(self) -> str:
@@ -176,22 +177,37 @@ class NvidiaKnobs:
 
 
 def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
-    """Return the knobs of every GPU that answers; one that does not is logged.
+    """Return the knobs of every GPU that answers; see `unanswered` for the others.
 
     `root` is where the kernel shows the driver's module.
 
     Raises:
         ActuationError: there is no driver, or it does not answer.
     """
+    return [gpu for gpu in _counted(root).values() if isinstance(gpu, NvidiaKnobs)]
+
+
+def unanswered() -> dict[str, str]:
+    """Return the GPUs that NVML counts and that do not answer, by NVML's index, and why.
+
+    Raises:
+        ActuationError: there is no driver, or it does not answer.
+    """
+    counted = _counted(Path("/")).items()
+    return {f"nvidia:{n}": str(gpu) for n, gpu in counted if not isinstance(gpu, NvidiaKnobs)}
+
+
+def _counted(root: Path) -> dict[int, NvidiaKnobs | Exception]:
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         raise ActuationError(f"no NVIDIA driver answers: {error}") from error
-    found: list[NvidiaKnobs] = []
+    found: dict[int, NvidiaKnobs | Exception] = {}
     for index in range(count):
         try:
-            found.append(NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root))
+            found[index] = NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, ActuationError) as error:
             log.error("event=gpu_lost index=%d why=%r", index, str(error))
+            found[index] = error
     return found

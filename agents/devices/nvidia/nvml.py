@@ -77,6 +77,8 @@ def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> 
     def work() -> None:
         try:
             answer.set_result(job())
+        except pynvml.NVMLLibraryMismatchError:  # what the binding makes of it for some functions
+            answer.set_exception(pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
         except Exception as error:  # noqa: BLE001 - raised where it was asked for
             answer.set_exception(error)
 

@@ -55,8 +55,11 @@ class Odd(DirectHand):
     def lingering(self) -> int:
         return self.late
 
-    async def close(self) -> None:
+    async def renew(self) -> None:
         self.closed += 1
+
+    async def close(self) -> None:
+        pass
 
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         if (verb, uuid) in self.raises:
