@@ -151,7 +151,8 @@ class HeldSetting:
 class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
-    `cannot` says why it has no knobs where the device did not answer, else it is empty.
+    `cannot` says why it has no knobs where the device did not answer, else it is empty; `throttled` what a
+    cap of the kernel held below what we set when we last renewed it.
     For a knob that cannot be read, or that was found at a value for each of its clock domains, the
     space's default stands for how it was found: it travels as null, and the actuator puts it back.
     """
@@ -168,7 +169,7 @@ class RemoteKnobs:
     ) -> None:
         self.uuid: str = about["uuid"]
         self.board: str = about["board"]
-        self.cannot = ""
+        self.cannot = self.throttled = ""
         try:
             found = line.ask("read", device=self.uuid)["found"]
         except TuningError as error:
@@ -272,8 +273,8 @@ class RemoteKnobs:
             if self._trial_from is None and self._held is None:
                 return
             try:
-                self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
-                self._wrong = ""
+                told = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
+                self._wrong, self.throttled = "", str(told.get("throttled", ""))
             except TuningError as error:
                 self._trial_from = None
                 if str(error) != self._wrong:

@@ -60,7 +60,6 @@ class ManagedDevice:
     held: Wanted | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
-    lock_held: int = -1
     suspended_s: Callable[[], float] = suspended_s
 
     def __post_init__(self) -> None:
@@ -161,12 +160,7 @@ class ManagedDevice:
     # The verbs
 
     async def read(self, peer: Peer) -> dict[str, Any]:
-        """Return what is in force, and what it was found at; None is what nobody can tell.
-
-        `doubts`: which knobs have another value than their driver's default, set by nobody since we came.
-        With the journal gone it may be what we set before.
-        """
-        noted = self.restorer.record.knobs
+        """Return what is in force, and what it was found at; None is what nobody can tell."""
         shown = await self.restorer.shown()
         found = self.restorer.found(shown)
         return {
@@ -177,11 +171,6 @@ class ManagedDevice:
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
             "throttled": self.restorer.throttled,
-            "doubts": ", ".join(
-                f"{k} was found at {shown[k]!r}, its default is {default!r}"
-                for k, default in dict(self.restorer.about.get("defaults", ())).items()
-                if k in self.allowed and k not in noted and shown.get(k) not in (None, default)
-            ),
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
@@ -204,8 +193,8 @@ class ManagedDevice:
             raise
         return await self.read(peer)
 
-    async def renew(self, peer: Peer, lease_s: float) -> None:
-        """Keep a trial, or a hold, alive."""
+    async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
+        """Keep a trial, or a hold, alive; return what a cap of the kernel holds below it."""
         if self.owner != peer or self.level == "original":
             why = self.restorer.paused or "it was not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
@@ -216,6 +205,7 @@ class ManagedDevice:
             raise
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
+        return {"level": self.level, "throttled": self.restorer.throttled}
 
     async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""

@@ -49,9 +49,8 @@ TRAITS = (
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
 that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
-`probed`: those that may be locked; the method `probe(knob)` writes back what is there and returns why that
-is refused, else nothing. `defaults`: the driver's own values, where it knows them. `without`: those that
-are left out, and why.
+`probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
+`without`: those left out, and why.
 """
 
 
@@ -154,7 +153,6 @@ class DriverProcess:
         `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
         `read`: what a device's knobs stand at, and its driver's epoch;
         `write`: nothing, once it is done;
-        `probe`: why a knob is locked, else nothing;
         `overruled`: whether the hardware shows that another program has set a knob since we did.
         """
         problem, answer = "ended", dict[str, Any]()
@@ -272,7 +270,7 @@ def _answered(
         return [driver.read(), driver.epoch]
     if verb == "overruled":
         return hasattr(driver, "overruled") and driver.overruled(*details)
-    return getattr(driver, {"write": "write", "probe": "probe"}[verb])(*details)
+    return driver.write(*details)
 
 
 def _described(driver: KnobDriver | Absent) -> dict[str, Any]:

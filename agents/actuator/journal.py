@@ -126,7 +126,7 @@ class RestoreJournal:
         Records of another boot are dropped where the hardware forgot what we did.
         """
         left: list[str] = []
-        for name in sorted(self._names() - {*map(file_name, devices)}):
+        for name in sorted(self._recorded() - {*map(file_name, devices)}):
             with suppress(StoreError):  # a damaged one stays
                 record = self._newest(name, _record)
                 lasts = record and any(knob.lasts for knob in record.knobs.values())
@@ -139,12 +139,12 @@ class RestoreJournal:
     def drivers(self) -> set[str]:
         """Return the drivers that whole records name; empty for those of 0.1.0."""
         found: set[str] = set()
-        for name in self._names():
+        for name in self._recorded():
             with suppress(StoreError):
                 found |= {record.driver} if (record := self._newest(name, _record)) else set()
         return found
 
-    def _names(self) -> set[str]:
+    def _recorded(self) -> set[str]:
         return {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES} - {STAY}
 
     def _newest(self, name: str, made: Callable[[dict[str, Any]], T]) -> T | None:

@@ -60,7 +60,7 @@ class ActuatorService:
     boot: str
     now: Callable[[], float]
     gid: int
-    claim: Callable[[Mapping[str, Any]], int] = lambda about: -1
+    claim: Callable[[Mapping[str, Any]], None] = lambda about: None
     devices: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
     taken: dict[str, str] = field(default_factory=dict)
@@ -86,9 +86,9 @@ class ActuatorService:
         known = self.devices.keys() | self.taken
         for about in (about for about in told if about["uuid"] not in known):
             try:
-                lock = self.claim(about)
+                self.claim(about)
                 restorer = Restorer(about, self.config, self.driver(), *shared)
-                found.append(ManagedDevice(restorer, lock_held=lock))
+                found.append(ManagedDevice(restorer))
             except errors.Conflict as error:
                 self.taken[about["uuid"]] = error.message
         return found
@@ -242,8 +242,8 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver | Absent]:
     return found
 
 
-def lock(path: Path) -> int:
-    """Have a file or a folder alone until what is returned is closed; nothing is written to it.
+def lock(path: Path) -> None:
+    """Have a file or a folder alone until this process ends; nothing is written to it.
 
     Raises:
         Conflict: another actuator has it.
@@ -256,10 +256,9 @@ def lock(path: Path) -> int:
         os.close(held)
         why = f"another actuator on this host uses {path.name}"
         raise errors.Conflict(why, hint="stop that one first") from None
-    return held
 
 
-def claim(about: Mapping[str, Any]) -> int:
+def claim(about: Mapping[str, Any]) -> None:
     """Have a device alone on this host, whatever state folder is used. Raises Conflict.
 
     Where no lock can be had, as on a read-only disk, the device is taken all the same.
@@ -269,10 +268,9 @@ def claim(about: Mapping[str, Any]) -> int:
     path = run_folder() / "devices" / (f"{name}@{where}" if argument else name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return lock(path)
+        lock(path)
     except OSError as error:
         log.warning("event=unlocked device=%s why=%r", name, str(error))
-        return -1
 
 
 def run_folder() -> Path:
@@ -299,13 +297,13 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     names |= {*DRIVERS} if "" in names and not serves else set()
     driver = partial(DriverProcess, partial(discover_all, sorted(names - {""})), config.deadline_s)
     shared = (originals, BOOT_ID.read_text().strip(), now, _gid(config.group), claim)
-    actuator, held = ActuatorService(config, driver, *shared), -1
+    actuator = ActuatorService(config, driver, *shared)
     alive = asyncio.create_task(_tell_alive(actuator))
     try:
         if serves or verb == "stay":
             folder.mkdir(parents=True, exist_ok=True)
         if folder.exists():
-            held = lock(folder)
+            lock(folder)
         actuator.adopt(await actuator.find())
         left = await actuator.replay()
         if serves:
@@ -321,8 +319,6 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
         await _each(device.close() for device in actuator.devices.values())
         await actuator.finder.close()
         alive.cancel()
-        with suppress(OSError):
-            os.close(held)
     return not left
 
 

@@ -4,7 +4,9 @@ Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: 
 `max_freq` show the lowest of all limits, so also those of heat and firmware, not the one that was written.
 """
 
+import errno
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,8 @@ Wanted = Mapping[str, Any]
 """Knob to value; None is as it was found."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
+LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
+"""What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
 LATE = "a write that hung may still be done; it is put back again after that"
 
@@ -35,8 +39,9 @@ class Restorer:
 
     `boot` names this start of the machine. `paused` says why nothing is written until somebody restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
-    unknown, `caps` what the kernel holds ceilings at, below what we wrote, `waits` whether all was put back
-    and only caps are waited for. What is put back is never checked against what is offered.
+    unknown, `caps` what the kernel holds ceilings at, below what we wrote, `lower` what others lowered them
+    to, `waits` whether all was put back and only caps are waited for. What is put back is never checked
+    against what is offered.
     """
 
     about: Mapping[str, Any]
@@ -52,6 +57,7 @@ class Restorer:
     retry_at: float = 0.0
     granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     caps: dict[str, Value] = field(default_factory=dict)
+    lower: dict[str, Value | None] = field(default_factory=dict)
     waits: bool = False
 
     def __post_init__(self) -> None:
@@ -121,8 +127,10 @@ class Restorer:
         shown = await self.look()
         # A lock that nobody can read may be lost: it is written whenever it is asked for.
         blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
-        mine = {k: v for k, v in setting.items() if v is not None or k in self.record.knobs}
-        todo = {k: v for k, v in mine.items() if k in blind or self.in_force(k, shown) != v}
+        todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
+        new = {k for k, v in todo.items() if v is None and k in shown} - self.record.knobs.keys()
+        back = {k for k in new if self._state(k, shown[k]).last == shown[k]}  # as it was found
+        todo = {k: v for k, v in todo.items() if k not in back}
         if not todo:
             return
         unread = [knob for knob in todo if knob not in shown]
@@ -184,11 +192,16 @@ class Restorer:
         """
         if self.record.knobs:
             return ""
-        shown = await self.shown()
+        shown, why = await self.shown(), ""
         self._save(self._fresh({knob: self._state(knob, shown.get(knob))}))
-        why = str(await self.driver.ask("probe", self.uuid, knob))
+        try:
+            await self.driver.ask("write", self.uuid, knob, shown.get(knob))
+        except DeviceLost:
+            raise
+        except ActuationError as error:
+            why = str(error)
         self._forget("a knob was probed")
-        return why
+        return why if any(word in why for word in LOCKED) else ""
 
     def keep(self) -> None:
         """Write the journal again where it is not as we wrote it. Raises StoreError where it cannot be."""
@@ -292,7 +305,7 @@ class Restorer:
         """Drop the journal: the device is as it was found. Raises StoreError."""
         log.info("event=original device=%s why=%r", self.uuid, why)
         self._save(self._fresh({}))
-        self.retry_s, self.caps, self.waits = RETRY_S, {}, False
+        self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
 
     async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
         """Return the knobs that somebody else changed since we wrote them, and pause the device if so.
@@ -308,14 +321,16 @@ class Restorer:
                 continue
             ours = " ".join(map(str, (last, touched.found, touched.original))).split()
             same = value == last or (ending and {*str(value).split()} <= {*ours})
-            if same and not lowered:
+            if same and not touched.unsure and (value != last or not lowered):
                 self.caps.pop(knob, None)
                 continue
-            below = lowered or (value if knob in self._ceilings and _below(value, last) else None)
-            if below is None or await self._lowered(knob, touched, below, ending):
+            below = knob in self._ceilings and _below(value, last)
+            lower = (lowered if value == last else value) if below else None
+            known = lower is None or self.lower.get(knob) == lower
+            if known or await self._lowered(knob, touched, lower, ending):
                 found.add(knob)
                 why = (
-                    f"another program set {knob} to {below or value!r} instead of {last!r}; stop it"
+                    f"another program set {knob} to {lower or value!r} instead of {last!r}; stop it"
                 )
                 self.paused = self.paused or f"{why}; then {RESTORE} {self.uuid}`"
                 log.error("event=paused device=%s why=%r", self.uuid, self.paused)
@@ -329,19 +344,26 @@ class Restorer:
         what was asked for before is hidden, and gone.
         """
         self._note(knob, replace(touched, lowered=to), ending)
-        await self.driver.ask("write", self.uuid, knob, touched.last)
+        try:
+            await self.driver.ask("write", self.uuid, knob, touched.last)
+        except ActuationError as error:
+            if not isinstance(error, DeviceLost):  # it is refused, so nothing was undone
+                self._note(knob, touched, ending=True)
+            raise
         shown = (await self.shown()).get(knob)
         took, unsure = shown == touched.last, touched.unsure
         if took:
             await self.driver.ask("write", self.uuid, knob, to)
+            self.lower |= {} if unsure else {knob: to}
         elif shown is not None:
             self._capped(knob, shown)
         found = None if unsure and not took else touched.found
-        self._note(knob, replace(touched, found=found, lowered=None, unsure=False), ending)
+        state = replace(touched, found=found, lowered=None, unsure=False)
+        self._note(knob, state, ending=True)
         return took and not unsure
 
     def _note(self, knob: str, state: KnobState, ending: bool) -> None:
-        """Journal a knob's state; what is restored does not wait for a disk. Raises StoreError."""
+        """Journal a knob's state; what is `ending` does not wait for a disk. Raises StoreError."""
         record = replace(self.record, knobs={**self.record.knobs, knob: state})
         with suppress(*([StoreError] if ending else [])):
             self.originals.save(record)

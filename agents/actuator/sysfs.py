@@ -5,7 +5,6 @@ clock domains of one ladder, so that what idles still slows down by itself; wher
 place of a table, the ladder goes in steps of 100 MHz.
 """
 
-import errno
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,8 +18,6 @@ POLICIES = "sys/devices/system/cpu/cpufreq/policy*"
 KHZ, STEP_KHZ = 1000, 100_000
 CEILINGS = ("scaling_max_freq", "max_freq")
 """Files of cpufreq and devfreq that show the limit in force, not the one that was asked for."""
-LOCKED = (errno.EACCES, errno.EPERM, errno.ENODATA)
-"""What the kernel answers to a write where firmware has locked a limit."""
 REFUSED = "is a floor above that, or has the actuator no drop-in for this device?"
 
 
@@ -57,16 +54,6 @@ class FileKnob:
         if failures:
             raise ActuationError("; ".join(failures), hint=REFUSED)
 
-    def locked(self) -> str:
-        """Write to each file what it says, and return why one of them is locked, empty where none is."""
-        for file in self.files:
-            try:
-                file.write_text(content(file))
-            except OSError as error:
-                if error.errno in LOCKED:
-                    return f"{file} is locked: {error.strerror}"
-        return ""
-
 
 @dataclass(eq=False)
 class FileKnobs:
@@ -89,11 +76,6 @@ class FileKnobs:
         """The knobs whose files a cap of the kernel lowers."""
         return [name for name, knob in self.offered.items() if knob.files[0].name in CEILINGS]
 
-    @property
-    def defaults(self) -> Mapping[str, Value]:
-        """What the kernel itself sets ceilings to: nobody is throttled."""
-        return {name: self.offered[name].values[-1] for name in self.ceilings}
-
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
         return {name: knob.values for name, knob in self.offered.items()}
@@ -106,10 +88,6 @@ class FileKnobs:
         """Set a knob to a supported value, to one that `read` told before, or where it throttles nobody."""
         self.offered[knob].write(value)
 
-    def probe(self, knob: str) -> str:
-        """Return why a knob is locked, empty where it is not."""
-        return self.offered[knob].locked() if knob in self.offered else ""
-
 
 def devices(
     uuid: str,
@@ -120,25 +98,21 @@ def devices(
 ) -> list[FileKnobs]:
     """Return the device that has these knobs; none where none of them can be used.
 
-    A text says why there is no knob. One without values, or that cannot be read, is left out.
+    A text says why there is no knob; one that cannot be read is left out.
     """
-    without = {name: why for name, knob in found.items() if (why := _unusable(knob))}
-    there = {n: k for n, k in found.items() if isinstance(k, FileKnob) and k.files}
-    offered = {name: knob for name, knob in there.items() if name not in without}
+    offered, without = dict[str, FileKnob](), dict[str, str]()
+    for name, knob in found.items():
+        try:
+            if isinstance(knob, str):
+                raise ActuationError(knob)
+            if knob.files:
+                knob.read()
+                offered[name] = knob
+        except (ActuationError, ValueError) as error:
+            without[name] = str(error)
     kinds = (*dict.fromkeys((*kinds, *offered, *without)),)
     made = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
     return [made] if offered or without else []
-
-
-def _unusable(knob: FileKnob | str) -> str:
-    """Return why a knob cannot be used; empty where it can, or where this machine has no such file."""
-    if isinstance(knob, str) or not knob.files:
-        return str(knob or "") if isinstance(knob, str) else ""
-    try:
-        knob.read()
-    except (ActuationError, ValueError) as error:
-        return str(error)
-    return "" if knob.values else f"{knob.files[0].parent} offers no value that can be set"
 
 
 def content(file: Path) -> str:

@@ -23,9 +23,9 @@ commands = typer.Typer(help="Run the root process that sets hardware; restore; s
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml: what is granted.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
-UNTOLD = {"throttled": "", "doubts": ""}
+UNTOLD = {"throttled": "", "defaults": {}, "ceilings": ()}
 """What an older actuator does not tell."""
-NOTHING = {**UNTOLD, "values": {}, "level": "unknown", "holder": "", "paused": ""}
+NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
 """What is told of a device that does not answer."""
 STAYING = "until `jouletune actuator restore --all --lift`"
 DONE = {
@@ -132,11 +132,10 @@ def status(
     for device in devices:
         spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
         values = {k: "as found" if v is None else v for k, v in device["values"].items()}
-        told = (device["paused"] or device["trouble"], device["throttled"], device["doubts"])
+        doubts = _doubts(device)
+        told = (device["paused"] or device["trouble"], device["throttled"], doubts)
         wrong = "; ".join(filter(None, told))
-        level = (
-            "as found" if device["doubts"] and device["level"] == "original" else device["level"]
-        )
+        level = "as found" if doubts else device["level"]
         typer.echo(
             f"{device['uuid']} ({device['board']}): {level} {render_setting(values)}"
             f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
@@ -221,9 +220,9 @@ def _asked(
     answer, devices = line.ask("capabilities"), []
     for about in answer["devices"]:
         try:
-            devices.append(about | UNTOLD | line.ask("read", device=about["uuid"]))
+            devices.append(UNTOLD | about | line.ask("read", device=about["uuid"]))
         except TuningError as error:
-            devices.append(about | NOTHING | {"trouble": str(error)})
+            devices.append(UNTOLD | about | NOTHING | {"trouble": str(error)})
     line.close()
     return (
         devices,
@@ -231,6 +230,20 @@ def _asked(
         answer["stay"],
         [e for d in devices for e in d.get("errors", ())],
     )
+
+
+def _doubts(device: Mapping[str, Any]) -> str:
+    """Return which knobs are not at their driver's default though nothing is set.
+
+    With the journal gone it may be what was set before: it is not called the original.
+    """
+    if device["level"] != "original" or device["paused"] or device["trouble"]:
+        return ""
+    tops = {k: device["ranges"][k][-1] for k in device["ceilings"] if k in device["ranges"]}
+    defaults = {**tops, **dict(device["defaults"])}
+    found = ((k, device["values"].get(k), default) for k, default in defaults.items())
+    odd = ((k, v, default) for k, v, default in found if v not in (None, default))
+    return ", ".join(f"{k} was found at {v!r}, its default is {d!r}" for k, v, d in odd)
 
 
 def _answers(config: Path, socket: Path | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.actuator.client import Choose, actuator_socket, kind_of, reached
+from agents.actuator.client import Choose, RemoteKnobs, actuator_socket, kind_of, reached
 from agents.devices.cpu.energy import find_energy
 from agents.devices.cpu.knobs import KNOBS, POWER, UNCORE
 from agents.host.host import HostClock
@@ -50,7 +50,7 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
         meter=HostMeter(
             stat=root / "proc/stat",
             joules=energy.open,
-            watch=lambda: Throttles(sorted(root.glob(THROTTLES))).since,
+            watch=lambda: Throttles(sorted(root.glob(THROTTLES)), remote).since,
             clocks=[(p / "scaling_cur_freq", p / "scaling_max_freq") for p in policies],
             clock=clock,
         ),
@@ -62,16 +62,16 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
 
 
 class Throttles:
-    """The kernel's counts of how often a CPU was too hot."""
+    """The kernel's counts of how often a CPU was too hot, and the caps that the actuator sees."""
 
-    def __init__(self, counts: Sequence[Path]) -> None:
-        self._counts = counts
+    def __init__(self, counts: Sequence[Path], remote: RemoteKnobs | None = None) -> None:
+        self._counts, self._remote = counts, remote
         self._last = self._total()
 
     def since(self) -> bool:
-        """Return whether any CPU was throttled since this was last asked."""
+        """Return whether any CPU was throttled since this was last asked, or is capped now."""
         before, self._last = self._last, self._total()
-        return self._last > before
+        return self._last > before or bool(self._remote and self._remote.throttled)
 
     def _total(self) -> int:
         texts = (text_of(count).strip() for count in self._counts)

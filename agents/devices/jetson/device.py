@@ -76,7 +76,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
             joules=(lambda: IntegratedJoules(monitors.power_w, clock, in_background))
             if monitors.total
             else None,
-            watch=lambda: lambda: any(throttles(root)),
+            watch=lambda: lambda: bool(throttles(root) or (remote and remote.throttled)),
             clocks=[(node / "cur_freq", node / "max_freq") for node in gpus(root)[:1]],
             clock=clock,
         ),
