@@ -128,6 +128,9 @@ class Restorer:
         # A lock that nobody can read may be lost: it is written whenever it is asked for.
         blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
         todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
+        new = {k for k, v in todo.items() if v is None and k in shown} - self.record.knobs.keys()
+        back = {k for k in new if self._state(k, shown[k]).last == shown[k]}  # as it was found
+        todo = {k: v for k, v in todo.items() if k not in back}
         if not todo:
             return
         unread = [knob for knob in todo if knob not in shown]

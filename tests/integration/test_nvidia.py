@@ -19,11 +19,12 @@ from agents.actuator.client import open_remote
 from agents.devices.catalogue import known_truth
 from agents.devices.simulated.presets import A100 as PRESET
 from agents.host.host import HostClock
+from db import open_store
 from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
 from tuner.bench.true_score import score
-from tuner.core import ActuationError, Constraint, Objective
+from tuner.core import ActuationError, Constraint, Objective, Phase, TrialState
 
 __all__ = ["library"]
 
@@ -158,3 +159,42 @@ def test_a_setter_that_hangs_costs_its_deadline_and_nothing_else(bench: Bench) -
     until(taken, 10.0)
     knobs.close()
     until(lambda: altered(bench.nvml) == ORIGINAL, LEASE_S + 1.0)
+
+
+UNKIND = {"reach_mhz": 1305.0, "enforced_w": 300.0}
+"""A board that does not reach what it lists, under a cap set out of band."""
+
+
+@pytest.mark.slow
+def test_a_study_of_an_unkind_board_goes_on_without_the_knob_that_it_refuses(bench: Bench) -> None:
+    # Laptops tell the range of a limit that they do not let anybody set (nvitop 86).
+    for name, value in UNKIND.items():
+        bench.nvml.set(name, value)
+    bench.nvml.refuse("nvmlDeviceSetPowerManagementLimit", 3)
+    options = ["--device", "nvidia:0", "--policy", "sobol", "--constraint", LIMIT, "--window", "1"]
+    options += ["--trials", "4", "--json", "--state-dir", str(bench.folder / "state")]
+    done = subprocess.run(
+        [sys.executable, "-c", CONSOLE, "run", *options],
+        env=bench.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["won"] is True
+    assert altered(bench.nvml) == ORIGINAL
+    store = open_store(f"sqlite:///{bench.folder / 'state' / 'jouletune.sqlite'}", create=False)
+    try:
+        (study,) = store.studies.list()
+        trials = store.trials.list(study.id)
+        phases = [revision.study.phase for revision in store.studies.revisions(study.id)]
+    finally:
+        store.close()
+    assert Phase.HOLDING in phases
+    (refused,) = [t for t in trials if t.state is TrialState.FAILED]
+    assert "Not Supported" in refused.reason
+    assert study.space.knob("gpu.power_limit_w").values == (300.0,)  # the enforced, not the asked
+    ladder = study.space.knob("gpu.clock_mhz").values
+    assert (ladder[-2], ladder[-1]) == (1305, 1410)  # what the baseline reached, and no lock at all
+    limits = {t.shown["enforced_limit_w"].mean for t in trials if "enforced_limit_w" in t.shown}
+    assert limits == {300.0}

@@ -11,7 +11,7 @@ import pynvml
 from agents.actuator.client import DETACHED, RemoteKnobs, actuator_socket
 from agents.actuator.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, UNNAMED
 from agents.devices.nvidia.limits import ENFORCED, cap_w, enforced_w
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.metering import GpuEnergy
@@ -152,5 +152,4 @@ def _memory_by_choice(space: Space) -> Space:
 
 def board_name(gpu: Gpu) -> str:
     """Return the board's name, as far as it tells one."""
-    name, _ = gpu.told("name", pynvml.nvmlDeviceGetName)
-    return str(name or "an NVIDIA GPU without a name")
+    return str(gpu.told("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)

@@ -48,7 +48,7 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
             NO_GPU,
         )
         return
-    boards = ", ".join(knobs.board for knobs in found.values())
+    boards = ", ".join(_board(knobs) for knobs in found.values())
     lost = "".join(f"; nvidia:{index} does not answer" for index in gpus.lost)
     yield Symptom(about, not gpus.lost, f"{boards}{lost}", "see the lines below" if lost else "")
     for index in sorted({**gpus.uuids, **gpus.lost}):
@@ -58,6 +58,14 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
             yield from _one(f"nvidia:{index}", found[gpus.uuids[index]], socket, clock, root)
         except TuningError as error:
             yield Symptom(f"nvidia:{index}", False, error.message, error.hint)
+
+
+def _board(knobs: NvidiaKnobs) -> str:
+    """Return what a GPU calls itself, else its UUID."""
+    try:
+        return knobs.board
+    except TuningError:
+        return knobs.uuid
 
 
 def _one(

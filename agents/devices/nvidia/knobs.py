@@ -40,6 +40,7 @@ LOST = frozenset({6, 15, 16, 28, 999})
 """NOT_FOUND (of the UUID), GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND, UNKNOWN."""
 TOLERANCE_MHZ = 30
 """Two steps of today's boards: the clock that is reported wanders by one."""
+UNNAMED = "NVIDIA GPU"
 VGPU = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board; only its host sets anything."""
 SM, MEM, NOW = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_CLOCK_ID_CURRENT
@@ -71,7 +72,7 @@ class NvidiaKnobs:
     @property
     def board(self) -> str:
         """What the GPU calls itself."""
-        return str(self._call(pynvml.nvmlDeviceGetName))
+        return str(self._optional(pynvml.nvmlDeviceGetName) or UNNAMED)
 
     @property
     def epoch(self) -> str:

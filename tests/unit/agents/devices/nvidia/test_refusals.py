@@ -1,0 +1,98 @@
+"""Each NVML call answers each error on one GPU: the other one, and whatever else can be told, stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from agents.devices.nvidia.diagnosis import examine
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, discover, unanswered
+from tests.nvml.fake import A40, A100, FakeNvml
+from tuner.errors import ActuationError, DeviceLost, KnobRefused
+
+CODES = [*(code for code in range(1, 30) if code != 5), 999]
+READS = (
+    "nvmlDeviceGetArchitecture",
+    "nvmlDeviceGetClock",
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetPowerManagementLimitConstraints",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetSupportedGraphicsClocks",
+    "nvmlDeviceGetSupportedMemoryClocks",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetVirtualizationMode",
+)
+SETTERS = {
+    CLOCK: ("nvmlDeviceSetGpuLockedClocks", 1005),
+    LIMIT: ("nvmlDeviceSetPowerManagementLimit", 200),
+    MEMORY: ("nvmlDeviceSetMemoryLockedClocks", 405),
+}
+LASTING = {3, 4, 13, 17, 24, 25, 26}
+
+
+@pytest.mark.parametrize("call", READS)
+def test_whatever_a_read_answers_root_finds_the_other_gpu_and_breaks_nothing(
+    nvml: FakeNvml, call: str
+) -> None:
+    for code in CODES:
+        nvml.refuse(call, code)
+        first, second = discover()
+        for ask in (first.ranges, first.read):
+            try:
+                ask()
+            except ActuationError:
+                continue
+        del first
+        assert second.uuid == A40 and set(second.ranges()) == {CLOCK, MEMORY, LIMIT}
+        assert second.read()[LIMIT] == 300
+        assert unanswered() == {}
+
+
+@pytest.mark.parametrize("code", [3, 4, 13, 15, 18, 999])
+@pytest.mark.parametrize("call", [*READS, "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
+def test_whatever_one_gpu_answers_the_doctor_has_its_line_and_the_others(
+    nvml: FakeNvml, tmp_path: Path, call: str, code: int
+) -> None:
+    nvml.refuse(call, code)
+    nvml.sleep(3.0)
+    found = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
+    assert "nvidia:0" in found
+    assert A40 in found["nvidia:1"].seen
+    assert all(s.cure or s.seen for s in found.values())
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("knob", SETTERS)
+def test_a_setter_that_takes_nothing_is_told_from_one_that_fails_now(
+    nvml: FakeNvml, knob: str, code: int
+) -> None:
+    call, value = SETTERS[knob]
+    gpu = discover()[1]
+    nvml.refuse(call, code, gpu=1)
+    with pytest.raises(ActuationError) as caught:
+        gpu.write(knob, value)
+    assert isinstance(caught.value, KnobRefused) is (code in LASTING)
+    assert isinstance(caught.value, DeviceLost) is (code in {1, 6, 9, 15, 16, 18, 28, 999})
+    if isinstance(caught.value, KnobRefused):
+        assert caught.value.knob == knob and caught.value.hint
+
+
+def test_a_limit_that_cannot_be_read_is_not_offered_and_a_clock_neither(nvml: FakeNvml) -> None:
+    # Laptops: the constraints are told, the getter and the setter are NOT_SUPPORTED (nvitop 86).
+    nvml.refuse("nvmlDeviceGetPowerManagementLimit", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert set(discover()[0].ranges()) == {CLOCK}
+    nvml.refuse("nvmlDeviceGetClock", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert discover()[0].ranges() == {}
+    assert discover()[0].uuid == A100
