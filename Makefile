@@ -10,24 +10,56 @@ PYTHON310 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10
 ROOMS310 := agents/main.py agents/config.py agents/revert.py $(addprefix agents/,actuator agent devices holding host load speculation target tuner_link workloads/command workloads/http workloads/llama_cpp workloads/served) policies/polythrottle
 # The last two lean on 3.11 in the test itself: pathlib's unlink, a time that ends in Z.
 TESTS310 := tests/unit/tuner/core $(addprefix tests/unit/tuner/test_,files.py plugins.py notify.py tls.py malloc.py guard.py) tests/unit/tuner/cli/test_python310.py $(addprefix tests/unit/agents/,actuator agent devices holding host load target tuner_link test_config.py test_main.py test_revert.py) --deselect tests/unit/agents/holding/test_journal.py::test_a_file_that_the_disk_does_not_let_go_counts_no_more --deselect tests/unit/agents/agent/test_loop.py::test_after_hours_without_a_tuner_every_window_arrives_once_in_its_order
+WORKERS ?= 2
+BASE ?= HEAD
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-python310 test-long test-hardware hardware-kit test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
 
+# Everything that takes under ten seconds, and every kill and fault point: a quarter of an hour on 2 cores.
 test: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory check
 
-# Apart: a fork costs five times as much in a process that has collected every test, torch and all.
+# A failed target does not hide what the other finds.
 check: lint types layers
-	$(BIN)/python -m pytest tests/chaos
-	$(BIN)/python -m pytest --ignore=tests/chaos
+	$(MAKE) --no-print-directory -k chaos suite
 
-# kill -9 at every kill point; prints how many there are.
+# A file stays with one worker, as its fixtures do.
+suite: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore=tests/chaos $(PYTEST)
+
+# kill -9 at every kill point; prints how many there are. Apart: a fork costs five times as much in a
+# process that has collected every test, torch and all.
 chaos: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q tests/chaos
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist load tests/chaos $(PYTEST)
+
+# What takes over ten seconds each: whole studies by real processes.
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "slow and not long" -n $(WORKERS) --dist load --durations=10 $(PYTEST)
+
+test-all: test test-slow test-long
+
+# Within two minutes: what differs from BASE (the last commit), its types, and the unit tests of its rooms.
+check-fast: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check . && $(BIN)/ruff check .
+	$(BIN)/dmypy run -- $$($(BIN)/python -m tests.touched --types $(BASE))
+	set -- $$($(BIN)/python -m tests.touched --tests $(BASE)); test $$# -eq 0 || $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --hypothesis-profile=dev "$$@"
+
+# Each test that CI listed as flaky in build/flaky.json, N times.
+flaky: $(VENV)/.installed-dev
+	python3 .ci/again.py hunt $(or $(N),20)
+
+# Lines and branches that the tests reach, a number a room: the suite once more, under coverage.py.
+coverage: $(VENV)/.installed-dev
+	$(BIN)/coverage erase; $(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/chaos $(PYTEST) || true
+	$(BIN)/coverage combine --quiet && $(BIN)/python -m tests.room_coverage
+
+# Hosts whose files, and GPUs whose answers, are wrong: some minutes for 5,000 cases; prints one JSON.
+fuzz: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.fuzz $(or $(N),5000) $(or $(SEED),0)
 
 # Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look. To
 # have it on the page: python docs/figures.py surfaces build/bench/surfaces.json
@@ -55,9 +87,14 @@ test-lowest: $(VENV)/.installed-dev
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m long
 
+# The fake NVML for use from a shell, in OUT: libnvidia-ml.so.1, and fakenvml, which sets its state
+# (tests/nvml/README.md).
+fake-nvml:
+	mkdir -p $(OUT) && python3 -m tests.nvml.fake $(OUT)
+
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
-	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
+	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q -m "" tests/hardware
 
 # The folder for a GPU host that has no checkout and no package index: docs/hardware-report.md
 hardware-kit: $(VENV)/.installed-dev
@@ -148,6 +185,15 @@ bench-federated: $(VENV)/.installed-dev
 # 0, 1 and 2, that are written into the optimiser and the guard: each is a choice that needs a reason.
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
+
+# What each command prints, written down anew in tests/golden: what changed there is what operators read.
+golden: $(VENV)/.installed-dev
+	rm -f tests/golden/*.txt
+	JOULETUNE_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/unit/tuner/cli tests/unit/tuner/presentation
+
+# docs/promises.md, from the marks of the tests.
+promises:
+	@python3 -m tests.promises
 
 # The site, in build/site; fails where a link or an anchor leads nowhere.
 docs: build/docs/.installed

@@ -19,9 +19,9 @@ from pathlib import Path
 from agents.agent.loop import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment, MetricsAddress
 from agents.holding.journal import Journal
-from agents.host.host import Host, HostClock
+from agents.host.host import Host, HostClock, suspended_s
 from agents.target.measure import Measurer
-from agents.target.side import Side
+from agents.target.side import Side, TellsForeignLoad
 from agents.target.target import Target
 from agents.target.window import Usage
 from agents.tuner_link.client import Backoff, TunerClient, connect
@@ -108,6 +108,9 @@ def open_target(
                 open_workload(attachment.workload, seed=seed, state_dir=folder, clock=clock)
             )
         target = Target(devices, workload)
+        for side in devices:
+            if workload is not None and isinstance(side.meter, TellsForeignLoad):
+                side.meter.attribute_to(workload.identity)
         opened.pop_all()
     return target
 
@@ -135,6 +138,14 @@ def refuse_shared(attachments: Sequence[Attachment]) -> None:
                 f"{shared} is part of {'+'.join(specs)} and of another target",
                 hint="a device belongs to one target: leave it out of all but one",
             )
+
+
+def lasting_spec(spec: str, target: Target) -> str:
+    """Return what opens the same devices again: an index may be another GPU's by then."""
+    from agents.devices.catalogue import specs_in
+
+    parts = zip(target.devices, specs_in(spec), strict=True)
+    return "+".join(side.spec or part for side, part in parts)
 
 
 class DeviceWorker:
@@ -213,14 +224,18 @@ def _open_one(
     id: str, attachment: Attachment, config: AgentConfig, around: Surroundings
 ) -> DeviceAgent:
     target = open_target(attachment, id, config.seed, config.state_dir, config.root)
-    attached = {"spec": attachment.spec, "seed": str(config.seed)}
+    attached = {
+        "spec": lasting_spec(attachment.spec, target),
+        "configured": attachment.spec,
+        "seed": str(config.seed),
+    }
     if attachment.workload:
         attached["workload"] = attachment.workload
     bench = Measurer(
         target=target,
         host_clock=around.clock,
         now=around.now,
-        usage=Usage(around.host.cores, time.process_time),
+        usage=Usage(around.host.cores, time.process_time, suspended_s),
         seed=str(config.seed),
         foreign_share=config.foreign_share,
     )

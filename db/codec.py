@@ -204,6 +204,7 @@ def _encode_knob(knob: Knob) -> Json:
         "part": knob.part.value,
         "cost": asdict(knob.cost),
         "role": knob.role.value,
+        "by_choice": knob.by_choice,
     }
 
 
@@ -215,6 +216,7 @@ def _decode_knob(doc: Json) -> Knob:
         Part(doc["part"]),
         Cost(**doc["cost"]),
         Role(doc["role"]),
+        bool(doc.get("by_choice")),
     )
 
 

@@ -116,6 +116,8 @@ place_files() {
   for board in "${boards[@]}"; do
     run install -Dm 0644 "$here/actuator-$board.conf" "$UNITS/jouletune-actuator.service.d/$board.conf"
   done
+  run install -Dm 0644 "$here/nvidia.rules" /etc/udev/rules.d/90-jouletune-nvidia.rules
+  if command -v udevadm >/dev/null; then run udevadm control --reload; fi
   if [[ " ${boards[*]} " == *' cpu '* ]]; then
     run install -Dm 0644 "$here/powercap.rules" /etc/udev/rules.d/90-jouletune.rules
     if command -v udevadm >/dev/null; then
@@ -154,7 +156,7 @@ remove() {
   run rm -rf "$OPT" "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE"
   run rm -rf /run/jouletune /run/jouletune-metrics
   run rm -f /usr/local/bin/jouletune /etc/sysusers.d/jouletune.conf /etc/tmpfiles.d/jouletune.conf
-  run rm -f /etc/udev/rules.d/90-jouletune.rules
+  run rm -f /etc/udev/rules.d/90-jouletune.rules /etc/udev/rules.d/90-jouletune-nvidia.rules
   if command -v systemctl >/dev/null; then
     run systemctl daemon-reload
     run systemctl reset-failed 'jouletune-*'
@@ -181,8 +183,8 @@ restore_hardware() {
       --state-dir "$AGENT_STATE" || say 'warning: a workload may not be as it was found; see above'
   fi
   if active actuator.service; then run systemctl stop jouletune-actuator; fi
-  if [ -e "$ETC/actuator.toml" ]; then
-    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ETC/actuator.toml" ||
+  if [ -d "$ACTUATOR_STATE" ]; then
+    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ACTUATOR_STATE" ||
       fail 'a device is not as it was found; mend that, then uninstall again'
   fi
   all_put_back

@@ -78,8 +78,10 @@ class Direct:
 
     def __init__(self, actuator: ActuatorService) -> None:
         self.inner = actuator
-        self.grant = actuator.grant
         self.status = actuator.status
+
+    def grant(self) -> None:
+        asyncio.run(self.inner.grant())
 
     def replay(self) -> dict[str, str]:
         return asyncio.run(self.inner.replay())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, create_engine, make_url, text
+
+from tests.ports import reserved_port
 
 
 def binaries() -> Path:
@@ -35,7 +36,7 @@ def server(folder: Path, options: str = "-F") -> Iterator[str]:
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
     _run(folder, "initdb", "-A", "trust", "-U", "tester", "-N", "--locale=C", "-E", "UTF8")
-    port = _free_port()
+    port = reserved_port()
     log = str(folder / "log")
     _run(
         folder, "pg_ctl", "-w", "-l", log, "-o", f"-p {port} -h 127.0.0.1 -k '' {options}", "start"
@@ -123,10 +124,3 @@ def _unprivileged() -> pwd.struct_passwd | None:
         return None
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     return names.get("postgres") or names["nobody"]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

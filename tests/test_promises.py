@@ -1,43 +1,36 @@
-"""README's table of promises: each row names tests that prove it, and these exist."""
+"""docs/promises.md: what the marks of the tests promise, and nothing else."""
 
 from __future__ import annotations
 
-import ast
-import re
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).parents[1]
-ROW = re.compile(r"^\| (?P<wrong>[^|]+) \| (?P<then>[^|]+) \| (?P<tests>[^|]+) \|$")
+from tests.promises import PAGE, TOP, Promise, page, promises
 
 
-def promises() -> list[tuple[str, list[str]]]:
-    """Return what may go wrong, and the tests that README names for it."""
+def test_the_page_of_promises_is_current() -> None:
+    assert PAGE.read_text() == page(promises()), "run `make promises`"
+
+
+def test_what_the_tests_of_a_promise_say_is_one_row(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text(
+        "import pytest\n"
+        '@pytest.mark.promise("it dies", "it is started again")\ndef test_a() -> None: ...\n'
+        "class Contract:\n"
+        '    @pytest.mark.promise("it dies")\n    def test_b(self) -> None: ...\n'
+    )
+    written = page(promises(tmp_path))
+    assert written.endswith("| it dies | it is started again | `test_a`, `test_b` |\n")
+
+
+def test_a_promise_that_no_test_words_is_refused() -> None:
+    with pytest.raises(ValueError, match="test_a"):
+        page([Promise("it dies", "", "test_a")])
+
+
+def test_the_readme_is_short_and_leads_to_the_promises() -> None:
     text = (TOP / "README.md").read_text()
-    table = text.partition("## What it promises")[2].partition("\n## ")[0]
-    rows = [ROW.match(line) for line in table.splitlines() if line.startswith("|")][2:]
-    assert all(rows), "a row of the table has not three cells"
-    return [(row["wrong"], re.findall(r"`(\w+)`", row["tests"])) for row in rows if row]
-
-
-@cache
-def written_tests() -> set[str]:
-    """Return the names of all test functions."""
-    return {
-        node.name
-        for path in (TOP / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-
-
-def test_the_readme_promises_something() -> None:
-    assert len(promises()) > 10
-
-
-@pytest.mark.parametrize(("wrong", "tests"), promises(), ids=lambda cell: str(cell)[:40])
-def test_every_promise_names_tests_that_exist(wrong: str, tests: list[str]) -> None:
-    assert tests, f"nothing proves what is promised when: {wrong}"
-    assert set(tests) <= written_tests()
+    assert "(docs/promises.md)" in text
+    assert len(text.splitlines()) <= 120

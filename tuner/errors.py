@@ -18,8 +18,10 @@ TuningError
 ├─ Unauthorised (PermissionError)   no token, or not the right one
 │   └─ Forbidden                    the token is known, but is for something else
 ├─ ActuationError                   the trial is FAILED and the device goes back to what it was
+│   ├─ KnobRefused                  leave the knob out: the hardware never takes it
 │   └─ DeviceLost                   no further trials on this device until it answers again
 ├─ MeasurementError                 the trial is FAILED: no number is better than a wrong one
+│   └─ SettingContested             end the hold: another program sets the same knob
 ├─ LinkError (ConnectionError)      back off and try again; keep the hold meanwhile
 │   └─ ProtocolMismatch             do not retry: one side must be upgraded
 └─ StoreError                       the database does not answer: say which one, stop, lose nothing
@@ -78,6 +80,14 @@ class Unauthorised(TuningError, PermissionError, code="unauthorised"):
 
 class ActuationError(TuningError, code="actuation"):
     """The setting is not in force. Undo what was applied; the trial is FAILED."""
+
+
+class KnobRefused(ActuationError, code="knob_refused"):
+    """The hardware refuses a knob whatever its value. Nothing was changed; leave `knob` out from now on."""
+
+    def __init__(self, message: str, *, hint: str = "", knob: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.knob = knob
 
 
 class DeviceLost(ActuationError, code="device_lost"):

@@ -383,7 +383,8 @@ class TrialView(Message):
     """A trial as operators see it; the verdict is derived, not stored.
 
     `context` is the load that was asked for; empty: whatever ran. `device` is the one that tries it alone;
-    empty: all of the study's do.
+    empty: all of the study's do. `foreign` is the share of the machine that others used, none where nobody
+    could tell; `notes` say in words what qualifies the window, by subject.
     """
 
     study: str
@@ -399,8 +400,9 @@ class TrialView(Message):
     started_at: datetime
     ended_at: datetime | None = None
     censored: bool = False
-    foreign: float = 0.0
+    foreign: float | None = 0.0
     throttled: tuple[str, ...] = ()
+    notes: dict[str, str] = Field(default_factory=dict)
     why: str = ""
     reason: str = ""
 

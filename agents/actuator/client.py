@@ -19,6 +19,7 @@ from tuner.core import (
     ActuationError,
     Clock,
     Knob,
+    KnobRefused,
     NotFound,
     Role,
     Setting,
@@ -32,8 +33,10 @@ from tuner.core import (
 log = logging.getLogger(__name__)
 
 SOCKET = Path("/run/jouletune/actuator.sock")
-PATIENCE_S = 60.0
-"""The longest wait for an answer: the actuator's own deadlines, several of them."""
+DETACHED = "detached"
+"""The file beside the socket that tells agents to let go of the devices' drivers."""
+PATIENCE_S = 150.0
+"""The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
 LONGEST_TRIAL_S = 3600.0
 """A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
 TRIALS_HAVE_NAMES = 3
@@ -53,7 +56,7 @@ class ActuatorClient:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._heard = b""
@@ -83,7 +86,10 @@ class ActuatorClient:
             kind = error_of(str(answer.get("code"))) or ActuationError
             if issubclass(kind, Unauthorised):  # that would be the tuner's word, and end the agent
                 kind = ActuationError
-            raise kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
+            refusal = kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
+            if isinstance(refusal, KnobRefused):
+                refusal.knob = str(answer.get("knob", ""))
+            raise refusal
         return answer
 
     def close(self) -> None:
@@ -95,7 +101,7 @@ class ActuatorClient:
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(PATIENCE_S)
-            self._socket.connect(str(self._path))
+            self._socket.connect(str(self.path))
         self._socket.sendall(request)
         while b"\n" not in self._heard:
             chunk = self._socket.recv(1 << 16)
@@ -119,7 +125,7 @@ class ActuatorClient:
 
     def _absent(self, error: OSError) -> ActuationError:
         return ActuationError(
-            f"the actuator at {self._path} does not answer: {error.strerror or error}",
+            f"the actuator at {self.path} does not answer: {error.strerror or error}",
             hint="is it running? see `jouletune actuator status`; are you in its group?",
         )
 
@@ -145,7 +151,9 @@ class HeldSetting:
 class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
-    `cannot` says why it has no knobs where the device did not answer, else it is empty.
+    `cannot` says why it has no knobs where the device did not answer, else it is empty; `throttled` what a
+    cap of the kernel held below what we set when we last renewed it; `applied` is what was set last and is
+    ours to keep in force, empty while nothing is.
     For a knob that cannot be read, or that was found at a value for each of its clock domains, the
     space's default stands for how it was found: it travels as null, and the actuator puts it back.
     """
@@ -158,15 +166,17 @@ class RemoteKnobs:
         clock: Clock,
         choose: Choose,
         roles: Mapping[str, Role],
+        ceilings: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.uuid: str = about["uuid"]
         self.board: str = about["board"]
-        self.cannot = ""
+        self.cannot = self.throttled = ""
+        self.applied: Setting = {}
         try:
             found = line.ask("read", device=self.uuid)["found"]
         except TuningError as error:
             self.cannot, found = str(error), {}
-        self.space = Space(tuple(_knobs(about, found, choose, roles)))
+        self.space = Space(tuple(_knobs(about, found, choose, roles, ceilings)))
         self._as_found = {k: v for k, v in found.items() if v not in self.space.knob(k).values}
         self._line = line
         self._takes_names = times["protocol"] >= TRIALS_HAVE_NAMES
@@ -175,6 +185,7 @@ class RemoteKnobs:
         self._clock = clock
         self._lock = threading.Lock()
         self._trial_from: float | None = None
+        self._tried: Setting = {}
         self._held: HeldSetting | None = None
         self._wrong = ""
         self._closed = threading.Event()
@@ -203,27 +214,44 @@ class RemoteKnobs:
             trial = {"trial": TRIAL.get()} if self._takes_names else {}
             self._line.ask("acquire", device=self.uuid, lease_s=self._lease_s, **trial)
             self._trial_from = self._clock.monotonic()
-            self._wrong = ""
+            self._wrong, self.applied = "", {}
             try:
                 self._line.ask("apply", device=self.uuid, setting=self._wire(setting))
+                self._tried = setting
             except TuningError:
                 self._trial_from = None
                 raise
+            self.applied = dict(setting)
         self._keep()
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         """Keep a setting in force, also for the actuator's grace without us. Raises ActuationError."""
         with self._lock:
             until = self._clock.monotonic() + valid_for_s
-            self._trial_from, self._held, self._wrong = None, None, ""
+            self._trial_from, self._held, self._wrong, self.applied = None, None, "", {}
             self._held = self._ask_hold(HeldSetting(self._wire(setting), until))
+            self.applied = dict(setting)
         self._keep()
 
     def release(self) -> None:
         """Put the device back to its original and let go of it. Raises ActuationError."""
         with self._lock:
-            self._trial_from, self._held = None, None
+            self._trial_from, self._held, self.applied = None, None, {}
             self._line.ask("release", device=self.uuid)
+
+    def again(self) -> None:
+        """Have what is in force written once more: a lock may be lost. Raises ActuationError."""
+        with self._lock:
+            if self._held is not None and self._trial_from is None:
+                self._ask_hold(self._held)
+            elif self._trial_from is not None:
+                self._line.ask("apply", device=self.uuid, setting=self._wire(self._tried))
+
+    def leave(self, knob: str, why: str) -> None:
+        """Leave a knob to another program that sets it; the device is paused. Raises ActuationError."""
+        with self._lock:
+            self._trial_from, self._held = None, None
+            self._line.ask("leave", device=self.uuid, knob=knob, why=why)
 
     def conflict(self) -> str:
         """Return what the actuator has against what is in force, empty where it has nothing."""
@@ -249,8 +277,8 @@ class RemoteKnobs:
             if self._trial_from is None and self._held is None:
                 return
             try:
-                self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
-                self._wrong = ""
+                told = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
+                self._wrong, self.throttled = "", str(told.get("throttled", ""))
             except TuningError as error:
                 self._trial_from = None
                 if str(error) != self._wrong:
@@ -296,10 +324,13 @@ def open_remote(
     clock: Clock,
     choose: Choose = lambda _, values, __: values,
     roles: Mapping[str, Role] = MappingProxyType({}),
+    ceilings: Mapping[str, float] = MappingProxyType({}),
 ) -> RemoteKnobs:
     """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
-    `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what `cpu.max_mhz` does.
+    `ceilings` has the knobs of which nothing higher takes effect: they end there, and what was found above
+    stands for that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what
+    `cpu.max_mhz` does.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -309,7 +340,7 @@ def open_remote(
     answer = line.ask("capabilities")
     for about in answer["devices"]:
         if about["uuid"] == uuid:
-            return RemoteKnobs(line, about, answer, clock, choose, roles)
+            return RemoteKnobs(line, about, answer, clock, choose, roles, ceilings)
     line.close()
     known = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
     raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
@@ -322,10 +353,11 @@ def reached(
     names: Iterable[str],
     choose: Choose,
     roles: Mapping[str, Role],
+    ceilings: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
     """Return a device behind the actuator, None where it is not there, and which names it cannot set."""
     try:
-        remote = open_remote(path, uuid, clock, choose, roles)
+        remote = open_remote(path, uuid, clock, choose, roles, ceilings)
     except (ActuationError, NotFound) as error:
         return None, dict.fromkeys(names, f"only measured: {error.message}")
     there = {kind_of(knob.name) for knob in remote.space.knobs}
@@ -343,6 +375,7 @@ def _knobs(
     found: Mapping[str, Any],
     choose: Choose,
     roles: Mapping[str, Role],
+    ceilings: Mapping[str, float],
 ) -> Iterator[Knob]:
     """Yield the knobs that are granted, each with what it was found at as its default.
 
@@ -352,6 +385,10 @@ def _knobs(
         unset = about["original"].get(name, about["ranges"][name][-1])
         default = unset if shown is None else _one_of(shown, about["ranges"][name])
         values = choose(name, about["granted"][name], default)
+        most = ceilings.get(name)
+        if most is not None and isinstance(default, int | float):
+            default = min(default, most)
+            values = [v for v in values if isinstance(v, int | float) and v <= default]
         role = roles.get(kind_of(name), Role.UNKNOWN)
         yield Knob(name, tuple(sorted({*values, default})), default, role=role)
 

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Collection, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +14,15 @@ from agents.actuator.restoring import Forgotten, Restorer, Wanted
 from tuner import errors
 
 log = logging.getLogger(__name__)
+
+
+LEAST_SLEEP_S = 0.1
+"""Two clocks that are read one after the other may differ by less."""
+
+
+def suspended_s() -> float:
+    """Return for how long this machine has slept since it was started, in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 class Peer(NamedTuple):
@@ -42,6 +52,7 @@ class ManagedDevice:
 
     restorer: Restorer
     allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     owner: Peer | None = None
     heard_at: float = 0.0
@@ -49,10 +60,12 @@ class ManagedDevice:
     held: Wanted | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
+    suspended_s: Callable[[], float] = suspended_s
 
     def __post_init__(self) -> None:
         self.uuid, self.config = self.restorer.uuid, self.restorer.config
         self.now, self.driver = self.restorer.now, self.restorer.driver
+        self.slept_s = self.suspended_s()
 
     @property
     def level(self) -> str:
@@ -60,14 +73,23 @@ class ManagedDevice:
         below = "original" if self.held is None else "hold"
         return below if self.trial_until is None else "trial"
 
-    def grant(self) -> None:
-        """Grant what the configuration says. Raises ConfigError where it does not fit the device."""
-        self.allowed = self.restorer.terms.values(self.restorer.about)
+    async def grant(self) -> None:
+        """Grant what the configuration says; `errors` is what of it cannot be granted, and why."""
+        async with self._alone():
+            granted, self.errors = self.restorer.terms.values(self.restorer.about)
+            for knob in [k for k in self.restorer.about.get("probed", ()) if k in granted]:
+                with suppress(errors.TuningError):  # a trial of it tells
+                    if why := await self.restorer.probe(knob):
+                        self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
+                        del granted[knob]
+            self.allowed = self.restorer.granted = granted
+        if self.errors:
+            log.error("event=not_granted why=%r", "; ".join(self.errors))
 
     def describe(self) -> dict[str, Any]:
         """Return what the device is, what may be set, and where it goes back to."""
         terms = {"granted": self.allowed, "original": self.restorer.terms.original}
-        return {**self.restorer.about, **terms}
+        return {**self.restorer.about, **terms, "errors": self.errors}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a peer asks, once what is over has ended: a late renewal is too late.
@@ -123,6 +145,11 @@ class ManagedDevice:
         async with self._alone():
             await self.restorer.put_back()
 
+    async def let_go(self) -> None:
+        """End the process that has the driver open; the next question starts another."""
+        async with self._alone():
+            await self.driver.close()
+
     async def close(self) -> None:
         """Put the device back, whoever has it, and give it to nobody any more."""
         async with self._alone():
@@ -143,6 +170,7 @@ class ManagedDevice:
             "holder": str(self.owner or ""),
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
+            "throttled": self.restorer.throttled,
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
@@ -165,8 +193,8 @@ class ManagedDevice:
             raise
         return await self.read(peer)
 
-    async def renew(self, peer: Peer, lease_s: float) -> None:
-        """Keep a trial, or a hold, alive."""
+    async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
+        """Keep a trial, or a hold, alive; return what a cap of the kernel holds below it."""
         if self.owner != peer or self.level == "original":
             why = self.restorer.paused or "it was not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
@@ -177,6 +205,7 @@ class ManagedDevice:
             raise
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
+        return {"level": self.level, "throttled": self.restorer.throttled}
 
     async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
@@ -191,6 +220,15 @@ class ManagedDevice:
         except errors.TuningError:
             await self._end("it could not be put in force")
             raise
+
+    async def leave(self, peer: Peer, knob: str, why: str) -> None:
+        """Pause, as another program sets a knob: leave it that one, and put the rest back."""
+        if self.owner != peer:
+            raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
+        try:
+            await self.restorer.leave(knob, why)
+        finally:
+            await self._end(why)
 
     async def release(self, peer: Peer) -> None:
         """Put the device back to its original. Raises ActuationError where it does not go back."""
@@ -215,7 +253,8 @@ class ManagedDevice:
 
     def _whether_back(self) -> None:
         """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
-        if self.restorer.record.knobs and (self.restorer.trouble or not self.restorer.paused):
+        back = not self.restorer.record.knobs or self.restorer.waits
+        if not back and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
 
     async def _granted(self, setting: Wanted) -> Wanted:
@@ -247,12 +286,23 @@ class ManagedDevice:
             await self._end("its time is over")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent is gone")
+        slept_s, self.slept_s = self.slept_s, self.suspended_s()
+        if self.slept_s > slept_s + LEAST_SLEEP_S and self.level != "original":
+            await self._resumed()
         try:
             self.restorer.keep()
         except errors.StoreError as error:
             await self._end(str(error))
         if self.level == "original" and self.restorer.due:
             await self.restorer.put_back()
+
+    async def _resumed(self) -> None:
+        """Write locks again after the machine slept: the driver loses them, and nobody can read that."""
+        log.warning("event=resumed device=%s next='locks are written again'", self.uuid)
+        try:
+            await self.restorer.again()
+        except errors.TuningError as error:
+            await self._end(f"its locks could not be written again after a resume: {error}")
 
     async def _fall(self) -> None:
         """End the trial: back to the hold, or to the original where there is none.

@@ -15,20 +15,47 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from tuner.errors import ActuationError, DeviceLost, TuningError
+from tuner.errors import ActuationError, DeviceLost, KnobRefused, TuningError
 
 log = logging.getLogger(__name__)
 
 Value = int | float | str
 MESSAGE = 1 << 18
 """No message between it and the actuator is longer, in bytes."""
-AT_FIRST = 4
-"""A fresh child finds the devices before its first answer; it has so many deadlines for that."""
+INIT_S = 60.0
+"""A fresh child has so long to find the devices, before any deadline: a driver that is loaded for each
+program takes seconds a device."""
+SLOW = (
+    "a GPU's driver starts faster in persistence mode: systemctl enable --now nvidia-persistenced"
+)
+READY = b"ready"
 LAST_WAIT_S = 1.0
 """How long a killed child is waited for; one that the kernel does not let go lingers."""
 MOST_LINGERING = 4
 """So many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
+TRAITS = (
+    "uuid",
+    "board",
+    "knobs",
+    "driver",
+    "lasting",
+    "ceilings",
+    "probed",
+    "defaults",
+    "without",
+)
+"""What is told of a device; what its driver need not have is empty.
+
+`driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
+that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
+`probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
+`without`: those left out, and why.
+"""
+
+
+Absent = Mapping[str, str]
+"""In a device's place: the `uuid` of what ought to be there, and why it is `absent`."""
 
 
 class KnobDriver(Protocol):
@@ -36,6 +63,8 @@ class KnobDriver(Protocol):
 
     `uuid` names the device for good. `epoch` is another one once
     the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
+
+    It may also have, as attributes, what differs from knob to knob: see TRAITS.
     """
 
     uuid: str
@@ -68,14 +97,22 @@ class KnobDriver(Protocol):
 class DriverProcess:
     """Asks drivers in a child process, each call within a deadline in seconds; one call at a time.
 
-    Every call raises ActuationError or DeviceLost. After a call that hung, what it was to do may or
+    A fresh child has `init_s` to find the devices; one that takes longer goes on, and the next call waits
+    for it. Every call raises ActuationError or DeviceLost. After a call that hung, what it was to do may or
     may not have been done, or be done later: see `lingering`. Whatever lost a device, the next call
     asks a fresh child.
     """
 
-    def __init__(self, discover: Callable[[], Sequence[KnobDriver]], deadline_s: float) -> None:
+    def __init__(
+        self,
+        discover: Callable[[], Sequence[KnobDriver | Absent]],
+        deadline_s: float,
+        init_s: float = INIT_S,
+    ) -> None:
         self._discover = discover
         self._deadline_s = deadline_s
+        self._init_s = init_s
+        self._ready = False
         self._line: socket.socket | None = None
         self._child = self._handle = -1
         self._left: list[socket.socket] = []
@@ -85,6 +122,11 @@ class DriverProcess:
         """How many killed children the kernel has not let go: what they were doing may still be done."""
         self._part()
         return len(self._left)
+
+    async def renew(self) -> None:
+        """Have the next call ask a fresh child; one that starts goes on, for it would begin anew."""
+        if self._ready:
+            await self.close()
 
     async def close(self) -> None:
         """End the child."""
@@ -108,28 +150,44 @@ class DriverProcess:
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
 
-        `describe`: the devices, each with its uuid, board, knobs and ranges;
+        `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
         `read`: what a device's knobs stand at, and its driver's epoch;
-        `write`: nothing, once it is done.
+        `write`: nothing, once it is done;
+        `overruled`: whether the hardware shows that another program has set a knob since we did.
         """
-        seconds = self._deadline_s * (1 if self._line else AT_FIRST)
         problem, answer = "ended", dict[str, Any]()
         try:
             line = self._line or self._start()
+            await self._started(line, uuid)
             line.send(json.dumps([verb, uuid, *details]).encode())
-            answer = json.loads(await _received(line, seconds) or b"{}")
+            answer = json.loads(await _received(line, self._deadline_s) or b"{}")
         except (OSError, ValueError) as error:
             late = isinstance(error, TimeoutError)
-            problem = f"did not answer within {seconds:g} s" if late else f"ended: {error}"
+            problem = f"did not answer within {self._deadline_s:g} s" if late else f"ended: {error}"
         finally:
             if not answer or answer.get("code") == DeviceLost.code:
-                await self.close()
+                await self.renew()
         if not answer:
             raise DeviceLost(f"{uuid or 'discovery'}: the driver {problem} ({verb})")
         if not answer["ok"]:
+            if answer["code"] == KnobRefused.code:
+                raise KnobRefused(answer["message"], hint=answer["hint"], knob=answer["knob"])
             kind = DeviceLost if answer["code"] == DeviceLost.code else ActuationError
             raise kind(answer["message"], hint=answer["hint"])
         return answer["is"]
+
+    async def _started(self, line: socket.socket, uuid: str) -> None:
+        """Return once the child has found the devices. Raises DeviceLost while it has not."""
+        if self._ready:
+            return
+        try:
+            self._ready = await _received(line, self._init_s) == READY
+        except TimeoutError:
+            why = f"the driver did not initialise within {self._init_s:g} s"
+            raise DeviceLost(f"{uuid or 'discovery'}: {why}", hint=SLOW) from None
+        if not self._ready:
+            await self.close()
+            raise DeviceLost(f"{uuid or 'discovery'}: the driver ended while it initialised")
 
     def _start(self) -> socket.socket:
         if self.lingering >= MOST_LINGERING:
@@ -147,7 +205,7 @@ class DriverProcess:
                 os._exit(1)
         theirs.close()
         ours.setblocking(False)
-        self._line, self._handle = ours, -1
+        self._line, self._handle, self._ready = ours, -1, False
         self._handle = os.pidfd_open(self._child)  # its number may be another's once it has ended
         return ours
 
@@ -185,8 +243,10 @@ def _become_driver_process(line: int, parent: int) -> None:
     os.closerange(line + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) -> None:
-    drivers = {driver.uuid: driver for driver in discover()}
+def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver | Absent]]) -> None:
+    found = discover()
+    drivers = {d["uuid"] if isinstance(d, Mapping) else d.uuid: d for d in found}
+    line.send(READY)
     while message := line.recv(MESSAGE):
         try:
             answer = {"ok": True, "is": _answered(drivers, *json.loads(message))}
@@ -198,22 +258,37 @@ def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) ->
         line.send(json.dumps(answer).encode())
 
 
-def _answered(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any) -> Any:  # noqa: ANN401
+def _answered(
+    drivers: Mapping[str, KnobDriver | Absent],
+    verb: str,
+    uuid: str,
+    *details: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
     if verb == "describe":
         return [about for driver in drivers.values() if (about := _described(driver))]
-    if uuid not in drivers:
+    driver = drivers.get(uuid)
+    if driver is None or isinstance(driver, Mapping):
         raise DeviceLost(f"{uuid} is gone")
-    driver = drivers[uuid]
     if verb == "read":
         return [driver.read(), driver.epoch]
+    if verb == "overruled":
+        return hasattr(driver, "overruled") and driver.overruled(*details)
     return driver.write(*details)
 
 
-def _described(driver: KnobDriver) -> dict[str, Any]:
-    """Return what a device is; nothing where it does not tell, which is logged."""
+def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
+    """Return what a device is; nothing where it does not tell, which is logged.
+
+    A knob without a value is left out: nothing could be granted of it.
+    """
+    if isinstance(driver, Mapping):
+        return dict(driver)
     try:
-        about = {"board": driver.board, "knobs": driver.knobs, "ranges": driver.ranges()}
-        return {"uuid": driver.uuid, **about}
+        ranges = driver.ranges()
+        about = {name: getattr(driver, name, ()) for name in TRAITS}
+        without = {knob: "the device offers no value" for knob in ranges if not ranges[knob]}
+        there = {knob: values for knob, values in ranges.items() if values}
+        return {**about, "ranges": there, "without": {**without, **dict(about["without"])}}
     except Exception:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         return {}
@@ -221,4 +296,6 @@ def _described(driver: KnobDriver) -> dict[str, Any]:
 
 def refusal(error: TuningError) -> dict[str, Any]:
     """Return an error as it is told over a line."""
-    return {"ok": False, "code": error.code, "message": error.message, "hint": error.hint}
+    knob = {"knob": error.knob} if isinstance(error, KnobRefused) else {}
+    told = {"code": error.code, "message": error.message, "hint": error.hint}
+    return {"ok": False, **told, **knob}

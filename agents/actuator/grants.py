@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from agents.actuator.driver import Value
 from tuner.errors import ConfigError
 from tuner.toml import NUMBER, checked, read
 
+DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel")
+"""Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str)}
 TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s"), NUMBER)
@@ -32,37 +34,39 @@ class Granted:
     original: Mapping[str, Value] = field(default_factory=dict)
     failsafe: Mapping[str, Value] = field(default_factory=dict)
 
-    def values(self, about: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
-        """Return the values that may be written to a device, knob by knob.
+    def values(self, about: Mapping[str, Any]) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
+        """Return the values that may be written to a device, knob by knob, and what cannot be granted.
 
-        `about` is what its driver describes; of the knobs of its kind it may refuse some.
-
-        Raises:
-            ConfigError: a grant, an original or a fail-safe value is not within the device's range, or
-                a grant reaches above the fail-safe value.
+        `about` is what its driver describes. What is wrong with one knob costs that knob alone.
         """
-        uuid, ranges, knobs = about["uuid"], about["ranges"], about["knobs"]
-
-        def refuse(knob: str, why: str, hint: str = "") -> NoReturn:
-            raise ConfigError(f"device {self.match!r}, {knob}: {why}", hint=hint)
-
-        asked = [(k, bound) for k, bounds in self.grant.items() for bound in bounds]
-        for knob, value in [*asked, *self.original.items(), *self.failsafe.items()]:
-            if knob not in knobs:
-                refuse(knob, f"{uuid} has no such knob", f"it has {list(knobs)}")
-            span = ranges.get(knob, (value,))
-            if not _within(value, span):
-                hint = f"it supports {span[0]!r} to {span[-1]!r}"
-                refuse(knob, f"{value!r} is outside the range of {uuid}", hint)
         found: dict[str, tuple[Value, ...]] = {}
-        for knob, bounds in self.grant.items():
-            found[knob] = tuple(v for v in ranges.get(knob, ()) if _within(v, bounds))
-            if knob in ranges and not found[knob]:
-                refuse(knob, "no supported value is granted")
-            if bounds[-1] > self.failsafe.get(knob, bounds[-1]):
-                hint = f"grant {self.failsafe[knob]!r} at most, or raise the fail-safe"
-                refuse(knob, f"{bounds[-1]!r} is granted, above the fail-safe", hint)
-        return {knob: values for knob, values in found.items() if values}
+        errors: list[str] = []
+        for knob in {**self.grant, **self.original, **self.failsafe}:
+            why, offered = self._wrong(knob, about), about["ranges"].get(knob, ())
+            if why:
+                errors.append(f"{about['uuid']}: {knob} is not granted: {why}")
+            elif knob in self.grant:
+                found[knob] = tuple(v for v in offered if _within(v, self.grant[knob]))
+        return found, errors
+
+    def _wrong(self, knob: str, about: Mapping[str, Any]) -> str:
+        """Return why a knob cannot be granted as the file says; empty where it can."""
+        bounds, span = self.grant.get(knob, ()), about["ranges"].get(knob, ())
+        if not span:
+            why = dict(about.get("without", ())).get(knob)
+            kinds = ", ".join(about["ranges"]) or "no knob that can be set"
+            return why or f"{about['uuid']} has no such knob; it has {kinds}"
+        named = (*bounds, *(at[knob] for at in (self.original, self.failsafe) if knob in at))
+        for value in named:
+            if not _within(value, span):
+                why = f"{value!r} is outside the range of {about['uuid']}"
+                return f"{why}; it supports {span[0]!r} to {span[-1]!r}"
+        if bounds and not any(_within(value, bounds) for value in span):
+            return f"no supported value is granted; it supports {span[0]!r} to {span[-1]!r}"
+        if bounds and bounds[-1] > self.failsafe.get(knob, bounds[-1]):
+            most = self.failsafe[knob]
+            return f"{bounds[-1]!r} is above the fail-safe; grant {most!r} at most, or raise that"
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,9 @@ def load_config(path: Path) -> ActuatorConfig:
     for key in TIMES.keys() & table.keys():
         if not 0 < table[key] < inf:
             raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
+    if unknown := {str(n).partition(":")[0] for n in table.get("drivers", ())} - {*DRIVERS}:
+        hint = f"known: {', '.join(DRIVERS)}"
+        raise ConfigError(f"{path}: there is no driver {min(unknown)!r}", hint=hint)
     devices = enumerate(table.pop("device", []), 1)
     granted = tuple(_granted(f"{path}: device {number}", device) for number, device in devices)
     return ActuatorConfig(devices=granted, **table)

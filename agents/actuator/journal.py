@@ -30,22 +30,42 @@ class KnobState:
     """A knob that we write: what it was found at, and what we wrote last.
 
     None is the driver's own default, for a knob that cannot be read. `pending` while a write is on its
-    way: whatever the knob shows then is our doing.
+    way: whatever the knob shows then is our doing. `back` is what it goes back to instead of what it was
+    found at, `lasts` whether its value outlives a boot. `lowered` is what it showed below ours while we
+    write ours once more; `unsure` while `found` may be a cap of the kernel.
     """
 
     found: Value | None
     wrote: Value | None = None
     pending: bool = True
+    back: Value | None = None
+    lasts: bool = False
+    lowered: Value | None = None
+    unsure: bool = False
+
+    @property
+    def last(self) -> Value | None:
+        """What we wrote last."""
+        return self.original if self.wrote is None else self.wrote
+
+    @property
+    def original(self) -> Value | None:
+        """What it goes back to; None is the driver's own default."""
+        return self.found if self.back is None else self.back
 
 
 @dataclass(slots=True)
 class Record:
-    """What we do to one device, valid only in the boot and the load of the driver it was made in."""
+    """What we do to one device, valid only in the boot and the load of the driver it was made in.
+
+    `driver` is the driver's name with its argument; empty in records of 0.1.0.
+    """
 
     device: str
     boot: str
     epoch: str = ""
     knobs: dict[str, KnobState] = field(default_factory=dict)
+    driver: str = ""
 
 
 class RestoreJournal:
@@ -66,7 +86,7 @@ class RestoreJournal:
         Raises:
             StoreError: there is one, and no copy of it is whole.
         """
-        return self._newest(_name(device), _record)
+        return self._newest(file_name(device), _record)
 
     def save(self, record: Record) -> None:
         """Put a record on the disk, or drop one without knobs; no power cut undoes what returned.
@@ -74,7 +94,7 @@ class RestoreJournal:
         Raises:
             StoreError: the disk refuses; the device is not to be touched.
         """
-        self._put(_name(record.device), asdict(record) if record.knobs else None)
+        self._put(file_name(record.device), asdict(record) if record.knobs else None)
 
     def stay(self, by: str) -> None:
         """Note who said that all devices stay at their originals; empty: nobody any more.
@@ -96,26 +116,36 @@ class RestoreJournal:
 
     def kept(self, record: Record) -> bool:
         """Return whether a record is on the disk as it was saved, as far as files' names tell."""
-        name = _name(record.device)
+        name = file_name(record.device)
         there = all(path.exists() for path in self._paths(name))
         return name not in self._unsure and (there or not record.knobs)
 
     def missing(self, devices: Collection[str], boot: str) -> list[str]:
         """Return the names of devices that have a record and are none of these.
 
-        Records of another boot are dropped: the hardware forgot what we did.
+        Records of another boot are dropped where the hardware forgot what we did.
         """
-        known = {STAY, *map(_name, devices)}
-        files = {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES}
         left: list[str] = []
-        for name in sorted(files - known):
+        for name in sorted(self._recorded() - {*map(file_name, devices)}):
             with suppress(StoreError):  # a damaged one stays
                 record = self._newest(name, _record)
-                if record and record.boot != boot:
+                lasts = record and any(knob.lasts for knob in record.knobs.values())
+                if record and record.boot != boot and not lasts:
                     self._put(name, None)
                     continue
             left.append(name)
         return left
+
+    def drivers(self) -> set[str]:
+        """Return the drivers that whole records name; empty for those of 0.1.0."""
+        found: set[str] = set()
+        for name in self._recorded():
+            with suppress(StoreError):
+                found |= {record.driver} if (record := self._newest(name, _record)) else set()
+        return found
+
+    def _recorded(self) -> set[str]:
+        return {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES} - {STAY}
 
     def _newest(self, name: str, made: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what the newest whole copy holds. Raises StoreError where there are only others."""
@@ -127,7 +157,7 @@ class RestoreJournal:
                 if sealed["sha256"] != _sum(sealed["record"]):
                     raise ValueError("its checksum is wrong")
                 table: dict[str, Any] = json.loads(sealed["record"])
-                if _name(table["device"]) != name and name != STAY:
+                if file_name(table["device"]) != name and name != STAY:
                     raise ValueError("it is of another device")
                 number = int(table.pop("number"))
                 whole[number] = made(table)
@@ -194,7 +224,7 @@ class RestoreJournal:
         path.unlink(missing_ok=True)
 
 
-def _name(device: str) -> str:
+def file_name(device: str) -> str:
     """Return a device's name as a file's; never that of the note."""
     return re.sub(r"[^A-Za-z0-9._@+-]", "-", device)
 

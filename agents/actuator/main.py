@@ -1,29 +1,31 @@
-"""The root process: `python -I -m agents.actuator.main serve|restore|stay|lift FILE`.
+"""The root process: `agents.actuator.main serve FILE [FOLDER]`, or `restore|stay|lift [FOLDER]`.
 
 Every device has a device; agents ask for them in JSON lines at a Unix socket. `restore` puts every device
-back, `stay` keeps them there until `lift`.
+back, `stay` keeps them there until `lift`: these need the journal in FOLDER alone, else in
+$STATE_DIRECTORY, else where the last `serve` had it.
 """
 
 import asyncio
 import fcntl
 import grp
+import hashlib
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from agents.actuator.device import ManagedDevice, Peer
-from agents.actuator.driver import DriverProcess, KnobDriver, refusal
-from agents.actuator.grants import ActuatorConfig, load_config
-from agents.actuator.journal import RestoreJournal
+from agents.actuator.driver import Absent, DriverProcess, KnobDriver, refusal
+from agents.actuator.grants import DRIVERS, ActuatorConfig, load_config
+from agents.actuator.journal import RestoreJournal, file_name
 from agents.actuator.requests import LONGEST_LINE, credentials, groups, parse, to_line
 from agents.actuator.restoring import LONGEST_RETRY_S, RETRY_S, Restorer
 from tuner import errors
@@ -33,8 +35,8 @@ log = logging.getLogger(__name__)
 
 Begin = Callable[[Coroutine[Any, Any, None]], object]
 """Begins a task that ends with the service."""
-DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel")
-"""Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
+VERBS = {"serve": (1, 2), "restore": (0, 1), "stay": (0, 1), "lift": (0, 1)}
+"""Verb to how many arguments it takes."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
 """So many connections are served, and so many more for root alone."""
@@ -48,8 +50,10 @@ LIFT = "once that is over, `jouletune actuator restore --all --lift`"
 class ActuatorService:
     """All devices behind one door. One that hangs, hangs nobody who asks for another.
 
-    `driver` makes what asks a driver. `missing` are the devices that have a record and do not answer,
-    `blind` says why no device could be looked for, `stay` who keeps all devices at their originals.
+    `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
+    devices that have a record and do not answer, `taken` what cannot be had, and why (a driver or a device
+    does not answer, another process has it), `blind` why no device could be looked for, `stay` who keeps
+    all devices at their originals.
     """
 
     config: ActuatorConfig
@@ -58,8 +62,10 @@ class ActuatorService:
     boot: str
     now: Callable[[], float]
     gid: int
+    claim: Callable[[Mapping[str, Any]], None] = lambda about: None
     devices: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
+    taken: dict[str, str] = field(default_factory=dict)
     blind: str = ""
     stay: str = ""
     count: int = 0
@@ -69,17 +75,25 @@ class ActuatorService:
         self.finder = self.driver()
 
     async def find(self) -> list[ManagedDevice]:
-        """Look for devices; return those that are not taken up yet."""
-        self.blind, found = "", []
+        """Look for devices; return those that are not taken up yet, each taken for us alone."""
+        self.blind, self.taken, told, found = "", {}, [], list[ManagedDevice]()
         try:
-            found = await self.finder.ask("describe")
+            told = await self.finder.ask("describe")
         except Exception as error:
             self.blind = str(error)
             log.exception("event=no_discovery")
-        await self.finder.close()
+        await self.finder.renew()
+        self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
         shared = (self.originals, self.boot, self.now)
-        unknown = [about for about in found if about["uuid"] not in self.devices]
-        return [ManagedDevice(Restorer(a, self.config, self.driver(), *shared)) for a in unknown]
+        known = self.devices.keys() | self.taken
+        for about in (about for about in told if about["uuid"] not in known):
+            try:
+                self.claim(about)
+                restorer = Restorer(about, self.config, self.driver(), *shared)
+                found.append(ManagedDevice(restorer))
+            except errors.Conflict as error:
+                self.taken[about["uuid"]] = error.message
+        return found
 
     def adopt(self, devices: Iterable[ManagedDevice]) -> None:
         """Take devices up: from now on peers can ask for them."""
@@ -99,14 +113,9 @@ class ActuatorService:
         wrong = {u: s.restorer.wrong for u, s in self.devices.items() if s.restorer.wrong}
         return wrong | self._absent()
 
-    def grant(self) -> None:
-        """Grant what the configuration says; before this, nothing is.
-
-        Raises:
-            ConfigError: a grant does not fit its device.
-        """
-        for device in self.devices.values():
-            device.grant()
+    async def grant(self) -> None:
+        """Grant what the configuration says; before this, nothing is."""
+        await _each(device.grant() for device in self.devices.values())
 
     async def search(self, begin: Begin, stop: Collection[int]) -> None:
         """Look for devices for as long as one is missing, and put back those that come."""
@@ -117,10 +126,7 @@ class ActuatorService:
                 continue
             for device in await self.find():
                 await _each([device.replay()])  # before anybody may ask for it
-                try:
-                    device.grant()
-                except errors.ConfigError as error:
-                    device.restorer.paused = str(error)
+                await _each([device.grant()])
                 self.adopt([device])
                 begin(device.mind(stop))
             wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
@@ -135,7 +141,7 @@ class ActuatorService:
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
         blind = {"discovery": self.blind} if self.blind else {}
-        return dict.fromkeys(self.missing, MISSING) | blind
+        return dict.fromkeys(self.missing, MISSING) | self.taken | blind
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
@@ -193,7 +199,10 @@ class ActuatorService:
         if device not in self.devices:
             hint = f"there are {', '.join(self.devices) or 'none'}"
             raise errors.NotFound(f"there is no device {device!r}", hint=hint)
-        return await self.devices[device].ask(peer, verb, fields)
+        answer = await self.devices[device].ask(peer, verb, fields)
+        if self.stay:
+            await self.devices[device].let_go()
+        return answer
 
     async def _for_all(self, peer: Peer, verb: str) -> dict[str, Any]:
         """Put all devices back, to stay there or not; or let them be set again."""
@@ -207,6 +216,7 @@ class ActuatorService:
             await _each(device.ask(peer, "restore", {}) for device in self.devices.values())
         if verb == "stay":
             self.originals.stay(self.stay)
+            await _each(device.let_go() for device in self.devices.values())
         return {"wrong": self.wrong()}
 
 
@@ -215,60 +225,110 @@ async def _each(work: Iterable[Awaitable[Any]]) -> None:
     await asyncio.gather(*work, return_exceptions=True)
 
 
-def discover_all(names: Sequence[str]) -> list[KnobDriver]:
-    """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`; without those that fail."""
-    found: list[KnobDriver] = []
+def discover_all(names: Sequence[str]) -> list[KnobDriver | Absent]:
+    """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`, and what does not answer."""
+    found: list[KnobDriver | Absent] = []
     for name in names:
         kind, _, argument = name.partition(":")
         try:
             module = import_module(f"agents.devices.{kind}.knobs")
-            found += module.discover(*filter(None, [argument]))
+            for driver in module.discover(*filter(None, [argument])):
+                driver.driver = name
+                found.append(driver)
+            silent = getattr(module, "unanswered", dict[str, str])()
+            found += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
         except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
             log.error("event=no_devices driver=%s why=%r", name, error)
+            why = f"the driver does not answer: {error}; it is searched for"
+            found.append({"uuid": name, "absent": why})
     return found
 
 
-def lock(folder: Path) -> TextIO:
-    """Have the state folder alone until what is returned is closed.
+def lock(path: Path) -> None:
+    """Have a file or a folder alone until this process ends; nothing is written to it.
 
     Raises:
-        StoreError: another actuator is at work, or the folder cannot be used.
+        Conflict: another actuator has it.
+        OSError: it cannot be opened.
     """
+    held = os.open(path, os.O_RDONLY | (0 if path.is_dir() else os.O_CREAT), 0o600)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held = (folder / "lock").open("w")
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        why = f"another actuator on this host uses {path.name}"
+        raise errors.Conflict(why, hint="stop that one first") from None
+
+
+def claim(about: Mapping[str, Any]) -> None:
+    """Have a device alone on this host, whatever state folder is used. Raises Conflict.
+
+    Where no lock can be had, as on a read-only disk, the device is taken all the same.
+    """
+    name, argument = file_name(about["uuid"]), about["driver"].partition(":")[2]
+    where = hashlib.sha256(os.path.realpath(argument).encode()).hexdigest()[:12]
+    path = run_folder() / "devices" / (f"{name}@{where}" if argument else name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock(path)
     except OSError as error:
-        why = f"cannot use the folder {folder}, or another actuator does: {error.strerror}"
-        raise errors.StoreError(why, hint="stop that one first") from error
-    return held
+        log.warning("event=unlocked device=%s why=%r", name, str(error))
 
 
-async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
+def run_folder() -> Path:
+    """Return the folder of what lives until the next boot: $JOULETUNE_RUN, else the usual one."""
+    return Path(os.environ.get("JOULETUNE_RUN", "/run/jouletune"))
+
+
+def state_folder(argument: str = "") -> Path:
+    """Return where the journal is: as told, else as systemd says, else where the last `serve` had it."""
+    folder = argument or os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    with suppress(OSError):
+        folder = folder or (run_folder() / "state").read_text()
+    return Path(folder or ActuatorConfig().state_dir)
+
+
+async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[int]) -> bool:
     """Replay the journal; to serve, also serve agents until stopping; then put everything back.
 
-    Returns whether the replay left nothing altered. Raises ConfigError: a driver or a grant cannot be.
+    Returns whether the replay left nothing altered. Raises StoreError: the folder cannot be used.
     """
-    if unknown := [n for n in map(str, config.drivers) if n.partition(":")[0] not in DRIVERS]:
-        hint = f"known: {', '.join(DRIVERS)}"
-        raise errors.ConfigError(f"there is no driver {unknown[0]!r}", hint=hint)
-    driver = partial(DriverProcess, partial(discover_all, config.drivers), config.deadline_s)
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
-    boot, folder = BOOT_ID.read_text().strip(), Path(config.state_dir)
-    with lock(folder):
-        originals = RestoreJournal(folder)
-        actuator = ActuatorService(config, driver, originals, boot, now, _gid(config.group))
-        try:
-            actuator.adopt(await actuator.find())
-            left = await actuator.replay()
-            if verb == "serve":
-                actuator.grant()
-                await serve(actuator, await listen(actuator, Path(config.socket)), stop)
-            elif verb != "restore":
-                originals.stay("root" if verb == "stay" else "")
-        finally:
-            await _each(device.close() for device in actuator.devices.values())
+    originals, serves = RestoreJournal(folder), verb == "serve"
+    names = originals.drivers() | {*(config.drivers if serves else ())}
+    names |= {*DRIVERS} if "" in names and not serves else set()
+    driver = partial(DriverProcess, partial(discover_all, sorted(names - {""})), config.deadline_s)
+    shared = (originals, BOOT_ID.read_text().strip(), now, _gid(config.group), claim)
+    actuator = ActuatorService(config, driver, *shared)
+    alive = asyncio.create_task(_tell_alive(actuator))
+    try:
+        if serves or verb == "stay":
+            folder.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            lock(folder)
+        actuator.adopt(await actuator.find())
+        left = await actuator.replay()
+        if serves:
+            await actuator.grant()
+            with suppress(OSError):  # for a `restore` that nobody tells
+                (run_folder() / "state").write_text(str(folder.absolute()))
+            await serve(actuator, await listen(actuator, Path(config.socket)), stop)
+        elif verb != "restore":
+            originals.stay("root" if verb == "stay" else "")
+    except OSError as error:
+        raise errors.StoreError(f"cannot use {folder}: {error}", hint="mend it") from error
+    finally:
+        await _each(device.close() for device in actuator.devices.values())
+        await actuator.finder.close()
+        alive.cancel()
     return not left
+
+
+async def _tell_alive(actuator: ActuatorService) -> None:
+    """Tell systemd again and again that we live, also while drivers initialise and devices go back."""
+    while True:
+        notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
+        await asyncio.sleep(BEAT_S)
 
 
 async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collection[int]) -> None:
@@ -284,6 +344,10 @@ async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collect
     begin(actuator.search(begin, stop))
     while not stop:
         notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
+        if not Path(actuator.config.socket).is_socket():  # somebody removed it
+            server.close()
+            with suppress(errors.StoreError):
+                server = await listen(actuator, Path(actuator.config.socket))
         await asyncio.sleep(BEAT_S)
         for task in tasks:
             if task.done():
@@ -305,8 +369,10 @@ async def listen(actuator: ActuatorService, path: Path) -> asyncio.Server:
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command. 0: done; 1: something is not as it should be; 2: bad input."""
-    if len(arguments) != 2 or arguments[0] not in ("serve", "restore", "stay", "lift"):
-        sys.stderr.write("usage: agents.actuator.main serve|restore|stay|lift FILE\n")
+    verb, *rest = arguments or [""]
+    if len(rest) not in VERBS.get(verb, ()):
+        usage = "agents.actuator.main serve FILE [FOLDER], or restore|stay|lift [FOLDER]"
+        sys.stderr.write(f"usage: {usage}\n")
         return 2
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     os.umask(0o077)
@@ -314,13 +380,25 @@ def main(arguments: Sequence[str]) -> int:
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: stop.append(got))
+    config, folder, wrong = ActuatorConfig(), state_folder("".join(rest[verb == "serve" :])), ""
+    if verb == "serve":
+        try:
+            config = load_config(Path(rest[0]))
+            if len(rest) == 1 and not os.environ.get("STATE_DIRECTORY"):
+                folder = Path(config.state_dir)
+        except errors.ConfigError as error:  # what is altered goes back all the same
+            verb, wrong = "restore", str(error)
+    elif folder.is_file():
+        wrong = f"{folder} is no folder; give that of the journal, or none"
+        folder = state_folder()
     try:
-        config = load_config(Path(arguments[1]))
-        well = asyncio.run(run(arguments[0], config, stop))
-        return 0 if well or arguments[0] == "serve" else 1
+        code = 0 if asyncio.run(run(verb, config, folder, stop)) or verb == "serve" else 1
     except errors.TuningError as error:
         log.error("event=%s why=%r", error.code, str(error))
-        return 2 if isinstance(error, errors.ConfigError) else 1
+        code = 1
+    if wrong:
+        log.error("event=config why=%r", wrong)
+    return 2 if wrong else code
 
 
 def _gid(group: str) -> int:

@@ -25,6 +25,7 @@ VERBS: Mapping[str, Mapping[str, Any]] = {
     "acquire": {**LEASE, "trial": str},
     "renew": LEASE,
     "apply": {**ONE, "setting": dict},
+    "leave": {**ONE, "knob": str, "why": str},
     "hold": {**ONE, "setting": dict, "valid_for_s": NUMBER},
 }
 """Verb to its fields, all of them demanded but `trial`, and of what kind each is."""

@@ -1,15 +1,21 @@
-"""What root has changed on one device: journalled before it is written, and put back."""
+"""What root has changed on one device: journalled before it is written, and put back.
 
+Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: `scaling_max_freq` and
+`max_freq` show the lowest of all limits, so also those of heat and firmware, not the one that was written.
+"""
+
+import errno
 import logging
-from collections.abc import Callable, Mapping
-from copy import deepcopy
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents.actuator.driver import DriverProcess, Value
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import KnobState, Record, RestoreJournal
-from tuner.errors import ActuationError, DeviceLost, TuningError
+from tuner.errors import ActuationError, DeviceLost, KnobRefused, StoreError, TuningError
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +23,8 @@ Wanted = Mapping[str, Any]
 """Knob to value; None is as it was found."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
+LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
+"""What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
 LATE = "a write that hung may still be done; it is put back again after that"
 
@@ -31,7 +39,9 @@ class Restorer:
 
     `boot` names this start of the machine. `paused` says why nothing is written until somebody restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
-    unknown. What is put back is never checked against what is offered.
+    unknown, `caps` what the kernel holds ceilings at, below what we wrote, `lower` what others lowered them
+    to, `waits` whether all was put back and only caps are waited for. What is put back is never checked
+    against what is offered.
     """
 
     about: Mapping[str, Any]
@@ -45,11 +55,19 @@ class Restorer:
     unknown: str = ""
     retry_s: float = RETRY_S
     retry_at: float = 0.0
+    granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    caps: dict[str, Value] = field(default_factory=dict)
+    lower: dict[str, Value | None] = field(default_factory=dict)
+    waits: bool = False
 
     def __post_init__(self) -> None:
         self.uuid: str = self.about["uuid"]
         self.terms = self.config.granted(self.uuid)
-        self.record = Record(self.uuid, self.boot)
+        self.record = self._fresh({})
+
+    def _fresh(self, knobs: Mapping[str, KnobState]) -> Record:
+        """Return a record of this boot."""
+        return Record(self.uuid, self.boot, "", dict(knobs), str(self.about.get("driver") or ""))
 
     @property
     def wrong(self) -> str:
@@ -64,10 +82,14 @@ class Restorer:
         """
         try:
             self.record = self.originals.get(self.uuid) or self.record
+            if not self.record.driver:  # 0.1.0 took the rest from its configuration and its driver
+                for knob, touched in self.record.knobs.items():
+                    state = self._state(knob, touched.found)
+                    touched.back, touched.lasts = state.back, state.lasts
         except Exception as error:  # noqa: BLE001 - whatever reads wrong is damaged
             named = {*self.terms.grant, *self.terms.original, *self.terms.failsafe}
             ours = sorted(named & self.about["ranges"].keys())
-            self.record = Record(self.uuid, self.boot, knobs={k: KnobState(None) for k in ours})
+            self.record = self._fresh({k: self._state(k, None) for k in ours})
             done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
             why = f"{_in_words(error)}; what it stood at before is not known, {done}"
             self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
@@ -80,9 +102,12 @@ class Restorer:
             ActuationError: they cannot be told; Forgotten where the driver was restarted.
         """
         shown: dict[str, Value | None]
-        shown, epoch = first = await self.driver.ask("read", self.uuid)
-        if first != (again := await self.driver.ask("read", self.uuid)):
-            raise ActuationError(f"two reads of {self.uuid} differ: {first}, then {again}")
+        reads = [await self.driver.ask("read", self.uuid) for _ in range(2)]
+        if reads[0] != reads[1]:  # a cap moves at any moment
+            reads = [reads[1], await self.driver.ask("read", self.uuid)]
+        if reads[0] != reads[1]:
+            raise ActuationError(f"two reads of {self.uuid} differ: {reads[0]}, then {reads[1]}")
+        shown, epoch = reads[1]
         if not self.record.knobs or not self.record.epoch:
             self.record.epoch = epoch
         elif self.record.epoch != epoch:
@@ -93,34 +118,87 @@ class Restorer:
     async def look(self) -> dict[str, Value | None]:
         """Read the device. Raises ActuationError where it is not as we left it."""
         shown = await self.shown()
-        if any(self._foreign(knob, value, ending=False) for knob, value in shown.items()):
+        if await self._foreign(shown, ending=False):
             raise ActuationError(f"{self.uuid} is paused: {self.paused}")
         return shown
 
     async def change(self, setting: Wanted) -> None:
         """Journal, write, verify. What fails leaves the rest to whoever called."""
         shown = await self.look()
-        todo = {k: v for k, v in setting.items() if self.in_force(k, shown) != v}
+        # A lock that nobody can read may be lost: it is written whenever it is asked for.
+        blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
+        todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
         if not todo:
             return
         unread = [knob for knob in todo if knob not in shown]
         if unread:
             raise ActuationError(f"{self.uuid} does not report {', '.join(unread)}")
-        record = deepcopy(self.record)
-        for knob, value in todo.items():
-            touched = record.knobs.setdefault(knob, KnobState(shown[knob]))
-            touched.wrote, touched.pending = value, True
-        self.originals.save(record)
-        self.record = record
-        targets = {k: self._back(k) if v is None else v for k, v in todo.items()}
+        for knob in (todo.keys() & self._ceilings) - self.record.knobs.keys():
+            state, top = self._state(knob, shown[knob]), self.granted[knob][-1]
+            if state.back is None and shown[knob] != top and _below(shown[knob], top):
+                state = replace(state, wrote=top, pending=False, unsure=True)
+                await self._lowered(knob, state, state.found, ending=False)
+        knobs, self.waits = self.record.knobs, False
+        states = {k: knobs.get(k) or self._state(k, shown[k]) for k in todo}
+        states = {k: replace(t, wrote=todo[k], pending=True) for k, t in states.items()}
+        self._save(replace(self.record, knobs={**knobs, **states}))
+        targets = {k: t.last for k, t in states.items()}
         for knob, target in _widening_first(targets, shown):
-            await self.driver.ask("write", self.uuid, knob, target)
+            try:
+                await self.driver.ask("write", self.uuid, knob, target)
+            except KnobRefused:
+                if knob not in knobs:  # it never took: there is nothing to put back
+                    self._drop(knob)
+                raise
         wrong = await self._differing(targets)
         if wrong:
             raise ActuationError(f"{self.uuid} did not take the setting: {', '.join(wrong)}")
-        for knob in todo:
-            record.knobs[knob].pending = False
-        self.originals.save(record)
+        for state in states.values():
+            state.pending = False
+        self.originals.save(self.record)
+
+    async def again(self) -> None:
+        """Write the locks that nobody can read once more: a resume has lost them. Raises ActuationError."""
+        shown = await self.look()
+        for knob, touched in self.record.knobs.items():
+            if shown.get(knob) is None and touched.wrote is not None:
+                await self.driver.ask("write", self.uuid, knob, touched.wrote)
+
+    async def leave(self, knob: str, why: str) -> None:
+        """Pause, and leave a knob as it is where the hardware shows that another program sets it.
+
+        Raises:
+            StoreError, ActuationError: it goes back with the others.
+        """
+        self.paused = f"{why}; stop it, then {RESTORE} {self.uuid}`"
+        log.error("event=paused device=%s why=%r", self.uuid, self.paused)
+        touched = self.record.knobs.get(knob)
+        if touched and await self.driver.ask("overruled", self.uuid, knob, touched.wrote):
+            self._drop(knob)
+
+    def _drop(self, knob: str) -> None:
+        """Forget a knob that there is nothing to put back of. Raises StoreError."""
+        self._save(
+            replace(self.record, knobs={k: t for k, t in self.record.knobs.items() if k != knob})
+        )
+
+    async def probe(self, knob: str) -> str:
+        """Return why a knob is locked, empty where it is not: what it shows is written once more.
+
+        Nothing is written while the device is not at its original, or before that is journalled.
+        """
+        if self.record.knobs:
+            return ""
+        shown, why = await self.shown(), ""
+        self._save(self._fresh({knob: self._state(knob, shown.get(knob))}))
+        try:
+            await self.driver.ask("write", self.uuid, knob, shown.get(knob))
+        except DeviceLost:
+            raise
+        except ActuationError as error:
+            why = str(error)
+        self._forget("a knob was probed")
+        return why if any(word in why for word in LOCKED) else ""
 
     def keep(self) -> None:
         """Write the journal again where it is not as we wrote it. Raises StoreError where it cannot be."""
@@ -144,12 +222,19 @@ class Restorer:
         if not self.record.knobs:
             return
         failures: list[str] = []
-        late = self.driver.lingering
+        late, self.waits = self.driver.lingering, self.waits and not self.paused
+        if self.record.boot != self.boot:  # what was done in another is gone, but what outlives it
+            self.record = self._fresh({k: t for k, t in self.record.knobs.items() if t.lasts})
         try:
-            if self.record.boot == self.boot:  # what was done in another is gone with it
+            if self.record.knobs:
                 failures = await self._written_back() or [LATE] * late
+            capped = {k: t for k, t in self.record.knobs.items() if k in self.caps}
             if failures:  # what is pending is so after a crash, too
                 self.originals.save(self.record)
+            elif capped and not self.paused:  # written, and known to be back once that is over
+                back = {k: replace(t, wrote=None, pending=False) for k, t in capped.items()}
+                self._save(replace(self.record, knobs=back))
+                self.waits = True
             elif not self.paused:
                 self._forget("it is back")
         except Forgotten:
@@ -160,8 +245,9 @@ class Restorer:
         if failures:
             if said != self.trouble:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
-            await self.driver.close()  # the next try asks a fresh process
+            await self.driver.renew()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
+        if failures or self.waits:
             self.retry_at = self.now() + self.retry_s
             self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
 
@@ -175,11 +261,14 @@ class Restorer:
             raise
         except ActuationError as error:  # what cannot be read can still be written
             failures.append(str(error))
-        ours = (k for k in self.record.knobs if not self._foreign(k, shown.get(k), ending=True))
-        targets = {knob: self._back(knob) for knob in ours}
+        theirs = await self._foreign(shown, ending=True)
+        knobs = {k: t for k, t in self.record.knobs.items() if k not in theirs}
+        done = {k for k in knobs if self.waits and self._at_cap(k, shown)}
+        targets = {knob: touched.original for knob, touched in knobs.items() if knob not in done}
         for knob, target in _widening_first(targets, shown):
             try:
-                if target is None or shown.get(knob) != target:
+                # A cap may show what is not asked for: a ceiling is written whatever it shows.
+                if target is None or shown.get(knob) != target or knob in self._ceilings:
                     self.record.knobs[knob].pending = True  # what it shows from now on is our doing
                     await self.driver.ask("write", self.uuid, knob, target)
             except Exception as error:  # noqa: BLE001 - the other knobs go back all the same
@@ -187,46 +276,118 @@ class Restorer:
         return failures or await self._differing(targets)
 
     async def _differing(self, targets: Wanted) -> list[str]:
-        """Return in words which knobs surely do not stand where they should."""
-        now = await self.shown()
-        pairs = [(k, now.get(k), target) for k, target in targets.items()]
-        return [f"{k} is {n!r}, not {t!r}" for k, n, t in pairs if None not in (n, t) and n != t]
+        """Return in words which knobs surely do not stand where they should; a cap is no such thing."""
+        now, wrong = await self.shown(), list[str]()
+        for knob, target in targets.items():
+            value = now.get(knob)
+            if value is None or target is None or value == target:
+                self.caps.pop(knob, None)
+            elif knob in self._ceilings and _below(value, target):
+                self._capped(knob, value)
+            else:
+                wrong.append(f"{knob} is {value!r}, not {target!r}")
+        return wrong
+
+    @property
+    def throttled(self) -> str:
+        """Which ceilings the kernel holds below what was asked for."""
+        return ", ".join(f"a cap holds {k} at {v!r}" for k, v in self.caps.items())
+
+    def _save(self, record: Record) -> None:
+        """Have a record on the disk, then in memory. Raises StoreError."""
+        self.originals.save(record)
+        self.record = record
 
     def _forget(self, why: str) -> None:
         """Drop the journal: the device is as it was found. Raises StoreError."""
         log.info("event=original device=%s why=%r", self.uuid, why)
-        self.originals.save(found := Record(self.uuid, self.boot))
-        self.record, self.retry_s = found, RETRY_S
+        self._save(self._fresh({}))
+        self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
 
-    def _foreign(self, knob: str, shown: Value | None, *, ending: bool) -> bool:
-        """Return whether somebody else changed a knob since we wrote it, and pause the device if so.
+    async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
+        """Return the knobs that somebody else changed since we wrote them, and pause the device if so.
 
         Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
-        what the knob was before and what it goes back to, file by file where it has several.
+        what the knob was before and what it goes back to, file by file where it has several. What is
+        below a ceiling that we wrote may be a cap.
         """
-        touched = self.record.knobs.get(knob)
-        if shown is None or touched is None or touched.pending:
-            return False
-        back = self._back(knob)
-        last = back if touched.wrote is None else touched.wrote
-        ours = " ".join(map(str, (last, touched.found, back))).split()
-        if shown == last or (ending and {*str(shown).split()} <= {*ours}):
-            return False
-        if not self.paused:
-            why = f"another program set {knob} to {shown!r} instead of {last!r}; stop it"
-            self.paused = f"{why}; then {RESTORE} {self.uuid}`"
-            log.error("event=paused device=%s why=%r", self.uuid, self.paused)
-        return True
+        found: set[str] = set()
+        for knob, touched in [*self.record.knobs.items()]:
+            value, last, lowered = shown.get(knob), touched.last, touched.lowered
+            if value is None or (touched.pending and not lowered) or self._at_cap(knob, shown):
+                continue
+            ours = " ".join(map(str, (last, touched.found, touched.original))).split()
+            same = value == last or (ending and {*str(value).split()} <= {*ours})
+            if same and not touched.unsure and (value != last or not lowered):
+                self.caps.pop(knob, None)
+                continue
+            below = knob in self._ceilings and _below(value, last)
+            lower = (lowered if value == last else value) if below else None
+            known = lower is None or self.lower.get(knob) == lower
+            if known or await self._lowered(knob, touched, lower, ending):
+                found.add(knob)
+                why = (
+                    f"another program set {knob} to {lower or value!r} instead of {last!r}; stop it"
+                )
+                self.paused = self.paused or f"{why}; then {RESTORE} {self.uuid}`"
+                log.error("event=paused device=%s why=%r", self.uuid, self.paused)
+        return found
 
-    def _back(self, knob: str) -> Value | None:
-        """Return what a knob that we wrote goes back to; None is the driver's own default."""
-        found = self.terms.failsafe.get(knob, self.record.knobs[knob].found)
-        return self.terms.original.get(knob) if found is None else found
+    async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
+        """Return whether somebody lowered a ceiling, which no cap does: ours, written again, takes effect.
+
+        The lower value goes back at once. It is journalled before, so that a kill in between undoes
+        nothing of theirs. A ceiling that was found under a cap goes back to where it throttles nobody:
+        what was asked for before is hidden, and gone.
+        """
+        self._note(knob, replace(touched, lowered=to), ending)
+        try:
+            await self.driver.ask("write", self.uuid, knob, touched.last)
+        except ActuationError as error:
+            if not isinstance(error, DeviceLost):  # it is refused, so nothing was undone
+                self._note(knob, touched, ending=True)
+            raise
+        shown = (await self.shown()).get(knob)
+        took, unsure = shown == touched.last, touched.unsure
+        if took:
+            await self.driver.ask("write", self.uuid, knob, to)
+            self.lower |= {} if unsure else {knob: to}
+        elif shown is not None:
+            self._capped(knob, shown)
+        found = None if unsure and not took else touched.found
+        state = replace(touched, found=found, lowered=None, unsure=False)
+        self._note(knob, state, ending=True)
+        return took and not unsure
+
+    def _note(self, knob: str, state: KnobState, ending: bool) -> None:
+        """Journal a knob's state; what is `ending` does not wait for a disk. Raises StoreError."""
+        record = replace(self.record, knobs={**self.record.knobs, knob: state})
+        with suppress(*([StoreError] if ending else [])):
+            self.originals.save(record)
+        self.record = record
+
+    def _capped(self, knob: str, value: Value) -> None:
+        self.caps[knob] = value
+        log.warning("event=capped device=%s knob=%s at=%r", self.uuid, knob, value)
+
+    @property
+    def _ceilings(self) -> set[str]:
+        return set(self.about.get("ceilings", ()))
+
+    def _at_cap(self, knob: str, shown: Wanted) -> bool:
+        """Return whether a knob shows the cap that we know of."""
+        return knob in self.caps and shown.get(knob) == self.caps[knob]
+
+    def _state(self, knob: str, found: Value | None) -> KnobState:
+        """Return a knob's state before it is written: what it was found at, and where it goes back to."""
+        set_here = self.terms.original.get(knob) if found is None else None
+        back = self.terms.failsafe.get(knob, set_here)
+        return KnobState(found, back=back, lasts=knob in self.about.get("lasting", ()))
 
     def in_force(self, knob: str, shown: Wanted) -> Value | None:
-        """Return what a knob stands at: what the hardware tells, else what we wrote last."""
+        """Return what a knob is set to: what the hardware tells, else, as under a cap, what we wrote."""
         value, touched = shown.get(knob), self.record.knobs.get(knob)
-        return touched.wrote if value is None and touched else value
+        return touched.wrote if touched and (value is None or self._at_cap(knob, shown)) else value
 
     def whole(self, setting: Wanted) -> Wanted:
         """Return a setting with every other knob that we wrote as it was found."""
@@ -247,6 +408,16 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
         return target is not None and not (numbers and before < target)
 
     return sorted(targets.items(), key=narrows)
+
+
+def _below(shown: Value | None, ours: Value | None) -> bool:
+    """Return whether no file says more than ours; one word stands for all files."""
+    now, then = str(shown).split(), str(ours).split()
+    try:
+        pairs = zip(now, then * (len(now) // len(then)), strict=True)
+        return all(float(file) <= float(our) for file, our in pairs)
+    except (ValueError, ZeroDivisionError):
+        return False
 
 
 def _in_words(error: Exception) -> str:

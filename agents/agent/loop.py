@@ -223,6 +223,7 @@ class DeviceAgent:
                 self._watch.mind()
             self._watch.tell()
             self._around.link.deliver()
+            self._redescribe()
             if not self._registered:
                 self._around.link.register(self.device)
                 self._registered = True
@@ -243,6 +244,13 @@ class DeviceAgent:
             self._trouble(error, final=True)
         except TuningError as error:
             self._trouble(error)
+
+    def _redescribe(self) -> None:
+        """Tell the tuner anew what the device offers, where it turned out to be less."""
+        space, cannot = self._target.offered, self._target.cannot
+        if (space, cannot) != (self.device.space, self.device.cannot):
+            self.device = replace(self.device, space=space, cannot=cannot)
+            self._registered = False
 
     def put_back(self) -> None:
         """Bring the device back to the hold, or to its original setting where there is none.

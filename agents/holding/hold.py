@@ -16,7 +16,7 @@ class Hold(Message):
 
     `granted_at` is wall time, `granted_s` the boot clock of the boot that `boot` names. `row` is the
     row of the plan in force, `broken` how many of each row's windows in a row broke the SLO. `told`
-    once the tuner's report of the end is on its way.
+    once the tuner's report of the end is on its way. `power_profiles` are those of its first window.
     """
 
     order: HoldOrder
@@ -27,6 +27,7 @@ class Hold(Message):
     workload_version: str
     row: int
     broken: dict[int, int] = Field(default_factory=dict)
+    power_profiles: str = ""
     ended: str = ""
     told: bool = False
 

@@ -17,6 +17,7 @@ from agents.host.host import Host
 from agents.target.target import Target
 from tuner import files
 from tuner.core import (
+    POWER_PROFILES,
     Clock,
     Level,
     Limit,
@@ -142,7 +143,9 @@ class Holder:
         if hold is not None and hold.order == order:
             gone = order.valid_for_s - hold.left_s(self._host, now, monotonic)
             if gone > RENEW_SHARE * order.valid_for_s:
-                self._become(self._granted(order, now, monotonic, hold.row, hold.broken))
+                renewed = self._granted(order, now, monotonic, hold.row, hold.broken)
+                kept_profiles = {"power_profiles": hold.power_profiles}
+                self._become(renewed.model_copy(update=kept_profiles))
                 self._confirm()
             return
         kept = hold is not None and hold.order.plan == order.plan
@@ -288,8 +291,12 @@ class Holder:
             return f"the workload changed from {hold.workload_version} to {version}"
         if self._void:
             return self._void
-        if self._journal.get(self._device) is None:
+        entry = self._journal.get(self._device)
+        if entry is None:
             return "the device had already been put back"
+        was = entry.attached.get("spec", "")
+        if was and was not in self._attached.values():
+            return f"{self._device} is another device now: it was {was}"
         if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
             return f"the tuner was not reached for {hold.order.valid_for_s:g} s, as long as a hold may last"
         return ""
@@ -303,8 +310,13 @@ class Holder:
             broke = judge(measurement.estimates, hold.limits) is Verdict.INFEASIBLE
             count = hold.broken.get(hold.row, 0) + 1 if broke else 0
             broken = {**hold.broken, hold.row: count}
-            if broken != hold.broken:
-                self._become(hold.model_copy(update={"broken": broken}))
+            seen = measurement.sources.get(POWER_PROFILES, "")
+            first = hold.power_profiles or seen
+            if (broken, first) != (hold.broken, hold.power_profiles):
+                update = {"broken": broken, "power_profiles": first}
+                self._become(hold.model_copy(update=update))
+            if seen and seen != first:
+                return f"the power profiles changed from {first} to {seen}"
             if count >= BROKEN_WINDOWS:
                 return f"{_worst(hold.limits, measurement)} in {count} windows in a row"
             return ""

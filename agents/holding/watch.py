@@ -11,7 +11,7 @@ from agents.holding.hold import Hold
 from agents.holding.holder import Holder, context_of
 from agents.target.measure import Ask, Check, Measurer
 from agents.tuner_link.client import TunerClient
-from tuner.core import ActuationError, Clock, Conflict, Context, TuningError
+from tuner.core import ActuationError, Clock, Conflict, Context, SettingContested, TuningError
 from tuner.wire import HoldReport
 
 log = logging.getLogger(__name__)
@@ -76,6 +76,9 @@ class Watch:
                     self._observe(self._holder.current or hold)
                 self._follow_plan()
             except Conflict:
+                return
+            except SettingContested as error:
+                self.end(str(error))
                 return
             except TuningError as error:
                 log.warning("event=not_observed device=%s why=%r", self._device, str(error))

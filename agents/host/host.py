@@ -21,6 +21,16 @@ class HostClock:
         time.sleep(max(0.0, seconds))
 
 
+def suspended_s() -> float:
+    """Return for how many seconds the machine was suspended since it was started."""
+
+    def apart() -> float:
+        awake_s = time.monotonic()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - awake_s
+
+    return min(apart() for _ in range(3))  # this process may be made to wait between the two clocks
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """What tells one machine, and one boot of it, from another.

@@ -22,7 +22,7 @@ def busy_seconds(stat: str) -> float:
     Raises:
         MeasurementError: the text is not that of /proc/stat.
     """
-    match = re.match(r"cpu +(\d+(?: \d+)*)", stat)
+    match = re.match(r"cpu +(\d{1,20}(?: \d{1,20})*)", stat)
     numbers = match[1].split() if match else []
     if len(numbers) < len(FIELDS):
         raise MeasurementError(
@@ -40,16 +40,16 @@ def model_name(cpuinfo: str) -> str:
 
 
 def required_text(path: Path) -> str:
-    """Return a file's text. Raises MeasurementError."""
+    """Return a file's text, what is none in it as `�`. Raises MeasurementError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise MeasurementError(f"cannot read {path}: {error.strerror}") from error
 
 
 def text_of(path: Path) -> str:
-    """Return a file's text, nothing where it cannot be read."""
+    """Return a file's text, nothing where it cannot be read, what is no text in it as `�`."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

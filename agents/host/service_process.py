@@ -9,11 +9,12 @@ import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from agents.host import systemd
+from agents.host.ownership import WorkloadIdentity
+from agents.host.process_table import ProcessStat
 from tuner.core import ActuationError, DeviceLost
 
 RELOADS = {"HUP": signal.SIGHUP, "USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2}
@@ -37,14 +38,9 @@ class ServiceProcess(Protocol):
         """Send one of `RELOADS` to its first process. Raises ActuationError, too."""
         ...
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
-    """What the kernel tells of one process; `used` counts those that it waited for, too."""
-
-    parent: int
-    started: int
-    used: int
+    def identity(self) -> WorkloadIdentity:
+        """Return by what its processes are known."""
+        ...
 
 
 class ProcessTree:
@@ -88,6 +84,10 @@ class ProcessTree:
         finally:
             os.close(held)
 
+    def identity(self) -> WorkloadIdentity:
+        """Return that it is known by its first process, asked for anew each time."""
+        return WorkloadIdentity(processes=lambda: (self._root(),))
+
     @property
     def _words(self) -> str:
         return f"{self._program} of {self._pid_file}"
@@ -121,9 +121,7 @@ class ProcessTree:
             text = (self._proc / str(number) / "stat").read_text(errors="replace")
         except OSError:
             raise DeviceLost(f"{self._words} has ended") from None
-        fields = text.rpartition(")")[2].split()
-        # After the name: state, ppid, …; utime, stime, cutime, cstime are 14 to 17, starttime is 22.
-        return ProcessStat(int(fields[1]), int(fields[19]), sum(map(int, fields[11:15])))
+        return ProcessStat.parse(text)
 
     def _tree(self, root: int) -> Mapping[tuple[int, int], ProcessStat]:
         """Return the processes that descend from the first one, and it, each by number and start."""
@@ -159,6 +157,10 @@ class UnitProcess:
     def signal(self, name: str) -> None:
         """Have systemd send a signal to the unit's main process."""
         systemd.call("kill", "--kill-whom=main", f"--signal=SIG{name}", self._unit)
+
+    def identity(self) -> WorkloadIdentity:
+        """Return that it is known by the unit's control group."""
+        return WorkloadIdentity(unit=self._unit)
 
     def _shown(self, name: str) -> Mapping[str, str]:
         told = systemd.show(self._unit, name, "ActiveState")

@@ -43,5 +43,8 @@ def read_arrivals(path: Path) -> tuple[float, ...]:
                 f"the trace {path}, line {line}: {now:g} comes after {before:g}", hint=hint
             )
     if moments[-1] <= moments[0]:
-        raise InvalidInput(f"the trace {path} takes no time: all arrivals are at {moments[0]:g} s")
+        raise InvalidInput(
+            f"the trace {path} takes no time: all arrivals are at {moments[0]:g} s",
+            hint="give arrivals at two times or more",
+        )
     return tuple(moment - moments[0] for moment in moments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from agents.host.ownership import WorkloadIdentity
 from agents.load.generator import LoadShape
 from agents.speculation.caller import PromptDeck
 from agents.speculation.client import DecodingSignal, SpeculationActuator, SpeculationClient
@@ -71,6 +72,7 @@ def attached(
         cannot=_cannot(stats),
         source=_source(load),
         signals=(DecodingSignal(client, actuator, askable=load is not None),),
+        identity=WorkloadIdentity(processes=lambda: client.stats().pids, port=address[1]),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,10 +13,20 @@ from tuner.core import ActuationError, Clock, MeasurementError, Reading
 
 T = TypeVar("T")
 
-TOLERANCE = 1.05
-"""A clock may read this many times its ceiling: what is told is a mean, or wanders by a step."""
 MOST_ASTRAY = 0.5
 """The share of looks that may find a clock above its ceiling before the window is void."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """A ceiling that we set on a clock: the file that shows the clock, and the most it may show.
+
+    `most` and `ceiling` are in the file's unit; `most` has the margin within which the clock is measured.
+    """
+
+    runs: Path
+    ceiling: float
+    most: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +34,14 @@ class HostMeter:
     """Opens windows over the host's busy time, its energy, what slows it, and its clocks.
 
     `joules` opens the energy, None where nobody tells any. `watch` begins to watch for throttling: what
-    it returns says whether there was any since it was last asked. `clocks` are files with a clock that
-    runs, each with the file of its ceiling, in one unit.
+    it returns says whether there was any since it was last asked. `ceilings` returns those that we have
+    set now: a clock above one that nobody set contradicts nothing.
     """
 
     stat: Path
     joules: Callable[[], Joules] | None
     watch: Callable[[], Callable[[], bool]]
-    clocks: Sequence[tuple[Path, Path]]
+    ceilings: Callable[[], Iterable[Ceiling]]
     clock: Clock
 
     def start(self) -> HostWindow:
@@ -75,7 +85,8 @@ class HostWindow:
                     self._joules.close()
             if len(self._astray) > MOST_ASTRAY * self._looks:
                 raise MeasurementError(
-                    self._astray[-1], hint="the ceiling is not in force: something else sets clocks"
+                    self._astray[-1],
+                    hint="the hardware does not keep to it; `jouletune doctor` names who else sets clocks",
                 )
         return self._closed
 
@@ -92,13 +103,15 @@ class HostWindow:
 
     def _look(self) -> None:
         self._looks += 1
-        for runs, ceiling in self._meter.clocks:
+        for clock in self._meter.ceilings():
             try:
-                shown, most = float(runs.read_text()), float(ceiling.read_text())
+                shown = float(clock.runs.read_text())
             except (OSError, ValueError):  # a CPU that is off has no clock
                 continue
-            if shown > TOLERANCE * most:
-                self._astray.append(f"{runs} shows {shown:g}, above its ceiling of {most:g}")
+            if shown > clock.most:
+                self._astray.append(
+                    f"{clock.runs} shows {shown:g}, above the ceiling of {clock.ceiling:g}"
+                )
                 return
 
 

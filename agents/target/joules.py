@@ -1,4 +1,8 @@
-"""Energy since a window began, and power integrated where there is no counter of it."""
+"""Energy since a window began, what of it cannot be true, and power integrated where no counter is.
+
+Counters go back when a host resumes or a driver is loaded anew (mlco2/codecarbon 1321, joular/powerjoular
+87), which no wrap explains: what a device cannot draw in a time was not drawn in it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ SAMPLE_S = 0.05
 """As often as PolyThrottle samples (appendix A)."""
 LONGEST_GAP_S = 1.0
 """Nobody knows what was drawn between samples that lie further apart."""
+SLACK_S = 1.0
+"""A counter may step so late: what it counted was drawn in the time since it was read, and this."""
 
 Every = Callable[[float, Callable[[], None]], Callable[[], None]]
 """Does something every so many seconds until what it returned is called."""
@@ -29,18 +35,36 @@ class Joules(Protocol):
         ...
 
 
+def drawn(joules: float, seconds: float, most_w: float, counter: object) -> float:
+    """Return the joules that a counter has counted in a time, where a device can have drawn them.
+
+    Raises:
+        MeasurementError: they are below 0, or more than `most_w` can be in that time.
+    """
+    if 0.0 <= joules <= most_w * (seconds + SLACK_S):
+        return joules
+    how = f"jumped back by {-joules:.6g} J" if joules < 0.0 else f"moved by {joules:.6g} J"
+    raise MeasurementError(
+        f"{counter} {how} in {seconds:.3g} s; the device draws at most {most_w:g} W",
+        hint="it was reset: the host was suspended, or its driver loaded anew; measure again",
+    )
+
+
 class IntegratedJoules:
     """Power integrated by the trapezium rule over samples taken every 50 ms in the background.
 
-    `power_w` tells it now; it raises ActuationError or MeasurementError.
+    `power_w` tells it now; it raises ActuationError or MeasurementError. More than `most_w` is no power.
     """
 
-    def __init__(self, power_w: Callable[[], float], clock: Clock, every: Every) -> None:
+    def __init__(
+        self, power_w: Callable[[], float], clock: Clock, every: Every, most_w: float
+    ) -> None:
         self._power_w = power_w
+        self._most_w = most_w
         self._clock = clock
         self._lock = threading.Lock()
         self._joules = 0.0
-        self._last = (clock.monotonic(), power_w())
+        self._last = (clock.monotonic(), self._believed())
         self._wrong: TuningError | None = None
         self.close = every(SAMPLE_S, self._sample)
 
@@ -54,7 +78,7 @@ class IntegratedJoules:
     def _sample(self) -> None:
         with self._lock:
             try:
-                now = (self._clock.monotonic(), self._power_w())
+                now = (self._clock.monotonic(), self._believed())
             except TuningError as error:
                 self._wrong = error
                 return
@@ -66,6 +90,16 @@ class IntegratedJoules:
                 )
             self._joules += seconds * (now[1] + self._last[1]) / 2.0
             self._last = now
+
+    def _believed(self) -> float:
+        """Return the power now. Raises MeasurementError where a device cannot draw it."""
+        power_w = self._power_w()
+        if abs(power_w) <= self._most_w:
+            return power_w
+        raise MeasurementError(
+            f"a power of {power_w:.6g} W was read, at most {self._most_w:g} W can be drawn",
+            hint="the sensor is broken, or read in another unit; `jouletune doctor` shows it",
+        )
 
 
 def in_background(period_s: float, job: Callable[[], None]) -> Callable[[], None]:

@@ -190,7 +190,7 @@ class Measurer:
             context=window.context(),
             throttled=window.throttled(),
             foreign=window.foreign(),
-            sources={name: self.target.source(name) for name in estimates},
+            sources={n: self.target.source(n) for n in estimates} | window.notes(),
         )
         return MeasuredWindow(measurement, changed, self._foreign(measurement, ask), broke)
 

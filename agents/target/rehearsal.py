@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 
+from agents.host.host import suspended_s
 from agents.host.symptoms import Symptom
 from agents.target.side import LiveSignal, MeasuresRuns, Side
 from agents.target.target import Target
@@ -113,7 +114,7 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
 
 def _measured(side: Side, clock: Clock, seconds: float) -> TargetWindow:
     """Return a window that was measured and closed. Raises MeasurementError."""
-    usage = Usage(os.cpu_count() or 1, time.process_time)
+    usage = Usage(os.cpu_count() or 1, time.process_time, suspended_s)
     window = TargetWindow(Target((), side), clock, usage)
     try:
         parts = side.meter.runs if isinstance(side.meter, MeasuresRuns) else READS

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from agents.host.ownership import WorkloadIdentity
 from tuner.core import (
     ActuationError,
     Actuator,
@@ -18,6 +19,9 @@ from tuner.core import (
     Signal,
     Space,
 )
+
+HOST_CPU = "host-cpu"
+"""The part of the host that a CPU's own meter covers."""
 
 
 class NothingToSet:
@@ -101,6 +105,15 @@ class HoldGuard(Protocol):
 
 
 @runtime_checkable
+class Narrows(Protocol):
+    """An actuator that finds out at work that less can be set than was offered."""
+
+    def left(self) -> tuple[Space, Mapping[str, str]]:
+        """Return what is still offered, knob by knob, and why a knob stays at its default."""
+        ...
+
+
+@runtime_checkable
 class Restartable(Protocol):
     """An actuator of a workload that may be started again, which loses what was set."""
 
@@ -161,6 +174,25 @@ class WaitsForRuns(Protocol):
 
 
 @runtime_checkable
+class NamesItsSource(Protocol):
+    """A meter that finds out at work where its numbers come from."""
+
+    @property
+    def source(self) -> str:
+        """Where its numbers come from now, in words."""
+        ...
+
+
+@runtime_checkable
+class TellsForeignLoad(Protocol):
+    """A meter of a device that several programs may use at a time, each counted on its own there."""
+
+    def attribute_to(self, workload: WorkloadIdentity) -> None:
+        """Take what is known as the workload's for its from now on; everything else may be foreign."""
+        ...
+
+
+@runtime_checkable
 class Closing(Protocol):
     """An actuator or a meter that holds something open."""
 
@@ -180,10 +212,11 @@ class Side:
     generator, closed loop of 4`); empty: the side's own meter. `shared` says who else uses what is
     measured here; empty: nobody is known to. `signals` is what a plan can go by. `unproven` says of knobs
     that are set without being read back from what uses them, why. `warm_up_s` is how long the load is to be
-    on before a window counts, at least.
+    on before a window counts, at least. `spec` opens this very side again, whatever place it is found at;
+    empty: what it was opened by does.
 
     What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
-    `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `Closing`.
+    `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `TellsForeignLoad`, `Closing`.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and totals. What is per item the agent derives from the totals of all
@@ -208,6 +241,21 @@ class Side:
     signals: tuple[LiveSignal, ...] = ()
     unproven: Mapping[str, str] = field(default_factory=dict)
     warm_up_s: float = 0.0
+    spec: str = ""
+    identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
+    """By what a workload's processes are known."""
+    energy_of: frozenset[str] = frozenset()
+    """The parts of the host that its energy covers; what another side covers, too, is not added twice."""
+
+    @property
+    def offered(self) -> Space:
+        """What of its space is still worth trying."""
+        return self.actuator.left()[0] if isinstance(self.actuator, Narrows) else self.space
+
+    @property
+    def withdrawn(self) -> Mapping[str, str]:
+        """The knobs that are offered no more, and why."""
+        return self.actuator.left()[1] if isinstance(self.actuator, Narrows) else {}
 
     @property
     def guard(self) -> HoldGuard | None:

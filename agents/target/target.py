@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from agents.target.side import FollowsPlans, LiveSignal, Restartable, Side
+from agents.target.side import FollowsPlans, LiveSignal, NamesItsSource, Restartable, Side
 from tuner.core import (
     ActuationError,
     Clock,
@@ -104,14 +104,14 @@ class Target:
     @cached_property
     def space(self) -> Space:
         """Every combination of the sides' settings."""
-        spaces = [side.space for side in self.sides.values()]
-        knobs = tuple(knob for space in spaces for knob in space.knobs)
-        if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
-            feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
-            knobs = tuple(replace(knob, role=feeds.get(knob.role, knob.role)) for knob in knobs)
-        if not any(space.only for space in spaces):
-            return Space(knobs)
-        return Space(knobs, tuple(_products(spaces)))
+        return _together([side.space for side in self.sides.values()])
+
+    @property
+    def offered(self) -> Space:
+        """What of it is still worth trying: sides find out at work that they cannot set all of it."""
+        if all(side.offered is side.space for side in self.sides.values()):
+            return self.space
+        return _together([side.offered for side in self.sides.values()])
 
     @property
     def quantities(self) -> Quantities:
@@ -141,7 +141,8 @@ class Target:
         reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
         for side in self.sides.values():
             reasons |= {f"proof of {name}": why for name, why in side.unproven.items()}
-        return {name: why for name, why in reasons.items() if name not in offered}
+        withdrawn = {k: v for side in self.sides.values() for k, v in side.withdrawn.items()}
+        return {name: why for name, why in reasons.items() if name not in offered} | withdrawn
 
     @property
     def signals(self) -> Mapping[str, LiveSignal]:
@@ -164,11 +165,22 @@ class Target:
         listed = [side for side in self.sides.values() if lists(side, metric)] or [self.runs]
         if self.workload in listed:
             return _source(self.runs, metric)
-        source = " + ".join(_source(side, metric) for side in listed)
+        if quantity_of(metric, self.quantities).over_devices is not OverDevices.SUM:
+            return " + ".join(_source(side, metric) for side in listed)
+        covered = [side for side in listed if self.covers(side)]
+        source = " + ".join(_source(side, metric) for side in listed if side not in covered)
         blind = [side.name for side in self.devices if side not in listed]
-        if not blind or quantity_of(metric, self.quantities).over_devices is not OverDevices.SUM:
-            return source
-        return f"{source}, without {', '.join(blind)}: no meter"
+        within = (
+            f"; {', '.join(s.name for s in covered)} is part of it and not added" if covered else ""
+        )
+        return f"{source}{within}" + (f", without {', '.join(blind)}: no meter" if blind else "")
+
+    def covers(self, side: Side) -> bool:
+        """Return whether other devices' energy covers all of this one's, as a module's does its CPU's."""
+        others = [
+            d.energy_of for d in self.devices if d is not side and d.energy_of > side.energy_of
+        ]
+        return bool(side.energy_of) and bool(others)
 
     def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
         """Return the target as the tuner knows it."""
@@ -181,7 +193,7 @@ class Target:
             agent=agent,
             workload=self.runs.name,
             workload_version=self.runs.version,
-            space=self.space,
+            space=self.offered,
             metrics=self.metrics,
             cannot=self.cannot,
             versions=versions,
@@ -341,8 +353,18 @@ class Target:
         return [*(key for key in self.sides if key not in slower), *slower]
 
 
+def _together(spaces: Sequence[Space]) -> Space:
+    knobs = tuple(knob for space in spaces for knob in space.knobs)
+    if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
+        feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
+        knobs = tuple(replace(knob, role=feeds.get(knob.role, knob.role)) for knob in knobs)
+    if not any(space.only for space in spaces):
+        return Space(knobs)
+    return Space(knobs, tuple(_products(spaces)))
+
+
 def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
-    """Return how a change moves a device's numeric knobs: below 0 towards a slower device.
+    """Return how a change moves a device's numbers and boost: below 0 towards a slower device.
 
     The sum over the knobs of how far each moves up its list, as a share of the list: clocks and power
     limits all grow towards faster. A value outside the list, found before anything was set, counts
@@ -351,7 +373,8 @@ def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
     change = 0.0
     for knob in space.knobs:
         numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values)
-        if knob.part is not Part.DEVICE or not numeric or len(knob.values) < 2:
+        ordered = numeric or knob.role is Role.BOOST
+        if knob.part is not Part.DEVICE or not ordered or len(knob.values) < 2:
             continue
         start, end = (
             s[knob.name] if s.get(knob.name) in knob.values else knob.default
@@ -373,7 +396,8 @@ def lists(side: Side, metric: str) -> bool:
 def _source(side: Side, metric: str) -> str:
     if metric == "cpu_time_ms":
         return f"the CPU accounting of {side.name}"
-    return side.source or f"the meter of {side.name}"
+    now = side.meter.source if isinstance(side.meter, NamesItsSource) else side.source
+    return now or f"the meter of {side.name}"
 
 
 def _joined(texts: Iterator[str] | Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from agents.target.side import OffersLoad, WaitsForRuns
 from agents.target.target import Target, lists
 from tuner.core import (
     ANYWHERE,
+    FOREIGN_LOAD,
     STANDARD,
     Clock,
     Context,
@@ -30,7 +31,10 @@ from tuner.core import (
 )
 
 SECONDS = "seconds"
+MOST_SUSPENDED_S = 0.1
+"""Two clocks that are read one after the other differ by less."""
 ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
+NO_CPU_TIME = "unknown: the workload does not tell its CPU time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,14 @@ RATIOS: Mapping[Quantity, Ratio] = {
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The host around a measurement: its cores, and the CPU seconds of this process so far."""
+    """The host around a measurement: its cores, and the CPU seconds of this process so far.
+
+    `suspended_s` tells for how long the host has been suspended since its boot.
+    """
 
     cores: int
     own_cpu_s: Callable[[], float]
+    suspended_s: Callable[[], float] = lambda: 0.0
 
 
 class TargetWindow:
@@ -79,7 +87,8 @@ class TargetWindow:
         self._devices, self._declared = len(target.devices), target.quantities
         self._workload = target.workload is not None
         self._disturbed: list[dict[str, float]] = [{} for _ in target.devices]
-        self._metered = [n for n, d in enumerate(target.devices) if lists(d, ENERGY)]
+        counted = [lists(d, ENERGY) and not target.covers(d) for d in target.devices]
+        self._metered = [n for n, counts in enumerate(counted) if counts]
         self._windows: list[Window] = []
         meters = [side.meter for side in target.sides.values()]
         if context:
@@ -95,9 +104,11 @@ class TargetWindow:
             raise
         self._began = clock.monotonic()
         self._own_began = usage.own_cpu_s()
+        self._suspended_s = usage.suspended_s()
         self._own_s = 0.0
         self._marks: list[Mapping[str, float]] = [{SECONDS: 0.0}]
         self._finished: dict[str, Estimate] = {}
+        self._notes: list[Mapping[str, str]] = []
 
     @property
     def seconds(self) -> float:
@@ -121,8 +132,14 @@ class TargetWindow:
         """Take in what the window shows so far, and end a batch.
 
         Raises:
-            MeasurementError: a total went backwards or is not a number.
+            MeasurementError: a total went backwards or is not a number, or the host was suspended.
         """
+        away_s = self._usage.suspended_s() - self._suspended_s
+        if away_s > MOST_SUSPENDED_S:
+            raise MeasurementError(
+                f"the host was suspended for {away_s:.3g} s within the window",
+                hint="nothing was measured in that time; measure again",
+            )
         totals = self._take([w.read for w in self._windows])
         for name, value in totals.items():
             if value < (self.total(name) or 0.0):
@@ -185,18 +202,30 @@ class TargetWindow:
             sorted(n.removeprefix(prefix).removesuffix("_s") for n in names if self.total(n))
         )
 
+    def notes(self) -> dict[str, str]:
+        """Return in words what qualifies the window, by subject."""
+        found: dict[str, list[str]] = {}
+        for subject, text in (pair for notes in self._notes for pair in notes.items()):
+            found.setdefault(subject, []).append(text)
+        if self.total("busy_s") is not None and not self._cpu_known:
+            found.setdefault(FOREIGN_LOAD, []).append(NO_CPU_TIME)
+        return {subject: "; ".join(dict.fromkeys(texts)) for subject, texts in found.items()}
+
     def foreign(self) -> float:
         """Return the share of the machine that neither the workload, its load nor this process used.
 
-        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told. A
-        workload that does not tell its CPU time cannot be told from others.
+        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told,
+        which the notes say. A workload that does not tell its CPU time cannot be told from others.
         """
         on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
         ours = self._own_s + (used or 0.0) + (self.total("load_cpu_s") or 0.0)
-        known = used is not None or not self._workload
-        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if known else 0.0
+        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if self._cpu_known else 0.0
         return min(1.0, max(on_device, on_host))
+
+    @property
+    def _cpu_known(self) -> bool:
+        return self.total("cpu_s") is not None or not self._workload
 
     @property
     def _capacity_s(self) -> float:
@@ -205,6 +234,7 @@ class TargetWindow:
     def _take(self, ask: Sequence[Callable[[], Reading]]) -> dict[str, float]:
         """Read all sides, and return the totals."""
         readings = [one() for one in ask]
+        self._notes = [reading.notes for reading in readings]
         totals: dict[str, float] = {}
         shown: dict[str, list[Estimate]] = {}
         for number, reading in enumerate(readings):
@@ -233,7 +263,7 @@ class TargetWindow:
         Where one of these has not told it this time, or stands still beside another that does not,
         nobody knows the sum.
         """
-        if len(self._metered) > 1:
+        if len(devices) > 1 and self._metered:
             totals.pop(ENERGY, None)
             known = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
             if len(known) == len(self._metered) and (all(known) or not any(known)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+from agents.host.ownership import WorkloadIdentity
 from agents.target.side import Side
 from tuner.core import (
     ActuationError,
@@ -66,6 +67,7 @@ def open_simulated_inference(spec: str, *, seed: int, state_dir: Path, clock: Cl
         actuator=BatchSize(served),
         meter=InferenceMeter(served, clock),
         source="the simulated inference's own clock",
+        identity=WorkloadIdentity(processes=lambda: (int(served.get("own_pid")),)),
     )
 
 

@@ -65,7 +65,9 @@ def restore(url_text: str, file: Path) -> Path | None:
         with file.open("rb") as opened:
             begins = opened.read(len(kind))
     except OSError as error:
-        raise NotFound(f"cannot read the backup {file}: {error.strerror}") from None
+        raise NotFound(
+            f"cannot read the backup {file}: {error.strerror}", hint="name a file that can be read"
+        ) from None
     if begins != kind:
         raise InvalidInput(
             f"{file} is no backup of {shown(url)}", hint="name a file of `jouletune db backup`"

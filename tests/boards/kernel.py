@@ -56,7 +56,9 @@ def whole(text: str) -> int:
 class Limits:
     """A clock between two limits, in the files' units; `cap` is a policy's that clamps without a word.
 
-    With a `table`, a value outside it is silently rounded up.
+    With a `table`, a value outside it is silently rounded up. With boost off the top is the `nominal`
+    clock, if that is told; at its top rung, with boost on, the clock that runs is `boosted`, as APERF and
+    MPERF measure it.
     """
 
     least: int
@@ -65,6 +67,9 @@ class Limits:
     cap: int = 0
     low: int = 0
     high: int = 0
+    nominal: int = 0
+    boosted: int = 0
+    boost: Boost | None = None
 
     def __post_init__(self) -> None:
         self.low, self.high = self.low or self.least, self.high or self.most
@@ -72,7 +77,18 @@ class Limits:
     @property
     def ceiling(self) -> int:
         """The limit in force."""
-        return min(self.high, self.cap) if self.cap else self.high
+        return min(self.high, self.cap or self.high, self.top)
+
+    @property
+    def top(self) -> int:
+        """The greatest limit now."""
+        return self.nominal if self.nominal and self.boost and not self.boost.on else self.most
+
+    @property
+    def runs(self) -> int:
+        """The clock that a busy CPU runs at."""
+        boosts = self.boosted and self.boost and self.boost.on and self.ceiling >= self.most
+        return self.boosted if boosts else self.ceiling
 
     def set_low(self, text: str) -> None:
         value = self._rounded(whole(text) or self.least)
@@ -97,6 +113,34 @@ class Limits:
             f"{folder}/{low}": Node(lambda: self.low, self.set_low),
             f"{folder}/{high}": Node(lambda: self.ceiling, self.set_high),
         }
+
+
+@dataclass
+class Boost:
+    """Whether clocks above the nominal one are allowed: the file says `allows` then.
+
+    One that `forgets` sets every ceiling to the new top, as cpufreq_boost_set_sw did until lately.
+    """
+
+    path: str
+    limits: Sequence[Limits]
+    allows: str = "1"
+    forgets: bool = False
+    on: bool = True
+
+    def __post_init__(self) -> None:
+        for limit in self.limits:
+            limit.boost = self
+
+    def take(self, text: str) -> None:
+        if text not in ("0", "1"):
+            raise Refused
+        self.on = text == self.allows
+        for limit in self.limits if self.forgets else ():
+            limit.high = limit.top
+
+    def node(self) -> Node:
+        return Node(lambda: int(self.on == (self.allows == "1")), self.take)
 
 
 @dataclass
@@ -159,6 +203,10 @@ class Counter:
     joules: Callable[[], float]
     range_uj: int
     begin_uj: int = 0
+
+    def restart(self) -> None:
+        """Begin anew at 0, as after a resume or when the driver is loaded anew."""
+        self.begin_uj = -int(self.joules() * 1e6)
 
     def tell(self) -> int:
         return (self.begin_uj + int(self.joules() * 1e6)) % (self.range_uj + 1)

@@ -29,7 +29,9 @@ class MountedBoard:
     http: httpx.Client
 
     def do(self, **what: object) -> None:
-        """Do something behind the kernel's back: `faults`, `reset`, `manual`, `write`, `pass_s`."""
+        """Do something behind the kernel's back: `faults`, `reset`, `manual`, `write`, `pass_s`, `cap`,
+        `restart_counters`.
+        """
         assert self.http.post(f"{self.url}/board", json=what).status_code == 200
 
     @property

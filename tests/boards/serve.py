@@ -19,10 +19,17 @@ from typing import Any
 
 import mfusepy
 
+from tests.boards.board import Board
 from tests.boards.kernel import Node, Refused
-from tests.boards.trees import LAYOUTS, Board, board
+from tests.boards.trees import LAYOUTS, board
 from tests.integration.spoken import Spoken
 
+REFUSALS = {
+    "refuse": errno.EIO,
+    "readonly": errno.EROFS,
+    "locked": errno.EACCES,
+    "nodata": errno.ENODATA,
+}
 BATCHES = (1, 2, 4, 8, 16)
 
 
@@ -100,16 +107,16 @@ class Files(mfusepy.Operations):  # type: ignore[misc]
         fault, node = self.board.faults.get(path), self.node(path)
         if node is None or fault == "gone":
             raise mfusepy.FuseOSError(errno.ENOENT)
-        if fault == "refuse":
-            raise mfusepy.FuseOSError(errno.EIO)
+        if str(fault) in ("refuse", "nodata"):
+            raise mfusepy.FuseOSError(REFUSALS[str(fault)])
         self.board.machine.advance()
         return f"{fault['stuck']}\n".encode() if isinstance(fault, dict) else node.read()
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
         with self._alone:
             fault, node = self.board.faults.get(path), self.node(path)
-            if fault in ("refuse", "readonly") or node is None:
-                raise mfusepy.FuseOSError(errno.EROFS if fault == "readonly" else errno.EIO)
+            if node is None or str(fault) in REFUSALS:
+                raise mfusepy.FuseOSError(REFUSALS.get(str(fault), errno.EIO))
             self.board.machine.advance()
             try:
                 if not isinstance(fault, dict):
@@ -168,6 +175,10 @@ class Handler(Spoken):
                 board.faults.update(asked["faults"])
             if asked.get("reset"):
                 board.reset()
+            if "cap" in asked:
+                board.cap(asked["cap"])
+            if asked.get("restart_counters"):
+                board.restart_counters()
             if asked.get("manual"):
                 machine.take_by_hand()
             for path, text in asked.get("write", {}).items():

@@ -53,6 +53,7 @@ def tuned(played: Stage) -> str:
     return study
 
 
+@pytest.mark.slow
 def test_no_page_keeps_anybody_out(chromium: Browser, played: Stage, tuned: str, axe: str) -> None:
     wrong = {}
     for scheme, width in (("light", 1440), ("dark", 390)):

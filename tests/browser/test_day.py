@@ -27,6 +27,7 @@ def says(page: Page, what: str, where: str = "#standing") -> None:
     raise AssertionError(f"{what!r} is not said within a minute: {part.inner_text()}")
 
 
+@pytest.mark.slow
 def test_an_operators_day(page: Page, played: Stage) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -99,6 +100,7 @@ def test_an_operators_day(page: Page, played: Stage) -> None:
     assert errors == []
 
 
+@pytest.mark.promise("another site, or a hostile name, gets into an operator's browser")
 def test_a_script_that_gets_into_a_page_does_not_run(page: Page, played: Stage) -> None:
     sign_in(page, played)
     page.evaluate(

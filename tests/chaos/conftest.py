@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from xdist.workermanage import WorkerController
 
 from tests.chaos.points import inherit_orphans
 
@@ -43,6 +44,28 @@ def count(request: pytest.FixtureRequest) -> Callable[[str, int, int], None]:
         tally[scenario] = (points, altered)
 
     return told
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tally"] = session.config.stash.get(TALLY, {})
+
+
+class _Tallies:
+    """Adds what xdist's workers counted."""
+
+    def pytest_testnodedown(self, node: WorkerController) -> None:
+        tally = node.config.stash.setdefault(TALLY, {})
+        counted = (getattr(node, "workeroutput", None) or {}).get("tally", {})
+        tally.update(
+            {scenario: (points, altered) for scenario, (points, altered) in counted.items()}
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Tallies())
 
 
 def pytest_terminal_summary(

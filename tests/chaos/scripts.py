@@ -8,12 +8,17 @@ from tests.chaos.theatre import (
     ACQUIRE,
     APPLY,
     APPLY_NEXT,
+    CAP,
+    CEILING_HELD,
+    CEILING_TRIED,
     CLOSE,
     HOLD,
+    LOWER,
     READ,
     RELEASE,
     RENEW,
     Request,
+    behind,
     pass_s,
 )
 
@@ -34,3 +39,29 @@ SCRIPTS: dict[str, tuple[tuple[Request, ...], dict[str, Any]]] = {
         {"gpu.power_limit_w": {"clamp": 333}},
     ),
 }
+
+HOLD_CEILING: Request = {**HOLD, "setting": CEILING_HELD}
+TRY_CEILING: Request = {**APPLY, "setting": CEILING_TRIED}
+
+CAPS: dict[str, tuple[Request, ...]] = {
+    "a cap that comes, moves and goes": (
+        HOLD_CEILING, behind(cap=CAP), RENEW, behind(cap=CAP - 300), RENEW, behind(), RENEW, RELEASE,
+    ),
+    "a study that ends while it is hot": (HOLD_CEILING, behind(cap=CAP), RENEW, RELEASE),
+    "a study that begins while it is hot": (
+        behind(cap=CAP), ACQUIRE, TRY_CEILING, HOLD_CEILING, RELEASE,
+    ),
+    "another program that lowers a ceiling": (
+        HOLD_CEILING, behind(lower=LOWER), RENEW, READ,
+    ),
+    "a ceiling that another program lowers in a trial": (
+        HOLD_CEILING, ACQUIRE, TRY_CEILING, behind(lower=LOWER), pass_s(6.0), READ,
+    ),
+    "a suspend in a hold, after which all is at its defaults": (
+        HOLD_CEILING, pass_s(3600.0), behind(reload="2"), READ, HOLD_CEILING, RELEASE,
+    ),
+    "a resume that caps": (
+        HOLD_CEILING, ACQUIRE, TRY_CEILING, pass_s(40.0), behind(cap=CAP), READ, HOLD_CEILING, RELEASE,
+    ),
+}  # fmt: skip
+"""What the kernel, a suspend or another program does to a ceiling while an agent asks."""

@@ -10,7 +10,7 @@ import pytest
 
 from agents.devices.fake import knobs as fake
 from tests.chaos.points import Points
-from tests.chaos.scripts import SCRIPTS
+from tests.chaos.scripts import CAPS, SCRIPTS
 from tests.chaos.theatre import (
     Theatre,
 )
@@ -21,6 +21,11 @@ NUMBER = re.compile(rb"number[^,]*,")
 Count = Callable[[str, int, int], None]
 
 
+@pytest.mark.promise(
+    "the actuator dies, also by SIGKILL",
+    "every start, and `ExecStopPost=`, puts every device back from the journal; the agent "
+    "then asks for its hold again",
+)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(
     name: str, tmp_path: Path, count: Count
@@ -37,6 +42,29 @@ def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(
         clear_faults(theatre)
         left = theatre.restore()
         problem = theatre.check_original() or str(left or "")
+        if problem:
+            wrong.append(f"killed before {at} ({label}): {problem}")
+    count(f"actuator: {name}", len(dry.labels), len(wrong))
+    assert dry.labels and not wrong
+
+
+@pytest.mark.parametrize("name", CAPS)
+def test_killed_anywhere_under_a_cap_the_ceiling_is_as_it_was_asked_for(
+    name: str, tmp_path: Path, count: Count
+) -> None:
+    """Put back while it is still hot, then cool; what another program lowered stays as it set it."""
+    theatre = Theatre(tmp_path / "t", knobs=fake.ALL)
+    dry = Points()
+    theatre.play(CAPS[name], dry)
+    theatre.restore()
+    wrong: list[str] = []
+    for at, label in enumerate(dry.labels, 1):
+        theatre.renew_hardware()
+        theatre.play(CAPS[name], Points(at))
+        left = {} if theatre.lowered else theatre.restore()
+        theatre.happens()
+        left = left or theatre.restore()
+        problem = theatre.check_original() or ("" if theatre.lowered else str(left or ""))
         if problem:
             wrong.append(f"killed before {at} ({label}): {problem}")
     count(f"actuator: {name}", len(dry.labels), len(wrong))

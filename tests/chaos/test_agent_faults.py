@@ -174,6 +174,9 @@ def point(folder: Path, faults: Faults, wrong: str, *, restarted: bool) -> str:
     return scene.altered() or scene.lost()
 
 
+@pytest.mark.promise(
+    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good"
+)
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("wrong", ["disk full", *SIDES, *ANSWERS])
 def test_a_fault_anywhere_in_the_agent_leaves_nothing_altered_and_nothing_untold(

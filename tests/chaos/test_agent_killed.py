@@ -48,6 +48,11 @@ def seen(client: Client) -> Mapping[str, object]:
     return client.ask(READ)
 
 
+@pytest.mark.promise(
+    "an agent dies in a trial",
+    "the device goes back at once (behind the actuator) or at the agent's next start, and the "
+    "same trial is given out again",
+)
 def test_the_agent_killed_anywhere_leaves_what_the_level_below_says(
     theatre: Theatre, tmp_path: Path, count: Count
 ) -> None:
@@ -71,6 +76,7 @@ def test_the_agent_killed_anywhere_leaves_what_the_level_below_says(
     assert min(levels.count(level) for level in ("hold", "original")) > 5
 
 
+@pytest.mark.promise("the baseline drifts while something else is held")
 def test_the_agent_killed_anywhere_in_a_control_window_is_held_or_original_and_holds_again(
     theatre: Theatre, tmp_path: Path, count: Count
 ) -> None:

@@ -138,6 +138,9 @@ def scene(stage: Scene, *, restarted: bool) -> str:
     return stage.theatre.check_original() or stage.usable() or stage.theatre.check_original()
 
 
+@pytest.mark.promise(
+    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good"
+)
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("kind", ["read-only", "without effect", "unreadable"])
 @pytest.mark.parametrize("name", [name for name in DRIVERS if name != "tx2"])

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(1200)  # hundreds of processes each: minutes on
 Count = Callable[[str, int, int], None]
 
 
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
 @pytest.mark.parametrize("name", DRIVERS)
 def test_an_actuator_killed_anywhere_puts_every_file_back_at_its_next_start(
     name: str, mount: Mount, tmp_path: Path, count: Count

@@ -89,6 +89,9 @@ def point(folder: Path, theatre: Theatre, faults: Faults, wrong: Callable[..., A
     return theatre.check_original() or ("journalled" if rig.journal.devices() else "")
 
 
+@pytest.mark.promise(
+    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good"
+)
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
 def test_an_actuator_that_answers_wrongly_anywhere_leaves_nothing_altered(

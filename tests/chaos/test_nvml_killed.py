@@ -11,6 +11,7 @@ import pynvml
 import pytest
 
 from agents.actuator.driver import KnobDriver
+from agents.actuator.main import ActuatorService
 from agents.devices.nvidia import knobs
 from tests.chaos.points import Points, count_calls
 from tests.chaos.scripts import SCRIPTS
@@ -67,12 +68,34 @@ class NvmlTheatre(Theatre):
         return "a journal is left" if self.journalled else ""
 
 
+class LosingTheatre(NvmlTheatre):
+    """The machine sleeps again and again, and each time the driver loses its locks."""
+
+    async def actuator(
+        self, points: Points | None = None, clock: Points | None = None
+    ) -> ActuatorService:
+        made = await super().actuator(points, clock)
+        slept_s = 0.0
+
+        def suspended_s() -> float:
+            nonlocal slept_s
+            slept_s += 100.0
+            self.nvml.set("lose_locks", 1.0)
+            return slept_s
+
+        for device in made.devices.values():
+            device.suspended_s = suspended_s
+        return made
+
+
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
+@pytest.mark.parametrize("kind", [NvmlTheatre, LosingTheatre])
 @pytest.mark.parametrize("name", ["two trials over a hold", "a trial that is not renewed"])
 def test_killed_between_any_two_nvml_calls_it_puts_back_at_its_next_start(
-    name: str, nvml: FakeNvml, tmp_path: Path, count: Count
+    name: str, kind: type[NvmlTheatre], nvml: FakeNvml, tmp_path: Path, count: Count
 ) -> None:
     script = tuple(r if "device" not in r else {**r, "device": A100} for r in SCRIPTS[name][0])
-    theatre = NvmlTheatre(tmp_path / "t", nvml)
+    theatre = kind(tmp_path / "t", nvml)
     dry = Points()
     theatre.play(script, dry)
     assert theatre.check_original() == ""
@@ -87,6 +110,6 @@ def test_killed_between_any_two_nvml_calls_it_puts_back_at_its_next_start(
         problem = theatre.check_original() or str(left or "")
         if problem:
             wrong.append(f"killed before {at} ({dry.labels[at - 1]}): {problem}")
-    count(f"NVML: {name}", len(chosen), len(wrong))
+    count(f"NVML: {name}{', locks lost' * (kind is LosingTheatre)}", len(chosen), len(wrong))
     assert not wrong
     assert altered > len(chosen) / 3

@@ -15,6 +15,7 @@ import pytest
 from agents.actuator.device import Peer
 from agents.actuator.driver import Value
 from agents.actuator.journal import RestoreJournal
+from agents.devices.fake import knobs as fake
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 
@@ -111,6 +112,10 @@ def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
     actuator.release(peer, GPU)
 
 
+@pytest.mark.promise(
+    "the power goes in the middle of a write",
+    "what was written to hardware is on the disk",
+)
 @pytest.mark.parametrize("torn", [False, True])
 def test_what_was_written_to_hardware_is_on_the_disk(
     torn: bool, tmp_path: Path, count: Count
@@ -136,6 +141,55 @@ def test_what_was_written_to_hardware_is_on_the_disk(
     count(f"power cut{', torn' if torn else ''}", dry.count, len(wrong))
     assert not wrong
     assert altered > dry.count / 3
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_mode_that_outlives_the_boot_goes_back_after_it(
+    torn: bool, tmp_path: Path, count: Count
+) -> None:
+    """As nvpmodel's does: NVIDIA says that "the mode persists across power cycles"; clocks do not."""
+    limit = "gpu.power_limit_w"
+    theatre = Theatre(tmp_path / "t")
+    dry = Cut(0)
+    play(theatre, VolatileDisk(dry, theatre.journal, torn=torn), dry)
+    wrong: list[str] = []
+    altered = 0
+    for at in range(1, dry.count + 1):
+        theatre.renew_hardware()
+        lasting(theatre, limit)
+        cut = Cut(at)
+        disk = VolatileDisk(cut, theatre.journal, torn=torn)
+        with pytest.raises(PowerCut):
+            play(theatre, disk, cut)
+        disk.lose_power(theatre.journal)
+        boot(theatre, limit)
+        altered += theatre.values != FACTORY
+        restarted = direct(
+            theatre, DirectHand(theatre.hardware), "next", RestoreJournal(theatre.journal)
+        )
+        left = restarted.replay()
+        problem = theatre.check_original() or str(left or "")
+        if problem:
+            wrong.append(f"power cut before {at}: {problem}")
+    count(f"power cut of a mode{', torn' if torn else ''}", dry.count, len(wrong))
+    assert not wrong
+    assert altered > dry.count / 3
+
+
+def lasting(theatre: Theatre, knob: str) -> None:
+    """Have a knob's value outlive a boot."""
+    state = fake.load(theatre.hardware)
+    state["devices"][GPU]["lasting"] = [knob]
+    fake.save(theatre.hardware, state)
+
+
+def boot(theatre: Theatre, kept: str) -> None:
+    """Start the machine anew: what does not outlive that is as the factory has it."""
+    state = fake.load(theatre.hardware)
+    values = state["devices"][GPU]["values"]
+    values.update({knob: value for knob, value in FACTORY.items() if knob != kept})
+    state["epoch"] = "next"
+    fake.save(theatre.hardware, state)
 
 
 def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: Path) -> None:

@@ -83,6 +83,10 @@ def made(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.promise(
+    "a tool is killed while it restores or prunes the database",
+    "the database is the one before or the one after, whole",
+)
 def test_a_restore_killed_anywhere_leaves_one_of_both_whole(
     made: Path, tmp_path: Path, count: Callable[[str, int, int], None]
 ) -> None:
@@ -109,6 +113,7 @@ def test_a_restore_killed_anywhere_leaves_one_of_both_whole(
     count("upkeep: restore", line - 1, 0)
 
 
+@pytest.mark.promise("a tool is killed while it restores or prunes the database")
 def test_a_prune_killed_anywhere_deletes_nothing_else_and_goes_on(
     made: Path,
     tmp_path: Path,

@@ -36,6 +36,8 @@ TRIED = {"gpu.clock_mhz": 810, "gpu.power_limit_w": 250}
 TRIED_NEXT = {"gpu.clock_mhz": 630, "gpu.power_limit_w": 350}
 HELD = {"gpu.clock_mhz": 870, "gpu.power_limit_w": 300}
 
+CEILING_TRIED, CEILING_HELD = {fake.CEILING: 2400}, {fake.CEILING: 3000}
+CAP, LOWER = 2800, 2000
 Request = Mapping[str, Any]
 ACQUIRE: Request = {"verb": "acquire", "device": GPU, "lease_s": 5.0}
 APPLY: Request = {"verb": "apply", "device": GPU, "setting": TRIED}
@@ -59,6 +61,15 @@ def pass_s(seconds: float) -> Request:
 CLOSE: Request = {"close": True}
 
 
+def behind(**done: Any) -> Request:  # noqa: ANN401 - JSON
+    """Return a step in which something happens to the hardware that is none of the actuator's doing.
+
+    `cap`: the kernel caps the ceiling, or no longer; `lower`: another program lowers it; `reload`: the
+    driver is loaded anew, as a resume may do, and everything is at the factory's values.
+    """
+    return {"behind": done}
+
+
 @dataclass
 class Theatre:
     """A folder with a device in a file, a journal and a socket."""
@@ -66,6 +77,7 @@ class Theatre:
     folder: Path
     faults: dict[str, Any] = field(default_factory=dict)
     clock: Points = field(default_factory=Points)
+    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: fake.A100)
 
     def __post_init__(self) -> None:
         self.found: Sequence[Mapping[str, Any]] = ()
@@ -82,14 +94,19 @@ class Theatre:
             devices=(
                 Granted(
                     match="GPU-*",
-                    grant={"gpu.clock_mhz": (210, 1410), "gpu.power_limit_w": (100, 400)},
+                    grant={
+                        knob: (values[0], values[-1])
+                        for knob in (*self.knobs,)
+                        if knob != "gpu.mem_clock_mhz" and (values := self.knobs[knob]["values"])
+                    },
                 ),
             ),
         )
         self.renew_hardware()
 
     def renew_hardware(self) -> None:
-        state = fake.blank(GPU)
+        state = fake.blank(GPU, knobs=self.knobs)
+        self.lowered = False
         state["devices"][GPU]["faults"] = self.faults
         fake.save(self.hardware, state)
         for left in self.journal.iterdir():
@@ -100,6 +117,22 @@ class Theatre:
         """What the hardware is set to."""
         found: dict[str, Any] = fake.load(self.hardware)["devices"][GPU]["values"]
         return found
+
+    def happens(self, cap: int | None = None, lower: int = 0, reload: str = "") -> None:
+        """Do to the hardware what `behind` says."""
+        state = fake.load(self.hardware)
+        device = state["devices"][GPU]
+        if cap:
+            device["cap"] = cap
+        else:
+            device.pop("cap", None)
+        if lower:
+            device["values"][fake.CEILING] = lower
+            self.lowered = True
+        if reload:
+            state["epoch"] = reload
+            device["values"] = {knob: known["default"] for knob, known in self.knobs.items()}
+        fake.save(self.hardware, state)
 
     @property
     def journalled(self) -> bool:
@@ -169,7 +202,7 @@ class Theatre:
         async def serving() -> None:
             actuator = await self.actuator(points if deadly else None, clock=points)
             await actuator.replay()
-            actuator.grant()
+            await actuator.grant()
             server = await asyncio.start_unix_server(actuator.serve, sock=listener)
             await serve(actuator, server, ())
 
@@ -201,7 +234,7 @@ class Theatre:
     def play(self, script: tuple[Request, ...], points: Points) -> None:
         """Have an actuator serve a script until it is killed, or killed at the end."""
         actuator = self.start(points)
-        client = Client(self.config.socket, points)
+        client = Client(self.config.socket, points, self.happens)
         client.play(script)
         os.kill(actuator, signal.SIGKILL)
         client.close()
@@ -210,16 +243,20 @@ class Theatre:
 
     def check_original(self) -> str:
         """Return what is not as it was found; empty where all is."""
-        if self.values != FACTORY:
+        factory = {knob: known["default"] for knob, known in self.knobs.items()}
+        if self.values != {**factory, **({fake.CEILING: LOWER} if self.lowered else {})}:
             return f"left at {self.values}"
-        return "a journal is left" if self.journalled else ""
+        return "a journal is left" if self.journalled and not self.lowered else ""
 
 
 class Client:
     """Speaks lines to the actuator; a dead one ends the script."""
 
-    def __init__(self, path: str, points: Points) -> None:
+    def __init__(
+        self, path: str, points: Points, happens: Callable[..., None] = lambda: None
+    ) -> None:
         self._path = path
+        self._happens = happens
         self._points = points
         self._connect()
 
@@ -237,6 +274,8 @@ class Client:
             for request in script:
                 if "shift_s" in request:
                     self._points.shift_s += request["shift_s"]
+                elif "behind" in request:
+                    self._happens(**request["behind"])
                 elif "close" in request:
                     self.close()
                     self._connect()

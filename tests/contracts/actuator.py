@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from agents.target.side import Side
+from tests.errors import raised
 from tuner.core import OutOfRange, Setting, UnknownKnob
 
 
@@ -29,7 +30,7 @@ class ActuatorContract:
         assert side.actuator.read() == side.space.default
 
     def test_an_unknown_knob_is_refused_by_name(self, side: Side) -> None:
-        with pytest.raises(UnknownKnob, match="warp_factor"):
+        with raised(UnknownKnob, "warp_factor"):
             side.actuator.apply({**side.space.default, "warp_factor": 9})
         assert side.actuator.read() == side.space.default
 

@@ -14,6 +14,7 @@ import pytest
 from db.exports import as_csv, as_json
 from db.history import HistoryQuestion, history, pareto, recent
 from tests.builders import START, completed, setting, study, window
+from tests.errors import raised
 from tuner.core import (
     Constraint,
     Limit,
@@ -115,7 +116,7 @@ class HistoryContract:
             assert recent(store, question, 2, skip) == whole[skip : skip + 2]
 
     def test_the_latest_of_an_unknown_study_are_not_found(self, store: Store) -> None:
-        with pytest.raises(NotFound, match="'no'"):
+        with raised(NotFound, "no"):
             recent(store, HistoryQuestion(study="no"), 5)
 
     def test_an_unknown_study_is_not_found(self, store: Store) -> None:
@@ -123,7 +124,7 @@ class HistoryContract:
             lambda: history(store, HistoryQuestion(study="no")),
             lambda: pareto(store, "no"),
         ):
-            with pytest.raises(NotFound, match="'no'"):
+            with raised(NotFound, "no"):
                 ask()
 
     def test_a_row_tells_the_trial_and_its_circumstances(self, store: Store) -> None:
@@ -172,7 +173,7 @@ class HistoryContract:
         assert setting(600, 4) in [c.setting for c in pareto(store, "s1")]
 
     def test_a_metric_nobody_measured_is_refused(self, store: Store) -> None:
-        with pytest.raises(MetricUnavailable, match=r"power_kw.*energy_j"):
+        with raised(MetricUnavailable, "power_kw", "energy_j"):
             pareto(store, "s1", ["energy_j", "power_kw"])
         assert pareto(store, "s2") == ()
 

@@ -13,6 +13,7 @@ from db import open_store
 from tests.builders import START, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
+from tests.errors import raised
 from tuner.core import (
     AuditEntry,
     Delivery,
@@ -88,7 +89,7 @@ class ObservationsContract:
         assert store.observations.list("s2") == (observation(study="s2"),)
 
     def test_of_several_none_is_kept_where_one_is_of_no_study(self, store: Store) -> None:
-        with pytest.raises(NotFound, match="'gone'"):
+        with raised(NotFound, "gone"):
             store.observations.add_all([observation(0), observation(study="gone")])
         assert store.observations.list("s1") == ()
 
@@ -143,7 +144,7 @@ class ObservationsContract:
         assert told(EARLY, metric="cpu_time_ms") == []
 
     def test_an_unknown_study_has_none_and_gets_none(self, store: Store) -> None:
-        with pytest.raises(NotFound, match="'nobody'"):
+        with raised(NotFound, "nobody"):
             store.observations.add(observation(study="nobody"))
         assert store.observations.list("nobody") == ()
         assert store.observations.samples("nobody", "energy_j", EARLY) == ()

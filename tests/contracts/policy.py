@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -28,12 +29,35 @@ from tuner.core import (
     Policy,
     Space,
     Study,
+    Suggestion,
     Trial,
     TrialState,
     Try,
     Wait,
     setting_key,
 )
+
+FEW = asked(8)
+"""Fewer trials than the space has settings: what a policy may spend is what ends it."""
+ALL = asked(12)
+"""More than it has: the space is what ends it."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A study played to its end: each answer is to the trials before it, the baseline's first."""
+
+    trials: tuple[Trial, ...]
+    answers: tuple[Suggestion, ...]
+
+    @property
+    def done(self) -> Done:
+        last = self.answers[-1]
+        assert isinstance(last, Done)
+        return last
+
+
+Plays = Callable[[Study], Played]
 
 
 class PolicyContract:
@@ -44,55 +68,73 @@ class PolicyContract:
         """Return the policy under test."""
         raise AssertionError("a subclass gives the policy")
 
-    def play(self, policy: Policy, at: Study, most: int = 40) -> tuple[list[Trial], Done]:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def kept(cls) -> dict[str, Played]:
+        """Hold the studies that the tests of one policy share."""
+        return {}
+
+    @pytest.fixture
+    def played(self, policy: Policy, kept: dict[str, Played]) -> Plays:
+        """Return how to get a study played by the policy; each is played once for all tests."""
+
+        def play(at: Study) -> Played:
+            if repr(at) not in kept:
+                kept[repr(at)] = self.play_all(policy, at)
+            return kept[repr(at)]
+
+        return play
+
+    def play_all(self, policy: Policy, at: Study, most: int = 40) -> Played:
         """Let the policy tune on the surface until it is done."""
-        trials = baseline(at)
+        trials, answers = baseline(at), list[Suggestion]()
         for _ in range(most):
-            answer = policy.suggest(past(at, trials))
+            answers.append(answer := policy.suggest(past(at, trials)))
             if isinstance(answer, Done):
-                return trials, answer
+                return Played(tuple(trials), tuple(answers))
             assert isinstance(answer, Try)
             trials.append(trial(len(trials) + 1, answer.setting, surface(answer.setting)))
         raise AssertionError("the policy does not come to an end")
 
-    def test_it_stays_in_the_space_and_within_its_trials(self, policy: Policy) -> None:
-        trials, done = self.play(policy, asked(8))
-        for tried in trials:
+    def play(self, policy: Policy, at: Study) -> tuple[list[Trial], Done]:
+        """Return the trials of a study of its own, and how it ended."""
+        all_of_it = self.play_all(policy, at)
+        return [*all_of_it.trials], all_of_it.done
+
+    def test_it_stays_in_the_space_and_within_its_trials(self, played: Plays) -> None:
+        few = played(FEW)
+        for tried in few.trials:
             SPACE.check(tried.setting)
-        assert sum(t.phase is Phase.TUNING for t in trials) <= 8
-        for row in done.plan.rows:
+        assert sum(t.phase is Phase.TUNING for t in few.trials) <= 8
+        for row in few.done.plan.rows:
             SPACE.check(row.setting)
 
-    def test_the_same_past_gives_the_same_suggestion(self, policy: Policy) -> None:
-        trials, _ = self.play(policy, asked(6))
-        for count in range(2, len(trials) + 1):
-            first = policy.suggest(past(asked(6), trials[:count]))
-            again = type(policy)().suggest(past(asked(6), list(deepcopy(trials[:count]))))
-            assert first == again
+    def test_the_same_past_gives_the_same_suggestion(self, policy: Policy, played: Plays) -> None:
+        few = played(FEW)
+        again = type(policy)()
+        # Backwards: what an instance remembers of one call would change the next.
+        for before, answer in reversed([*enumerate(few.answers, len(baseline(FEW)))]):
+            assert again.suggest(past(FEW, list(deepcopy(few.trials[:before])))) == answer
 
-    def test_it_changes_nothing_of_what_it_is_given(self, policy: Policy) -> None:
-        trials, _ = self.play(policy, asked(4))
-        given = past(asked(4), trials[:4])
+    def test_it_changes_nothing_of_what_it_is_given(self, policy: Policy, played: Plays) -> None:
+        given = past(FEW, list(played(FEW).trials[:4]))
         before = deepcopy(given)
         policy.suggest(given)
         assert given == before
 
-    def test_every_suggestion_says_why(self, policy: Policy) -> None:
-        trials = baseline(asked(6))
-        answer = policy.suggest(past(asked(6), trials))
-        _, done = self.play(policy, asked(6))
-        assert answer.why
-        assert done.why
+    def test_every_suggestion_says_why(self, played: Plays) -> None:
+        assert all(answer.why for answer in played(FEW).answers)
 
-    def test_it_ends_with_the_best_feasible_setting_it_measured(self, policy: Policy) -> None:
-        trials, done = self.play(policy, asked(11))
+    def test_it_ends_with_the_best_feasible_setting_it_measured(self, played: Plays) -> None:
+        everything = played(ALL)
         limit = 1.2 * surface(setting()).estimates["latency_p99_ms"].mean
         feasible = {
             setting_key(t.setting): surface(t.setting).estimates["energy_j"].mean
-            for t in trials
+            for t in everything.trials
             if surface(t.setting).estimates["latency_p99_ms"].high <= limit
         }
-        assert feasible[setting_key(done.plan.rows[0].setting)] == min(feasible.values())
+        held = setting_key(everything.done.plan.rows[0].setting)
+        assert feasible[held] == min(feasible.values())
 
     def test_a_running_trial_is_not_suggested_again(self, policy: Policy) -> None:
         at = asked(6)
@@ -104,12 +146,10 @@ class PolicyContract:
         if isinstance(second, Try):
             assert setting_key(second.setting) != setting_key(first.setting)
 
-    def test_what_has_proven_infeasible_is_not_tried_again(self, policy: Policy) -> None:
-        at = asked(12)
-        trials, _ = self.play(policy, at)
+    def test_what_has_proven_infeasible_is_not_tried_again(self, played: Plays) -> None:
         limit = 1.2 * surface(setting()).estimates["latency_p99_ms"].mean
         proven: set[object] = set()
-        for tried in trials:
+        for tried in played(ALL).trials:
             assert setting_key(tried.setting) not in proven
             if surface(tried.setting).estimates["latency_p99_ms"].low > limit:
                 proven.add(setting_key(tried.setting))
@@ -200,13 +240,13 @@ class PolicyContract:
         assert {setting_key(t.setting) for t in trials} <= allowed
 
     def test_no_constraint_is_no_trouble(self, policy: Policy) -> None:
-        trials, done = self.play(policy, asked(11, constraints=()))
+        trials, done = self.play(policy, asked(6, constraints=()))
         least = min(surface(t.setting).estimates["energy_j"].mean for t in trials)
         held = surface(done.plan.rows[0].setting).estimates["energy_j"].mean
         assert held == pytest.approx(least)
 
     def test_an_objective_to_maximize_is_maximized(self, policy: Policy) -> None:
-        at = replace(asked(11, constraints=()), objective=Objective("energy_j", "maximize"))
+        at = replace(asked(6, constraints=()), objective=Objective("energy_j", "maximize"))
         trials, done = self.play(policy, at)
         best = max(surface(t.setting).estimates["energy_j"].mean for t in trials)
         held = surface(done.plan.rows[0].setting).estimates["energy_j"].mean

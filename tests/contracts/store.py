@@ -30,6 +30,7 @@ from tests.contracts.studies import (
 )
 from tests.contracts.tokens import TokensContract
 from tests.contracts.trials import ReportsContract, TrialsContract
+from tests.errors import raised
 from tuner.core import InvalidInput, Store
 
 __all__ = [
@@ -71,12 +72,12 @@ class KeepableContract:
     def test_a_value_it_cannot_keep_is_bad_input(
         self, store: Store, changes: dict[str, object]
     ) -> None:
-        with pytest.raises(InvalidInput, match="nothing was stored"):
+        with raised(InvalidInput, "stored"):
             store.devices.put(device("sim", **changes))
         assert store.devices.list() == ()
 
     def test_a_number_beyond_its_integers_is_bad_input(self, store: Store) -> None:
-        with pytest.raises(InvalidInput, match="nothing was stored"):
+        with raised(InvalidInput, "stored"):
             store.devices.apply(replace(applied(), revision=2**63))
         assert store.devices.applied("sim") == ()
 

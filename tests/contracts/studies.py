@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.contracts.threads import together
+from tests.errors import raised
 from tuner.core import (
     Conflict,
     Constraint,
@@ -159,16 +160,16 @@ class StudiesContract:
             store.studies.delete,
         )
         for ask in asks:
-            with pytest.raises(NotFound, match="'nobody'"):
+            with raised(NotFound, "nobody"):
                 ask("nobody")
-        with pytest.raises(NotFound, match="'s1'"):
+        with raised(NotFound, "s1"):
             store.studies.revise(study(), "ann", "", LATER)
 
     def test_an_id_is_given_once(self, store: Store) -> None:
         store.studies.add(study(), "ann", "")
-        with pytest.raises(Conflict, match="'s1'") as refused:
+        with raised(Conflict, "s1") as caught:
             store.studies.add(study(devices=("other",)), "bob", "")
-        assert not isinstance(refused.value, DeviceBusy)
+        assert not isinstance(caught.value, DeviceBusy)
         assert [r.who for r in store.studies.revisions("s1")] == ["ann"]
 
     def test_studies_are_listed_oldest_first(self, store: Store) -> None:
@@ -202,7 +203,7 @@ class StudiesContract:
     def test_a_change_to_an_older_revision_is_refused(self, store: Store) -> None:
         store.studies.add(study(), "ann", "")
         store.studies.revise(replace(study(), seed=1), "ann", "", LATER)
-        with pytest.raises(Conflict, match="revision 2"):
+        with raised(Conflict, "revision 2"):
             store.studies.revise(replace(study(), seed=2), "bob", "", LATER)
         assert store.studies.get("s1").seed == 1
         assert len(store.studies.revisions("s1")) == 2
@@ -226,7 +227,7 @@ class StudiesContract:
 class DeviceOwnershipContract:
     def test_a_device_belongs_to_one_active_study(self, store: Store) -> None:
         store.studies.add(study(id="first", devices=("a", "b")), "ann", "")
-        with pytest.raises(DeviceBusy, match=r"'b'.*'first'"):
+        with raised(DeviceBusy, "b", "first"):
             store.studies.add(study(id="second", devices=("b", "c")), "bob", "")
         assert [s.id for s in store.studies.list()] == ["first"]
         store.studies.add(study(id="third", devices=("c",)), "bob", "")
@@ -272,14 +273,14 @@ class DeviceOwnershipContract:
         store.studies.revise(stopped, "ann", "", LATER)
         store.studies.add(study(id="second"), "bob", "")
         again = replace(store.studies.get("first"), phase=Phase.TUNING)
-        with pytest.raises(DeviceBusy, match="'second'"):
+        with raised(DeviceBusy, "second"):
             store.studies.revise(again, "ann", "", LATER)
         assert store.studies.get("first").phase is Phase.STOPPED
 
     def test_a_paused_study_keeps_its_devices(self, store: Store) -> None:
         store.studies.add(study(id="first"), "ann", "")
         store.studies.revise(store.studies.get("first").moved(Phase.PAUSED), "ann", "", LATER)
-        with pytest.raises(DeviceBusy, match="'first'"):
+        with raised(DeviceBusy, "first"):
             store.studies.add(study(id="second"), "bob", "")
 
     def test_devices_may_be_exchanged(self, store: Store) -> None:
@@ -308,7 +309,7 @@ class StudyDeletionContract:
     def test_an_active_study_is_not_deleted(self, store: Store) -> None:
         store.studies.add(study(), "ann", "")
         store.trials.begin("s1", setting(), Phase.TUNING, "", START)
-        with pytest.raises(Conflict, match="active"):
+        with raised(Conflict, "active"):
             store.studies.delete("s1")
         assert len(store.trials.list("s1")) == 1
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import START
 from tests.contracts.threads import together
+from tests.errors import raised
 from tuner.core import AccessRole, AccessToken, Conflict, NotFound, Store, Unauthorised, digest_of
 
 LATER = START + timedelta(hours=1)
@@ -39,7 +40,7 @@ class TokensContract:
     ) -> None:
         store.tokens.add(agent())
         assert store.tokens.add(replace(agent(), created_at=END)) is False
-        with pytest.raises(Conflict, match="agent@host already") as told:
+        with raised(Conflict, "agent@host") as told:
             store.tokens.add(agent("b"))
         assert "token revoke agent@host" in told.value.hint
         with pytest.raises(Conflict):
@@ -49,9 +50,9 @@ class TokensContract:
     def test_a_token_that_another_has_is_refused(self, store: Store) -> None:
         store.tokens.add(ENROL)
         twin = replace(agent(), digest=ENROL.digest)
-        with pytest.raises(Conflict, match="another's already"):
+        with raised(Conflict):
             store.tokens.add(twin, using="enrol-1")
-        with pytest.raises(Conflict, match="another's already"):
+        with raised(Conflict):
             store.tokens.rotate(twin)
         assert store.tokens.list() == (ENROL,)
 
@@ -60,7 +61,7 @@ class TokensContract:
         assert store.tokens.add(agent(), using="enrol-1") is True
         assert store.tokens.of(ENROL.digest) == replace(ENROL, used_at=LATER)
         assert store.tokens.add(agent(), using="enrol-1") is False, "the answer got lost"
-        with pytest.raises(Unauthorised, match="enrol-1 is used up"):
+        with raised(Unauthorised, "enrol-1"):
             store.tokens.add(agent("b", "agent@other"), using="enrol-1")
         assert store.tokens.of(digest_of("b")) is None
 
@@ -101,7 +102,7 @@ class TokensContract:
         assert store.tokens.list() == (agent("b"),)
         operator = replace(agent("c", "ann"), role=AccessRole.OPERATOR)
         store.tokens.add(operator)
-        with pytest.raises(Conflict, match="ann"):
+        with raised(Conflict, "ann"):
             store.tokens.rotate(agent("d", "ann"))
         assert store.tokens.of(operator.digest) == operator
 

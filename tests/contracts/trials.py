@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import START, completed, setting, study, window
 from tests.contracts.threads import together
+from tests.errors import raised
 from tuner.core import (
     Estimate,
     IllegalTransition,
@@ -229,13 +230,13 @@ class TrialsContract:
         assert store.trials.tried("nobody", tried[0]) == ()
 
     def test_unknown_studies_and_trials_are_not_found(self, store: Store) -> None:
-        with pytest.raises(NotFound, match="'nobody'"):
+        with raised(NotFound, "nobody"):
             begin(store, "nobody")
-        with pytest.raises(NotFound, match="trial 1"):
+        with raised(NotFound, "trial 1"):
             store.trials.restart("s1", 1, LATER)
-        with pytest.raises(NotFound, match="trial 1"):
+        with raised(NotFound, "trial 1"):
             store.trials.end("s1", 1, completed(), LATER)
-        with pytest.raises(NotFound, match="trial 1"):
+        with raised(NotFound, "trial 1"):
             store.trials.report(report())
         assert store.trials.list("nobody") == store.trials.running("nobody") == ()
         assert store.trials.count("nobody") == 0

@@ -47,7 +47,6 @@ class TestFrugal(PolicyContract):
         assert done.plan.rows[dirty].setting != setting()
 
 
-@pytest.mark.slow
 def test_it_decides_what_a_tuner_tries(package: Path) -> None:
     with stage(package) as played:
         played.start_tuner()

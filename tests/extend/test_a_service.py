@@ -72,6 +72,10 @@ def production(port: int) -> Iterator[None]:
             thread.join()
 
 
+@pytest.mark.promise(
+    "a service of one's own is restarted, loses its metrics or resets its counters",
+    "what is held is set anew; such a window is no measurement",
+)
 @pytest.mark.slow
 def test_a_service_is_tuned_held_over_its_restart_and_put_back_by_a_file_alone(
     played: Stage,

@@ -18,6 +18,8 @@ from typing import Any
 
 import httpx
 
+from tests.ports import reserved_port
+
 JOULETUNE = [sys.executable, "-c", "import sys; from tuner.cli.app import main; sys.exit(main())"]
 DEADLINE_S = 60.0
 
@@ -34,18 +36,12 @@ def until(
     raise AssertionError(f"{why if isinstance(why, str) else why()}: not within {deadline_s:g} s")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass
 class Stage:
     """Starts and kills processes in a folder; everything ends with the test."""
 
     folder: Path
-    tuner_port: int = field(default_factory=free_port)
+    tuner_port: int = field(default_factory=reserved_port)
     agent_port: int | None = None
     """Where the agent finds the tuner: its own port, or a wire's."""
     agent_token_file: Path | None = None

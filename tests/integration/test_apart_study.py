@@ -79,6 +79,7 @@ def test_each_device_tries_settings_of_its_own_and_all_hold_the_same(
         assert sorted(row["number"] for row in shown) == mine
 
 
+@pytest.mark.slow
 def test_killed_tuners_and_agents_cost_no_trial(played: Stage, hosts: dict[str, Stage]) -> None:
     study = played.create(devices=devices(played), **{**DRAFT, "policy": "sobol"})
     for count, name in enumerate(HOSTS, 1):

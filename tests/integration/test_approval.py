@@ -55,6 +55,11 @@ def kinds(played: Stage, study: str) -> list[str]:
     return [event["kind"] for event in played.call("GET", f"/events?study={study}")]
 
 
+@pytest.mark.promise(
+    "a study is only to advise, or one device is to go first",
+    "nothing is held without a yes; the others wait until the canary's windows confirm it, "
+    "through every crash",
+)
 def test_a_proposal_survives_every_crash_is_held_after_a_yes_and_only_then(
     played: Stage,
 ) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.actuation import answers
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.mounted import HERE
@@ -71,6 +73,7 @@ def killed(folder: Path, spec: str, root: Path, environ: Mapping[str, str]) -> s
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_saves_what_the_board_shows_and_leaves_every_file_as_it_was(
     mount: Mount, tmp_path: Path
 ) -> None:

@@ -23,8 +23,6 @@ from agents.federated.ports import RoundOutcome
 from tests.integration.stage import Stage, stage
 from tuner.core import Origin, Setting
 
-pytestmark = pytest.mark.slow
-
 
 def training() -> FederatedTraining:
     return FederatedTraining(digits(0), load_devices(), 0, 0.1)

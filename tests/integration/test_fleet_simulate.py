@@ -13,8 +13,6 @@ from tests.fleet.site import ADMIN
 from tests.integration.stage import stage
 from tuner.cli.app import main
 
-pytestmark = pytest.mark.slow
-
 SMALL = ["fleet", "simulate", "--agents", "24", "--busy", "4", "--orders", "3", "--seconds", "3"]
 
 

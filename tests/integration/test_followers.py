@@ -75,6 +75,8 @@ def read(played: Stage, token: str, after: int, last: int) -> list[str]:
     raise AssertionError("the stream ended before the last event")
 
 
+@pytest.mark.slow
+@pytest.mark.promise("who is to be told is away, or who follows never reads")
 def test_followers_that_never_read_take_bounded_memory_are_dropped_and_catch_up(
     played: Stage,
 ) -> None:

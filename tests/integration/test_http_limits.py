@@ -68,6 +68,11 @@ def resident_bytes(found: Stage) -> int:
     return int(line.split()[1]) * 1024
 
 
+@pytest.mark.promise(
+    "callers without a token flood the tuner",
+    "deadlines, counted bytes, the oldest unfinished connection dropped: health answers, "
+    "memory and log stay small",
+)
 @pytest.mark.parametrize(
     "begun",
     [
@@ -85,6 +90,7 @@ def test_health_answers_beside_hundreds_of_half_requests(found: Stage, begun: by
     assert log_bytes(found) < 10_000
 
 
+@pytest.mark.slow
 def test_hundreds_of_malformed_requests_leave_a_few_lines_in_the_log(found: Stage) -> None:
     before = log_bytes(found)
     for _ in range(3):
@@ -93,12 +99,14 @@ def test_hundreds_of_malformed_requests_leave_a_few_lines_in_the_log(found: Stag
     assert log_bytes(found) - before < 10_000
 
 
+@pytest.mark.slow
 def test_who_sends_half_a_head_is_cut(found: Stage) -> None:
     with socket.create_connection(("127.0.0.1", found.tuner_port), timeout=60.0) as caller:
         caller.sendall(b"GET /v1/hea")
         assert caller.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.promise("callers without a token flood the tuner")
 def test_a_body_in_chunks_is_refused_before_it_fills_the_memory(found: Stage) -> None:
     before, chunk = resident_bytes(found), b"100000\r\n" + b"x" * MIB + b"\r\n"
     token = found.token_file.read_text().strip()

@@ -52,6 +52,7 @@ def applied(services: Stage) -> dict[str, Any]:
     return dict(view["applied"])
 
 
+@pytest.mark.slow
 def test_what_a_run_found_is_confirmed_and_held_by_the_services(
     services: Stage, tmp_path: Path
 ) -> None:

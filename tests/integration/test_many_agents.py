@@ -13,8 +13,6 @@ from tests.fleet.site import ADMIN, Workforce, draft
 from tests.integration.stage import Stage, Wire, stage, until
 from tuner.main import utc_now
 
-pytestmark = pytest.mark.slow
-
 MANY = 400
 
 
@@ -31,6 +29,11 @@ def create(played: Stage, devices: list[str], trials: int, window_s: float) -> s
     return str(played.call("POST", "/studies", draft(devices, trials, window_s))["id"])
 
 
+@pytest.mark.slow
+@pytest.mark.promise(
+    "a fleet comes back all at once, or its clocks are hours astray",
+    "every agent is served, and no trial lost",
+)
 def test_all_agents_that_come_back_at_once_are_served_and_no_trial_is_lost(played: Stage) -> None:
     wire = Wire(played.tuner_port)
     with Workforce(wire.port, MANY) as agents:
@@ -54,6 +57,7 @@ def test_all_agents_that_come_back_at_once_are_served_and_no_trial_is_lost(playe
     wire.close()
 
 
+@pytest.mark.promise("a fleet comes back all at once, or its clocks are hours astray")
 def test_agents_whose_clocks_are_hours_astray_are_tuned_and_held(played: Stage) -> None:
     with Workforce(played.tuner_port, 16) as agents:
 

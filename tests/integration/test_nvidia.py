@@ -84,7 +84,6 @@ def altered(nvml: FakeNvml) -> tuple[float, float]:
 ORIGINAL = (0.0, 400.0)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_run_finds_most_of_the_saving_and_leaves_the_gpu_as_it_was(bench: Bench) -> None:

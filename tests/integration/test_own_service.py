@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.stage import free_port, until
+from tests.integration.stage import until
 from tests.integration.test_run import Folder
 from tests.plugins.examples import Example
 from tests.plugins.servers import answers
-
-pytestmark = pytest.mark.slow
+from tests.ports import reserved_port
 
 SHORT = ("--trials", "2", "--window", "2", "--foreign-share", "1")
 """Of an option that is given twice the last counts: the page's study, made short."""
@@ -34,8 +33,9 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     found.close()
 
 
+@pytest.mark.slow
 def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Folder) -> None:
-    page, port = Example("FastAPI"), free_port()
+    page, port = Example("FastAPI"), reserved_port()
     (folder.path / "app.py").write_text(page.block("python"))
     (folder.path / "pack.toml").write_text(page.file({":8000": f":{port}"}))
     serve = shlex.split(page.inline("uvicorn ").replace("8000", str(port)))

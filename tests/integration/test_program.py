@@ -12,8 +12,6 @@ import pytest
 
 from tests.integration.test_run import REPOSITORY, Folder
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = """
 import json, sys
 batch = int(sys.argv[1])
@@ -46,6 +44,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     found.close()
 
 
+@pytest.mark.slow
 def test_a_program_is_tuned_within_its_limit(folder: Folder) -> None:
     command = f"{sys.executable} train.py {{batch}}"
     study = folder.run(
@@ -90,6 +89,7 @@ def test_what_cannot_be_is_refused_at_once_and_leaves_nothing(
     assert not list(folder.path.rglob("program*"))
 
 
+@pytest.mark.slow
 def test_the_page_followed_word_by_word_leads_there(folder: Folder) -> None:
     page = (REPOSITORY / "docs" / "workloads.md").read_text()
     section = page[page.index("## A program that runs to an end") :]

@@ -17,8 +17,9 @@ import httpx
 import pytest
 
 from agents.devices.fake import knobs as fake
-from tests.integration.stage import Stage, free_port, stage, until
+from tests.integration.stage import Stage, stage, until
 from tests.integration.test_control_windows import BRISK
+from tests.ports import reserved_port
 from tests.unit.agents.actuator.site import GPU, LIMIT, Site
 from tuner.cli.app import main as jouletune
 
@@ -100,11 +101,11 @@ class Monitored:
 def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
     """Have one study hold on a simulated A100, one on a toy that this machine serves."""
     folder = tmp_path_factory.mktemp("monitored")
-    webhook = f'[[webhook]]\nname = "away"\nurl = "http://127.0.0.1:{free_port()}/"\n'
+    webhook = f'[[webhook]]\nname = "away"\nurl = "http://127.0.0.1:{reserved_port()}/"\n'
     site = Site(tmp_path_factory.mktemp("actuator"))
     with stage(folder, f"lease_s = 3.0\n{webhook}") as played:
         played.tuner = BRISK
-        made = Monitored(played, site, free_port(), free_port(), toy=played.start_toy())
+        made = Monitored(played, site, reserved_port(), reserved_port(), toy=played.start_toy())
         try:
             site.serve()
             played.start_tuner()
@@ -153,7 +154,7 @@ def named(played: Stage, part: str) -> str:
 
 def start_prometheus(made: Monitored) -> None:
     """Start Prometheus and a node exporter, configured by the examples that are shipped."""
-    folder, exporter = made.played.folder, free_port()
+    folder, exporter = made.played.folder, reserved_port()
     draft = {"name": "prometheus", "role": "viewer"}
     token = made.played.call("POST", "/tokens", draft)["token"]
     (folder / "viewer").write_text(token)

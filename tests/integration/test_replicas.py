@@ -10,7 +10,7 @@ import pytest
 from tests.fleet.site import ADMIN, Ordeal, Site, Workforce, assert_whole, draft, site
 from tests.integration.stage import until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = pytest.mark.postgres
 
 TRIALS = 4
 ALONE, TOGETHER = 12, 8
@@ -44,6 +44,12 @@ def suffers(played: Site, ordeal: Ordeal, window_s: float, trials: int) -> None:
         until(lambda: agents.traffic.holding == 0, "a device is left altered")
 
 
+@pytest.mark.slow
+@pytest.mark.promise(
+    "one of several tuners dies, is cut off from PostgreSQL, or that restarts",
+    "the others go on; no trial is lost or doubled, no study is stuck, no device left "
+    "altered; what one alone does another takes over",
+)
 def test_replicas_killed_cut_off_and_without_database_lose_no_trial(tmp_path: Path) -> None:
     with site(tmp_path, 3) as played:
         ordeal = Ordeal(seconds=20.0, every_s=5.0, cut_s=2.0, restarts=1)
@@ -60,6 +66,7 @@ def test_replicas_go_through_ten_minutes_of_it(tmp_path: Path) -> None:
         assert ordeal.done["tuners killed"] >= 10
 
 
+@pytest.mark.promise("one of several tuners dies, is cut off from PostgreSQL, or that restarts")
 def test_every_replica_knows_what_one_was_told(tmp_path: Path) -> None:
     """Tokens, revocations, sessions and stops: whoever is asked next may be another tuner."""
     with site(tmp_path, 2) as played:

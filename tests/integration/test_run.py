@@ -21,8 +21,6 @@ from db import open_store
 from tuner.cli.runfile import read_run
 from tuner.core import FleetStop
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = [sys.executable, "-c", "import sys; from tuner.cli.app import main; sys.exit(main())"]
 REPOSITORY = Path(__file__).parents[2]
 LIMIT = "latency_p99_ms <= 1.2x baseline"
@@ -106,6 +104,7 @@ def until(done: Callable[[], bool], seconds: float = 40.0) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_simulated_board_is_tuned_and_scored(folder: Folder) -> None:
     found = folder.run("--device", "simulated:orin", "--trials", "4", "--seed", "1")
     assert found["study"]["policy"] == "polythrottle"
@@ -167,6 +166,7 @@ def test_a_policy_that_fails_ends_the_run_with_its_reason(folder: Folder) -> Non
     assert [study["phase"] for study in phases] == ["stopped"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_how_to_go_on_and_goes_on(folder: Folder) -> None:
     run = folder.start(*PLAIN, "--trials", "12")
     until(lambda: folder.trials() >= 3)

@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
 
 from db import open_store
 from tests.builders import Time, device, policies
+from tests.profiles import examples
 from tuner.core import AccessRole, Store, digest_of
 from tuner.service import gate, sessions
 from tuner.service.access import ADMIN as ADMIN_CALLER
@@ -100,7 +101,7 @@ def _play(
 ) -> None:
     @given(case=operation.as_strategy())
     @settings(
-        max_examples=12,
+        max_examples=examples(0.2),
         deadline=None,
         database=None,
         derandomize=True,

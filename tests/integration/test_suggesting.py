@@ -12,8 +12,6 @@ import pytest
 
 from tests.integration.stage import Stage, stage, until
 
-pytestmark = pytest.mark.slow
-
 
 def tuned(played: Stage) -> None:
     """Tune a simulated device by two policies; the tuner itself loads nothing of what they need."""
@@ -33,6 +31,12 @@ def tuned(played: Stage) -> None:
     assert "torch" not in maps and "scipy" not in maps
 
 
+@pytest.mark.slow
+@pytest.mark.promise(
+    "who works out a suggestion dies, hangs or is slow",
+    "it is asked for again, elsewhere; nobody else waits; the same is suggested whoever works "
+    "it out",
+)
 def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> None:
     killed: list[int] = []
     with stage(tmp_path, 'suggest = "local:1"\n') as played:
@@ -59,6 +63,7 @@ def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> No
         assert len(gone) == 1 and not left
 
 
+@pytest.mark.slow
 def test_a_tuner_with_processes_of_its_own_needs_no_torch(tmp_path: Path) -> None:
     with stage(tmp_path, 'suggest = "local:1"\n') as played:
         tuned(played)

@@ -32,6 +32,7 @@ def ended(found: Stage, study: str) -> int:
     return sum(trial["state"] == "completed" for trial in found.trials(study))
 
 
+@pytest.mark.promise("a tool is killed while it restores or prunes the database")
 def test_a_backup_of_a_running_study_goes_on_where_it_was(
     found: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

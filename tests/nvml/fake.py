@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ LIBRARY = "libnvidia-ml.so.1"
 A100 = "GPU-fa4e0000-0000-4000-8000-000000000000"
 A40 = "GPU-fa4e0001-0000-4000-8000-000000000001"
 START_S = 1000.0
+TOOL = "fakenvml"
 
 
 def compiler() -> str | None:
@@ -27,9 +29,19 @@ def build(folder: Path) -> Path:
     the rest of the process gets for NVML.
     """
     library = folder / LIBRARY
-    command = [compiler() or "gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([*command, "-o", str(library), str(SOURCE), "-lm", "-lpthread"], check=True)
+    _compile(library, "-shared", "-fPIC")
     return library
+
+
+def build_tool(folder: Path) -> Path:
+    """Compile the program that sets the state from a shell and return its path."""
+    _compile(folder / TOOL, "-DFAKENVML_TOOL")
+    return folder / TOOL
+
+
+def _compile(output: Path, *options: str) -> None:
+    command = [compiler() or "gcc", *options, "-O2", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*command, "-o", str(output), str(SOURCE), "-lm", "-lpthread"], check=True)
 
 
 class FakeNvml:
@@ -52,6 +64,10 @@ class FakeNvml:
     def set(self, name: str, value: float, gpu: int = 0) -> None:
         """Set a figure of the state, or switch a fault."""
         assert self.binding.fakenvml_set(gpu, name.encode(), value) == 0, name
+
+    def refuse(self, call: str, code: int, gpu: int = 0) -> None:
+        """Have a call, `nvmlDeviceGetName`, answer an error code on one GPU; 0 ends that."""
+        self.set(call, float(code), gpu)
 
     def get(self, name: str, gpu: int = 0) -> float:
         """Return a figure of the state."""
@@ -76,3 +92,8 @@ class FakeNvml:
         """Let that much of the fake's manual time pass."""
         self._now_s += max(0.0, seconds)
         self.set("manual_s", self._now_s)
+
+
+if __name__ == "__main__":
+    build(out := Path(sys.argv[1]))
+    build_tool(out)

@@ -1,4 +1,5 @@
-/* A stateful libnvidia-ml.so.1 for tests: two GPUs that compute, warm up and count joules.
+/* A stateful libnvidia-ml.so.1 for tests: GPUs that compute, warm up and count joules. README.md lists
+ * what can be set of its state.
  *
  * The physics is that of agents/devices/simulated (a test holds the two to each other): a roofline
  * for the time of a batch, a * f * V(f)^2 for power, one thermal node. Its workload serves one batch
@@ -26,7 +27,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GPUS 2
+#define GPUS 8
+#define CHIPS_COUNT 2
+#define CALLS 128
+#define CALL_NAME 64
 #define RING 16384
 #define MAGIC 0x6a6c746e766d6c32ull
 #define TICK_S 0.1
@@ -45,7 +49,7 @@ enum { RIGHT = 0, FROZEN = 1, BACKWARDS = 2, ABSENT = 3, HALF = 4 };
 /* Figures of tests: those of agents/devices/simulated/presets.py. */
 struct unit { double max_mhz, watts_per_mhz, waiting, threshold_mhz, per_mhz; };
 struct chip {
-    const char *name, *uuid;
+    const char *name;
     struct unit gpu, mem, cpu;
     double idle_w, ambient_c, leak_w, leak_per_k, k_per_w, j_per_k, overlap, min_mhz, step_mhz;
     double compute, memory;                /* times an A100 */
@@ -53,16 +57,17 @@ struct chip {
     unsigned mem_mhz[2], mem_count;
     int averaged;                          /* power is a mean over 1 s: Ampere except GA100 */
 };
-static const struct chip CHIPS[GPUS] = {
-    { "NVIDIA A100-SXM4-40GB (fake)", "GPU-fa4e0000-0000-4000-8000-000000000000",
+static const struct chip CHIPS[CHIPS_COUNT] = {
+    { "NVIDIA A100-SXM4-40GB (fake)",
       { 1410, 0.0772, 0.4, 1055.0, 0.001256 }, { 1215, 0.00658, 0.4, INFINITY, 0 },
       { 2250, 0, 0, INFINITY, 0 }, 45.0, 30.0, 12.0, 0.008, 0.12, 180.0, 0.8, 210, 15, 1.0, 1.0,
       100, 400, { 1215 }, 1, 0 },
-    { "NVIDIA A40 (fake)", "GPU-fa4e0001-0000-4000-8000-000000000001",
+    { "NVIDIA A40 (fake)",
       { 1740, 0.08545, 0.35, 1478.0, 0.000745 }, { 7251, 0.00518, 0.4, INFINITY, 0 },
       { 2250, 0, 0, INFINITY, 0 }, 27.3, 30.0, 10.0, 0.008, 0.16, 140.0, 0.8, 210, 15, 2.0, 2.93,
       100, 300, { 7251, 405 }, 2, 1 },
 };
+static const struct chip *chip_of(int index) { return &CHIPS[index % CHIPS_COUNT]; }
 /* resnet50 of the simulated device. */
 static const double COMPUTE_FIXED_MS = 0.35, COMPUTE_MS = 0.42, MEMORY_FIXED_MS = 0.3;
 static const double MEMORY_MS = 0.31, HOST_FIXED_MS = 0.5, HOST_MS = 0.05;
@@ -83,12 +88,22 @@ struct gpu {
     /* faults */
     double lost, refuse_mem, refuse_limit, refuse_clock, deaf, counter, mig, vgpu, mps_clients, foreign_pid, own_pid;
     double thermal_mhz, no_fields;
+    /* what a board does by itself, and what others do to it */
+    double reach_mhz, load, enforced_w, init_s, persistence, lose_locks;
+    /* what is measured of it, and what of its processes is shown */
+    double idle_ratio, load_ratio, module_w, no_gpu_scope, uma, no_processes, pid_offset;
+    double profiles, requested_profiles, enforced_profiles;
 };
+
+/* What a call answers instead of doing anything, GPU by GPU; 0 where it does what it is to do. */
+struct call { char name[CALL_NAME]; double code[GPUS]; };
 
 struct state {
     uint64_t magic;
     double seed, now_s, manual_s, delay_s, noise, root_only, no_permission, hang, generation, unloaded;
+    double gpus;
     struct gpu gpu[GPUS];
+    struct call call[CALLS];
 };
 
 static struct state *S;
@@ -96,6 +111,7 @@ static int state_fd = -1;
 static char state_path[4096];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int clients;
+static char initialised[GPUS];             /* the GPUs that this process has a handle of */
 static double joined;                      /* the driver's generation this client began with */
 
 /* ---- randomness: splitmix64, and a Gaussian from it ---- */
@@ -141,10 +157,23 @@ static double pace(const struct chip *c, const struct gpu *g, double mhz, double
 static double leakage_w(const struct chip *c, double celsius) {
     return c->leak_w * (1.0 + c->leak_per_k * (celsius - c->ambient_c));
 }
+/* The highest clock that the board reaches: below the highest that it lists (an RTX A6000 lists 2,100 MHz
+ * and runs 1,935 at best), and at part load lower still, as its driver adapts; no reason bit says so. */
+static double reached(const struct chip *c, const struct gpu *g) {
+    double top = g->reach_mhz ? fmin(g->reach_mhz, c->gpu.max_mhz) : c->gpu.max_mhz;
+    return g->load < 1.0 ? c->min_mhz + g->load * (top - c->min_mhz) : top;
+}
+static int is_hot(const struct chip *c, const struct gpu *g) {
+    return g->thermal_mhz && g->thermal_mhz < fmin(g->clock_mhz, reached(c, g));
+}
+/* The clock that the board goes to where power allows it. */
+static double goal_mhz(const struct chip *c, const struct gpu *g) {
+    double goal = fmin(g->clock_mhz, reached(c, g));
+    return is_hot(c, g) ? g->thermal_mhz : goal;
+}
 /* Return the clock really run: lowered until the power limit is kept. */
 static double capped(const struct chip *c, const struct gpu *g, double *watts, double *step) {
-    double budget = g->cap_w - leakage_w(c, g->celsius), low = c->min_mhz, high = g->clock_mhz;
-    if (g->thermal_mhz && g->thermal_mhz < high) high = g->thermal_mhz;
+    double budget = g->cap_w - leakage_w(c, g->celsius), low = c->min_mhz, high = goal_mhz(c, g);
     *step = pace(c, g, high, watts);
     if (*watts <= budget) return high;
     for (int i = 0; i < 24; i++) {
@@ -174,7 +203,7 @@ static void keep_latencies(struct gpu *g, double served, double batch_ms, double
 }
 /* Let a stretch pass in which clocks and noise do not change. */
 static void stretch(int index, double from, double seconds) {
-    const struct chip *c = &CHIPS[index];
+    const struct chip *c = chip_of(index);
     struct gpu *g = &S->gpu[index];
     double slower, hungrier, watts, step;
     epoch_noise(index, from, &slower, &hungrier);
@@ -183,10 +212,10 @@ static void stretch(int index, double from, double seconds) {
         g->energy_j += warm(c, g, c->idle_w, seconds, 1) * hungrier;
         return;
     }
-    double wanted = g->clock_mhz, ran = capped(c, g, &watts, &step);
-    int hot = g->thermal_mhz && g->thermal_mhz < wanted;
-    int ruled = ran < (hot ? g->thermal_mhz : wanted);
-    if (ruled && ran > c->min_mhz + 1e-6) {
+    double ran = capped(c, g, &watts, &step);
+    int hot = is_hot(c, g), ruled = ran < goal_mhz(c, g);
+    watts = c->idle_w + (watts - c->idle_w) * g->load;
+    if (ruled && ran > c->min_mhz + 1e-6 && g->load >= 1.0) {
         watts = g->cap_w;
         g->energy_j += warm(c, g, watts, seconds, 0) * hungrier;
     } else {
@@ -197,18 +226,22 @@ static void stretch(int index, double from, double seconds) {
     g->ran_mhz = ran;
     g->step_ms = step * slower;
     double before = floor(g->progress);
-    g->progress += 1000.0 * seconds / g->step_ms;
+    g->progress += 1000.0 * seconds / g->step_ms * g->load;
     double served = (floor(g->progress) - before) * g->batch;
     g->items += served;
     keep_latencies(g, served, g->step_ms, seconds);
 }
+/* The limit in force: the one that is asked for, or a lower one that is set out of band (BMC, module). */
+static double enforced(const struct gpu *g) {
+    return g->enforced_w ? fmin(g->enforced_w, g->limit_w) : g->limit_w;
+}
 static void take_effect(int index) {
-    const struct chip *c = &CHIPS[index];
+    const struct chip *c = chip_of(index);
     struct gpu *g = &S->gpu[index];
     double high = g->lock_max && !g->deaf ? g->lock_max : c->gpu.max_mhz;
     g->clock_mhz = fmin(c->gpu.max_mhz, fmax(c->min_mhz, high));
     g->mem_mhz = g->mem_lock ? g->mem_lock : c->mem.max_mhz;
-    g->cap_w = g->limit_w;
+    g->cap_w = enforced(g);
     g->due_s = 0.0;
 }
 static void tick(struct gpu *g) {
@@ -220,7 +253,9 @@ static void tick(struct gpu *g) {
     case FROZEN: break;
     case BACKWARDS: g->counter_j -= 1.0; break;
     case HALF: g->counter_j += spent / 2.0; break;
-    default: g->counter_j += spent;
+    /* zeus issue 181: an idle board's counter may show 0.57 of what its power adds up to. PR 172: that of
+     * a GH200 counts the module, the CPU and its memory included. */
+    default: g->counter_j += spent * (g->busy ? g->load_ratio : g->idle_ratio) + g->module_w * TICK_S;
     }
 }
 static double wall_s(void) {
@@ -233,14 +268,14 @@ static void advance(void) {
     double end = S->manual_s ? S->manual_s : wall_s();
     if (end < S->now_s) return;
     if (!S->manual_s && end - S->now_s > LONGEST_GAP_S) {
-        for (int i = 0; i < GPUS; i++) stretch(i, S->now_s, end - LONGEST_GAP_S - S->now_s);
+        for (int i = 0; i < (int)S->gpus; i++) stretch(i, S->now_s, end - LONGEST_GAP_S - S->now_s);
         S->now_s = end - LONGEST_GAP_S;
     }
     while (S->now_s < end) {
         double stop = fmin(end, after(S->now_s, TICK_S));
-        for (int i = 0; i < GPUS; i++)
+        for (int i = 0; i < (int)S->gpus; i++)
             if (S->gpu[i].due_s > S->now_s) stop = fmin(stop, S->gpu[i].due_s);
-        for (int i = 0; i < GPUS; i++) {
+        for (int i = 0; i < (int)S->gpus; i++) {
             stretch(i, S->now_s, stop - S->now_s);
             if (S->gpu[i].due_s && S->gpu[i].due_s <= stop) take_effect(i);
             if (floor(stop / TICK_S + 1e-6) > floor(S->now_s / TICK_S + 1e-6)) tick(&S->gpu[i]);
@@ -255,24 +290,55 @@ struct key { const char *name; size_t at; int per_gpu; };
 #define ONE(field) { #field, offsetof(struct gpu, field), 1 }
 static const struct key KEYS[] = {
     ALL(seed), ALL(manual_s), ALL(delay_s), ALL(noise), ALL(root_only), ALL(no_permission), ALL(hang),
-    ALL(generation), ALL(unloaded), ALL(now_s),
+    ALL(generation), ALL(unloaded), ALL(now_s), ALL(gpus),
     ONE(lock_min), ONE(lock_max), ONE(mem_lock), ONE(limit_w), ONE(clock_mhz), ONE(mem_mhz), ONE(cap_w),
     ONE(ran_mhz), ONE(busy), ONE(batch), ONE(items), ONE(step_ms), ONE(celsius), ONE(energy_j),
     ONE(counter_j), ONE(power_w), ONE(cap_s), ONE(sw_thermal_s), ONE(hw_thermal_s), ONE(brake_s),
     ONE(lost), ONE(refuse_mem), ONE(refuse_limit), ONE(refuse_clock), ONE(deaf), ONE(counter), ONE(mig),
     ONE(vgpu), ONE(mps_clients), ONE(foreign_pid), ONE(own_pid), ONE(thermal_mhz), ONE(no_fields),
+    ONE(reach_mhz), ONE(load), ONE(enforced_w), ONE(init_s), ONE(persistence), ONE(lose_locks),
+    ONE(idle_ratio), ONE(load_ratio), ONE(module_w), ONE(no_gpu_scope), ONE(uma), ONE(no_processes),
+    ONE(pid_offset), ONE(profiles), ONE(requested_profiles), ONE(enforced_profiles),
 };
+/* The row of a call's refusals, by its name without a version: `nvmlInit_v2` is `nvmlInit`. A new one is
+ * made where `made` says so; NULL where there is none, or no room. */
+static struct call *call_of(const char *name, int made) {
+    const char *version = strstr(name, "_v");
+    size_t length = version ? (size_t)(version - name) : strlen(name);
+    if (length >= CALL_NAME) return NULL;
+    for (int k = 0; k < CALLS; k++) {
+        struct call *c = &S->call[k];
+        if (!*c->name) {
+            if (made) memcpy(c->name, name, length);
+            return made ? c : NULL;
+        }
+        if (!strncmp(c->name, name, length) && !c->name[length]) return c;
+    }
+    return NULL;
+}
+static int refused(const char *name, unsigned index) {
+    const struct call *c = call_of(name, 0);
+    return c ? (int)c->code[index] : SUCCESS;
+}
 static double *place(const char *name, unsigned index) {
     if (index >= GPUS) return NULL;
+    if (!strncmp(name, "nvml", 4)) {
+        struct call *c = call_of(name, 1);
+        return c ? &c->code[index] : NULL;
+    }
     for (size_t k = 0; k < sizeof KEYS / sizeof *KEYS; k++)
         if (!strcmp(KEYS[k].name, name))
             return (double *)((char *)(KEYS[k].per_gpu ? (void *)&S->gpu[index] : (void *)S) + KEYS[k].at);
     return NULL;
 }
+static void forget_locks(int index) {
+    S->gpu[index].lock_min = S->gpu[index].lock_max = S->gpu[index].mem_lock = 0.0;
+    take_effect(index);
+}
 static void forget_settings(int index) {
     struct gpu *g = &S->gpu[index];
     g->lock_min = g->lock_max = g->mem_lock = 0.0;
-    g->limit_w = CHIPS[index].limit_max_w;
+    g->limit_w = chip_of(index)->limit_max_w;
     g->energy_j = g->counter_j = g->tick_from_j = 0.0;
     g->cap_s = g->sw_thermal_s = g->hw_thermal_s = g->brake_s = 0.0;
     take_effect(index);
@@ -281,11 +347,13 @@ static void begin(void) {
     memset(S, 0, sizeof *S);
     S->delay_s = 0.4;
     S->noise = S->root_only = 1.0;
+    S->gpus = 2.0;
     S->now_s = wall_s();
     for (int i = 0; i < GPUS; i++) {
         S->gpu[i].celsius = 60.0;
         S->gpu[i].batch = 16.0;
-        S->gpu[i].busy = 1.0;
+        S->gpu[i].busy = S->gpu[i].load = S->gpu[i].persistence = 1.0;
+        S->gpu[i].idle_ratio = S->gpu[i].load_ratio = 1.0;
         S->gpu[i].random = i + 1;
         forget_settings(i);
     }
@@ -341,6 +409,7 @@ void fakenvml_use(const char *path) {
     if (S) { munmap(S, sizeof *S); close(state_fd); S = NULL; }
     named(path);
     clients = 0;
+    memset(initialised, 0, sizeof initialised);
     pthread_mutex_unlock(&mutex);
 }
 int fakenvml_set(unsigned index, const char *name, double value) {
@@ -348,6 +417,9 @@ int fakenvml_set(unsigned index, const char *name, double value) {
     double *found = place(name, index);
     if (!found) return leave(NOT_FOUND);
     *found = value;
+    if (!strncmp(name, "lock_", 5) || !strcmp(name, "mem_lock") || strstr("limit_w enforced_w", name))
+        take_effect((int)index);
+    if (!strcmp(name, "lose_locks")) forget_locks((int)index);
     if (!strcmp(name, "generation"))
         for (int i = 0; i < GPUS; i++) forget_settings(i);
     if (!strcmp(name, "manual_s") && S->now_s > value) S->now_s = value;
@@ -376,26 +448,29 @@ static void maybe_hang(int setter) {
     while (S && (S->hang >= 2 || (setter && S->hang >= 1))) usleep(20000);
 }
 /* Begin a call on a device: locked and up to date, or with an error and not locked. */
-static int start(void *device, int setter) {
+static int start(void *device, int setter, const char *call) {
     if (!clients) return UNINITIALIZED;
     maybe_hang(setter);
     if (!enter()) return UNKNOWN;
     if (S->unloaded) return leave(DRIVER_NOT_LOADED);
     if (S->generation != joined) return leave(LIB_RM_VERSION_MISMATCH);
     uintptr_t index = (uintptr_t)device - 1;
-    if (index >= GPUS) return leave(INVALID_ARGUMENT);
+    if (index >= (uintptr_t)S->gpus) return leave(INVALID_ARGUMENT);
+    if (refused(call, (unsigned)index)) return leave(refused(call, (unsigned)index));
     if (S->gpu[index].lost) return leave(GPU_IS_LOST);
     if (setter && (S->no_permission || (S->root_only && geteuid() != 0))) return leave(NO_PERMISSION);
     if (setter && S->gpu[index].vgpu) return leave(NOT_SUPPORTED);
     return SUCCESS;
 }
 #define GPU(device) (&S->gpu[(uintptr_t)(device) - 1])
-#define CHIP(device) (&CHIPS[(uintptr_t)(device) - 1])
-#define START(device, setter) do { int e = start(device, setter); if (e) return e; } while (0)
+#define CHIP(device) chip_of((int)((uintptr_t)(device) - 1))
+#define BEGIN(device, setter, call) do { int e = start(device, setter, call); if (e) return e; } while (0)
+#define START(device, setter) BEGIN(device, setter, __func__)
 
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     if (!enter()) return DRIVER_NOT_LOADED;
+    if (refused("nvmlInit", 0)) return leave(refused("nvmlInit", 0));
     if (S->unloaded) return leave(DRIVER_NOT_LOADED);
     if (!clients) joined = S->generation;
     clients++;
@@ -404,7 +479,7 @@ int nvmlInitWithFlags(unsigned flags) {
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) {
     if (!clients) return UNINITIALIZED;
-    clients--;
+    if (!--clients) memset(initialised, 0, sizeof initialised);
     return SUCCESS;
 }
 const char *nvmlErrorString(int code) {
@@ -416,54 +491,99 @@ const char *nvmlErrorString(int code) {
     case NO_PERMISSION: return "Insufficient Permissions";
     case NOT_FOUND: return "Not Found";
     case INSUFFICIENT_SIZE: return "Insufficient Size";
+    case 8: return "Insufficient External Power";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case 10: return "Timeout";
+    case 11: return "Interrupt Request Issue";
+    case 12: return "NVML Shared Library Not Found";
+    case 13: return "Function Not Found";
+    case 14: return "Corrupted infoROM";
     case GPU_IS_LOST: return "GPU is lost";
+    case 16: return "GPU requires restart";
+    case 17: return "The operating system has blocked the request.";
     case LIB_RM_VERSION_MISMATCH: return "RM has detected an NVML/RM version mismatch.";
+    case 19: return "In use by another client";
+    case 20: return "Insufficient memory";
+    case 21: return "No data";
+    case 22: return "The requested vgpu operation is not available on target device, because ECC is enabled";
+    case 23: return "Ran out of critical resources, other than memory";
+    case 24: return "Freq not supported";
+    case 25: return "Argument version mismatch";
+    case 26: return "Deprecated";
+    case 27: return "Not Ready";
+    case 28: return "GPU not found";
+    case 29: return "Invalid state";
     default: return "Unknown Error";
     }
 }
 int nvmlSystemGetDriverVersion(char *text, unsigned length) {
     if (!clients) return UNINITIALIZED;
     if (!enter()) return UNKNOWN;
+    if (refused(__func__, 0)) return leave(refused(__func__, 0));
     snprintf(text, length, "580.95.%02d", 5 + (int)S->generation);
     return leave(SUCCESS);
 }
 int nvmlDeviceGetCount_v2(unsigned *count) {
     if (!clients) return UNINITIALIZED;
-    *count = GPUS;
-    return SUCCESS;
+    if (!enter()) return UNKNOWN;
+    *count = (unsigned)S->gpus;
+    return leave(refused(__func__, 0));
+}
+/* nvml.h: nvmlInit_v2 initialises no GPU; asking for the handle of one does, and asking by UUID also those
+ * that are looked at on the way. With persistence mode off that takes seconds a GPU, in every process. */
+static void initialise(unsigned index) {
+    if (index >= GPUS || initialised[index] || !enter()) return;
+    double seconds = index < (unsigned)S->gpus ? S->gpu[index].init_s : 0.0;
+    leave(SUCCESS);
+    for (double until = wall_s() + seconds; wall_s() < until;) usleep(5000);
+    initialised[index] = 1;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     *device = (void *)(uintptr_t)(index + 1);
+    if (clients) initialise(index);
     START(*device, 0);
     return leave(SUCCESS);
 }
+static const char *uuid_of(unsigned index) {
+    static char uuid[GPUS][48];
+    snprintf(uuid[index], sizeof *uuid, "GPU-fa4e%04x-0000-4000-8000-%012x", index, index);
+    return uuid[index];
+}
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    for (unsigned i = 0; i < GPUS; i++)
-        if (!strcmp(uuid, CHIPS[i].uuid)) return nvmlDeviceGetHandleByIndex_v2(i, device);
+    for (unsigned i = 0; i < GPUS; i++) {
+        if (clients) initialise(i);
+        if (strcmp(uuid, uuid_of(i))) continue;
+        *device = (void *)(uintptr_t)(i + 1);
+        START(*device, 0);
+        return leave(SUCCESS);
+    }
     return clients ? NOT_FOUND : UNINITIALIZED;
 }
-static int text_of(void *device, char *into, unsigned length, const char *text) {
-    START(device, 0);
+static int text_of(const char *call, void *device, char *into, unsigned length, const char *text) {
+    BEGIN(device, 0, call);
     snprintf(into, length, "%s", text);
     return leave(SUCCESS);
 }
 int nvmlDeviceGetName(void *device, char *text, unsigned length) {
-    return text_of(device, text, length, CHIP(device)->name);
+    return text_of(__func__, device, text, length, CHIP(device)->name);
 }
 int nvmlDeviceGetUUID(void *device, char *text, unsigned length) {
-    return text_of(device, text, length, CHIP(device)->uuid);
+    return text_of(__func__, device, text, length, uuid_of((unsigned)((uintptr_t)device - 1)));
 }
-static int number(void *device, unsigned *into, double value) {
-    START(device, 0);
+static int number(const char *call, void *device, unsigned *into, double value) {
+    BEGIN(device, 0, call);
     *into = (unsigned)value;
     return leave(SUCCESS);
 }
 int nvmlDeviceGetIndex(void *device, unsigned *index) {
-    return number(device, index, (double)((uintptr_t)device - 1));
+    return number(__func__, device, index, (double)((uintptr_t)device - 1));
 }
-int nvmlDeviceGetArchitecture(void *device, unsigned *arch) { return number(device, arch, 7); }
-int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) { return number(device, mode, 1); }
+int nvmlDeviceGetArchitecture(void *device, unsigned *arch) { return number(__func__, device, arch, 7); }
+int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) {
+    START(device, 0);
+    *mode = (unsigned)GPU(device)->persistence;
+    return leave(SUCCESS);
+}
 int nvmlDeviceGetVirtualizationMode(void *device, unsigned *mode) {
     START(device, 0);
     *mode = GPU(device)->vgpu ? 2 : 0;
@@ -476,6 +596,7 @@ int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
 }
 int nvmlDeviceGetSupportedMemoryClocks(void *device, unsigned *count, unsigned *into) {
     START(device, 0);
+    if (GPU(device)->uma) return leave(NOT_SUPPORTED);
     unsigned room = *count, there = CHIP(device)->mem_count;
     *count = there;
     if (!into || room < there) return leave(INSUFFICIENT_SIZE);
@@ -493,8 +614,8 @@ int nvmlDeviceGetSupportedGraphicsClocks(void *device, unsigned mem, unsigned *c
     for (unsigned i = 0; i < there; i++) into[i] = (unsigned)(c->gpu.max_mhz - i * c->step_mhz);
     return leave(SUCCESS);
 }
-static int clock_of(void *device, unsigned type, unsigned *mhz, int most) {
-    START(device, 0);
+static int clock_of(const char *call, void *device, unsigned type, unsigned *mhz, int most) {
+    BEGIN(device, 0, call);
     const struct gpu *g = GPU(device);
     const struct chip *c = CHIP(device);
     if (type > 2) return leave(NOT_SUPPORTED);
@@ -503,13 +624,13 @@ static int clock_of(void *device, unsigned type, unsigned *mhz, int most) {
     return leave(SUCCESS);
 }
 int nvmlDeviceGetClock(void *device, unsigned type, unsigned id, unsigned *mhz) {
-    return clock_of(device, type, mhz, id == 3);
+    return clock_of(__func__, device, type, mhz, id == 3);
 }
 int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *mhz) {
-    return clock_of(device, type, mhz, 0);
+    return clock_of(__func__, device, type, mhz, 0);
 }
 int nvmlDeviceGetMaxClockInfo(void *device, unsigned type, unsigned *mhz) {
-    return clock_of(device, type, mhz, 1);
+    return clock_of(__func__, device, type, mhz, 1);
 }
 /* A change shows after a random while, however often it is made anew. */
 static int later(struct gpu *g) {
@@ -552,10 +673,12 @@ int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *mw) {
     return leave(SUCCESS);
 }
 int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *mw) {
-    return nvmlDeviceGetPowerManagementLimit(device, mw);
+    START(device, 0);
+    *mw = (unsigned)(enforced(GPU(device)) * 1000.0);
+    return leave(SUCCESS);
 }
 int nvmlDeviceGetPowerManagementDefaultLimit(void *device, unsigned *mw) {
-    return number(device, mw, CHIP(device)->limit_max_w * 1000.0);
+    return number(__func__, device, mw, CHIP(device)->limit_max_w * 1000.0);
 }
 int nvmlDeviceGetPowerManagementLimitConstraints(void *device, unsigned *least, unsigned *most) {
     START(device, 0);
@@ -587,15 +710,16 @@ static double shown_w(void *device) {
 }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) {
     START(device, 0);
-    if (GPU(device)->vgpu) return leave(NOT_SUPPORTED);
+    if (GPU(device)->vgpu || GPU(device)->no_gpu_scope) return leave(NOT_SUPPORTED);
     *mw = (unsigned)(shown_w(device) * 1000.0);
     return leave(SUCCESS);
 }
 static unsigned long long reasons_of(void *device) {
     const struct gpu *g = GPU(device);
+    const struct chip *c = CHIP(device);
     if (!g->busy) return IDLE;
-    double goal = g->thermal_mhz && g->thermal_mhz < g->clock_mhz ? g->thermal_mhz : g->clock_mhz;
-    return (g->ran_mhz < goal - 0.5 ? SW_POWER_CAP : 0) | (goal < g->clock_mhz ? SW_THERMAL : 0);
+    int ruled = g->ran_mhz < goal_mhz(c, g) - 0.5;
+    return (ruled ? SW_POWER_CAP : 0) | (is_hot(c, g) ? SW_THERMAL : 0);
 }
 int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons) {
     START(device, 0);
@@ -606,17 +730,20 @@ struct utilisation { unsigned gpu, memory; };
 int nvmlDeviceGetUtilizationRates(void *device, struct utilisation *into) {
     START(device, 0);
     if (GPU(device)->mig) return leave(NOT_SUPPORTED);
-    into->gpu = GPU(device)->busy ? 97 : 0;
-    into->memory = GPU(device)->busy ? 40 : 0;
+    into->gpu = GPU(device)->busy ? (unsigned)(97 * GPU(device)->load) : 0;
+    into->memory = GPU(device)->busy ? (unsigned)(40 * GPU(device)->load) : 0;
     return leave(SUCCESS);
 }
 struct process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *into) {
     START(device, 0);
-    double pids[2] = { GPU(device)->own_pid, GPU(device)->foreign_pid };
+    const struct gpu *g = GPU(device);
+    double pids[2] = { g->own_pid, g->foreign_pid };
     unsigned room = *count, there = 0;
     for (int i = 0; i < 2; i++) {
-        if (!pids[i]) continue;
+        /* In a PID namespace: nobody, or the numbers of another one (nvidia-docker 1483, nvtop 149). */
+        if (!pids[i] || g->no_processes) continue;
+        pids[i] += g->pid_offset;
         if (into && there < room) into[there] = (struct process){ (unsigned)pids[i], 1u << 30, ~0u, ~0u };
         there++;
     }
@@ -630,6 +757,25 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *device, unsigned *count, st
         into[i] = (struct process){ 5000000 + i, 1u << 30, ~0u, ~0u };
     *count = there;
     return leave(there && (!into || room < there) ? INSUFFICIENT_SIZE : SUCCESS);
+}
+/* nvml.h: NVML_POWER_SCOPE_GPU 0, _MODULE 1. A GH200 tells both (zeus PR 172), some only the module's; most
+ * boards have no module. */
+static double scoped_mw(const struct gpu *g, uint32_t scope, double watts, int *code) {
+    if (scope > 1 || (scope == 0 && g->no_gpu_scope) || (scope == 1 && !g->module_w)) *code = NOT_SUPPORTED;
+    return (watts + (scope ? g->module_w : 0.0)) * 1000.0;
+}
+/* nvmlWorkloadPowerProfileCurrentProfiles_v1_t: 32 of the 255 bits are kept here. */
+struct profiles { unsigned version, valid[8], requested[8], enforced[8]; };
+int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(void *device, struct profiles *into) {
+    START(device, 0);
+    const struct gpu *g = GPU(device);
+    if (!g->profiles) return leave(NOT_SUPPORTED);
+    if (into->version != (sizeof *into | 1u << 24)) return leave(25);
+    memset(into->valid, 0, sizeof *into - sizeof into->version);
+    into->valid[0] = (unsigned)g->profiles;
+    into->requested[0] = (unsigned)g->requested_profiles;
+    into->enforced[0] = (unsigned)g->enforced_profiles;
+    return leave(SUCCESS);
 }
 struct field {
     uint32_t id, scope;
@@ -651,13 +797,33 @@ int nvmlDeviceGetFieldValues(void *device, int count, struct field *fields) {
         case 269: f->value.ull = (unsigned long long)(g->sw_thermal_s * 1e9); break;
         case 270: f->value.ull = (unsigned long long)(g->hw_thermal_s * 1e9); break;
         case 271: f->value.ull = (unsigned long long)(g->brake_s * 1e9); break;
-        case 185: f->type = 1; f->value.ui = (unsigned)(shown_w(device) * 1000.0);
+        case 185: f->type = 1; f->value.ui = (unsigned)scoped_mw(g, f->scope, shown_w(device), &f->code);
                   if (!CHIP(device)->averaged) f->code = NOT_SUPPORTED;
                   break;
-        case 186: f->type = 1; f->value.ui = (unsigned)(g->power_w * 1000.0); break;
+        case 186: f->type = 1; f->value.ui = (unsigned)scoped_mw(g, f->scope, g->power_w, &f->code); break;
         default: f->code = NOT_SUPPORTED;
         }
         if (g->vgpu) f->code = NOT_SUPPORTED;
     }
     return leave(SUCCESS);
 }
+
+#ifdef FAKENVML_TOOL
+/* `fakenvml get GPU NAME`, `fakenvml set GPU NAME VALUE`: the state that FAKENVML_STATE names. */
+int main(int count, char **word) {
+    double value = 0.0;
+    int set = count == 5 && !strcmp(word[1], "set"), get = count == 4 && !strcmp(word[1], "get");
+    if (!set && !get) {
+        fprintf(stderr, "usage: fakenvml get GPU NAME | fakenvml set GPU NAME VALUE\n");
+        return 2;
+    }
+    unsigned gpu = (unsigned)atoi(word[2]);
+    int code = set ? fakenvml_set(gpu, word[3], atof(word[4])) : fakenvml_get(gpu, word[3], &value);
+    if (code) {
+        fprintf(stderr, "GPU %u has no %s; see tests/nvml/README.md\n", gpu, word[3]);
+        return 1;
+    }
+    if (get) printf("%.17g\n", value);
+    return 0;
+}
+#endif

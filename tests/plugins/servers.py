@@ -17,8 +17,9 @@ import httpx
 import pytest
 
 from tests import postgres
-from tests.integration.stage import free_port, until
+from tests.integration.stage import until
 from tests.plugins.examples import Example
+from tests.ports import reserved_port
 
 WORDS = ("the", "least", "energy", "while", "your", "latency", "limits", "hold", "measured")
 
@@ -64,7 +65,7 @@ def answers(url: str) -> Callable[[], bool]:
 
 @contextmanager
 def fastapi(folder: Path) -> Iterator[Running]:
-    example, port = Example("FastAPI"), free_port()
+    example, port = Example("FastAPI"), reserved_port()
     (folder / "app.py").write_text(example.block("python"))
     (folder / "pack.toml").write_text(example.file({":8000": f":{port}"}))
     command = [sys.executable, "-m", "uvicorn", "app:app", "--port", str(port), "--no-access-log"]
@@ -81,7 +82,7 @@ def fastapi(folder: Path) -> Iterator[Running]:
 @contextmanager
 def nginx(folder: Path) -> Iterator[Running]:
     needed("nginx")
-    example, port = Example("nginx"), free_port()
+    example, port = Example("nginx"), reserved_port()
     for name in ("conf", "html"):
         (folder / name).mkdir()
     lines = (f"<p>{n} {' '.join(WORDS[n % 7 :])} {n * n}</p>" for n in range(2500))
@@ -161,7 +162,7 @@ def postgresql(folder: Path) -> Iterator[Running]:
 @contextmanager
 def redis(folder: Path) -> Iterator[Running]:
     needed("redis-server", "redis-cli", "redis-benchmark")
-    example, port = Example("Redis"), free_port()
+    example, port = Example("Redis"), reserved_port()
     (folder / "io-threads.conf").write_text("io-threads 1\n")
     (folder / "redis.conf").write_text(
         f"port {port}\nbind 127.0.0.1\ndaemonize yes\npidfile {folder}/redis.pid\ndir {folder}\n"

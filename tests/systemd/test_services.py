@@ -286,6 +286,7 @@ def test_a_study_comes_to_holding_although_the_agent_is_killed_in_a_trial(site: 
     assert site.phase() == "holding"
 
 
+@pytest.mark.promise("the tuner dies")
 def test_a_hold_outlives_the_tuner(site: Site) -> None:
     held = site.gpu
     site.systemctl("stop", "jouletune-tuner")
@@ -298,6 +299,11 @@ def test_a_hold_outlives_the_tuner(site: Site) -> None:
     assert site.phase() == "holding"
 
 
+@pytest.mark.promise(
+    "an agent dies in a hold",
+    "the setting stays for `agent_grace_s` (60 s), and its next start takes it up again; "
+    "after its lease it is OFFLINE in every list",
+)
 def test_a_hold_outlives_a_killed_agent_but_not_one_that_stays_away(site: Site) -> None:
     held, process = site.gpu, site.shown("jouletune-agent", "MainPID")
     site.kill("jouletune-agent")
@@ -320,6 +326,7 @@ def test_prometheus_finds_what_is_held(site: Site) -> None:
     assert told in site.machine.call("cat", file).stdout
 
 
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
 def test_a_killed_actuator_puts_back_and_is_asked_again(site: Site) -> None:
     held, before = site.gpu, int(site.shown("jouletune-actuator", "NRestarts"))
     site.kill("jouletune-actuator")

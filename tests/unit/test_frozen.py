@@ -53,6 +53,7 @@ def test_the_schema_of_0_1_0_stays_as_it_was_released() -> None:
     )
 
 
+@pytest.mark.promise("the tuner is upgraded while agents are at work")
 def test_all_that_0_1_0_stored_reads_back_as_it_was_put_in(store: Store) -> None:
     written = MemoryStore()
     fill(written)
@@ -120,6 +121,10 @@ def tuner(store: Store) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.mark.promise(
+    "the tuner is upgraded while agents are at work",
+    "the database is migrated when it is opened; messages and files of 0.1.0 are understood",
+)
 @pytest.mark.parametrize(
     ("method", "path", "said", "answered"),
     [
@@ -160,6 +165,7 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(AGENT, tmp_path / "agent"))
 
 
+@pytest.mark.promise("the tuner is upgraded while agents are at work")
 def test_an_agent_takes_up_the_hold_that_0_1_0_left(folder: Path) -> None:
     rig = messages.rig(folder)
     rig.target.apply(rig.target.space.default)

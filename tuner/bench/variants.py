@@ -27,7 +27,7 @@ def load_variants(path: Path) -> Mapping[str, Tuner]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name another") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     if not tables:

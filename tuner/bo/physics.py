@@ -168,7 +168,7 @@ def _drawn_laws(roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts) -> 
     sampler = LawSampler(SEED)
     columns: dict[Role, list[Tensor]] = {}
     for column, role in enumerate(roles):
-        kind = Role.BATCH if role is Role.CEILING else role
+        kind = {Role.CEILING: Role.BATCH, Role.BOOST: Role.UNKNOWN}.get(role, role)
         columns.setdefault(kind, []).append(ratios[:, column][None])
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
     time, power, idle = _clocked(columns, one, facts.drawn, sampler)

@@ -23,7 +23,9 @@ commands = typer.Typer(help="Run the root process that sets hardware; restore; s
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml: what is granted.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
-NOTHING = {"values": {}, "level": "unknown", "holder": "", "paused": ""}
+UNTOLD = {"throttled": "", "defaults": {}, "ceilings": ()}
+"""What an older actuator does not tell."""
+NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
 """What is told of a device that does not answer."""
 STAYING = "until `jouletune actuator restore --all --lift`"
 DONE = {
@@ -53,8 +55,14 @@ def restore(
     lift: Annotated[bool, typer.Option(help="With --all: let them be set again.")] = False,
     config: Config = CONFIG,
     socket: Socket = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The journal's folder, if no actuator runs."),
+    ] = None,
 ) -> None:
     """Put devices back, whoever has them. As root; done twice it does nothing.
+
+    Without an actuator that runs it needs the journal alone: actuator.toml may be broken.
 
     With DEVICE or --all the actuator that runs does it, and ends pauses: what somebody else has set
     there then stays as the original. With --all, or alone, it is done also where none runs.
@@ -64,8 +72,11 @@ def restore(
     if (every and device) or (stay and lift) or ((stay or lift) and not every):
         raise typer.BadParameter("give DEVICE, or --all with at most one of --stay and --lift")
     verb = "stay" if stay else "lift" if lift else "restore_all"
+    if lift:
+        _attach(config, socket)
     if not device and not (every and _answers(config, socket)):
-        _become("restore" if verb == "restore_all" else verb, config)
+        folder = state_dir or _told_folder(config)
+        _become("restore" if verb == "restore_all" else verb, *([folder] if folder else []))
     with closing(_line(config, socket)) as line:
         if device:
             line.ask("restore", device=device)
@@ -82,6 +93,25 @@ def restore(
 
 
 @commands.command()
+def detach(config: Config = CONFIG, socket: Socket = None) -> None:
+    """Put all devices back and let go of their drivers: before a GPU reset, MIG change or driver upgrade.
+
+    As root. Actuator and agents close every handle and open none until
+    `jouletune actuator restore --all --lift`.
+    """
+    from agents.actuator.client import DETACHED
+
+    with closing(_line(config, socket)) as line:
+        wrong = line.ask("stay")["wrong"]
+        line.path.with_name(DETACHED).touch(0o644)
+    for name, why in wrong.items():
+        typer.echo(f"{name}: {why or 'original'}")
+    typer.echo(f"devices were put back, and drivers are let go of within seconds, {STAYING}")
+    if any(wrong.values()):
+        raise typer.Exit(1)
+
+
+@commands.command()
 def status(
     config: Config = CONFIG,
     socket: Socket = None,
@@ -91,18 +121,23 @@ def status(
     from tuner.cli.output import echo_json
     from tuner.core import render_setting
 
-    devices, missing, stay = _asked(config, socket)
+    devices, missing, stay, errors = _asked(config, socket)
+    if socket is None:
+        errors = [*errors, *idle_tables(config, [*(d["uuid"] for d in devices), *missing])]
     if as_json:
-        echo_json({"devices": devices, "missing": missing, "stay": stay})
-        return
+        echo_json({"devices": devices, "missing": missing, "stay": stay, "errors": errors})
+        raise typer.Exit(1 if errors else 0)
     if stay:
         typer.echo(f"all devices stay at their originals, says {stay}, {STAYING}")
     for device in devices:
         spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
         values = {k: "as found" if v is None else v for k, v in device["values"].items()}
-        wrong = device["paused"] or device["trouble"]
+        doubts = _doubts(device)
+        told = (device["paused"] or device["trouble"], device["throttled"], doubts)
+        wrong = "; ".join(filter(None, told))
+        level = "as found" if doubts else device["level"]
         typer.echo(
-            f"{device['uuid']} ({device['board']}): {device['level']} {render_setting(values)}"
+            f"{device['uuid']} ({device['board']}): {level} {render_setting(values)}"
             f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
         )
         typer.echo(f"  may be set: {', '.join(spans) or 'nothing is granted'}")
@@ -110,9 +145,9 @@ def status(
         typer.echo(f"{name}: {why}")
     if not devices:
         typer.echo("the actuator has no device")
-    if socket is None:
-        for pattern in _idle(config, [device["uuid"] for device in devices]):
-            typer.echo(f"no device matches {pattern!r} of {config}: its grants are for nothing")
+    for error in errors:
+        typer.echo(f"error: {error}")
+    raise typer.Exit(1 if errors else 0)
 
 
 @commands.command()
@@ -127,7 +162,7 @@ def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Confi
     from tuner.core import TuningError
 
     try:
-        (devices, missing, _), up = _asked(config, None), 1
+        (devices, missing, _, _), up = _asked(config, None), 1
     except TuningError as error:
         typer.echo(str(error), err=True)
         devices, missing, up = [], {}, 0
@@ -172,8 +207,8 @@ def _exposed(
 
 def _asked(
     config: Path, socket: Path | None
-) -> tuple[list[dict[str, Any]], Mapping[str, str], str]:
-    """Return the devices as the actuator tells of them, what is missing, and who lets none be set.
+) -> tuple[list[dict[str, Any]], Mapping[str, str], str, Sequence[str]]:
+    """Return the devices as the actuator tells of them, what is missing, who lets none be set, and errors.
 
     Raises:
         ActuationError: it does not answer.
@@ -185,15 +220,34 @@ def _asked(
     answer, devices = line.ask("capabilities"), []
     for about in answer["devices"]:
         try:
-            devices.append(about | line.ask("read", device=about["uuid"]))
+            devices.append(UNTOLD | about | line.ask("read", device=about["uuid"]))
         except TuningError as error:
-            devices.append(about | NOTHING | {"trouble": str(error)})
+            devices.append(UNTOLD | about | NOTHING | {"trouble": str(error)})
     line.close()
-    return devices, answer["missing"], answer["stay"]
+    return (
+        devices,
+        answer["missing"],
+        answer["stay"],
+        [e for d in devices for e in d.get("errors", ())],
+    )
+
+
+def _doubts(device: Mapping[str, Any]) -> str:
+    """Return which knobs are not at their driver's default though nothing is set.
+
+    With the journal gone it may be what was set before: it is not called the original.
+    """
+    if device["level"] != "original" or device["paused"] or device["trouble"]:
+        return ""
+    tops = {k: device["ranges"][k][-1] for k in device["ceilings"] if k in device["ranges"]}
+    defaults = {**tops, **dict(device["defaults"])}
+    found = ((k, device["values"].get(k), default) for k, default in defaults.items())
+    odd = ((k, v, default) for k, v, default in found if v not in (None, default))
+    return ", ".join(f"{k} was found at {v!r}, its default is {d!r}" for k, v, d in odd)
 
 
 def _answers(config: Path, socket: Path | None) -> bool:
-    """Return whether an actuator runs. Raises ConfigError."""
+    """Return whether an actuator runs."""
     from tuner.core import ActuationError
 
     with closing(_line(config, socket)) as line, suppress(ActuationError):
@@ -201,23 +255,47 @@ def _answers(config: Path, socket: Path | None) -> bool:
     return False
 
 
-def _idle(config: Path, devices: Sequence[str]) -> list[str]:
-    """Return the patterns in actuator.toml that no device matches. Raises ConfigError."""
+def idle_tables(config: Path, devices: Sequence[str]) -> list[str]:
+    """Return which tables of actuator.toml match no device. Raises ConfigError."""
     from agents.actuator.grants import load_config
 
     patterns = [d.match for d in load_config(config).devices]
-    return [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
+    idle = [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
+    there = ", ".join(devices) or "none"
+    return [f"no device matches {pattern!r}; there are: {there}" for pattern in idle]
 
 
 def _line(config: Path, socket: Path | None) -> ActuatorClient:
-    """Return a connection to the actuator. Raises ConfigError."""
-    from agents.actuator.client import ActuatorClient
+    """Return a connection to the actuator; to its usual socket where its configuration cannot be read."""
+    from agents.actuator.client import SOCKET, ActuatorClient
     from agents.actuator.grants import load_config
+    from tuner.core import ConfigError
 
-    return ActuatorClient(socket or Path(load_config(config).socket))
+    with suppress(ConfigError):
+        socket = socket or Path(load_config(config).socket)
+    return ActuatorClient(socket or SOCKET)
 
 
-def _become(verb: str, config: Path) -> NoReturn:
+def _attach(config: Path, socket: Path | None) -> None:
+    """Let agents open the devices' drivers again; without a configuration nothing was detached."""
+    from agents.actuator.client import DETACHED
+
+    with suppress(FileNotFoundError), closing(_line(config, socket)) as line:
+        line.path.with_name(DETACHED).unlink()
+
+
+def _told_folder(config: Path) -> Path | None:
+    """Return the folder that actuator.toml names, None where it names none or cannot be read."""
+    from agents.actuator.grants import ActuatorConfig, load_config
+    from tuner.core import ConfigError
+
+    with suppress(ConfigError):
+        told = load_config(config).state_dir
+        return Path(told) if told != ActuatorConfig().state_dir else None
+    return None
+
+
+def _become(verb: str, *arguments: Path) -> NoReturn:
     """Replace this process by the bare root process, which loads nothing of the console's."""
-    command = [sys.executable, "-I", "-m", "agents.actuator.main", verb, str(config)]
+    command = [sys.executable, "-I", "-m", "agents.actuator.main", verb, *map(str, arguments)]
     os.execv(sys.executable, command)

@@ -77,6 +77,7 @@ def examine(root: Path, db: str) -> Iterator[Finding]:
     """Yield everything there is to say about the machine whose filesystem is at `root`."""
     yield _cores()
     yield from _devices(root)
+    yield from _grants(root)
     yield _reference_workload()
     yield _database(db)
     if db:
@@ -106,6 +107,28 @@ def _devices(root: Path) -> Iterator[Finding]:
     )
     for found in chain.from_iterable(looked):
         yield Finding(found.about, found.well, found.seen, found.cure)
+
+
+def _grants(root: Path) -> Iterator[Finding]:
+    """Yield what of actuator.toml the actuator cannot grant; nothing where none runs."""
+    from contextlib import closing, suppress
+
+    from agents.actuator.client import ActuatorClient, actuator_socket
+    from tuner.cli.actuator import CONFIG, idle_tables
+    from tuner.core import TuningError
+
+    with closing(ActuatorClient(actuator_socket(root))) as line:
+        try:
+            answer = line.ask("capabilities")
+        except TuningError:
+            return  # said with each device
+    found = [error for about in answer["devices"] for error in about.get("errors", ())]
+    with suppress(TuningError):  # the actuator says of a file that it cannot read
+        known = [*(about["uuid"] for about in answer["devices"]), *answer["missing"]]
+        found += idle_tables(root / CONFIG.relative_to("/"), known)
+    hint = "mend /etc/jouletune/actuator.toml, then restart jouletune-actuator"
+    for error in found:
+        yield Finding("actuator: grants", False, error, hint)
 
 
 def _reference_workload() -> Finding:

@@ -51,6 +51,7 @@ from tuner.core.errors import (
     MetricUnavailable,
     ProtocolMismatch,
     RateLimited,
+    SettingContested,
     StaleRevision,
     StaleToken,
     error_of,
@@ -166,7 +167,7 @@ from tuner.core.quantities import (
     quantity_of,
     standard,
 )
-from tuner.core.readings import Reading
+from tuner.core.readings import FOREIGN_LOAD, POWER_PROFILES, Reading
 from tuner.core.savings import (
     capacity_beside,
     capacity_lost,
@@ -207,6 +208,7 @@ from tuner.errors import (
     DeviceBusy,
     DeviceLost,
     InvalidInput,
+    KnobRefused,
     NotFound,
     OutOfRange,
     StoreError,
@@ -216,7 +218,9 @@ from tuner.errors import (
 )
 
 __all__ = [
+    "FOREIGN_LOAD",
     "FOREIGN_SHARE",
+    "POWER_PROFILES",
     "ACTIVE",
     "ALL_DAY",
     "ANYWHERE",
@@ -281,6 +285,8 @@ __all__ = [
     "Load",
     "Measurement",
     "MeasurementError",
+    "KnobRefused",
+    "SettingContested",
     "Meter",
     "Metric",
     "MetricSample",

@@ -28,7 +28,8 @@ from tuner.errors import InvalidInput
 class Past:
     """All that a decision may read; no clock, no device.
 
-    The study, its trials that still count (running ones too, by number) and the situation now. What
+    The study, its trials that still count (running ones too, by number; none of a setting that its devices
+    offer no more) and the situation now. What
     follows from these is worked out when it is first asked for, and once.
     """
 
@@ -37,7 +38,9 @@ class Past:
     context: Context = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trials", counted(self.study, self.trials))
+        trials = counted(self.study, self.trials)
+        here = tuple(t for t in trials if self.study.space.has(t.setting))
+        object.__setattr__(self, "trials", here)
 
     @cached_property
     def evidence(self) -> Evidence:

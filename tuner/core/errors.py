@@ -51,6 +51,10 @@ class MeasurementError(TuningError, code="measurement"):
     """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
 
 
+class SettingContested(MeasurementError, code="contested"):
+    """Another program sets what is held, again and again. End the hold; do not fight it."""
+
+
 class LinkError(TuningError, ConnectionError, code="link"):
     """The tuner cannot be reached. Back off, keep the hold, spool what must not be lost."""
 

@@ -40,6 +40,8 @@ class Role(StrEnum):
     """The clock of a CPU that does the work itself, or of one of its clusters."""
     HOST_CLOCK = "host_clock"
     """The clock of a CPU that only feeds a GPU."""
+    BOOST = "boost"
+    """Whether a CPU may clock itself above its nominal clock: off or on."""
     POWER_LIMIT = "power_limit"
     BATCH = "batch"
     """How many items are done at once."""
@@ -67,7 +69,7 @@ class Role(StrEnum):
     def slows(self) -> bool:
         """Whether nothing is ever faster for lowering it: clocks and power limits."""
         clocks = (Role.CORE_CLOCK, Role.MEMORY_CLOCK, Role.CPU_CLOCK, Role.HOST_CLOCK)
-        return self in (*clocks, Role.POWER_LIMIT)
+        return self in (*clocks, Role.BOOST, Role.POWER_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class Knob:
 
     `values` are in the knob's natural order (numbers ascending), `default` is the vendor's or the
     workload's own choice and so the baseline. The unit is part of the name: `gpu.clock_mhz`; what the
-    knob does is its `role`.
+    knob does is its `role`. One that is `by_choice` is left at its default in a study that names no values
+    of it: setting it at all has a price of its own.
 
     Raises:
         InvalidInput: no values, duplicate or non-finite values, or a default that is not among them.
@@ -96,6 +99,7 @@ class Knob:
     part: Part = Part.DEVICE
     cost: Cost = Cost()
     role: Role = Role.UNKNOWN
+    by_choice: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or not self.values:
@@ -105,7 +109,10 @@ class Knob:
         if len(set(self.values)) != len(self.values):
             raise InvalidInput(f"knob {self.name!r} lists a value twice")
         if self.default not in self.values:
-            raise InvalidInput(f"knob {self.name!r}: default {self.default!r} is not in its list")
+            raise InvalidInput(
+                f"knob {self.name!r}: default {self.default!r} is not in its list",
+                hint="choose one of its values, or add it to them",
+            )
 
     def index(self, value: Value) -> int:
         """Return the position of `value` in the list.
@@ -225,6 +232,30 @@ class Space:
             s for s in self.only if all(s[name] in values for name, values in choices.items())
         )
         return Space(knobs, kept)
+
+    def within(self, offered: Space) -> Space:
+        """Return the space without the values that a device offers no more.
+
+        The default stays: it is the baseline. Nothing is taken from a knob that the device does not have at
+        present, or that has another default there: that is a device that did not answer, or another one.
+        """
+        there = {knob.name: knob for knob in offered.knobs}
+        same = {
+            k.name for k in self.knobs if k.name in there and there[k.name].default == k.default
+        }
+        knobs = tuple(
+            replace(k, values=tuple(v for v in k.values if v in there[k.name].values))
+            if k.name in same
+            else k
+            for k in self.knobs
+        )
+        left = {knob.name: knob.values for knob in knobs}
+        only = tuple(s for s in self.only if all(v in left[name] for name, v in s.items()))
+        return Space(knobs, only)
+
+    def has(self, setting: Setting) -> bool:
+        """Return whether every value of a setting is in the space."""
+        return all(k.name not in setting or setting[k.name] in k.values for k in self.knobs)
 
     def _check_values(self, setting: Setting) -> None:
         for name, value in setting.items():

@@ -159,7 +159,10 @@ class Measurement:
     throttled: tuple[str, ...] = ()
     foreign: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Metric name to where it came from, in words: `latency_p99_ms` → `our load generator`."""
+    """Metric name to where it came from, in words: `latency_p99_ms` → `our load generator`.
+
+    Other names are subjects of notes: `foreign_load` → `unknown: NVML lists no process`.
+    """
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds > 0.0):

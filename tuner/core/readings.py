@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from tuner.core.errors import MeasurementError
 from tuner.core.measurements import ABSURD, Estimate
 
+FOREIGN_LOAD = "foreign_load"
+"""The note that others' share of a device is unknown, and why."""
+POWER_PROFILES = "power_profiles"
+"""The note of what a vendor's power profiles are in force: a hold ends when they change."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -16,7 +21,7 @@ class Reading:
     `totals` are what it has added up since it was opened: `energy_j`, `items`, `failed`, `cpu_s` (of
     the workload's processes), `busy_s` (CPU seconds of the whole host), `foreign_s` (while others
     computed on the device), `throttled_<reason>_s`. `estimates` are finished metrics, with the doubt
-    that only the meter knows.
+    that only the meter knows. `notes` say in words what qualifies it, by subject (`foreign_load`).
 
     Raises:
         MeasurementError: a total that is negative, or no number.
@@ -24,6 +29,7 @@ class Reading:
 
     totals: Mapping[str, float] = field(default_factory=dict)
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, total in self.totals.items():

@@ -15,6 +15,7 @@ from tuner.core import (
     Objective,
     Origin,
     Part,
+    Role,
     Signal,
     Space,
     Study,
@@ -128,7 +129,7 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
     """Return the space the study searches: of like devices, cut down as asked.
 
     A device's knob whose values are words (a governor, a power mode) is searched only where the draft names
-    words: the optimiser sees an order in them that is none.
+    words: the optimiser sees an order in them that is none. So is one that is by choice only.
 
     Raises:
         InvalidInput and its kin: the devices are not alike, or nothing is left to set.
@@ -157,8 +158,9 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
 
 def _waits_for_a_choice(knob: Knob, terms: Terms) -> bool:
     """Return whether a knob stays at its default unless the operator names values."""
-    words = knob.part is Part.DEVICE and isinstance(knob.default, str)
-    return words or (knob.cost.restart and not terms.allow_restart)
+    ordered = knob.role is not Role.UNKNOWN
+    words = knob.part is Part.DEVICE and isinstance(knob.default, str) and not ordered
+    return words or knob.by_choice or (knob.cost.restart and not terms.allow_restart)
 
 
 def refuse_controls(draft: StudyDraft) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from tuner.core import (
     ANYWHERE,
+    FOREIGN_LOAD,
     Candidate,
     Estimate,
     Evidence,
     Limit,
+    Measurement,
     Past,
     Phase,
     Setting,
@@ -143,11 +145,27 @@ def trial_view(past: Past, trial: Trial) -> TrialView:
         started_at=trial.started_at,
         ended_at=trial.ended_at,
         censored=trial.censored,
-        foreign=window.foreign if window else 0.0,
+        foreign=_foreign(window),
+        notes=_notes(window),
         throttled=window.throttled if window else (),
         why=trial.why,
         reason=trial.reason,
     )
+
+
+def _foreign(window: Measurement | None) -> float | None:
+    """Return what share of the machine others used; None where nobody could tell."""
+    if window is None:
+        return 0.0
+    unknown = FOREIGN_LOAD in window.sources and window.foreign == 0.0
+    return None if unknown else window.foreign
+
+
+def _notes(window: Measurement | None) -> dict[str, str]:
+    """Return what a window says about itself beside the sources of its metrics."""
+    if window is None:
+        return {}
+    return {name: text for name, text in window.sources.items() if name not in window.estimates}
 
 
 def limit_kept(best: Candidate | None) -> bool | None:

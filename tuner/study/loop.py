@@ -161,6 +161,7 @@ class Loop:
             if known != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
         self.store.devices.put(device)
+        self._narrow(device)
         self._applied.pop(device.id, None)
         self._answered.pop(device.id, None)
         self.presence.note_contact(device.id)
@@ -761,6 +762,35 @@ class Loop:
             why = f"driver {device.driver}, workload {device.workload_version}: the device changed"
             self.abort(study, why)
             self.start_over(study, why)
+
+    @looking_again
+    def _narrow(self, device: Device) -> None:
+        """Take out of a device's study what the device offers no more: a knob that it refused, say.
+
+        What was measured within the rest still counts; a plan that is not within it is given up.
+        """
+        study = self.store.studies.of(device.id)
+        if study is None:
+            return
+        with self.lock(study.id):
+            study = self.store.studies.get(study.id)
+            space = study.space.within(device.space)
+            if space == study.space:
+                return
+            gone = [
+                k.name for k, left in zip(study.space.knobs, space.knobs, strict=True) if k != left
+            ]
+            told = [
+                f"{name}: {device.cannot.get(name, 'fewer values take effect')}" for name in gone
+            ]
+            why = f"{device.id} offers less than before; {'; '.join(told)}"
+            narrowed = replace(study, space=space)
+            if study.plan is not None and not all(space.has(r.setting) for r in study.plan.rows):
+                self.abort(study, why)
+                self.start_over(narrowed, why)
+                return
+            self.note("narrowed", why, study.id, device.id)
+            self.revise(narrowed, TUNER, why)
 
     def _in_force(self, message: TrialReport) -> bool:
         lease = self.store.leases.get(message.device)

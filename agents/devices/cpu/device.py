@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 
-from agents.actuator.client import Choose, actuator_socket, kind_of, reached
+from agents.actuator.client import Choose, RemoteKnobs, actuator_socket, kind_of, reached
+from agents.actuator.sysfs import CPU_CLOCK, KHZ, cpu_clocks, numbers
 from agents.devices.cpu.energy import find_energy
-from agents.devices.cpu.knobs import KNOBS, POWER, UNCORE
+from agents.devices.cpu.knobs import BOOST, KNOBS, POWER, UNCORE
 from agents.host.host import HostClock
 from agents.host.processor import model_name, text_of
-from agents.target.host_meter import HostMeter
+from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import in_background
-from agents.target.side import NothingToSet, Side
+from agents.target.side import HOST_CPU, NothingToSet, Side
 from tuner.core import InvalidInput, Metric, Role, Scope, Space, Value
 
 CPU = "cpu"
 """What the actuator calls it."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 THROTTLES = "sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
-ROLES = {KNOBS[0]: Role.CPU_CLOCK, UNCORE: Role.MEMORY_CLOCK, POWER: Role.POWER_LIMIT}
+ROLES = {
+    CPU_CLOCK: Role.CPU_CLOCK,
+    BOOST: Role.BOOST,
+    UNCORE: Role.MEMORY_CLOCK,
+    POWER: Role.POWER_LIMIT,
+}
+MARGINS = {
+    "acpi-cpufreq": 1.05,
+    "intel_pstate": 1.1,
+    "intel_cpufreq": 1.1,
+    "amd-pstate": 1.1,
+    "amd-pstate-epp": 1.1,
+}
+"""What a measured clock may be over a ceiling that is in force, by driver, at most: x86 measures the mean
+since the last tick (APERF over MPERF); intel_pstate and amd-pstate round a ceiling up to a step."""
+WIDEST = 1.2
+"""The same for every other driver, as cppc_cpufreq measures over microseconds. Ours, as are MARGINS."""
 MOST_RUNGS = 12
 """A clock is offered in at most so many steps, a power limit too: neighbours differ by less than noise."""
 SETTLE_S = 0.5
@@ -38,7 +56,6 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
     unmetered = {} if energy.open else {metric.name: energy.why_not for metric in metrics}
     remote, cannot = reached(actuator_socket(root), CPU, clock, KNOBS, worth_trying(root), ROLES)
-    policies = sorted(root.glob(POLICY))
     return Side(
         name=CPU,
         kind="cpu",
@@ -50,31 +67,60 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
         meter=HostMeter(
             stat=root / "proc/stat",
             joules=energy.open,
-            watch=lambda: Throttles(sorted(root.glob(THROTTLES))).since,
-            clocks=[(p / "scaling_cur_freq", p / "scaling_max_freq") for p in policies],
+            watch=lambda: Throttles(sorted(root.glob(THROTTLES)), remote).since,
+            ceilings=Ceilings(root, remote).ours if remote else lambda: (),
             clock=clock,
         ),
         settle_s=SETTLE_S,
         cannot={**cannot, **unmetered},
         source=energy.source,
+        energy_of=frozenset({HOST_CPU}),
     )
 
 
-class Throttles:
-    """The kernel's counts of how often a CPU was too hot."""
+class Ceilings:
+    """The clock ceilings of a CPU that we have set and that its hardware can be held to.
 
-    def __init__(self, counts: Sequence[Path]) -> None:
-        self._counts = counts
+    At its top rung, in the driver's table or at the policy's own maximum, a clock may be boosted, unless
+    we have set boost off; then the nominal clock is a ceiling, too, where the kernel tells it.
+    """
+
+    def __init__(self, root: Path, remote: RemoteKnobs) -> None:
+        self._remote = remote
+        self._knobs = cpu_clocks(root)
+
+    def ours(self) -> Iterator[Ceiling]:
+        """Yield them as they are now."""
+        setting, found = self._remote.applied, self._remote.space.default
+        boosts = setting.get(BOOST) in (None, "on", found.get(BOOST))
+        for name, knob in self._knobs.items():
+            asked = setting.get(name)
+            khz = inf if asked is None or asked == found.get(name) else float(asked) * KHZ
+            for file in knob.files:
+                rungs = numbers(file.with_name("scaling_available_frequencies"))
+                tops = [*numbers(file.with_name("cpuinfo_max_freq")), *rungs[-1:]]
+                top = min(tops, default=inf)
+                nominal = min(numbers(file.with_name("base_frequency")), default=top)
+                most = khz if boosts else min(khz, nominal)
+                if most < inf and not (boosts and khz >= top):
+                    margin = MARGINS.get(text_of(file.with_name("scaling_driver")).strip(), WIDEST)
+                    yield Ceiling(file.with_name("scaling_cur_freq"), most, most * margin)
+
+
+class Throttles:
+    """The kernel's counts of how often a CPU was too hot, and the caps that the actuator sees."""
+
+    def __init__(self, counts: Sequence[Path], remote: RemoteKnobs | None = None) -> None:
+        self._counts, self._remote = counts, remote
         self._last = self._total()
 
     def since(self) -> bool:
-        """Return whether any CPU was throttled since this was last asked."""
+        """Return whether any CPU was throttled since this was last asked, or is capped now."""
         before, self._last = self._last, self._total()
-        return self._last > before
+        return self._last > before or bool(self._remote and self._remote.throttled)
 
     def _total(self) -> int:
-        texts = (text_of(count).strip() for count in self._counts)
-        return sum(int(text) for text in texts if text.isdecimal())
+        return sum(number for count in self._counts for number in numbers(count))
 
 
 def worth_trying(root: Path) -> Choose:
@@ -89,7 +135,7 @@ def worth_trying(root: Path) -> Choose:
         if isinstance(values[0], str):
             return values
         numbers = [float(value) for value in values]
-        if kind_of(knob) == KNOBS[0]:
+        if kind_of(knob) == CPU_CLOCK:
             low, high = max(floors, default=0.0), min(tops, default=float("inf"))
             numbers = [n for n in numbers if low <= n <= high] or numbers
         kept = thinned(numbers, MOST_RUNGS)
@@ -107,5 +153,4 @@ def thinned(numbers: Sequence[float], most: int) -> set[float]:
 
 
 def _mhz(root: Path, file: str) -> list[float]:
-    texts = (text_of(path).strip() for path in root.glob(f"{POLICY}/{file}"))
-    return [int(text) / 1000.0 for text in texts if text.isdecimal()]
+    return [khz / KHZ for path in root.glob(f"{POLICY}/{file}") for khz in numbers(path)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from agents.actuator.sysfs import numbers
 from agents.devices.cpu.device import THROTTLES, open_cpu
 from agents.devices.cpu.knobs import KNOBS, discover
 from agents.host.processor import text_of
@@ -12,6 +14,8 @@ from agents.host.symptoms import Symptom
 from agents.target.side import Side
 from tuner.core import TuningError
 
+LOAD_S = 0.5
+"""How long the doctor loads a core between two readings of the energy: RAPL counts every millisecond."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 NO_CLOCKS = "on a virtual machine the host decides; on bare metal enable a cpufreq driver"
 NO_RIGHT = (
@@ -37,10 +41,7 @@ def examine(root: Path) -> Iterator[Symptom]:
         yield Symptom("cpu", True, f"{side.board}, {_driver(root)}")
         yield from _knobs(root)
         yield _rights(side)
-        if side.source:
-            yield Symptom("cpu: energy", True, side.source)
-        else:
-            yield Symptom("cpu: energy", False, side.cannot["energy_j"], NO_ENERGY)
+        yield _energy(side)
         yield from _heat(root)
     finally:
         side.close()
@@ -74,6 +75,24 @@ def _knobs(root: Path) -> Iterator[Symptom]:
             )  # fmt: skip
 
 
+def _energy(side: Side) -> Symptom:
+    """Return whether energy is metered, read twice under load: a VM may have counters that stand at 0."""
+    if not side.source:
+        return Symptom("cpu: energy", False, side.cannot["energy_j"], NO_ENERGY)
+    try:
+        window = side.meter.start()
+        until = time.monotonic() + LOAD_S
+        while time.monotonic() < until:
+            sum(range(1000))  # one core's worth of work
+        joules = window.stop().totals["energy_j"]
+    except TuningError as error:
+        return Symptom("cpu: energy", False, error.message, error.hint or NO_ENERGY)
+    if joules <= 0.0:
+        why = f"{side.source}: they stood still for {LOAD_S:g} s under load"
+        return Symptom("cpu: energy", False, why, NO_ENERGY)
+    return Symptom("cpu: energy", True, f"{side.source}: {joules / LOAD_S:.3g} W under load")
+
+
 def _rights(side: Side) -> Symptom:
     granted = [knob.name for knob in side.space.knobs]
     if granted:
@@ -83,7 +102,7 @@ def _rights(side: Side) -> Symptom:
 
 def _heat(root: Path) -> Iterator[Symptom]:
     counts = sorted(root.glob(THROTTLES))
-    total = sum(int(t) for c in counts if (t := text_of(c).strip()).isdecimal())
+    total = sum(number for count in counts for number in numbers(count))
     if counts:
         yield Symptom(
             "cpu: heat", total == 0, f"throttled {total} times since the start",

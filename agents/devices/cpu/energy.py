@@ -1,8 +1,10 @@
 """A CPU's energy: the kernel's counters where they can be read, else a monitor's power, else none.
 
 Sources: the kernel's Documentation/power/powercap/powercap.rst and Documentation/hwmon/amd_energy.rst;
-drivers/powercap/arm_scmi_powercap.c. Which zones add up is ours: packages and their DRAM. A zone `core`
-or `uncore` is a part of its package; `psys` covers the packages, so it counts only where it is alone.
+drivers/powercap/arm_scmi_powercap.c. That a counter begins anew, stands still or at 0 (a
+VM): joular/powerjoular 87, mlco2/codecarbon 1321. Which zones add up is ours: packages and their DRAM. A
+zone `core` or `uncore` is a part of its package; `psys` covers the packages, so it counts only where it is
+alone.
 """
 
 from __future__ import annotations
@@ -12,12 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.host.processor import required_text, text_of
-from agents.target.joules import Every, IntegratedJoules, Joules
+from agents.target.joules import Every, IntegratedJoules, Joules, drawn
 from tuner.core import Clock, MeasurementError
 
 POWERCAP = "sys/class/powercap"
 MOST_W = 1000.0
-"""No zone draws more: a counter that was not read for its range at that power may have wrapped twice."""
+"""No package, socket or power domain draws more. A counter that was not read for its range at that power
+may have wrapped twice."""
+STILL_S = 0.25
+"""A package's counter moves every millisecond: one that stands so long while another moves is broken."""
+WHOLE = ("package", "Esocket")
+"""What the names of zones begin with that are never without power."""
+MOST_DIGITS = 20
+"""Those of 2^64; a text with more is no counter."""
 ROOT_ONLY = "the kernel lets only root read it: see deploy/README.md"
 
 
@@ -59,7 +68,9 @@ def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
     powers = [p for p in sorted(root.glob(f"{POWERCAP}/arm-scmi:*/power_uw")) if _is_top(p.parent)]
     if powers:
         return EnergySource(
-            lambda: IntegratedJoules(lambda: _watts(powers), clock, every),
+            lambda: IntegratedJoules(
+                lambda: _watts(powers), clock, every, most_w=MOST_W * len(powers)
+            ),
             f"the platform's average power, integrated ({len(powers)} domains of arm-scmi)",
         )
     return EnergySource(None, why_not=f"no CPU package under {root / POWERCAP}")
@@ -78,15 +89,29 @@ class ZoneJoules:
         self._clock = clock
         self._patience_s = min(zone.range_uj for zone in zones) / 1e6 / MOST_W
         self._total_uj = 0
+        self._wrong: MeasurementError | None = None
         self._last_uj = [zone.read_uj() for zone in zones]
         self._last_s = clock.monotonic()
+        self._moved_s = {zone: self._last_s for zone in zones if zone.name.startswith(WHOLE)}
 
     def read(self) -> float:
         """Return joules so far.
 
         Raises:
-            MeasurementError: a counter cannot be read, or may have wrapped more than once unseen.
+            MeasurementError: a counter cannot be read, may have wrapped more than once unseen, moved as
+                no power and no wrap explains, or stands still beside another that moves; then it says so
+                from then on.
         """
+        if self._wrong is not None:
+            raise self._wrong
+        try:
+            self._count()
+        except MeasurementError as error:
+            self._wrong = error
+            raise
+        return self._total_uj / 1e6
+
+    def _count(self) -> None:
         now_uj, now_s = [zone.read_uj() for zone in self._zones], self._clock.monotonic()
         unseen_s = now_s - self._last_s
         if unseen_s > self._patience_s:
@@ -94,10 +119,26 @@ class ZoneJoules:
                 f"the CPU's energy counters were not read for {unseen_s:.3g} s and may have wrapped",
                 hint="the host is too busy, or was suspended; measure again",
             )
-        for zone, before, after in zip(self._zones, self._last_uj, now_uj, strict=True):
-            self._total_uj += counted_uj(before, after, zone.range_uj)
+        counted = [
+            counted_uj(before, after, zone.range_uj)
+            for zone, before, after in zip(self._zones, self._last_uj, now_uj, strict=True)
+        ]
+        for zone, step in zip(self._zones, counted, strict=True):
+            drawn(step / 1e6, unseen_s, MOST_W, zone.path)
+            if step and zone in self._moved_s:
+                self._moved_s[zone] = now_s
+        self._refuse_still()
+        self._total_uj += sum(counted)
         self._last_uj, self._last_s = now_uj, now_s
-        return self._total_uj / 1e6
+
+    def _refuse_still(self) -> None:
+        """Return quietly while all packages count, or none does."""
+        still = [z for z, at in self._moved_s.items() if max(self._moved_s.values()) - at > STILL_S]
+        if still:
+            raise MeasurementError(
+                f"{still[0].path} stands still while another package's counter moves",
+                hint="the energy of the host is not known; reboot it, or report its model and kernel",
+            )
 
     def close(self) -> None:
         """Nothing goes on in between."""
@@ -140,6 +181,6 @@ def _watts(powers: Sequence[Path]) -> float:
 
 def _whole_number(path: Path) -> int:
     text = required_text(path).strip()
-    if not text.isdecimal():
-        raise MeasurementError(f"{path} says {text!r}, which is no whole number")
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        raise MeasurementError(f"{path} says {text[:40]!r}, which is no whole number")
     return int(text)

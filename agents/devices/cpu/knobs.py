@@ -1,27 +1,79 @@
-"""What root writes to the CPUs of a host: clock ceilings, governors, the uncore's clock, power limits.
+"""What root writes to the CPUs of a host: clock ceilings, boost, governors, uncore clock, power limits.
 
 Sources: the kernel's Documentation/admin-guide/pm (cpufreq.rst, intel_pstate.rst, amd-pstate.rst,
-intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst. Ours: all domains of a
+intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst; drivers/cpufreq/cpufreq.c
+(cpufreq_boost_set_sw) for a ceiling that is lost when boost is set. Ours: all domains of a
 kind are set alike, and both of RAPL's windows, as the long one alone lets bursts through; power limits go
-down to a quarter of the greatest. `status` of intel_pstate is never written: it resets all else.
+down to a quarter of the package's rated power. `status` of intel_pstate is never written: it resets all
+else. drivers/powercap/intel_rapl_common.c: a domain that the BIOS has locked tells `enabled` 0 and answers
+EACCES to a write.
 """
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agents.actuator import sysfs
-from agents.actuator.sysfs import FileKnob, content, numbers
+from agents.actuator.driver import Value
+from agents.actuator.sysfs import FileKnob, content, numbers, words
 
+BOOST, BOOST_VALUES = "cpu.boost", ("off", "on")
 GOVERNOR, PREFERENCE = "cpu.governor", "cpu.epp"
 UNCORE, POWER = "cpu.uncore_mhz", "cpu.package_power_limit_w"
-KNOBS = (sysfs.CPU_CLOCK, GOVERNOR, PREFERENCE, UNCORE, POWER)
+KNOBS = (sysfs.CPU_CLOCK, BOOST, GOVERNOR, PREFERENCE, UNCORE, POWER)
 CHOICES = {
     GOVERNOR: ("scaling_governor", "scaling_available_governors"),
     PREFERENCE: ("energy_performance_preference", "energy_performance_available_preferences"),
 }
 """Knob to the file of a policy that has it, and the file with its words."""
+BOOSTS = {
+    "sys/devices/system/cpu/cpufreq/boost": "1",
+    "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
+}
+"""File to what it says while clocks above the nominal one are allowed; no host has both."""
 DIES = "sys/devices/system/cpu/intel_uncore_frequency/package_*_die_*"
-ZONES, UW = "sys/class/powercap/intel-rapl:?", 1_000_000
-"""Packages; of a package's constraints, 0 is the long window and 1 the short one."""
+ZONES, ZONE = "sys/class/powercap/intel-rapl*:*", re.compile(r"intel-rapl(-mmio)?:\d+")
+"""Packages by MSR and by MMIO, of which the lower binds; constraint 0 is the long window, 1 the short."""
+UW, LEAST_W, UNLIMITED_W, ABSURD_W, MOST_VALUES = 1_000_000, 40, 4095, 1 << 15, 900
+"""4,095 W is a RAPL register's all ones: no limit. More than 15 bits of watts is none that hardware has."""
+
+
+@dataclass(slots=True)
+class BoostKnob(FileKnob):
+    """Whether clocks above the nominal one are allowed; `on` is what the file says then.
+
+    The tops of the `clocks` change with it, and some kernels set every ceiling to its top then: what was
+    asked of a ceiling, or was lower than its top, is written again.
+    """
+
+    on: str = "1"
+    clocks: Sequence[FileKnob] = ()
+
+    def read(self) -> Value | None:
+        """Return `on` or `off`."""
+        return "on" if content(self.files[0]) == self.on else "off"
+
+    def write(self, value: Value | None) -> None:
+        """Allow or forbid boost; None allows it."""
+        lower = [knob for knob in self.clocks if knob.asked or is_lower(knob)]
+        before = [(knob, knob.read()) for knob in lower]
+        FileKnob.write(self, self.on if value in ("on", None) else str(1 - int(self.on)))
+        for knob, ceiling in before:
+            if knob.read() != ceiling:
+                knob.write(ceiling)
+
+
+def is_lower(knob: FileKnob) -> bool:
+    """Return whether a ceiling is under its top somewhere."""
+    pairs = zip(knob.files, knob.tops, strict=True)
+    return any(numbers(file) < numbers(top) for file, top in pairs)
+
+
+def boost_file(root: Path) -> tuple[Path, str] | None:
+    """Return the file that allows boost, and what it says then; None where there is none."""
+    there = ((root / file, on) for file, on in BOOSTS.items() if numbers(root / file))
+    return next(there, None)
 
 
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
@@ -30,15 +82,17 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     tree = root / "proc/device-tree/compatible"
     if tree.exists() and "nvidia,tegra" in content(tree):
         return []
+    clocks = sysfs.cpu_clocks(root)
     choices = {knob: _choice(root, *files) for knob, files in CHOICES.items()}
-    all_knobs = {**sysfs.cpu_clocks(root), **choices, UNCORE: _uncore(root), POWER: _power(root)}
-    offered = {name: knob for name, knob in all_knobs.items() if knob.values}
-    return [sysfs.FileKnobs("cpu", "CPU", (*KNOBS, *offered), offered)] if offered else []
+    if found := boost_file(root):
+        choices[BOOST] = BoostKnob([found[0]], BOOST_VALUES, on=found[1], clocks=[*clocks.values()])
+    all_knobs = {**clocks, **choices, UNCORE: _uncore(root), POWER: _power(root)}
+    return sysfs.devices("cpu", "CPU", KNOBS, all_knobs, probed=(POWER,))
 
 
-def _choice(root: Path, file: str, words: str) -> FileKnob:
+def _choice(root: Path, file: str, plural: str) -> FileKnob:
     """Return a knob over the policies that tell its words: one without a CPU at work does not."""
-    found = {f: sysfs.words(f.with_name(words)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
+    found = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
     files = sorted(policy for policy, offered in found.items() if offered)
     common = set.intersection(*(found[policy] for policy in files)) if files else set()
     return FileKnob(files, tuple(sorted(common)))
@@ -52,11 +106,28 @@ def _uncore(root: Path) -> FileKnob:
     return sysfs.ceiling(files, sysfs.span(ends), "min_freq_khz", sysfs.KHZ)
 
 
-def _power(root: Path) -> FileKnob:
-    """Return RAPL's limits; the greatest is the package's own, or what is set where none is told."""
-    zones = [z for z in sorted(root.glob(ZONES)) if content(z / "name").startswith("package")]
+def _power(root: Path) -> FileKnob | str:
+    """Return RAPL's limits up to the greatest that is told or in force, or why there are none.
+
+    `max_power_uw` is the package's rated power, which limits in force exceed; the range begins at a quarter
+    of it. A limit that is all ones is none.
+    """
+    zones = [z for z in root.glob(ZONES) if ZONE.fullmatch(z.name) and _is_package(z)]
+    zones.sort(key=lambda z: (z.name.partition(":")[0], int(z.name.partition(":")[2])))
+    names = {z: " ".join(words(z / "name")) for z in zones}
+    zones = [z for z in zones if words(z / "enabled") != {"0"}]
+    if off := {*names.values()} - {names[z] for z in zones}:
+        return f"{', '.join(sorted(off))}: power limits are not enabled, or locked by the BIOS"
     files = [z / f"constraint_{n}_power_limit_uw" for n in (0, 1) for z in zones]
     limits = [file for file in files if file.exists()]
-    tops = numbers(*(zone / "constraint_0_max_power_uw" for zone in zones))
-    most = (max(tops, default=0) or max(numbers(*limits), default=0)) // UW
-    return FileKnob(limits, tuple(range(most // 4, most + 1)) if most else (), UW)
+    watts = [n // UW for file in limits for n in numbers(file) if n // UW < ABSURD_W]
+    rated = [n // UW for z in zones for n in numbers(z / "constraint_0_max_power_uw")]
+    told = [w for w in rated if 0 < w < UNLIMITED_W]
+    least = min(told or [w for w in watts if 0 < w < UNLIMITED_W], default=LEAST_W) // 4
+    most = max([*told, *watts], default=0)
+    steps = sysfs.span([least, most], 1 + (most - least) // MOST_VALUES) if most > least else []
+    return FileKnob(limits, tuple(steps), UW)
+
+
+def _is_package(zone: Path) -> bool:
+    return any(word.startswith("package") for word in words(zone / "name"))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agents.actuator.driver import Value
 from tuner import files
-from tuner.errors import ActuationError, DeviceLost
+from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
 A100: Mapping[str, Mapping[str, Any]] = {
     "gpu.clock_mhz": {"values": list(range(210, 1411, 60)), "default": None},
@@ -23,12 +23,18 @@ A100: Mapping[str, Mapping[str, Any]] = {
     "gpu.power_limit_w": {"values": list(range(100, 401, 10)), "default": 400},
 }
 """Knobs like those of an A100; a default of None: what is set cannot be read, as with NVML."""
+CEILING = "cpu.max_mhz"
+CAPPED: Mapping[str, Mapping[str, Any]] = {
+    CEILING: {"values": list(range(800, 3501, 100)), "default": 3500}
+}
+"""A ceiling like cpufreq's: it shows the lower of what is set and the device's `cap`, if it has one."""
+ALL = {**A100, **CAPPED}
 
 
-def blank(*uuids: str) -> dict[str, Any]:
+def blank(*uuids: str, knobs: Mapping[str, Mapping[str, Any]] = A100) -> dict[str, Any]:
     """Return the content of a file with these devices, as they come from the factory."""
     devices = {
-        uuid: {"values": {k: knob["default"] for k, knob in A100.items()}, "faults": {}}
+        uuid: {"values": {k: knob["default"] for k, knob in knobs.items()}, "faults": {}}
         for uuid in uuids
     }
     return {"epoch": "1", "devices": devices}
@@ -37,13 +43,17 @@ def blank(*uuids: str) -> dict[str, Any]:
 class FakeKnobs:
     """One device in a file.
 
-    Faults, by knob: `refuse` the write, `clamp` it to a number, `hang` for ever, or do it `late`: hang,
-    and write once a file `.let_go` lies beside it, though the process was killed, then make `.landed`.
-    Device-wide, by `*`: `lost`, or `hang`.
+    Faults, by knob: `refuse` the write, say that no value of it is `unsupported`, `clamp` it to a number,
+    `hang` for ever, or do it `late`: hang, and write once a file `.let_go` lies beside it, though the
+    process was killed, then make `.landed`. Device-wide, by `*`: `lost`, or `hang`; `overruled`: another
+    program has set what cannot be read. Beside its faults a device may have a `cap`, and the names of
+    knobs whose values outlive a boot, `lasting`.
     """
 
     board = "A100 (fake)"
-    knobs = tuple(A100)
+    knobs = tuple(ALL)
+    ceilings = (CEILING,)
+    defaults: Mapping[str, Value] = {"gpu.power_limit_w": 400, CEILING: 3500}
 
     def __init__(self, path: Path, uuid: str) -> None:
         self.uuid = uuid
@@ -54,24 +64,40 @@ class FakeKnobs:
         """Which load of the driver this is, as the file says."""
         return str(load(self._path)["epoch"])
 
+    @property
+    def lasting(self) -> Sequence[str]:
+        """The knobs whose values outlive a boot."""
+        told: list[str] = load(self._path)["devices"][self.uuid].get("lasting", [])
+        return told
+
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs and their values."""
-        return {name: tuple(knob["values"]) for name, knob in A100.items()}
+        there = load(self._path)["devices"][self.uuid]["values"]
+        return {name: tuple(ALL[name]["values"]) for name in there}
 
     def read(self) -> Mapping[str, Value | None]:
-        """Return what is set, where it can be read. Raises DeviceLost."""
-        values = self._there()["values"]
-        return {k: None if A100[k]["default"] is None else v for k, v in values.items()}
+        """Return what is in force, where it can be read. Raises DeviceLost."""
+        there = self._there()
+        shown = {k: None if ALL[k]["default"] is None else v for k, v in there["values"].items()}
+        if CEILING in shown and "cap" in there:
+            shown[CEILING] = min(shown[CEILING], there["cap"])
+        return shown
+
+    def overruled(self, knob: str, wrote: Value | None) -> bool:
+        """Return whether another program has set a knob that cannot be read, as a fault says."""
+        return self._there()["faults"].get("*") == "overruled" and wrote is not None
 
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob, None its default. Raises ActuationError, DeviceLost."""
         fault = self._there()["faults"].get(knob)
         if value is None:
-            value = A100[knob]["default"]
+            value = ALL[knob]["default"]
         elif isinstance(fault, dict):
             value = fault["clamp"]
         if fault == "refuse":
             raise ActuationError(f"{self.uuid} refuses {knob}={value!r}", hint="a fault is on")
+        if fault == "unsupported":
+            raise KnobRefused(f"{self.uuid} refuses {knob}", hint="a fault is on", knob=knob)
         if fault == "late" and os.fork() == 0:
             while not self._path.with_suffix(".let_go").exists():
                 time.sleep(0.01)

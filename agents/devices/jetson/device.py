@@ -6,16 +6,17 @@ fixed is only measured, as whoever started that wants them so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agents.actuator.client import Choose, actuator_socket, kind_of, reached
+from agents.actuator.client import Choose, RemoteKnobs, actuator_socket, kind_of, reached
+from agents.actuator.sysfs import numbers
 from agents.devices.jetson.board import read_board
 from agents.devices.jetson.knobs import GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors
 from agents.host.host import HostClock
 from agents.host.processor import text_of
-from agents.target.host_meter import HostMeter
+from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import IntegratedJoules, in_background
 from agents.target.side import NothingToSet, Side
 from tuner.core import InvalidInput, Metric, Role, Scope, Space, Value
@@ -32,6 +33,10 @@ POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 MEMORY_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 MOST_RUNGS = 10
 """CPU clocks are offered in at most so many steps; some boards have 29."""
+MOST_W = 300.0
+"""No board draws more: the greatest module is one of 130 W."""
+STRAYS = 1.05
+"""A clock may show this many times its ceiling: it wanders by a step."""
 SETTLE_S = 0.5
 """Ten of the power monitors' samples."""
 NO_BOARD = "there is no Jetson board here: its device tree names none"
@@ -76,11 +81,11 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
         actuator=remote or NothingToSet(),
         meter=HostMeter(
             stat=root / "proc/stat",
-            joules=(lambda: IntegratedJoules(monitors.power_w, clock, in_background))
+            joules=(lambda: IntegratedJoules(monitors.power_w, clock, in_background, MOST_W))
             if monitors.total
             else None,
-            watch=lambda: lambda: any(throttles(root)),
-            clocks=[(node / "cur_freq", node / "max_freq") for node in gpus(root)[:1]],
+            watch=lambda: lambda: bool(throttles(root) or (remote and remote.throttled)),
+            ceilings=lambda: gpu_ceiling(root, remote),
             clock=clock,
         ),
         settle_s=SETTLE_S,
@@ -89,14 +94,23 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     )
 
 
+def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
+    """Yield the ceiling that we have set on the GPU's clock; one as it was found is not ours."""
+    asked = remote.applied.get(GPU) if remote else None
+    if remote and asked is not None and asked != remote.space.default[GPU]:
+        for node in gpus(root)[:1]:
+            hz = float(asked) * 1e6
+            yield Ceiling(node / "cur_freq", hz, hz * STRAYS)
+
+
 def is_fixed(root: Path, most_mhz: Value) -> bool:
     """Return whether the GPU's clock was found fixed, as jetson_clocks does: its floor is its ceiling.
 
     `most_mhz` is the ceiling it was found at. The memory's clock only root sees; the actuator puts that
     back to what it was found at.
     """
-    floors = [text_of(node / "min_freq").strip() for node in gpus(root)[:1]]
-    return any(floor.isdecimal() and int(floor) / 1e6 >= float(most_mhz) for floor in floors)
+    floors = [hz for node in gpus(root)[:1] for hz in numbers(node / "min_freq")]
+    return any(hz / 1e6 >= float(most_mhz) for hz in floors)
 
 
 def throttles(root: Path) -> list[str]:
@@ -113,8 +127,7 @@ def worth_trying(root: Path) -> Choose:
     def choose(knob: str, values: Sequence[Value], found: Value) -> Sequence[Value]:
         if isinstance(values[0], str):
             return values
-        cap_hz = text_of(root / MEMORY_CAP).strip() if knob == MEMORY else ""
-        caps = [int(cap_hz) / 1e6] if cap_hz.isdecimal() and int(cap_hz) else []
+        caps = [hz / 1e6 for hz in numbers(root / MEMORY_CAP) if hz and knob == MEMORY]
         if knob == GPU or kind_of(knob) == KNOBS[2]:
             caps = [float(found)]
         kept = [value for value in values if all(float(value) <= cap for cap in caps)] or values

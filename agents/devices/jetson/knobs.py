@@ -27,7 +27,7 @@ LATE_S = 10.0
 """The GPU's node may appear so long after the boot has come to us."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemoryLock(FileKnob):
     """The memory's clock: None while the firmware chooses it. A knob of one file, `rate`."""
 
@@ -67,7 +67,8 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     clocks = tuple(sysfs.scaled(rate, HZ) for rate in rates if rate <= most)
     if clocks:
         offered[MEMORY] = MemoryLock([root / BPMP / "clk/emc/rate"], clocks, HZ)
-    return [sysfs.FileKnobs("jetson", content(tree / "model"), (*KNOBS, *offered), offered)]
+    board = content(tree / "model") if (tree / "model").exists() else "Jetson"
+    return sysfs.devices("jetson", board, KNOBS, offered)
 
 
 def gpus(root: Path) -> list[Path]:

@@ -1,41 +1,68 @@
 """Whether a clock lock is in force: nobody can ask the driver, so the clock is looked at under load.
 
+A lock is a ceiling. A clock below it contradicts nothing: boards list clocks that they never reach (RTX
+A6000), lower them at part load, and do so without any event reason (LACT, issue 1128). Only a clock above
+it does: the lock was lost (a resume, `nvidia-smi -rgc`), or another program has set its own.
+
 Source: NVIDIA's NVML API reference for clocks and event reasons. That a set call's success only means
 "requested" is what users report (NVIDIA/open-gpu-kernel-modules, issue 1314). The times and the
-tolerance are ours.
+tolerances are ours.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pynvml
 
-from agents.devices.nvidia.knobs import CLOCK
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, TOLERANCE_MHZ
+from agents.devices.nvidia.limits import cap_w
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
 from agents.target.side import Closing, HoldGuard
-from tuner.core import ActuationError, Actuator, Clock, Setting
+from tuner.core import (
+    ActuationError,
+    Actuator,
+    Clock,
+    KnobRefused,
+    MeasurementError,
+    Setting,
+    SettingContested,
+    Space,
+    TuningError,
+)
+
+log = logging.getLogger(__name__)
 
 IDLE = 0x1
 SLOWED = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 """Power cap, hardware slowdown, sync boost, thermal slowdowns, power brake: each explains a lower clock."""
-TOLERANCE_MHZ = 30
-"""Two steps of today's boards: the clock that is reported wanders by one."""
 LONGEST_SETTLE_S = 5.0
 UNSEEN_SETTLE_S = 2.0
-"""What a change is given while nobody has yet seen one take effect on this GPU."""
+"""What a change is given while nobody has yet seen one take effect on this GPU, or sees none now."""
 LOOK_S = 0.02
+FULL_LOAD = 90
+"""At this utilisation, in percent, the clock is not lowered for want of work."""
+LEAST_LOOKS = 5
+"""So many looks of one window tell how high the clock goes."""
+LONGEST_CLOCK = 1_000_000
+"""Above any clock, in MHz."""
+CONTEST_S = 600.0
+"""A second window above the lock within this time means that another program holds its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a GPU: its SM clock, why it is not higher, and whether it is computing at all."""
+    """One look at a GPU: its SM clock (0: not told), why it is not higher, whether it works, and always."""
 
     sm_mhz: int
     reasons: int
     loaded: bool
+    full: bool = True
 
     @property
     def slowed(self) -> bool:
@@ -45,7 +72,7 @@ class Look:
 
 def look(gpu: Gpu) -> Look:
     """Look at a GPU now. Raises ActuationError, DeviceLost."""
-    clock = gpu.call(
+    clock, _ = gpu.told(
         "SM clock", pynvml.nvmlDeviceGetClock, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT
     )
     reasons, _ = gpu.told("event reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
@@ -53,28 +80,50 @@ def look(gpu: Gpu) -> Look:
         reasons, _ = gpu.told("throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     used, _ = gpu.told("utilisation", pynvml.nvmlDeviceGetUtilizationRates)
     idle = bool((reasons or 0) & IDLE) or (used is not None and used.gpu == 0)
-    return Look(int(clock), int(reasons or 0), not idle)
+    full = used is None or used.gpu >= FULL_LOAD
+    return Look(int(clock or 0), int(reasons or 0), not idle, full)
 
 
 class ClockLock:
-    """The GPU clock that was asked for; None where it is left to the driver."""
+    """The ceiling that was asked for the GPU's clock; None where it is left to the driver.
+
+    `contradicted` is called with what a window saw above it, `seen_free` with the looks of one without.
+    """
 
     def __init__(self) -> None:
         self.mhz: int | None = None
+        self.contradicted: Callable[[str], MeasurementError] = MeasurementError
+        self.seen_free: Callable[[list[Look]], None] = lambda looks: None
 
-    def astray(self, seen: Look) -> str:
+    def above(self, seen: Look) -> str:
         """Return in words how a look under load contradicts the lock; empty where it does not."""
-        if self.mhz is None or not seen.loaded:
+        if self.mhz is None or not seen.loaded or seen.sm_mhz <= self.mhz + TOLERANCE_MHZ:
             return ""
-        above = seen.sm_mhz > self.mhz + TOLERANCE_MHZ
-        below = seen.sm_mhz < self.mhz - TOLERANCE_MHZ and not seen.slowed
-        if not above and not below:
-            return ""
-        return f"the SM clock runs at {seen.sm_mhz} MHz under load, not at {self.mhz}"
+        return (
+            f"the SM clock runs at {seen.sm_mhz} MHz under load, above its lock of {self.mhz} MHz"
+        )
+
+
+def reached(looks: list[Look]) -> int | None:
+    """Return the highest clock that a board went to by itself, None where these looks do not tell it.
+
+    They tell it under full load, with nothing slowing it: neither power nor heat nor want of work.
+    """
+    if len(looks) < LEAST_LOOKS or any(s.slowed or not (s.loaded and s.full) for s in looks):
+        return None
+    return max(s.sm_mhz for s in looks)
 
 
 class Knobs(Actuator, HoldGuard, Closing, Protocol):
     """A device behind the actuator."""
+
+    def again(self) -> None:
+        """Write once more what is in force. Raises ActuationError."""
+        ...
+
+    def leave(self, knob: str, why: str) -> None:
+        """Leave a knob to whoever else sets it, and put the rest back. Raises ActuationError."""
+        ...
 
 
 class FollowedKnobs:
@@ -87,18 +136,22 @@ class FollowedKnobs:
     def __init__(
         self,
         knobs: Knobs,
-        default: Setting,
+        space: Space,
         gpu: Gpu,
         lock: ClockLock,
         memory: Memory,
         clock: Clock,
     ) -> None:
         self._knobs = knobs
-        self._default = default
+        self._space = space
+        self._default = space.default
         self._gpu = gpu
         self._lock = lock
         self._memory = memory
         self._clock = clock
+        self._above_at: float | None = None
+        self._cap_w: float | None = None
+        lock.contradicted, lock.seen_free = self._contradicted, self._seen_free
 
     def read(self) -> Setting:
         """Return what is in force, as far as the actuator knows. Raises ActuationError."""
@@ -109,13 +162,21 @@ class FollowedKnobs:
 
         Raises:
             UnknownKnob, OutOfRange, DeviceBusy: nothing was changed.
-            ActuationError: a knob was refused, or the clock does not follow.
+            KnobRefused: the GPU does not take a knob; it is no longer offered.
+            ActuationError: the clock stays above its lock.
         """
         before = self._lock.mhz
-        self._knobs.apply(setting)
+        try:
+            self._knobs.apply(setting)
+        except KnobRefused as error:
+            if error.knob:
+                self._memory.saw_refusal(error.knob, error.message)
+            raise
         self._expect(setting)
         if CLOCK in setting and self._lock.mhz != before:
             self._follow()
+        if LIMIT in setting:
+            self._cap_w = cap_w(self._gpu) or self._cap_w
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         """Confirm a setting to the actuator. Raises ActuationError."""
@@ -135,28 +196,87 @@ class FollowedKnobs:
         """End the connection to the actuator."""
         self._knobs.close()
 
+    def left(self) -> tuple[Space, Mapping[str, str]]:
+        """Return what is still offered, and why a knob is not: refused when it was set.
+
+        Of the clock nothing above what the board reaches, of the power limit nothing above the one that
+        is enforced, the defaults apart: they were there before.
+        """
+        found, refused = self._memory.findings, self._memory.findings.refused
+        most = found.reach_mhz or LONGEST_CLOCK
+        knobs = []
+        for knob in self._space.knobs:
+            values = knob.values
+            if knob.name in refused:
+                values = (knob.default,)
+            elif knob.name == CLOCK:
+                values = tuple(v for v in values if v == knob.default or float(v) <= most)
+            elif knob.name == LIMIT and self._cap_w is not None:
+                values = tuple(v for v in values if v == knob.default or float(v) <= self._cap_w)
+            knobs.append(replace(knob, values=values))
+        return Space(tuple(knobs)), refused
+
+    def _contradicted(self, why: str) -> MeasurementError:
+        """Return what a window is that saw the clock above its lock: written once more, then left alone."""
+        now, before = self._clock.monotonic(), self._above_at
+        self._above_at = now
+        if before is None or now - before > CONTEST_S:
+            log.warning(
+                "event=lock_lost device=%s why=%r next='written again'", self._gpu.uuid, why
+            )
+            with suppress(TuningError):
+                self._knobs.again()
+            return MeasurementError(
+                f"{self._gpu.uuid}: {why}",
+                hint="the lock was lost; it was written again, measure again",
+            )
+        why = f"{why}, twice in {now - before:.0f} s: another program sets {CLOCK}"
+        with suppress(TuningError):
+            self._knobs.leave(CLOCK, why)
+        self._lock.mhz = None
+        return SettingContested(
+            f"{self._gpu.uuid}: {why}",
+            hint=f"stop it, then run `jouletune actuator restore {self._gpu.uuid}`",
+        )
+
+    def _seen_free(self, looks: list[Look]) -> None:
+        mhz = reached(looks)
+        if mhz is not None:
+            self._memory.saw_reach(mhz)
+
     def _expect(self, setting: Setting) -> None:
         if CLOCK in setting:
             value = setting[CLOCK]
             self._lock.mhz = None if value == self._default.get(CLOCK) else int(value)
 
     def _follow(self) -> None:
-        """Return once the clock has followed under load, or cannot be seen to. Raises ActuationError."""
+        """Return once the clock has come to rest at or below its lock. Raises ActuationError.
+
+        It rests at the lock, at what the board reaches, where something slows it, or wherever it has not
+        moved for a while.
+        """
         began = self._clock.monotonic()
+        findings, before, moved_s = self._memory.findings, -LONGEST_CLOCK, 0.0
         while True:
             seen = look(self._gpu)
             waited = self._clock.monotonic() - began
             if not seen.loaded or self._lock.mhz is None:
-                usual = self._memory.findings.settle_s
+                usual = findings.settle_s
                 self._clock.sleep((UNSEEN_SETTLE_S if usual is None else usual) - waited)
                 return
-            wrong = self._lock.astray(seen)
-            if not wrong:
+            if abs(seen.sm_mhz - before) > TOLERANCE_MHZ:
+                before, moved_s = seen.sm_mhz, waited
+            wrong = self._lock.above(seen)
+            goal = min(self._lock.mhz, findings.reach_mhz or LONGEST_CLOCK)
+            if not wrong and (seen.slowed or seen.sm_mhz >= goal - TOLERANCE_MHZ):
                 self._memory.saw_settling(waited)
+                return
+            if not wrong and waited - moved_s >= max(UNSEEN_SETTLE_S, findings.settle_s or 0.0):
                 return
             if waited > LONGEST_SETTLE_S:
                 raise ActuationError(
-                    f"{self._gpu.uuid}: {wrong}, {LONGEST_SETTLE_S:g} s after it was set",
-                    hint="something else sets clocks too; `jouletune doctor` names the usual ones",
+                    f"{self._gpu.uuid}: {wrong or 'the SM clock does not come to rest'}, "
+                    f"{LONGEST_SETTLE_S:g} s after it was set",
+                    hint="another program sets clocks, too; `jouletune doctor` names the usual ones",
                 )
             self._clock.sleep(LOOK_S)

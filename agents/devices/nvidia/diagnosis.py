@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pynvml
 
-from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
-from agents.devices.nvidia.device import board_name, find_energy, reached
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
-from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.clocks import look
+from agents.devices.nvidia.device import board_name, reached
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, TOLERANCE_MHZ, NvidiaKnobs, discover
+from agents.devices.nvidia.metering import GpuEnergy
+from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.offers import refusals
+from agents.devices.nvidia.profiles import named, power_profiles
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import contained, shared_by
 from agents.host.symptoms import Symptom
@@ -33,11 +35,12 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
     """Yield everything there is to say about the GPUs."""
     about = "NVIDIA GPU (NVML)"
     try:
-        found = discover(root) if uuids() else []
+        gpus = listed()
+        found = {knobs.uuid: knobs for knobs in discover(root)} if gpus.uuids else {}
     except TuningError as error:
         yield Symptom(about, False, error.message, error.hint)
         return
-    if not found:
+    if not gpus.uuids and not gpus.lost:
         yield Symptom(
             about,
             False,
@@ -45,10 +48,14 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
             NO_GPU,
         )
         return
-    yield Symptom(about, True, ", ".join(knobs.board for knobs in found))
-    for index, knobs in enumerate(found):
+    boards = ", ".join(knobs.board for knobs in found.values())
+    lost = "".join(f"; nvidia:{index} does not answer" for index in gpus.lost)
+    yield Symptom(about, not gpus.lost, f"{boards}{lost}", "see the lines below" if lost else "")
+    for index in sorted({**gpus.uuids, **gpus.lost}):
         try:
-            yield from _one(f"nvidia:{index}", knobs, socket, clock, root)
+            if index in gpus.lost:
+                raise gpus.lost[index]
+            yield from _one(f"nvidia:{index}", found[gpus.uuids[index]], socket, clock, root)
         except TuningError as error:
             yield Symptom(f"nvidia:{index}", False, error.message, error.hint)
 
@@ -67,11 +74,13 @@ def _one(
         else:
             yield Symptom(f"{name}: {knob}", False, refused.get(knob, "the driver refuses it"))
     yield _rights(name, gpu, socket, clock)
-    energy = find_energy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
-    meter = energy.source or next(iter(energy.cannot.values()))
-    yield Symptom(f"{name}: energy", energy.open is not None, meter)
+    energy = GpuEnergy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
+    if energy.due and look(gpu).loaded:
+        energy.judge()
+    yield Symptom(f"{name}: energy", not energy.cannot, energy.source or energy.cannot)
     yield _sharing(name, gpu, root)
     yield from _persistence(name, gpu)
+    yield from _power_profiles(name, gpu)
     yield _clock_lock(name, gpu, clock)
     if LIMIT in ranges:
         yield _power_limit(name, gpu)
@@ -110,10 +119,19 @@ def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
         )  # fmt: skip
 
 
+def _power_profiles(name: str, gpu: Gpu) -> Iterator[Symptom]:
+    profiles = power_profiles(gpu)
+    if profiles is not None:
+        asked = f"{named(profiles.requested)} requested"
+        yield Symptom(f"{name}: power profiles", True, f"{profiles}, {asked}; a change ends a hold")
+
+
 def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
-    """Suspect a lock where the clock stays below its maximum under load and nothing slows it."""
+    """Say how high the clock goes under load: below the listed maximum by a lock, or by itself."""
     about = f"{name}: foreign clock lock"
-    most = int(gpu.call("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM))
+    most, untold = gpu.told("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
+    if most is None:
+        return Symptom(about, True, f"unknown: {untold}")
     seen = []
     for _ in range(LOOKS):
         seen.append(look(gpu))
@@ -122,24 +140,39 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
     if not loaded:
         return Symptom(about, True, "nothing runs on it now, so a lock could not be seen")
     highest = max(s.sm_mhz for s in loaded)
+    if not highest:
+        return Symptom(about, True, "unknown: the SM clock is not told")
     if highest < most - TOLERANCE_MHZ and not any(s.slowed for s in loaded):
         return Symptom(
-            about, False,
-            f"suspected: {highest} MHz under load of {most}, and nothing slows it",
-            "if it is not our own hold (`jouletune actuator status`): nvidia-smi -rgc as root",
+            about, True,
+            f"not known: {highest} MHz under load of {most} listed, and nothing slows it; many boards "
+            "reach no more, or do not at this load",
+            "if another program has locked it, and not our own hold (`jouletune actuator status`): "
+            "nvidia-smi -rgc as root",
         )  # fmt: skip
     return Symptom(about, True, f"none suspected: {highest} MHz under load")
 
 
 def _power_limit(name: str, gpu: Gpu) -> Symptom:
-    limit, default = (
-        int(gpu.call(what, function)) // 1000
+    about = f"{name}: foreign power limit"
+    told = [
+        gpu.told(what, function)
         for what, function in (
-            ("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
+            ("enforced limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
+            ("power limit", pynvml.nvmlDeviceGetPowerManagementLimit),
             ("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
         )
-    )
-    about = f"{name}: foreign power limit"
+    ]
+    if untold := [why for _, why in told if why]:
+        return Symptom(about, True, f"unknown: {untold[0]}")
+    enforced, limit, default = (int(mw) // 1000 for mw, _ in told)
+    if enforced < limit:
+        return Symptom(
+            about, False,
+            f"{enforced} W are enforced, {limit} W are asked for: a cap is set out of band (BMC, rack, "
+            "module)",
+            "ask whoever manages the power of the rack or the module; nothing in this host raises it",
+        )  # fmt: skip
     if limit == default:
         return Symptom(about, True, f"none: {limit} W is the default")
     return Symptom(

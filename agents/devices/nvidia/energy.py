@@ -1,28 +1,63 @@
-"""A GPU's energy: its total-energy counter where that can be trusted, else its power integrated.
+"""A GPU's energy: its total-energy counter where that agrees with power under load, else power integrated.
 
-Sources: NVIDIA's NVML API reference (millijoules since the driver was loaded, Volta and later); that
-the counter steps about every 100 ms and power readings can miss most of the run time is reported by
-ml.energy ("Thermally Stable Profiling") and Yang et al. (arXiv 2312.02741). The check of one against
-the other, and reading at the counter's steps, are ours.
+Sources: NVIDIA's NVML API reference (millijoules since the driver was loaded, Volta and later; field values
+185 and 186, power scopes). That the counter steps about every 100 ms is reported by ml.energy ("Thermally
+Stable Profiling"); that power is sampled a quarter of the time on A100 and H100 by Yang et al. (arXiv
+2312.02741); that an idle counter may show 0.57 of what power adds up to by zeus, issue 181; that a GH200's
+counter is the module's by zeus, PR 172. The check of one against the other, and reading at the counter's
+steps, are ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 import pynvml
 
 from agents.devices.nvidia.nvml import Gpu
+from agents.target.joules import drawn
 from tuner.core import Clock, MeasurementError
 
-CHECK_S = 2.5
+GPU: int = pynvml.NVML_POWER_SCOPE_GPU
+MODULE: int = pynvml.NVML_POWER_SCOPE_MODULE
+FIELDS = (pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_FI_DEV_POWER_AVERAGE)
+"""The power now, and its mean over a second (Ampere and later, without GA100); either may be missing."""
+CHECK_S = 10.0
 LEAST_STEPS = 5
 AGREEMENT = 0.15
 """The counter is trusted when it is within this share of the integral of power."""
+STEADY = 0.15
+"""Power is steady when its mean over each fifth of the check is within this share of the whole mean."""
+PARTS = 5
 POLL_S = 0.01
 STEP_S = 0.1
 """The counter moves about this often."""
 LONGEST_STEP_S = 0.3
+MOST_W = 4000.0
+"""No GPU draws more, nor a module of a GPU and its CPU; one that tells its greatest limit, twice that."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterCheck:
+    """The energy counter over the integral of power, in the scope that it fits best; 0: it hardly moves."""
+
+    ratio: float
+    scope: int
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the two agree."""
+        return abs(self.ratio - 1.0) <= AGREEMENT
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at_s: float
+    counter_mj: int
+    watts: Mapping[tuple[int, int], float]
 
 
 def counter_mj(gpu: Gpu) -> int:
@@ -30,37 +65,78 @@ def counter_mj(gpu: Gpu) -> int:
     return int(gpu.call("energy counter", pynvml.nvmlDeviceGetTotalEnergyConsumption))
 
 
-def power_w(gpu: Gpu) -> float:
-    """Return the power now, in watts; where only its mean over a second is told, that mean.
+def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:
+    """Return the power now in watts, by field and scope, of those that this GPU tells.
+
+    What it tells without fields counts as the mean over a second, of scope GPU.
 
     Raises:
-        ActuationError, DeviceLost: it cannot be told.
+        ActuationError, DeviceLost: it does not answer.
     """
-    instant = [pynvml.NVML_FI_DEV_POWER_INSTANT]
-    fields, _ = gpu.told("power", pynvml.nvmlDeviceGetFieldValues, instant)
-    if fields is not None and fields[0].nvmlReturn == pynvml.NVML_SUCCESS:
-        return float(fields[0].value.uiVal) / 1000.0
-    return float(gpu.call("power", pynvml.nvmlDeviceGetPowerUsage)) / 1000.0
+    asked = [(field, scope) for scope in (GPU, MODULE) for field in FIELDS]
+    answers, _ = gpu.told("power", pynvml.nvmlDeviceGetFieldValues, asked)
+    found = {
+        (int(one.fieldId), int(one.scopeId)): one.value.uiVal / 1000.0
+        for one in answers or ()
+        if one.nvmlReturn == pynvml.NVML_SUCCESS
+    }
+    if not any(scope == GPU for _, scope in found):
+        usage, _ = gpu.told("power", pynvml.nvmlDeviceGetPowerUsage)
+        found |= {} if usage is None else {(FIELDS[1], GPU): usage / 1000.0}
+    return found
 
 
-def agreement(gpu: Gpu, clock: Clock) -> float:
-    """Return the counter's energy over the integral of power, between two of the counter's steps.
+def power_w(gpu: Gpu, scope: int) -> float:
+    """Return the power of a scope now, in watts; where only its mean over a second is told, that mean.
 
-    0 where the counter hardly moved. Takes 2.5 s. Raises ActuationError, DeviceLost.
+    Raises:
+        ActuationError, DeviceLost: it does not answer.
+        MeasurementError: it does not tell it.
     """
-    samples: list[tuple[float, int, float]] = []
+    found = powers_w(gpu)
+    for field in FIELDS:
+        if (field, scope) in found:
+            return found[field, scope]
+    raise MeasurementError(
+        f"{gpu.uuid} does not tell its power any more", hint="see `jouletune doctor`"
+    )
+
+
+def check_counter(gpu: Gpu, clock: Clock) -> CounterCheck | None:
+    """Compare the counter with power over 10 s, in every field and scope; None unless the load was steady.
+
+    Raises:
+        ActuationError, DeviceLost: the GPU does not answer.
+    """
+    samples = list(_samples(gpu, clock))
+    told = set.intersection(*(set(one.watts) for one in samples))
+    if not told or not any(_is_steady([s.watts[key] for s in samples]) for key in told):
+        return None
+    steps = [n for n, (a, b) in enumerate(pairwise(samples), 1) if a.counter_mj != b.counter_mj]
+    if len(steps) < LEAST_STEPS:
+        return CounterCheck(0.0, GPU)
+    between = samples[steps[0] : steps[-1] + 1]
+    counted = (between[-1].counter_mj - between[0].counter_mj) / 1000.0
+    found = []
+    for key in sorted(told):
+        joules = sum(
+            (b.at_s - a.at_s) * (a.watts[key] + b.watts[key]) / 2.0 for a, b in pairwise(between)
+        )
+        found.append(CounterCheck(max(0.0, counted / joules) if joules > 0.0 else 0.0, key[1]))
+    return min(found, key=lambda check: abs(check.ratio - 1.0))
+
+
+def _samples(gpu: Gpu, clock: Clock) -> Iterator[_Sample]:
     until = clock.monotonic() + CHECK_S
     while (now := clock.monotonic()) < until:
-        samples.append((now, counter_mj(gpu), power_w(gpu)))
+        yield _Sample(now, counter_mj(gpu), powers_w(gpu))
         clock.sleep(POLL_S)
-    steps = [n for n in range(1, len(samples)) if samples[n][1] != samples[n - 1][1]]
-    if len(steps) < LEAST_STEPS:
-        return 0.0
-    first, last = steps[0], steps[-1]
-    between = samples[first : last + 1]
-    joules = sum((b[0] - a[0]) * (a[2] + b[2]) / 2.0 for a, b in pairwise(between))
-    counted = (samples[last][1] - samples[first][1]) / 1000.0
-    return counted / joules if joules > 0.0 and counted > 0.0 else 0.0
+
+
+def _is_steady(watts: Sequence[float]) -> bool:
+    size, whole = max(1, len(watts) // PARTS), fmean(watts)
+    parts = [watts[n : n + size] for n in range(0, size * PARTS, size)]
+    return all(abs(fmean(part) - whole) <= STEADY * whole for part in parts if part)
 
 
 class CounterJoules:
@@ -72,26 +148,22 @@ class CounterJoules:
         self._last_mj = self._at_step(counter_mj(gpu))
         self._last_s = clock.monotonic()
         self._joules = 0.0
+        limits, _ = gpu.told("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        self._most_w = 2.0 * limits[1] / 1000.0 if limits and limits[1] else MOST_W
 
     def read(self) -> float:
         """Return joules up to the step just passed.
 
         Raises:
-            MeasurementError: the counter ran backwards.
+            MeasurementError: the counter ran backwards, or up by more than the GPU can draw.
             ActuationError: it does not answer.
         """
         if self._clock.monotonic() - self._last_s < STEP_S:
             return self._joules
-        now = self._at_step(counter_mj(self._gpu))
-        self._last_s = self._clock.monotonic()
-        if now < self._last_mj:
-            raise MeasurementError(
-                f"{self._gpu.uuid}: the energy counter jumped back by "
-                f"{(self._last_mj - now) / 1000.0:.6g} J",
-                hint="the driver was restarted, or the counter is broken; measure again",
-            )
-        self._joules += (now - self._last_mj) / 1000.0
-        self._last_mj = now
+        now, now_s = self._at_step(counter_mj(self._gpu)), self._clock.monotonic()
+        step, counter = (now - self._last_mj) / 1000.0, f"{self._gpu.uuid}: the energy counter"
+        self._joules += drawn(step, now_s - self._last_s, self._most_w, counter)
+        self._last_mj, self._last_s = now, now_s
         return self._joules
 
     def close(self) -> None:

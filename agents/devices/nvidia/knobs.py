@@ -17,7 +17,7 @@ from typing import Any
 import pynvml
 
 from agents.actuator.driver import Value
-from tuner.errors import ActuationError, DeviceLost
+from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
 log = logging.getLogger(__name__)
 
@@ -29,18 +29,27 @@ LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
 
 ABSENT = frozenset({3, 13, 25, 26})
 """NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: nothing to be had, it says."""
+UNTOLD = ABSENT | {2, 4, 6, 17, 21, 27}
+"""Besides INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM, NO_DATA, NOT_READY: what is
+optional is not told here."""
+REFUSED = ABSENT | {4, 17, 24}
+"""Besides NO_PERMISSION, OPERATING_SYSTEM, FREQ_NOT_SUPPORTED: a setter that answers so takes no value."""
 RESTARTED = frozenset({1, 9, 18})
 """UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH: the driver under us is another one."""
 LOST = frozenset({6, 15, 16, 28, 999})
 """NOT_FOUND (of the UUID), GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND, UNKNOWN."""
+TOLERANCE_MHZ = 30
+"""Two steps of today's boards: the clock that is reported wanders by one."""
 VGPU = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board; only its host sets anything."""
+SM, MEM, NOW = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_CLOCK_ID_CURRENT
 VOLTA, AMPERE, UNKNOWN_ARCHITECTURE = 5, 7, 0xFFFFFFFF
 """The first with locked clocks, the first with locked memory clocks; what a newer one may tell."""
 
 
-class Unsupported(ActuationError, code="actuation"):
-    """This GPU, or its driver, does not do that at all."""
+def code_of(error: Any) -> int:  # noqa: ANN401 - the binding is untyped
+    """Return the number of an error of NVML's binding, which has another kind for FUNCTION_NOT_FOUND."""
+    return int(getattr(error, "value", 13))
 
 
 def driver_version(_handle: object) -> str:
@@ -79,9 +88,16 @@ class NvidiaKnobs:
 
     def read(self) -> Mapping[str, Value | None]:
         """Return the power limit in watts, and None for clock locks. A limit it has not is left out."""
-        mw = self._asked(pynvml.nvmlDeviceGetPowerManagementLimit)
+        mw = self._optional(pynvml.nvmlDeviceGetPowerManagementLimit)
         limit = {} if mw is None else {LIMIT: mw / 1000.0 if mw % 1000 else mw // 1000}
         return {**dict.fromkeys(LOCKS), **limit}
+
+    def overruled(self, knob: str, wrote: Value | None) -> bool:
+        """Return whether a clock runs above its lock: another program has set its own, or none."""
+        kind = {CLOCK: SM, MEMORY: MEM}.get(knob)
+        if kind is None or wrote is None:
+            return False
+        return int(self._call(pynvml.nvmlDeviceGetClock, kind, NOW)) > float(wrote) + TOLERANCE_MHZ
 
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob; a lock is requested here, and only the clock under load shows it in force.
@@ -92,68 +108,105 @@ class NvidiaKnobs:
         if knob == LIMIT:
             default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit
             mw = self._call(default) if value is None else round(float(value) * 1000.0)
-            self._call(pynvml.nvmlDeviceSetPowerManagementLimit, mw)
+            self._set(knob, pynvml.nvmlDeviceSetPowerManagementLimit, mw)
         elif value is None:
-            self._call(getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
+            self._set(knob, getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
         else:
             mhz = round(float(value))
             floor = self._offered.get(knob, (mhz,))[0] if knob == CLOCK else mhz
-            self._call(getattr(pynvml, f"nvmlDeviceSet{LOCKS[knob]}"), floor, mhz)
+            self._set(knob, getattr(pynvml, f"nvmlDeviceSet{LOCKS[knob]}"), floor, mhz)
 
     def _call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Return what an NVML function of a device answers. Raises Unsupported."""
+        """Return what an NVML function of a device answers."""
+        try:
+            return function(self._handle, *arguments)
+        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
+            raise self._failed(function, error) from error
+
+    def _failed(self, function: Callable[..., Any], error: Any) -> ActuationError:  # noqa: ANN401
+        code, message = code_of(error), f"{self.uuid}: {function.__name__}: {error}"
+        hint = "the driver was restarted, or is not loaded" if code in RESTARTED else ""
+        return (DeviceLost if code in RESTARTED | LOST else ActuationError)(message, hint=hint)
+
+    def _set(self, knob: str, function: Callable[..., Any], *arguments: object) -> None:
+        """Call a setter. Raises KnobRefused where it takes no value at all."""
+        try:
+            function(self._handle, *arguments)
+        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
+            if code_of(error) not in REFUSED:
+                raise self._failed(function, error) from error
+            raise KnobRefused(
+                f"{self.uuid} refuses {knob}: {function.__name__}: {error}",
+                hint=f"leave {knob} out of the grants in actuator.toml",
+                knob=knob,
+            ) from error
+
+    def _optional(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """Return the answer, None where this GPU tells none."""
         try:
             return function(self._handle, *arguments)
         except pynvml.NVMLError as error:
-            code, message = int(error.value), f"{self.uuid}: {function.__name__}: {error}"
-            hint = "the driver was restarted, or is not loaded" if code in RESTARTED else ""
-            kind = Unsupported if code in ABSENT else ActuationError
-            raise (DeviceLost if code in RESTARTED | LOST else kind)(message, hint=hint) from error
-
-    def _asked(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Return the answer, None where this GPU has none."""
-        try:
-            return self._call(function, *arguments)
-        except Unsupported:
+            if int(error.value) in UNTOLD:
+                return None
+            raise self._failed(function, error) from error
+        except pynvml.NVMLLibraryMismatchError:
             return None
 
     def _supported(self) -> Mapping[str, Any]:
         """Return what the GPU supports, knob by knob; why it refuses the others, agents find out.
 
-        Of the power limit whole watts; any other within the device's own limits can be written, too: it
-        may be found at one.
+        A knob is offered where what it sets can be read: laptops tell the range of a power limit that they
+        let nobody read or set. Of the power limit whole watts; any other within the device's own limits can
+        be written, too: it may be found at one.
         """
-        if self._asked(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
+        if self._optional(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
             return {}
         found: dict[str, Any] = {}
-        newer = self._asked(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
-        memory = self._asked(pynvml.nvmlDeviceGetSupportedMemoryClocks)
-        if memory and newer >= VOLTA:
-            found[CLOCK] = self._asked(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
-        if memory and newer >= AMPERE and len(set(memory)) > 1:
+        newer = self._optional(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
+        memory = self._optional(pynvml.nvmlDeviceGetSupportedMemoryClocks)
+        runs = [self._optional(pynvml.nvmlDeviceGetClock, kind, NOW) for kind in (SM, MEM)]
+        if memory and newer >= VOLTA and runs[0] is not None:
+            found[CLOCK] = self._optional(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+        if memory and newer >= AMPERE and len(set(memory)) > 1 and runs[1] is not None:
             found[MEMORY] = memory
-        if bounds := self._asked(pynvml.nvmlDeviceGetPowerManagementLimitConstraints):
+        bounds = self._optional(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        if bounds and self._optional(pynvml.nvmlDeviceGetPowerManagementLimit) is not None:
             found[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
         return found
 
 
 def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
-    """Return the knobs of every GPU that answers; one that does not is logged.
+    """Return the knobs of every GPU that answers; see `unanswered` for the others.
 
     `root` is where the kernel shows the driver's module.
 
     Raises:
         ActuationError: there is no driver, or it does not answer.
     """
+    return [gpu for gpu in _counted(root).values() if isinstance(gpu, NvidiaKnobs)]
+
+
+def unanswered() -> dict[str, str]:
+    """Return the GPUs that NVML counts and that do not answer, by NVML's index, and why.
+
+    Raises:
+        ActuationError: there is no driver, or it does not answer.
+    """
+    counted = _counted(Path("/")).items()
+    return {f"nvidia:{n}": str(gpu) for n, gpu in counted if not isinstance(gpu, NvidiaKnobs)}
+
+
+def _counted(root: Path) -> dict[int, NvidiaKnobs | Exception]:
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         raise ActuationError(f"no NVIDIA driver answers: {error}") from error
-    found: list[NvidiaKnobs] = []
+    found: dict[int, NvidiaKnobs | Exception] = {}
     for index in range(count):
         try:
-            found.append(NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root))
-        except (pynvml.NVMLError, ActuationError) as error:
+            found[index] = NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root)
+        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, ActuationError) as error:
             log.error("event=gpu_lost index=%d why=%r", index, str(error))
+            found[index] = error
     return found

@@ -6,16 +6,31 @@ board is measured, all instances together: NVML has no energy of an instance.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 import pynvml
 
-from agents.devices.nvidia.clocks import ClockLock, look
+from agents.devices.nvidia.clocks import ClockLock, Look, look
+from agents.devices.nvidia.limits import ENFORCED, enforced_w
+from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu
-from agents.target.joules import Joules
-from tuner.core import ActuationError, Clock, MeasurementError, Reading
+from agents.devices.nvidia.profiles import power_profiles
+from agents.host.ownership import Attribution, ProcessOwners, WorkloadIdentity
+from tuner.core import (
+    FOREIGN_LOAD,
+    POWER_PROFILES,
+    ActuationError,
+    Clock,
+    Estimate,
+    MeasurementError,
+    Reading,
+)
+
+log = logging.getLogger(__name__)
 
 THROTTLES = MappingProxyType(
     {74: "power", 76: "sync_boost", 269: "thermal", 270: "hw_thermal", 271: "power_brake"}
@@ -23,64 +38,72 @@ THROTTLES = MappingProxyType(
 """NVML's field to the reason; each counts the nanoseconds it was in force."""
 STILL_S = 1.0
 """A counter that has not moved for so long stands still."""
-MOST_ASTRAY = 0.5
-"""The share of looks under load that may contradict the clock lock before the window is void."""
-
-Pids = Callable[[], frozenset[int]]
-
-
-class OtherProcesses:
-    """Tells foreign processes: neither ours, nor on the GPU when the first window ended.
-
-    `ours` gives the processes of this agent and its children. A server that is driven from outside
-    is there from the first window on.
-    """
-
-    def __init__(self, gpu: Gpu, ours: Pids) -> None:
-        self._gpu = gpu
-        self._ours = ours
-        self._known = self._computing() or frozenset()
-        self._settled = False
-
-    def foreign(self) -> frozenset[int] | None:
-        """Return the foreign processes that compute on the GPU now, None where nobody tells."""
-        now = self._computing()
-        if now is None:
-            return None
-        if not self._settled:
-            self._known |= now
-        return now - self._known - self._ours() if now - self._known else frozenset()
-
-    def settle(self) -> None:
-        """From now on a process that has not been there is foreign."""
-        self._settled = True
-
-    def _computing(self) -> frozenset[int] | None:
-        found, _ = self._gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
-        return None if found is None else frozenset(int(process.pid) for process in found)
+MOST_ABOVE = 0.5
+"""The share of looks under load that may be above the clock lock before the window is void."""
+MOST_UNKNOWN = 0.5
+"""The share of a window without an answer whose the processes are before its foreign load is unknown."""
+UNLISTED = "NVML lists no process although the GPU computes; a PID namespace hides them"
 
 
 class GpuMeter:
-    """Opens windows on one GPU; `joules` opens its energy, None where nobody tells any."""
+    """Opens windows on one GPU; `end` ends what goes on beside them."""
 
     def __init__(
         self,
         gpu: Gpu,
-        joules: Callable[[], Joules] | None,
+        energy: GpuEnergy,
         lock: ClockLock,
-        others: OtherProcesses,
+        owners: ProcessOwners,
         clock: Clock,
+        end: Callable[[], None],
     ) -> None:
         self.gpu = gpu
-        self.joules = joules
+        self.close = end
+        self.energy = energy
         self.lock = lock
-        self.others = others
+        self.owners = owners
         self.clock = clock
+        self._unknown = ""
 
     def start(self) -> GpuWindow:
-        """Open a window now. Raises MeasurementError where the GPU does not answer."""
+        """Open a window now, or in 10 s, after the energy counter has been checked under load.
+
+        Raises:
+            MeasurementError: the GPU does not answer.
+        """
         with measuring():
+            if self.energy.due and look(self.gpu).loaded:
+                self.energy.judge()
             return GpuWindow(self)
+
+    @property
+    def source(self) -> str:
+        """Where its energy comes from now."""
+        return self.energy.source
+
+    def attribute_to(self, workload: WorkloadIdentity) -> None:
+        """Take what is known as this workload's for its from now on."""
+        self.owners = replace(self.owners, workload=workload)
+
+    def computing(self, *, loaded: bool) -> Attribution:
+        """Return whose the processes are that compute on the GPU now; `loaded` is whether any does.
+
+        Raises:
+            ActuationError, DeviceLost: the GPU does not answer.
+        """
+        found, refused = self.gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+        if found is None:
+            return Attribution(unknown=refused)
+        if not found:
+            return Attribution(unknown=UNLISTED if loaded else "")
+        return self.owners.attribute({int(process.pid) for process in found})
+
+    def say_unknown(self, why: str) -> None:
+        """Log once for how long nobody can tell foreign load, and once that it can be told again."""
+        if bool(why) != bool(self._unknown):
+            event = "foreign_load_unknown" if why else "foreign_load_known"
+            log.warning("event=%s device=%s why=%r", event, self.gpu.uuid, why)
+        self._unknown = why
 
 
 class GpuWindow:
@@ -89,11 +112,15 @@ class GpuWindow:
     def __init__(self, meter: GpuMeter) -> None:
         self._meter = meter
         self._throttled = throttle_s(meter.gpu)
-        self._joules = meter.joules() if meter.joules else None
+        self._profiles = power_profiles(meter.gpu)
+        self._by_counter = meter.energy.by_counter
+        self._joules = None if meter.energy.cannot else meter.energy.open()
         self._began = self._last_s = meter.clock.monotonic()
-        self._foreign_s = 0.0
-        self._looks = 0
-        self._astray: list[str] = []
+        self._enforced_w: list[float] = []
+        self._foreign_s = self._unknown_s = 0.0
+        self._unknown = ""
+        self._looks: list[Look] = []
+        self._above: list[str] = []
         self._closed: Reading | None = None
 
     def read(self) -> Reading:
@@ -113,32 +140,52 @@ class GpuWindow:
         Raises:
             MeasurementError: as `read`; or the energy counter stood still, or the clock did not follow
                 its lock.
+            SettingContested: it did not, for the second time; its lock was left to another program.
         """
         if self._closed is None:
             try:
                 with measuring():
                     shown = self._shown()
-                    self._check(shown)
+                    self._check_counter(shown)
+                    self._check_clock()
             finally:
-                self._meter.others.settle()
                 if self._joules is not None:
                     self._joules.close()
-            self._closed = shown
+            lowest = min(self._enforced_w, default=None)
+            limit = {} if lowest is None else {ENFORCED.name: Estimate.of_mean(lowest, 0.0)}
+            self._closed = replace(shown, estimates=limit)
         return self._closed
 
     def _shown(self) -> Reading:
         joules = 0.0 if self._joules is None else self._joules.read()
         totals = {f"throttled_{why}_s": s for why, s in self._since().items()}
-        self._see()
-        foreign = self._meter.others.foreign()
-        now = self._meter.clock.monotonic()
-        if foreign is not None:
-            self._foreign_s += now - self._last_s if foreign else 0.0
-            totals["foreign_s"] = self._foreign_s
-        self._last_s = now
+        totals["foreign_s"] = self._attributed(self._see())
         if joules > 0.0:
             totals["energy_j"] = joules
-        return Reading(totals)
+        watts = enforced_w(self._meter.gpu)
+        self._enforced_w += [] if watts is None else [watts]
+        return Reading(totals, notes=self._notes())
+
+    def _attributed(self, seen: Look) -> float:
+        """Return for how many seconds foreign processes have computed, up to this look."""
+        whose = self._meter.computing(loaded=seen.loaded)
+        now = self._meter.clock.monotonic()
+        passed, self._last_s = now - self._last_s, now
+        self._foreign_s += passed if whose.foreign else 0.0
+        self._unknown_s += passed if whose.unknown else 0.0
+        self._unknown = whose.unknown or self._unknown
+        return self._foreign_s
+
+    def _notes(self) -> dict[str, str]:
+        """Return in words what the window cannot tell, and the power profiles in force."""
+        unknown = self._unknown_s > MOST_UNKNOWN * (self._last_s - self._began)
+        self._meter.say_unknown(self._unknown if unknown else "")
+        notes = {FOREIGN_LOAD: f"unknown: {self._unknown}"} if unknown else {}
+        now = power_profiles(self._meter.gpu)
+        if now is not None:
+            changed = self._profiles is not None and now != self._profiles
+            notes[POWER_PROFILES] = f"{self._profiles}, then {now}" if changed else str(now)
+        return notes
 
     def _since(self) -> dict[str, float]:
         now = throttle_s(self._meter.gpu)
@@ -150,25 +197,37 @@ class GpuWindow:
             )
         return passed
 
-    def _see(self) -> None:
+    def _see(self) -> Look:
         seen = look(self._meter.gpu)
-        if seen.loaded:
-            self._looks += 1
-            wrong = self._meter.lock.astray(seen)
-            self._astray += [wrong] if wrong else []
+        self._looks.append(seen)
+        wrong = self._meter.lock.above(seen)
+        self._above += [wrong] if wrong else []
+        return seen
 
-    def _check(self, shown: Reading) -> None:
-        uuid, seconds = self._meter.gpu.uuid, self._meter.clock.monotonic() - self._began
+    def _check_counter(self, shown: Reading) -> None:
+        """Check the energy counter once load has come; one that counts wrong spoils the window."""
+        energy, uuid = self._meter.energy, self._meter.gpu.uuid
+        seconds = self._meter.clock.monotonic() - self._began
         if self._joules is not None and "energy_j" not in shown.totals and seconds > STILL_S:
+            energy.doubt()
             raise MeasurementError(
                 f"{uuid}: the energy counter stood still for {seconds:.3g} s",
-                hint="start the agent anew: it checks the counter again",
+                hint="it is checked again under load; measure again",
             )
-        if len(self._astray) > MOST_ASTRAY * self._looks:
+        if energy.due and look(self._meter.gpu).loaded:
+            energy.judge()
+        if self._by_counter and not energy.by_counter:
             raise MeasurementError(
-                f"{uuid}: {self._astray[-1]}",
-                hint="the lock is not in force: something else sets clocks too",
+                f"{uuid}: the energy counter does not count right: {energy.source}",
+                hint="from now on its power is integrated; measure again",
             )
+
+    def _check_clock(self) -> None:
+        """Judge what was seen of the clock. Raises MeasurementError."""
+        if len(self._above) > MOST_ABOVE * sum(seen.loaded for seen in self._looks):
+            raise self._meter.lock.contradicted(self._above[-1])
+        if self._meter.lock.mhz is None:
+            self._meter.lock.seen_free(self._looks)
 
 
 def throttle_s(gpu: Gpu) -> dict[str, float]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -25,9 +27,16 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 64
 """No process has connected more often than this."""
 
-LIBRARY_NOT_FOUND = 12
+LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13
+GONE = frozenset({15, 16, 28})
+"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: whatever was asked, the GPU does not work."""
+LIFT = "once that is over: jouletune actuator restore --all --lift"
 DEADLINE_S = 5.0
 """A call that takes longer is given up: the choice of the actuator's default, too."""
+
+INIT_S = 60.0
+"""What the first call of a process is given: a driver without persistence mode takes 1 to 3 s a GPU."""
+SLOW = "turn persistence mode on: systemctl enable --now nvidia-persistenced"
 
 HINTS = MappingProxyType(
     {
@@ -55,79 +64,92 @@ def translated(error: Any, what: str) -> TuningError:  # noqa: ANN401 - the bind
     return (DeviceLost if code in LOST else ActuationError)(text, hint=HINTS.get(code, ""))
 
 
-def in_time(what: str, job: Callable[[], Any]) -> Any:  # noqa: ANN401
+def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> Any:  # noqa: ANN401
     """Return what a call into the driver answers, asked in a thread so that one that hangs is given up.
 
     The thread is left behind: nothing can end a call that the kernel does not let go.
 
     Raises:
-        Late: there is no answer within `DEADLINE_S`.
+        Late: there is no answer within `seconds`, `DEADLINE_S` where none are given.
     """
     answer: futures.Future[Any] = futures.Future()
 
     def work() -> None:
         try:
             answer.set_result(job())
+        except pynvml.NVMLLibraryMismatchError:  # the binding's word for FUNCTION_NOT_FOUND here
+            answer.set_exception(pynvml.NVMLError(FUNCTION_NOT_FOUND))
         except Exception as error:  # noqa: BLE001 - raised where it was asked for
             answer.set_exception(error)
 
     threading.Thread(target=work, name="nvml", daemon=True).start()
+    seconds = DEADLINE_S if seconds is None else seconds
     try:
-        return answer.result(DEADLINE_S)
+        return answer.result(seconds)
     except futures.TimeoutError:  # not the built-in one before Python 3.11
-        raise Late(what, answer) from None
+        raise Late(what, answer, seconds) from None
 
 
 class Late(DeviceLost):
     """A call has not come back. The GPU is not asked anything else until it has."""
 
-    def __init__(self, what: str, answer: futures.Future[Any]) -> None:
+    def __init__(self, what: str, answer: futures.Future[Any], seconds: float) -> None:
         super().__init__(
-            f"{what}: the NVIDIA driver did not answer within {DEADLINE_S:g} s",
-            hint="see `dmesg`; the GPU needs a reset or the host a reboot",
+            f"{what}: the NVIDIA driver did not answer within {seconds:g} s",
+            hint=SLOW if seconds == INIT_S else HINTS[15],
         )
         self.answer = answer
 
 
-def uuids() -> list[str]:
-    """Return the UUIDs of the GPUs that answer, in NVML's order; one that is lost is logged.
+@dataclass(frozen=True, slots=True)
+class ListedGpus:
+    """The GPUs of this host by NVML's own index: the UUIDs of those that answer, and why others do not."""
 
-    Without NVIDIA's library there is none.
+    uuids: Mapping[int, str] = field(default_factory=dict)
+    lost: Mapping[int, TuningError] = field(default_factory=dict)
+
+
+def listed() -> ListedGpus:
+    """Return the GPUs that NVML counts; an error of one concerns that one alone.
+
+    Without NVIDIA's library there is none. The first call of a process initialises all GPUs.
 
     Raises:
         ActuationError: there is a driver, but it does not answer.
     """
     try:
-        return list(in_time("finding GPUs", _uuids))
+        found: ListedGpus = in_time("finding GPUs", _listed, INIT_S)
+        return found
     except pynvml.NVMLError as error:
         if int(error.value) == LIBRARY_NOT_FOUND:
-            return []
+            return ListedGpus()
         raise translated(error, "finding GPUs") from error
 
 
-def _uuids() -> list[str]:
-    found: list[str] = []
+def _listed() -> ListedGpus:
+    uuids: dict[int, str] = {}
+    lost: dict[int, TuningError] = {}
     pynvml.nvmlInit()
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            found.append(str(pynvml.nvmlDeviceGetUUID(handle)))
+            uuids[index] = str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
         except pynvml.NVMLError as error:
-            if int(error.value) not in LOST:
-                raise
+            lost[index] = translated(error, f"nvidia:{index} does not answer")
             log.error("event=gpu_lost index=%d why=%r", index, str(error))
-    return found
+    return ListedGpus(uuids, lost)
 
 
 class Gpu:
     """One GPU; each call within a deadline.
 
     After its driver was restarted one call fails and the next finds the GPU anew. While a call hangs,
-    all others are refused at once.
+    all others are refused at once. While the file `detached` is there, no handle is kept and none opened,
+    as a GPU reset, a change of MIG mode and a driver upgrade need it.
     """
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, uuid: str, detached: Path | None = None) -> None:
         self.uuid = uuid
+        self._detached = detached
         self._handle: Any = None
         self._late: Late | None = None
 
@@ -138,40 +160,82 @@ class Gpu:
             DeviceLost: the GPU is gone.
             ActuationError: anything else; `what` is in the message.
         """
-        answer, why = self.told(what, function, *arguments)
-        if why:
-            raise ActuationError(why)
-        return answer
+        try:
+            return self._answered(what, function, arguments)
+        except pynvml.NVMLLibraryMismatchError as error:
+            raise ActuationError(
+                f"{self.uuid}: {what}: {error}", hint="upgrade the driver"
+            ) from None
+        except pynvml.NVMLError as error:
+            raise self._failed(error, what) from error
 
     def told(self, what: str, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
-        """Return the answer, or None and why this GPU has none.
+        """Return the answer to what a GPU need not tell, or None and why it is unknown.
+
+        Whatever it is refused for: only a GPU that is gone, a driver that is another one, or one that does
+        not answer is an error.
 
         Raises:
-            ActuationError, DeviceLost: for any other reason.
+            ActuationError, DeviceLost: it is one of these.
         """
         try:
-            if self._late is not None and not self._late.answer.done():
-                raise self._late
-            asked = partial(self._asked, function, arguments)
-            return in_time(f"{self.uuid}: {what}", asked), ""
+            return self._answered(what, function, arguments), ""
+        except pynvml.NVMLLibraryMismatchError as error:  # the binding's own word for an old driver
+            return None, f"{self.uuid}: {what}: {error}"
+        except pynvml.NVMLError as error:
+            if int(error.value) in RESTARTED | GONE:
+                raise self._failed(error, what) from error
+            return None, translated(error, f"{self.uuid}: {what}").message
+
+    def _answered(
+        self, what: str, function: Callable[..., Any], arguments: tuple[object, ...]
+    ) -> Any:  # noqa: ANN401
+        """Return the answer. Raises pynvml.NVMLError, DeviceLost, ActuationError."""
+        if self._late is not None and not self._late.answer.done():
+            raise self._late
+        if self.let_go():
+            raise DeviceLost(f"{self.uuid}: {what}: the GPUs are detached", hint=LIFT)
+        try:
+            if self._handle is None:
+                self._handle = self._found(what)
+            return in_time(f"{self.uuid}: {what}", partial(function, self._handle, *arguments))
         except Late as late:
             self._late = late
             raise
-        except pynvml.NVMLError as error:
-            code, reason = int(error.value), translated(error, f"{self.uuid}: {what}")
-            if code in ABSENT:
-                return None, reason.message
-            if code in RESTARTED | LOST:
-                self._handle = None
-            if code in RESTARTED:
-                _disconnect()
-            raise reason from error
 
-    def _asked(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401
-        if self._handle is None:
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
-        return function(self._handle, *arguments)
+    def heed_detach(self) -> None:
+        """Close the connection to the driver where the GPUs are detached."""
+        self.let_go()
+
+    def let_go(self) -> bool:
+        """Close the connection to the driver where the GPUs are detached; return whether they are."""
+        if self._detached is None or not self._detached.exists():
+            return False
+        if self._handle is not None:
+            self._handle = None
+            _disconnect()
+            log.warning("event=detached device=%s", self.uuid)
+        return True
+
+    def _found(self, what: str) -> Any:  # noqa: ANN401
+        """Return the GPU's handle; one that is not found is gone, whatever is asked of it."""
+        try:
+            return in_time(f"{self.uuid}: {what}", self._connected, INIT_S)
+        except pynvml.NVMLError as error:
+            raise self._failed(error, what) from error
+
+    def _connected(self) -> Any:  # noqa: ANN401
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
+
+    def _failed(self, error: Any, what: str) -> TuningError:  # noqa: ANN401
+        """Return NVML's error as ours, and forget the handle that it has made void."""
+        code = int(error.value)
+        if code in RESTARTED | LOST:
+            self._handle = None
+        if code in RESTARTED:
+            _disconnect()
+        return translated(error, f"{self.uuid}: {what}")
 
     def driver(self) -> str:
         """Return the driver's version. Raises ActuationError, DeviceLost."""

@@ -13,7 +13,10 @@ from agents.devices.nvidia.knobs import (
     AMPERE,
     CLOCK,
     LIMIT,
+    MEM,
     MEMORY,
+    NOW,
+    SM,
     UNKNOWN_ARCHITECTURE,
     VGPU,
     VOLTA,
@@ -63,10 +66,16 @@ def refusals(gpu: Gpu) -> Mapping[str, str]:
         else (None, no_memory)
     )
     _, no_limit = gpu.told("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+    _, unread = gpu.told("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
+    runs = {
+        knob: gpu.told(f"clock {kind}", pynvml.nvmlDeviceGetClock, kind, NOW)[1]
+        for knob, kind in ((CLOCK, SM), (MEMORY, MEM))
+    }
     why = {
-        CLOCK: no_clocks or ("" if newer >= VOLTA else NO_LOCK),
+        CLOCK: no_clocks or ("" if newer >= VOLTA else NO_LOCK) or runs[CLOCK],
         MEMORY: no_memory
-        or (ONE_CLOCK if len(set(memory)) == 1 else "" if newer >= AMPERE else NO_LOCK),
-        LIMIT: no_limit,
+        or (ONE_CLOCK if len(set(memory)) == 1 else "" if newer >= AMPERE else NO_LOCK)
+        or runs[MEMORY],
+        LIMIT: no_limit or unread,
     }
     return {knob: reason for knob, reason in why.items() if reason}

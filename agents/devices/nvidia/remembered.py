@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tuner import files
@@ -14,13 +15,19 @@ class Findings:
     """What one GPU was seen to do under one driver.
 
     `settle_s` is the longest that a clock took to follow a change under load, None until one was
-    seen. `counter_ratio` is the energy counter over the integral of power in the start-up check.
+    seen. `reach_mhz` is the highest clock that it went to by itself, under full load and with nothing
+    slowing it. `refused` has the knobs that it refused when they were set, and in what words.
+    `loaded_ratio` is the energy counter over the integral of power under load, None until it was
+    checked; `counts_module` is whether that is the power of the whole module.
     """
 
     uuid: str
     driver: str
     settle_s: float | None = None
-    counter_ratio: float | None = None
+    loaded_ratio: float | None = None
+    counts_module: bool = False
+    reach_mhz: float | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 class Memory:
@@ -36,8 +43,9 @@ class Memory:
             kept = Findings(**json.loads(self._path.read_text("utf-8"))) if self._path else None
         except (OSError, ValueError, TypeError):
             return
-        numbers = [] if kept is None else [kept.settle_s, kept.counter_ratio]
-        fits = all(n is None or (isinstance(n, float) and 0.0 <= n < 1e3) for n in numbers)
+        numbers = [] if kept is None else [kept.settle_s, kept.loaded_ratio, kept.reach_mhz]
+        fits = all(n is None or (isinstance(n, float) and 0.0 <= n < 1e6) for n in numbers)
+        fits = fits and kept is not None and isinstance(kept.refused, dict)
         if kept is not None and fits and (kept.uuid, kept.driver) == (uuid, driver):
             self.findings = kept
 
@@ -46,9 +54,22 @@ class Memory:
         if seconds > (self.findings.settle_s or 0.0):
             self._keep(replace(self.findings, settle_s=seconds))
 
-    def saw_counter(self, ratio: float) -> None:
-        """Note what the start-up check of the energy counter showed. Raises StoreError."""
-        self._keep(replace(self.findings, counter_ratio=ratio))
+    def saw_reach(self, mhz: float) -> None:
+        """Note how high the clock went by itself. Raises StoreError."""
+        if mhz > (self.findings.reach_mhz or 0.0):
+            self._keep(replace(self.findings, reach_mhz=float(mhz)))
+
+    def saw_refusal(self, knob: str, why: str) -> None:
+        """Note that the GPU does not take a knob. Raises StoreError."""
+        self._keep(replace(self.findings, refused={**self.findings.refused, knob: why}))
+
+    def saw_counter(self, ratio: float, *, counts_module: bool) -> None:
+        """Note what the check of the energy counter showed. Raises StoreError."""
+        self._keep(replace(self.findings, loaded_ratio=ratio, counts_module=counts_module))
+
+    def forget_counter(self) -> None:
+        """Note that the energy counter is to be checked again. Raises StoreError."""
+        self._keep(replace(self.findings, loaded_ratio=None, counts_module=False))
 
     def _keep(self, findings: Findings) -> None:
         self.findings = findings

@@ -23,9 +23,13 @@ GATED = re.compile(r"^\s*(\w+ \w*PG_MASK\w* +\w+)", re.MULTILINE)
 
 
 class PowerModes:
-    """A board's power modes; a KnobDriver. Every method raises ActuationError."""
+    """A board's power modes; a KnobDriver. Every method raises ActuationError.
+
+    NVIDIA's guide: "the mode persists across power cycles".
+    """
 
     uuid, knobs, epoch = "nvpmodel", (MODE,), "files"
+    lasting = (MODE,)
 
     def __init__(self, root: Path) -> None:
         """Take a board whose files are at `root`."""
@@ -35,11 +39,17 @@ class PowerModes:
         self._default = next(iter(DEFAULT.findall(text)), "")
         self.board = (root / "proc/device-tree/model").read_text().strip("\0\n")
 
+    @property
+    def defaults(self) -> Mapping[str, Value]:
+        """The mode that the board starts with where nobody has chosen another."""
+        names = {number: name for name, (number, _) in self._modes.items()}
+        return {MODE: names[self._default]} if self._default in names else {}
+
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
-        """Return the modes that need no reboot."""
+        """Return the modes that need no reboot; none where the present one is not in the file."""
         gated = {name: {*GATED.findall(body)} for name, (_, body) in self._modes.items()}
         now = gated.get(str(self.read()[MODE]))
-        return {MODE: tuple(sorted(name for name in gated if gated[name] == now))}
+        return {MODE: tuple(sorted(n for n in gated if now is not None and gated[n] == now))}
 
     def read(self) -> Mapping[str, Value | None]:
         """Return the present mode."""
@@ -51,9 +61,7 @@ class PowerModes:
     def write(self, knob: str, value: Value | None) -> None:
         """Set a mode, None that which the board starts with; one that would reboot it is refused."""
         if value is None:
-            value = next(
-                (n for n, (number, _) in self._modes.items() if number == self._default), ""
-            )
+            value = self.defaults.get(MODE, "")
         if value not in self._modes:
             raise ActuationError(f"there is no power mode {value!r}", hint=", ".join(self._modes))
         answer = self._asked("-m", self._modes[str(value)][0])

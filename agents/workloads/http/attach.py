@@ -6,10 +6,12 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from agents.host.local_http import LocalHttp
+from agents.host.ownership import WorkloadIdentity
 from agents.host.program_runs import RunMeter
 from agents.host.service_process import ProcessTree, ServiceProcess, UnitProcess
 from agents.load.generator import HttpCaller
@@ -116,6 +118,18 @@ class Service:
             source=_source(config),
             signals=self._signals(),
             warm_up_s=config.load.warm_up_s if isinstance(config.load, OurLoad) else 0.0,
+            identity=self._identity(),
+        )
+
+    def _identity(self) -> WorkloadIdentity:
+        """Return by what the service's processes are known: what its file says, its port, its start."""
+        exposition = self._exposition
+        tells = exposition is not None and exposition.tells_start
+        known = WorkloadIdentity() if self._process is None else self._process.identity()
+        return replace(
+            known,
+            port=urlsplit(self._config.url).port or 0,
+            started_s=exposition.started_s if exposition is not None and tells else None,
         )
 
     def _actuator(self) -> ServiceKnobs:

@@ -106,6 +106,17 @@ class Exposition:
         """Return when the service was started, in its own words. Raises ActuationError, DeviceLost."""
         return _started(self._http.call("GET", self._path).text)
 
+    def started_s(self) -> float | None:
+        """Return when it says that it was started, in seconds since 1970; None where it does not say.
+
+        Raises:
+            ActuationError, DeviceLost: it does not answer.
+        """
+        try:
+            return float(self.started().rpartition(" ")[2])
+        except ValueError:
+            return None
+
     def present(self) -> tuple[float, str]:
         """Return the gauge of the load, at any moment, and when the service was started.
 

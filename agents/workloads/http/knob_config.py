@@ -193,7 +193,10 @@ def _unit(where: str, table: object, knob: Knob) -> UnitProperty:
         wanted = r"infinity|[1-9][0-9]*"
     for value in knob.values:
         if isinstance(value, bool | float) or not re.fullmatch(wanted, str(value)):
-            raise ConfigError(f"{where}: {known['property']} cannot be {value!r}")
+            raise ConfigError(
+                f"{where}: {known['property']} cannot be {value!r}",
+                hint="write a whole number, a list of cores for AllowedCPUs, or infinity",
+            )
     return UnitProperty(name, known["property"])
 
 

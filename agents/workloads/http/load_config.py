@@ -129,7 +129,10 @@ def _bodies(where: str, known: Mapping[str, Any]) -> tuple[bytes, ...]:
         try:
             return (file.read_bytes(),)
         except OSError as error:
-            raise ConfigError(f"{where}: cannot read the body {file}: {error.strerror}") from None
+            raise ConfigError(
+                f"{where}: cannot read the body {file}: {error.strerror}",
+                hint="name a file that the agent can read",
+            ) from None
     return (known.get("body", "").encode(),)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
 from agents.host.local_http import local_url
+from agents.host.ownership import WorkloadIdentity
 from agents.load.generator import HttpCaller, LoadShape
 from agents.load.meter import LoadMeter
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
@@ -20,7 +21,7 @@ from agents.workloads.ray.actuator import (
     declared_config,
     found_at,
 )
-from agents.workloads.ray.dashboard import Application, Dashboard, Node, RayInstance
+from agents.workloads.ray.dashboard import Dashboard, Node, RayInstance
 from agents.workloads.ray.deployment import (
     BATCH,
     NO_BATCH,
@@ -102,7 +103,10 @@ def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
     try:
         return int(number), Path(unquote(file)).read_bytes() if file else b""
     except OSError as error:
-        raise InvalidInput(f"cannot read the body {file}: {error.strerror}") from None
+        raise InvalidInput(
+            f"cannot read the body {file}: {error.strerror}",
+            hint="name a file that the agent can read",
+        ) from None
 
 
 def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:
@@ -117,7 +121,8 @@ def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clo
     found = found_at(file, version, setting_of(whole), named)
     taken = taken_by_others(instance, address.application, address.deployment)
     space = space_for(found.setting, whole, nodes, taken)
-    processes, cannot = _processes(app, address.deployment, nodes)
+    replicas = partial(_replicas, dashboard, address)
+    processes, cannot = _processes(replicas, nodes)
     meter, shape = _meter(asked, dashboard, instance, processes, clock, seed)
 
     return Side(
@@ -132,6 +137,7 @@ def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clo
         settle_s=LOAD_SETTLE_S if shape else REPORT_S,
         cannot={**cannot, **_missing(space)},
         source=f"our load generator, {shape}" if shape else "Ray Serve's HTTP latency histogram",
+        identity=WorkloadIdentity(processes=replicas),
     )
 
 
@@ -139,7 +145,7 @@ def _meter(
     asked: Spec,
     dashboard: Dashboard,
     instance: RayInstance,
-    processes: RayProcesses | None,
+    processes: Callable[[], RayProcesses] | None,
     clock: Clock,
     seed: int,
 ) -> tuple[PrometheusMeter | LoadMeter, LoadShape | None]:
@@ -166,26 +172,43 @@ def _meter(
     return LoadMeter(connect, shape, counting, clock, seed), shape
 
 
-def _metrics(shape: LoadShape | None, processes: RayProcesses | None) -> tuple[Metric, ...]:
+def _metrics(
+    shape: LoadShape | None, processes: Callable[[], RayProcesses] | None
+) -> tuple[Metric, ...]:
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     own = [Metric("latency_mean_ms", scope=Scope.SERVICE)] if shape else [ARRIVALS]
     cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if processes else []
     return (*(Metric(name, scope=Scope.SERVICE) for name in names), *own, *cpu)
 
 
+def _replicas(dashboard: Dashboard, address: Address) -> list[int]:
+    """Return the processes of the deployment's replicas now. Raises DeviceLost, ActuationError."""
+    app = address.application_in(dashboard.instance())
+    deployment = app.deployments.get(address.deployment)
+    return [r.pid for r in deployment.replicas if r.pid is not None] if deployment else []
+
+
 def _processes(
-    app: Application, deployment: str, nodes: Sequence[Node]
-) -> tuple[RayProcesses | None, dict[str, str]]:
-    """Return Ray's processes where all of them are on this host, else why their CPU time is unknown."""
+    replicas: Callable[[], Sequence[int]], nodes: Sequence[Node]
+) -> tuple[Callable[[], RayProcesses] | None, dict[str, str]]:
+    """Return what finds Ray's processes where all are on this host, else why their CPU time is unknown."""
     if len(nodes) > 1:
         return None, {"cpu_time_ms": "Ray runs on several hosts, and only this one's is counted"}
-    pids = [r.pid for r in app.deployments[deployment].replicas if r.pid is not None]
-    if not pids:
-        return None, {"cpu_time_ms": "no replica runs whose process could be found"}
+
+    def find() -> RayProcesses:
+        try:
+            found = replicas()
+        except TuningError as error:
+            raise MeasurementError(error.message, hint=error.hint) from error
+        if not found:
+            raise MeasurementError("no replica runs whose process could be found")
+        return RayProcesses(found[0])
+
     try:
-        return RayProcesses(pids[0]), {}
+        find()
     except MeasurementError as error:
         return None, {"cpu_time_ms": error.message}
+    return find, {}
 
 
 def _missing(space: Space) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import psutil
 
@@ -81,9 +81,10 @@ class RayProcesses:
 class CpuTotal:
     """The CPU time since a start; a process that ends while it is counted takes nothing back."""
 
-    def __init__(self, processes: RayProcesses | None) -> None:
-        self._processes = processes
-        self._before = processes.cpu_s() if processes else 0.0
+    def __init__(self, find: Callable[[], RayProcesses] | None) -> None:
+        """Find the processes anew, for Ray may have been started again. Raises MeasurementError."""
+        self._processes = None if find is None else find()
+        self._before = 0.0 if self._processes is None else self._processes.cpu_s()
         self._most = 0.0
 
     def __call__(self) -> Mapping[str, float]:

@@ -85,7 +85,10 @@ class Timer:
         for threads, items in shapes:
             cores = self._cores[used : used + threads]
             if len(cores) < threads:
-                raise InvalidInput(f"{list(shapes)} need more than {len(self._cores)} cores")
+                raise InvalidInput(
+                    f"{list(shapes)} need more than {len(self._cores)} cores",
+                    hint="choose fewer threads",
+                )
             instance = await self._instance(Placement(cores, threads, allocator), items)
             parts.append((instance, range(first, first + items)))
             used, first = used + threads, first + items

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agents.host.local_http import local_url
+from agents.host.ownership import WorkloadIdentity
 from agents.load.generator import HttpCaller, LoadShape
 from agents.load.meter import LoadMeter
 from agents.target.side import Side
@@ -155,6 +156,7 @@ def attach(
         meter=meter,
         source=f"our load generator, {shape}",
         signals=signals_of(reader, stats),
+        identity=WorkloadIdentity(processes=lambda: server.stats().pids, port=url.port or 0),
     )
 
 

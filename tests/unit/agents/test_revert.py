@@ -14,6 +14,7 @@ from agents.holding.journal import Journal
 from agents.main import open_target
 from agents.revert import lift, revert, stay
 from agents.tuner_link.spool import Spool
+from tests.errors import raised
 from tests.fakes import failing
 from tests.unit.agents.left_behind import A100, DEVICE, HELD, hold
 from tuner import files
@@ -56,7 +57,7 @@ def test_reverting_goes_on_after_a_failure(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     record(journal, "another@host", "simulated:no-such")
     (journal / "unknown@host.journal").write_text("")
-    with pytest.raises(ActuationError, match=r"no simulated device 'no-such'.*unknown@host"):
+    with raised(ActuationError, "no-such"):
         revert(tmp_path)
     assert in_force(tmp_path) == before
 
@@ -69,7 +70,7 @@ def record(folder: Path, device: str, spec: str) -> None:
 
 def test_reverting_without_a_state_folder_is_an_error_that_creates_nothing(tmp_path: Path) -> None:
     for command in (revert, stay, lift):
-        with pytest.raises(NotFound, match=r"no state folder.*--config"):
+        with raised(NotFound, "--config"):
             command(tmp_path / "never used")
     assert list(tmp_path.iterdir()) == []
 
@@ -77,7 +78,7 @@ def test_reverting_without_a_state_folder_is_an_error_that_creates_nothing(tmp_p
 def test_a_running_agent_is_named_with_the_way_out(tmp_path: Path) -> None:
     with (
         files.lock(tmp_path, "agent"),
-        pytest.raises(Conflict, match=r"another agent is using.*--stay"),
+        raised(Conflict, "--stay"),
     ):
         revert(tmp_path)
     assert revert(tmp_path) == []
@@ -96,7 +97,7 @@ def test_a_full_disk_stops_no_revert_and_is_said(
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreError, match=f"{DEVICE} is back.*pause the study"):
+    with raised(StoreError, DEVICE):
         revert(tmp_path)
     assert in_force(tmp_path) == before
     assert list((tmp_path / "journal").iterdir()) == []
@@ -132,7 +133,7 @@ def test_staying_says_what_the_running_agent_did_not_put_back(tmp_path: Path) ->
     hold(tmp_path)
     with (
         files.lock(tmp_path, "agent"),
-        pytest.raises(ActuationError, match=f"not put back {DEVICE} within 0 s"),
+        raised(ActuationError, DEVICE, "within 0"),
     ):
         stay(tmp_path, patience_s=0.0)
     assert Journal(tmp_path / "journal").stays

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.actuator.driver import INIT_S
+from agents.actuator.grants import ActuatorConfig
 from tuner.service.http_limits import HttpLimits
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -98,11 +100,32 @@ def test_the_tuner_has_files_for_ten_thousand_agents_that_wait() -> None:
 
 def test_the_actuator_puts_back_whatever_ended_it_and_has_no_network() -> None:
     (serve,) = values("actuator", "ExecStart")
-    assert values("actuator", "ExecStopPost") == [serve.replace(" serve ", " restore ")]
+    # It needs no configuration, which may be what ended it.
+    assert values("actuator", "ExecStopPost") == [f"{serve.partition(' serve ')[0]} restore"]
     assert values("actuator", "PrivateNetwork") == ["yes"]
     assert values("actuator", "RestrictAddressFamilies") == ["AF_UNIX"]
-    (rivals,) = values("actuator", "Conflicts")
+
+
+def test_only_where_cpus_are_tuned_do_other_tuners_of_cpus_stop() -> None:
+    # On a host with NVML knobs alone, stopping TuneD rolls its profile back: another machine, and baseline.
+    assert values("actuator", "Conflicts") == []
+    (rivals,) = re.findall(r"^Conflicts=(.*)$", (DEPLOY / "actuator-cpu.conf").read_text(), re.M)
     assert {rival.removesuffix(".service") for rival in rivals.split()} == RIVALS
+
+
+@pytest.mark.parametrize("name", ["agent", "actuator"])
+def test_what_uses_gpus_starts_after_their_driver_or_is_started_again_with_it(name: str) -> None:
+    assert "nvidia-persistenced.service" in values(name, "After")[0].split()
+    rule = (DEPLOY / "nvidia.rules").read_text().splitlines()[-1]
+    assert 'ACTION=="bind"' in rule and 'DRIVER=="nvidia"' in rule
+    assert "try-restart jouletune-actuator.service jouletune-agent.service" in rule
+
+
+def test_starting_and_stopping_wait_for_drivers_and_eight_devices() -> None:
+    """A device going back: at most nine calls within the default deadline, devices side by side."""
+    longest_s = INIT_S + INIT_S + 9 * ActuatorConfig().deadline_s
+    for key in ("TimeoutStartSec", "TimeoutStopSec"):
+        assert float(values("actuator", key)[0]) >= longest_s
 
 
 @pytest.mark.parametrize("name", MOST_EXPOSED)

@@ -101,7 +101,6 @@ def measure(device: Side, setting: Setting) -> Measurement | None:
     return Measurement(estimates=shown, started_at=START, seconds=WINDOW_S)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["simulated:a100", "simulated:orin"])
 def test_polythrottle_captures_most_of_what_can_be_saved_and_sobol_less(spec: str) -> None:
     shares = {}
@@ -125,7 +124,6 @@ def test_after_a_crash_the_same_steps_come_out() -> None:
     assert setting_key(step.setting) == setting_key(tuning[6].setting)
 
 
-@pytest.mark.slow
 @pytest.mark.surfaces
 @pytest.mark.parametrize("surface", ["zeus_nsdi23.csv", "perseus_sosp24.csv"])
 def test_on_measured_tables_nothing_above_the_limit_is_held(surface: str) -> None:

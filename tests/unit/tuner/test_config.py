@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raised
 from tuner.config import (
     TunerConfig,
     holds_password,
@@ -53,13 +54,13 @@ def test_a_wrong_file_names_the_key(tmp_path: Path, text: str, said: str) -> Non
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml"):
+    with raised(ConfigError, "nowhere.toml"):
         load_tuner_config(tmp_path / "nowhere.toml")
 
 
 @pytest.mark.parametrize("hours", ["", "8-8"])
 def test_tuning_hours_that_make_no_sense_are_refused(hours: str) -> None:
-    with pytest.raises(ConfigError, match=f"tuning_hours cannot be '{hours}'"):
+    with raised(ConfigError, "tuning_hours", hours):
         TunerConfig(tuning_hours=hours)
 
 
@@ -75,17 +76,17 @@ def test_a_token_others_can_read_or_that_is_empty_is_refused(tmp_path: Path) -> 
     path = tmp_path / "token"
     path.write_text("secret")
     path.chmod(0o644)
-    with pytest.raises(ConfigError, match="chmod 600"):
+    with raised(ConfigError, "chmod 600"):
         ensure_token(path)
     path.write_text("")
     path.chmod(0o600)
-    with pytest.raises(ConfigError, match="empty"):
+    with raised(ConfigError, "empty"):
         ensure_token(path)
 
 
 def test_a_token_that_cannot_be_kept_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "sub").write_text("")
-    with pytest.raises(ConfigError, match=r"cannot write .*token"):
+    with raised(ConfigError, "token"):
         ensure_token(tmp_path / "sub" / "token")
 
 
@@ -94,7 +95,7 @@ def test_a_taken_port_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}.*in use"):
+        with raised(ConfigError, "127.0.0.1", port):
             bind(TunerConfig(port=port))
 
 
@@ -146,9 +147,9 @@ def test_a_file_with_a_password_is_refused_where_others_can_read_it(
 ) -> None:
     path = written(tmp_path, f'db = "{url}"\n')
     path.chmod(0o644)
-    with pytest.raises(ConfigError, match=f"chmod 640 {path}") as refused:
+    with raised(ConfigError, "chmod 640", path) as caught:
         load_tuner_config(path)
-    assert "sec" not in str(refused.value)
+    assert "sec" not in str(caught.value)
     path.chmod(0o640)
     config = load_tuner_config(path)
     assert config.db == url

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raised
 from tuner.config import TunerConfig, load_tuner_config
 from tuner.core import ConfigError
 from tuner.destinations import SUBJECTS
@@ -75,5 +76,5 @@ def test_what_makes_no_sense_is_named(tmp_path: Path, text: str, said: str) -> N
 
 def test_a_name_is_given_once(tmp_path: Path) -> None:
     one = '[[webhook]]\nname = "a"\nurl = "https://x"\n'
-    with pytest.raises(ConfigError, match="webhook 2: name cannot be 'a'"):
+    with raised(ConfigError, "webhook 2", "a"):
         read(tmp_path, one + one)

@@ -40,7 +40,10 @@ def parsed(body: bytes) -> CompletionRequest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"]) or "the body"
-        raise InvalidInput(f"this asks for no completion: {where}: {first['msg']}") from None
+        raise InvalidInput(
+            f"this asks for no completion: {where}: {first['msg']}",
+            hint="correct it, and send the request again",
+        ) from None
 
 
 class Completion:

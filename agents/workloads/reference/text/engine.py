@@ -117,7 +117,9 @@ class TextEngine:
             UnknownKnob, OutOfRange: a row does not fit.
         """
         if len(plan.rows) > 1 and plan.by != SIGNAL:
-            raise Conflict(f"the engine goes by {SIGNAL}, not by {plan.by!r}")
+            raise Conflict(
+                f"the engine goes by {SIGNAL}, not by {plan.by!r}", hint=f"give a plan by {SIGNAL}"
+            )
         for row in plan.rows:
             self.space.check(row.setting)
         with self._changed:

@@ -55,8 +55,11 @@ class Odd(DirectHand):
     def lingering(self) -> int:
         return self.late
 
-    async def close(self) -> None:
+    async def renew(self) -> None:
         self.closed += 1
+
+    async def close(self) -> None:
+        pass
 
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         if (verb, uuid) in self.raises:
@@ -78,12 +81,13 @@ class Bench:
     boot: str = "boot 1"
     raises: dict[tuple[str, str], Exception] = field(default_factory=dict)
     unplugged: set[str] = field(default_factory=set)
+    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: fake.A100)
 
     def __post_init__(self) -> None:
         self.hardware = self.folder / "hardware.json"
         self.journal = self.folder / "journal"
         self.journal.mkdir(parents=True)
-        fake.save(self.hardware, fake.blank(GPU, OTHER))
+        fake.save(self.hardware, fake.blank(GPU, OTHER, knobs=self.knobs))
         self.disk = FullDisk(self.journal)
         self.actuator = self.start()
 

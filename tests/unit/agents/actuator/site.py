@@ -43,8 +43,11 @@ class Site:
             '"gpu.power_limit_w" = { min = 150, max = 350 }\n'
         )
 
-    def start(self, verb: str = "serve", **environment: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "agents.actuator.main", verb, str(self.config)]
+    def start(
+        self, verb: str = "serve", config: Path | None = None, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        told = (config or self.config) if verb == "serve" else self.folder / "state"
+        command = [sys.executable, "-m", "agents.actuator.main", verb, str(told)]
         log = (self.folder / "log").open("ab")
         with log:
             process = subprocess.Popen(

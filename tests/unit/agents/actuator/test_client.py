@@ -49,15 +49,17 @@ class House:
     now: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
+    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: fake.A100)
 
     def __post_init__(self) -> None:
         self.hardware = self.folder / "hardware.json"
         self.socket = self.folder / "socket"
-        fake.save(self.hardware, fake.blank(GPU))
+        fake.save(self.hardware, fake.blank(GPU, knobs=self.knobs))
         (self.folder / "journal").mkdir()
 
     def open(self) -> None:
         grant = {CLOCK: (600.0, 1410.0), LIMIT: (150.0, 350.0)}
+        grant |= dict.fromkeys(fake.CAPPED.keys() & self.knobs.keys(), (800.0, 3500.0))
         config = ActuatorConfig(devices=(Granted(match="GPU-*", grant=grant),))
         ready = threading.Event()
         self.stop = threading.Event()
@@ -67,7 +69,7 @@ class House:
             originals = RestoreJournal(self.folder / "journal")
             actuator = await actuator_of(config, lambda: hand, originals, "boot", lambda: self.now)
             await actuator.replay()
-            actuator.grant()
+            await actuator.grant()
             server = await listen(actuator, self.socket)
             ready.set()
             while not stop.is_set():
@@ -344,6 +346,24 @@ def test_a_foreign_change_contaminates_the_trial_fails_the_next_and_stays(
         assert "another program set gpu.power_limit_w to 222 instead of 250" in report["reason"]
         assert f"jouletune actuator restore {GPU}" in report["reason"]
     assert house.values == {**FACTORY, LIMIT: 222}
+
+
+def test_a_cap_is_told_with_the_next_renewal_and_what_was_set_is_in_force(tmp_path: Path) -> None:
+    house = House(tmp_path, knobs=fake.ALL)
+    house.open()
+    remote = open_remote(house.socket, GPU, Time())
+    remote.hold({fake.CEILING: 3000}, "s1", 1, 1000.0)
+    state = fake.load(house.hardware)
+    state["devices"][GPU]["cap"] = 2800
+    fake.save(house.hardware, state)
+    assert remote.conflict() == ""
+    assert "2800" in remote.throttled
+    assert remote.read()[fake.CEILING] == 3000
+    del state["devices"][GPU]["cap"]
+    fake.save(house.hardware, state)
+    assert (remote.conflict(), remote.throttled) == ("", "")
+    remote.close()
+    house.shut()
 
 
 def test_a_hold_that_somebody_else_changed_ends_with_the_actuators_word(

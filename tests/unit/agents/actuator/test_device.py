@@ -17,6 +17,7 @@ from tests.unit.agents.actuator.bench import (
     ME,
     MEMORY,
     OTHER,
+    ROOT,
     TRIED,
     YOU,
     Bench,
@@ -26,6 +27,7 @@ from tuner.core import (
     Conflict,
     DeviceBusy,
     InvalidInput,
+    KnobRefused,
     NotFound,
     OutOfRange,
     UnknownKnob,
@@ -319,3 +321,65 @@ def test_whatever_agents_do_only_granted_values_are_written_and_all_goes_back(
             assert values == FACTORY
     bench.passes(2000.0)
     assert bench.values == FACTORY
+
+
+def test_a_lock_that_nobody_can_read_is_written_again_when_a_hold_begins(bench: Bench) -> None:
+    # `nvidia-smi -rgc` by somebody else: nothing says that the lock is gone.
+    bench.hold()
+    bench.change(values={**bench.values, CLOCK: None})
+    bench.hold()
+    assert bench.values[CLOCK] == HELD[CLOCK]
+
+
+def test_after_a_resume_locks_are_written_again(bench: Bench) -> None:
+    bench.hold()
+    slept_s = 0.0
+    (device,) = (d for d in bench.actuator.inner.devices.values() if d.uuid == GPU)
+    device.suspended_s = lambda: slept_s
+    device.slept_s = 0.0
+    bench.change(values={**bench.values, CLOCK: None})
+    bench.passes(1.0)
+    assert bench.values[CLOCK] is None
+    slept_s = 3600.0
+    bench.passes(1.0)
+    assert bench.values == {**FACTORY, **HELD}
+    assert bench.level() == "hold"
+
+
+@pytest.mark.parametrize("theirs", [True, False])
+def test_a_knob_that_another_program_sets_is_left_to_it_and_the_device_paused(
+    bench: Bench, theirs: bool
+) -> None:
+    bench.hold()
+    faults = {"*": "overruled"} if theirs else {}
+    bench.change(values={**bench.values, CLOCK: 1410}, faults=faults)
+    bench.actuator.leave(ME, GPU, CLOCK, "the clock runs above its lock, twice")
+    # Where the hardware does not show it, an agent's word alone leaves nothing altered.
+    assert bench.values == {**FACTORY, CLOCK: 1410 if theirs else None}
+    assert bench.level() == "original"
+    with pytest.raises(Conflict, match="paused: the clock runs above"):
+        bench.hold()
+    bench.actuator.restore(ROOT, GPU)
+    bench.change(values=dict(FACTORY), faults={"*": ""})
+    bench.hold()
+
+
+def test_only_who_has_a_device_says_that_another_program_sets_it(bench: Bench) -> None:
+    bench.hold()
+    with pytest.raises(DeviceBusy):
+        bench.actuator.leave(YOU, GPU, CLOCK, "mine")
+    assert bench.values == {**FACTORY, **HELD}
+
+
+def test_a_knob_that_the_hardware_refuses_is_named_and_leaves_nothing_to_put_back(
+    bench: Bench,
+) -> None:
+    # Turing: the range of memory locks is told, and every write is NOT_SUPPORTED, the reset, too.
+    bench.change(faults={CLOCK: "unsupported"})
+    with pytest.raises(KnobRefused) as caught:
+        bench.trial()
+    assert caught.value.knob == CLOCK
+    assert bench.values == FACTORY
+    assert not bench.record.exists()
+    bench.trial({LIMIT: 250})
+    assert bench.values[LIMIT] == 250

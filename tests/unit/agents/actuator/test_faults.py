@@ -86,6 +86,10 @@ def test_a_lost_device_is_put_back_once_it_answers(bench: Bench) -> None:
     assert bench.values == FACTORY
 
 
+@pytest.mark.promise(
+    "somebody else sets a knob",
+    "it is left as it is and the device paused, over restarts, until root has settled it",
+)
 def test_what_somebody_else_set_is_left_alone_and_the_device_paused(bench: Bench) -> None:
     bench.trial()
     bench.change(values={LIMIT: 222})
@@ -149,6 +153,10 @@ def test_a_knob_that_the_driver_leaves_out_is_not_written(bench: Bench) -> None:
     assert bench.level() == "original"
 
 
+@pytest.mark.promise(
+    "anything unforeseen on one device",
+    "that device falls to its original; the others keep their leases",
+)
 @pytest.mark.parametrize("verb", ["read", "write"])
 def test_what_breaks_on_one_device_ends_nothing_on_another(bench: Bench, verb: str) -> None:
     bench.trial()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,14 +61,17 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
 def test_what_is_not_granted_is_denied(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     for uuid in ("GPU-1", "MIG-1"):
-        assert config.granted(uuid).values({**ABOUT, "uuid": uuid}) == {}
+        assert config.granted(uuid).values({**ABOUT, "uuid": uuid}) == ({}, [])
     assert read(tmp_path, "") == ActuatorConfig()
     assert ActuatorConfig().granted("GPU-1").grant == {}
 
 
 def test_granted_are_the_supported_values_within_the_bounds() -> None:
-    granted = Granted(match="*", grant={"gpu.clock_mhz": (210, 1000), "gpu.mem_clock_mhz": (1, 2)})
-    assert granted.values(ABOUT) == {"gpu.clock_mhz": (210, 810)}
+    granted = Granted(match="*", grant={"gpu.clock_mhz": (210, 1000)})
+    assert granted.values(ABOUT) == ({"gpu.clock_mhz": (210, 810)}, [])
+
+
+LIMITS = {"gpu.power_limit_w": (100, 400)}
 
 
 @pytest.mark.parametrize(
@@ -75,22 +80,28 @@ def test_granted_are_the_supported_values_within_the_bounds() -> None:
         (Granted(match="*", grant={"gpu.clock_mhz": (100, 1000)}), "100.*210 to 1410"),
         (Granted(match="*", grant={"gpu.clock_mhz": (210, 2000)}), "2000.*210 to 1410"),
         (Granted(match="*", grant={"gpu.clock_mhz": (300, 400)}), "no supported value"),
-        (Granted(match="*", grant={"gpu.clok_mhz": (300, 400)}), "gpu.clok_mhz.*no such knob"),
-        (Granted(match="*", failsafe={"gpu.power_limit_w": 500}), "500.*100 to 400"),
+        (Granted(match="*", grant={"gpu.clok_mhz": (300, 400)}), "no such knob; it has gpu.clock"),
+        (Granted(match="*", grant={"gpu.mem_clock_mhz": (1, 2)}), "one clock only"),
+        (Granted(match="*", grant={"gpu.fan": (1, 2)}), "no value"),
+        (Granted(match="*", failsafe={"gpu.clock_mhz": 5000}), "5000.*210 to 1410"),
         (Granted(match="*", original={"gpu.clock_mhz": "max"}), "'max'.*210 to 1410"),
         (
             Granted(
-                match="*",
-                grant={"gpu.power_limit_w": (100, 300)},
-                failsafe={"gpu.power_limit_w": 250},
+                match="*", grant={"gpu.clock_mhz": (210, 810)}, failsafe={"gpu.clock_mhz": 600}
             ),
-            "300 is granted, above the fail-safe.*250 at most",
+            "810 is above the fail-safe; grant 600 at most",
         ),
     ],
 )
-def test_what_the_device_does_not_support_is_refused_at_start(granted: Granted, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        granted.values(ABOUT)
+def test_what_fits_no_device_costs_that_knob_alone_and_says_what_there_is(
+    granted: Granted, says: str
+) -> None:
+    about = {**ABOUT, "without": {"gpu.mem_clock_mhz": "one clock only", "gpu.fan": "no value"}}
+    both = replace(granted, grant={**granted.grant, **LIMITS})
+    values, errors = both.values(about)
+    assert values == {"gpu.power_limit_w": (100, 250, 400)}
+    (error,) = errors
+    assert re.search(says, error) and error.startswith("GPU-1: gpu.")
 
 
 @pytest.mark.parametrize(

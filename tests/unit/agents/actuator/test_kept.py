@@ -7,15 +7,20 @@ import subprocess
 import sys
 from contextlib import nullcontext
 
+import psutil
 import pytest
 
-from agents.actuator.client import open_remote
+from agents.actuator.client import DETACHED, open_remote
 from tests.builders import Time
 from tests.unit.agents.actuator.site import FACTORY, GPU, HERE, LIMIT, TRIED, Site
 from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
 
 
+@pytest.mark.promise(
+    "a GPU or its driver is missing when the actuator starts",
+    "it is shown as wrong and looked for until it answers, then put back",
+)
 def test_a_device_that_answers_later_is_put_back_then(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -40,6 +45,10 @@ def test_a_device_that_answers_later_is_put_back_then(
     late.close()
 
 
+@pytest.mark.promise(
+    "a write hangs in the driver and lands after the restore",
+    "it is put back again; nobody gets the device meanwhile",
+)
 def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     """The driver's process is killed; what it had begun is done when the kernel gets to it."""
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 2.0")
@@ -56,6 +65,35 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     site.until(lambda: not list((site.folder / "state").glob("GPU-*")))
     assert site.values == FACTORY
     assert (site.folder / "hardware.landed").exists()
+    remote.close()
+
+
+@pytest.mark.promise("everything must stop now")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
+def test_detached_devices_are_put_back_and_no_process_has_their_driver(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GPU reset, a change of MIG mode and a driver upgrade are refused while anybody has a handle."""
+
+    def console(*words: str) -> int:
+        return jouletune(["actuator", *words, "--config", str(site.config)])
+
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.hold(TRIED, "s1", 1, 1000.0)
+    assert psutil.Process(process.pid).children()
+    assert console("detach") == 0
+    assert "drivers are let go of" in capsys.readouterr().out
+    assert site.values == FACTORY
+    assert site.socket.with_name(DETACHED).exists()
+    assert not psutil.Process(process.pid).children()
+    assert console("status") == 0
+    assert not psutil.Process(process.pid).children()
+    with pytest.raises(Conflict, match="restore --all --lift"):
+        remote.apply(TRIED)
+    assert console("restore", "--all", "--lift") == 0
+    assert not site.socket.with_name(DETACHED).exists()
+    remote.apply(TRIED)
     remote.close()
 
 

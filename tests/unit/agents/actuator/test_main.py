@@ -5,23 +5,29 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from agents.actuator.client import open_remote
-from agents.actuator.main import DRIVERS
+from agents.actuator.client import ActuatorClient, open_remote
+from agents.actuator.grants import DRIVERS
 from agents.devices.fake import knobs as fake
 from agents.host.host import HostClock
+from tests.actuation import answers
 from tests.builders import Time
 from tests.lines_of_code import lines_of_code
 from tests.unit.agents.actuator.site import CLOCK, FACTORY, GPU, HERE, LIMIT, TRIED, Site
+from tuner.cli import doctor
 from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
 
@@ -96,21 +102,151 @@ def test_two_do_not_work_side_by_side(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grant", "more", "says"),
+    ("more", "says"),
     [
-        ('"gpu.clock_mhz" = { min = 10, max = 1410 }', "", "it supports 210 to 1410"),
-        ('"gpu.clock" = { min = 10, max = 1410 }', "", "no such knob"),
-        ('"gpu.clock_mhz" = { min = 600, max = 1410 }', "leases = 3", "unknown key"),
-        ('"gpu.clock_mhz" = { min = 600, max = 1410 }', "lease_s = -1", "TOML"),
+        ("leases = 3", "unknown key"),
+        ("agent_grace_s = -1", "agent_grace_s"),
+        ("lease_s = ", "TOML"),
+        ('drivers = ["nvidea"]', "TOML"),
     ],
 )
-def test_a_wrong_configuration_is_refused_at_start(
-    site: Site, grant: str, more: str, says: str
+def test_a_configuration_that_cannot_be_read_is_refused_after_all_was_put_back(
+    site: Site, more: str, says: str
 ) -> None:
-    site.configure(grant, more)
-    assert site.start().wait(20.0) == 2
+    killed_in_a_trial(site)
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', more)
+    # As under systemd: what cannot be read does not say where the journal is.
+    assert site.start(STATE_DIRECTORY=str(site.folder / "state")).wait(20.0) == 2
     assert says in site.log
     assert site.values == FACTORY
+
+
+@pytest.mark.parametrize(
+    ("grant", "says"),
+    [
+        ('"gpu.clock_mhz" = { min = 10, max = 1410 }', "it supports 210 to 1410"),
+        ('"gpu.clock" = { min = 10, max = 1410 }', "it has gpu.clock_mhz"),
+    ],
+)
+def test_a_grant_that_fits_nothing_is_an_error_and_ends_nothing_else(
+    site: Site, grant: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.configure(grant)
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply({LIMIT: 250})
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 1
+    shown = capsys.readouterr().out
+    assert "error: GPU-1: gpu.clock" in shown and says in shown
+    assert "may be set: gpu.power_limit_w 150 to 350" in shown
+    assert jouletune(["actuator", "status", "--socket", str(site.socket), "--json"]) == 1
+    assert says in json.loads(capsys.readouterr().out)["errors"][0]
+    with mock.patch.dict(os.environ, JOULETUNE_ACTUATOR=str(site.socket)):
+        findings = [f for f in doctor.examine(site.folder, "") if f.about == "actuator: grants"]
+    (finding,) = findings
+    assert not finding.there and says in finding.seen and "actuator.toml" in finding.hint
+    remote.close()
+
+
+def killed_in_a_trial(site: Site) -> None:
+    """Leave a device altered, as an actuator does that is killed in a trial."""
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    process.kill()
+    process.wait()
+    remote.close()
+    assert site.values == {**FACTORY, **TRIED}
+
+
+def test_what_is_restored_needs_the_journal_alone(site: Site) -> None:
+    """No configuration, and a fail-safe that only the configuration knew."""
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
+    with site.config.open("a") as file:
+        file.write('[device.failsafe]\n"gpu.power_limit_w" = 350\n')
+    killed_in_a_trial(site)
+    site.config.unlink()
+    assert site.start("restore").wait(20.0) == 0
+    assert site.values == {**FACTORY, LIMIT: 350}
+
+
+def test_on_a_disk_that_is_read_only_it_is_put_back_all_the_same(site: Site) -> None:
+    killed_in_a_trial(site)
+    state = site.folder / "state"
+    site.config.write_text("this is = no TOML at all")
+    with read_only(state):
+        assert site.start("restore").wait(20.0) == 1  # the journal is left, and that is said
+    assert site.values == FACTORY
+    assert "cannot write the journal" in site.log
+    assert site.start("restore").wait(20.0) == 0
+    assert not list(state.glob("*.json"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_the_folder_is_where_the_last_serve_had_it_unless_one_is_told(site: Site) -> None:
+    killed_in_a_trial(site)
+    bare = [sys.executable, "-P", "-m", "agents.actuator.main", "restore"]
+    environ = {k: v for k, v in os.environ.items() if k != "STATE_DIRECTORY"}
+    environ |= {"PYTHONPATH": str(HERE)}
+    elsewhere = {**environ, "STATE_DIRECTORY": str(site.folder / "none")}
+    assert subprocess.run(bare, env=elsewhere, check=False).returncode == 0
+    assert site.values == {**FACTORY, **TRIED}
+    assert subprocess.run(bare, env=environ, check=False).returncode == 0
+    assert site.values == FACTORY
+
+
+def test_a_file_in_place_of_the_folder_is_refused_after_all_was_put_back(site: Site) -> None:
+    """As an `ExecStopPost=` of 0.1.0 has it."""
+    killed_in_a_trial(site)
+    command = [sys.executable, "-P", "-m", "agents.actuator.main", "restore", str(site.config)]
+    environ = {"PYTHONPATH": str(HERE), "STATE_DIRECTORY": str(site.folder / "state")}
+    done = subprocess.run(command, env={**os.environ, **environ}, check=False)
+    assert done.returncode == 2
+    assert site.values == FACTORY
+
+
+def test_two_actuators_with_folders_of_their_own_share_no_device(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    second = tmp_path / "second.toml"
+    text = site.config.read_text().replace("/state", "/other").replace("/socket", "/second")
+    second.write_text(text)
+    other = site.start(config=second)
+    site.until(lambda: answers(tmp_path / "second"))
+    assert jouletune(["actuator", "status", "--config", str(second)]) == 0
+    assert "GPU-1: another actuator on this host uses GPU-1" in capsys.readouterr().out
+    assert site.values == {**FACTORY, **TRIED}
+    remote.close()
+    first.terminate()
+    first.wait(20.0)
+    with closing(ActuatorClient(tmp_path / "second")) as line:
+        site.until(lambda: line.ask("capabilities")["devices"])  # it is looked for again and again
+    other.terminate()
+    assert other.wait(20.0) == 0
+    assert site.values == FACTORY
+
+
+def test_a_removed_socket_is_made_again(site: Site) -> None:
+    site.serve()
+    site.socket.unlink()
+    site.until(lambda: answers(site.socket))
+    site.until(lambda: site.mode == 0o660)
+    assert site.mode == 0o660
+
+
+def test_without_its_journal_a_limit_that_is_no_default_is_not_called_the_original(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed_in_a_trial(site)
+    shutil.rmtree(site.folder / "state")
+    site.serve()
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    shown = capsys.readouterr().out
+    assert "gpu.power_limit_w was found at 250, its default is 400" in shown
+    assert "original" not in shown
 
 
 def test_systemd_is_told(site: Site) -> None:
@@ -118,7 +254,10 @@ def test_systemd_is_told(site: Site) -> None:
         told.bind(str(site.folder / "notify"))
         told.settimeout(10.0)
         site.start(NOTIFY_SOCKET=str(site.folder / "notify"))
-        assert told.recv(200) == b"READY=1"
+        lines = [told.recv(200)]
+        while lines[-1] != b"READY=1":  # it tells that it lives while drivers initialise, too
+            lines.append(told.recv(200))
+        assert {line.split(b"\n")[0] for line in lines[:-1]} == {b"WATCHDOG=1"}
         assert told.recv(200) == b"WATCHDOG=1\nSTATUS=GPU-1: original"
 
 
@@ -140,8 +279,8 @@ def test_the_console_shows_what_it_does(site: Site, capsys: pytest.CaptureFixtur
     assert "no device matches" not in shown
     with site.config.open("a") as file:
         file.write('[[device]]\nmatch = "GPU-7*"\n')
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
-    assert "no device matches 'GPU-7*'" in capsys.readouterr().out
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 1
+    assert "no device matches 'GPU-7*'; there are: GPU-1" in capsys.readouterr().out
     assert jouletune(["actuator", "status", "--socket", str(site.socket), "--json"]) == 0
     (device,) = json.loads(capsys.readouterr().out)["devices"]
     assert (device["level"], device["values"][LIMIT]) == ("trial", 250)
@@ -235,6 +374,19 @@ def test_the_console_becomes_the_bare_process(site: Site) -> None:
         check=False,
     )
     assert done.returncode == 0
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Have a folder on a disk that cannot be written; skip where that cannot be had."""
+    bound = subprocess.run(["mount", "--bind", str(folder), str(folder)], check=False)
+    if bound.returncode:
+        pytest.skip("a read-only disk is a bind mount: needs root and CAP_SYS_ADMIN")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def loaded(driver: str) -> list[Path]:

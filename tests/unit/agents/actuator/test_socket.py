@@ -23,6 +23,7 @@ from agents.actuator.main import MOST_PEERS, RESERVED, ActuatorService, listen
 from agents.actuator.requests import LONGEST_LINE, VERBS, parse
 from agents.devices.fake import knobs as fake
 from tests.actuation import DirectHand, actuator_of
+from tests.profiles import examples
 from tuner.core import InvalidInput
 
 TURNS = 30
@@ -120,7 +121,7 @@ def house(folder: Path, kind: type[ActuatorService]) -> Iterator[House]:
             config, lambda: hand, RestoreJournal(folder / "journal"), "boot", lambda: 0.0
         )
         made.__class__ = kind
-        made.grant()
+        await made.grant()
         return made, await listen(made, folder / "socket")
 
     async def shut(server: asyncio.Server) -> None:
@@ -360,6 +361,8 @@ FIELDS = {
     "study": st.text(max_size=5),
     "revision": st.integers(),
     "valid_for_s": NUMBERS,
+    "knob": st.sampled_from([CLOCK, LIMIT, "gpu.mem_clock_mhz", ""]),
+    "why": st.text(max_size=5),
 }
 NEARLY = st.sampled_from(sorted(VERBS)).flatmap(
     lambda verb: st.fixed_dictionaries(
@@ -374,7 +377,7 @@ REQUESTS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(2))
 @given(requests=st.lists(REQUESTS, max_size=12))
 def test_whatever_is_said_nothing_breaks_and_only_granted_values_are_written(
     tmp_path_factory: pytest.TempPathFactory, requests: list[bytes]

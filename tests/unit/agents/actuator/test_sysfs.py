@@ -60,7 +60,7 @@ class TestOneKnobOverFiles:
         both = knob(tmp_path, "2000", "2000")
         both.files[0].unlink()
         both.files[0].mkdir()
-        with pytest.raises(ActuationError, match=f"{both.files[0]} does not take 1"):
+        with pytest.raises(ActuationError, match=f"{both.files[0]} does not take 1000"):
             both.write(1)
         assert both.files[1].read_text() == "1000"
 
@@ -70,7 +70,7 @@ class TestOneKnobOverFiles:
         assert clock.read() == 3
 
     def test_a_file_that_says_no_number_is_an_error_not_a_value(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="invalid literal"):
+        with pytest.raises(ActuationError, match="'<unsupported>', which is no whole number"):
             knob(tmp_path, "<unsupported>").read()
 
 
@@ -95,6 +95,79 @@ class TestClocksOfAllCpus:
         assert list(found) == ["cpu.max_mhz.0", "cpu.max_mhz.10"]
         assert [f.parent.name for f in found["cpu.max_mhz.0"].files] == ["policy0", "policy2"]
 
+    def test_preferred_cores_are_one_knob_each_clipped_to_its_own_maximum(
+        self, tmp_path: Path
+    ) -> None:
+        """Zen 4 under amd-pstate: like cores, a `cpuinfo_max_freq` each (apache/tvm 8370)."""
+        tops = [
+            5_759_000,
+            5_759_000,
+            5_684_000,
+            5_609_000,
+            5_534_000,
+            5_459_000,
+            5_383_000,
+            5_308_000,
+        ]
+        folders = [ranged(tmp_path, n, 400_000, top) for n, top in enumerate(tops)]
+        found = cpu_clocks(tmp_path)
+        assert list(found) == ["cpu.max_mhz"]
+        knob = found["cpu.max_mhz"]
+        assert (knob.values[0], knob.values[-1]) == (400, 5759)
+        assert knob.read() == 5759
+        for value in (5500, 3000, 5759):
+            knob.write(value)
+            assert knob.read() == value
+            said = [int((f / "scaling_max_freq").read_text()) for f in folders]
+            assert said == [min(value * 1000, top) for top in tops]
+
+    def test_a_preferred_core_that_stands_lower_goes_back_to_its_own(self, tmp_path: Path) -> None:
+        tops = (5_759_000, 5_308_000)
+        folders = [ranged(tmp_path, n, 400_000, top) for n, top in enumerate(tops)]
+        (folders[1] / "scaling_max_freq").write_text("2000000")
+        (knob,) = cpu_clocks(tmp_path).values()
+        found = knob.read()
+        assert found == "5759 2000"
+        knob.write(1000)
+        knob.write(found)
+        assert (folders[1] / "scaling_max_freq").read_text() == "2000000"
+
+    @pytest.mark.parametrize("how", ["lists", "capacity", "clocks"])
+    def test_a_hybrids_performance_and_efficiency_cores_stay_two(
+        self, tmp_path: Path, how: str
+    ) -> None:
+        """i9-13900K: /sys/devices/cpu_core and cpu_atom list them; `cpu_capacity` since Linux 6.12."""
+        for number, (top, capacity) in enumerate(
+            [(5_500_000, 1009), (5_800_000, 1024), (5_500_000, 1009), (4_300_000, 623)] * 2
+        ):
+            ranged(tmp_path, number, 800_000, 5_500_000 if how == "lists" else top)
+            if how == "capacity":
+                file = tmp_path / f"sys/devices/system/cpu/cpu{number}/cpu_capacity"
+                file.parent.mkdir()
+                file.write_text(str(capacity))
+        if how == "lists":
+            for name, cpus in (("cpu_core", "0-2,4-6"), ("cpu_atom", "3,7")):
+                (tmp_path / f"sys/devices/{name}").mkdir()
+                (tmp_path / f"sys/devices/{name}/cpus").write_text(f"{cpus}\n")
+        found = cpu_clocks(tmp_path)
+        assert list(found) == ["cpu.max_mhz.0", "cpu.max_mhz.3"]
+        small = [f.parent.name for f in found["cpu.max_mhz.3"].files]
+        assert small == ["policy3", "policy7"]
+
+    def test_a_table_that_is_no_part_of_the_others_is_another_knob(self, tmp_path: Path) -> None:
+        tables = ("2000000 1000000", "2000000 1500000", "2000000 1000000", "1000000")
+        for number, table in enumerate(tables):
+            folder = ranged(tmp_path, number, 1_000_000, 2_000_000)
+            (folder / "scaling_available_frequencies").write_text(table)
+        assert list(cpu_clocks(tmp_path)) == ["cpu.max_mhz.0", "cpu.max_mhz.1", "cpu.max_mhz.3"]
+
+    @pytest.mark.parametrize("text", ["9" * 30, "9" * 5000, "", "-1", "many", "0"])
+    def test_an_absurd_end_of_a_range_is_no_ladder_without_end(
+        self, tmp_path: Path, text: str
+    ) -> None:
+        (ranged(tmp_path, 0) / "cpuinfo_max_freq").write_text(text)
+        assert all(len(knob.values) < 100 for knob in cpu_clocks(tmp_path).values())
+
     def test_a_policy_without_a_cpu_at_work_is_left_alone(self, tmp_path: Path) -> None:
         ranged(tmp_path, 0)
         policy(tmp_path, 4, cpuinfo_min_freq=800_000, cpuinfo_max_freq=1_250_000)
@@ -110,7 +183,7 @@ def test_a_number_of_the_kernel_survives_its_way_there_and_back(number: int, uni
     assert round(float(str(scaled(number, unit))) * unit) == number
 
 
-@given(st.lists(st.integers(1, 10**6), max_size=6))
+@given(st.lists(st.integers(1, 10**7), max_size=6))
 def test_a_ladder_ascends_from_end_to_end(ends: list[int]) -> None:
     ladder = span(sorted(ends))
     assert ladder == sorted({*ladder})

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 from agents.holding.holder import BROKEN_WINDOWS
 from agents.host.host import Host
 from tests.builders import START, window
+from tests.errors import raised
 from tests.fakes import Rig, failing, refused
 from tests.unit.agents.holding.orders import BUSY, DEVICE, HELD, LIMIT, holder, order
 from tuner.core import (
+    POWER_PROFILES,
     ActuationError,
     Estimate,
     Level,
@@ -111,6 +114,20 @@ def test_an_slo_broken_in_windows_in_a_row_ends_the_hold(rig: Rig) -> None:
     assert why == "latency_p99_ms was 60, the limit is <= 50 in 3 windows in a row"
 
 
+def test_power_profiles_that_change_end_the_hold(rig: Rig) -> None:
+    # NVIDIA's workload power profiles (Blackwell): set by nvidia-smi, DCGM or out of band.
+    def under(profiles: str) -> Measurement:
+        return replace(seen(40.0), sources={POWER_PROFILES: profiles} if profiles else {})
+
+    keeper = holder(rig)
+    keeper.take(order(valid_for_s=100.0))
+    assert [keeper.observed(under(p)) for p in ("", "max-q", "", "max-q")] == [""] * 4
+    rig.time.sleep(60.0)
+    keeper.take(order(valid_for_s=100.0))
+    why = holder(rig).observed(under("max-p"))
+    assert "max-q" in why and "max-p" in why
+
+
 def test_an_unsure_window_is_not_a_broken_one(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
@@ -162,7 +179,7 @@ def test_a_hold_ends_also_where_the_device_does_not_go_back(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
     rig.device.refuse = lambda s: refused("stuck")
-    with pytest.raises(ActuationError, match="stuck"):
+    with raised(ActuationError, "stuck"):
         keeper.end("broken")
     assert holder(rig).current is None
     assert rig.journal.get(DEVICE) is not None
@@ -218,7 +235,7 @@ def test_a_hold_that_ended_is_not_found_again_though_neither_disk_nor_device_obe
     rig.device.refuse = lambda s: refused("stuck")
     monkeypatch.setattr(os, "replace", FULL)
     monkeypatch.setattr(Path, "replace", FULL)
-    with pytest.raises(ActuationError, match="stuck"):
+    with raised(ActuationError, "stuck"):
         keeper.end("broken")
     assert holder(rig).current is None
     assert rig.journal.get(DEVICE) is not None

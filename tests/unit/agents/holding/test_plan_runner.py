@@ -20,6 +20,7 @@ from agents.holding.plan_runner import (
 from agents.load.generator import REQUESTS
 from agents.target.side import SignalSample, WorkloadChanged
 from tests.builders import Time
+from tests.errors import raised
 from tests.fakes import FakeActuator, Rig, failing, refused
 from tests.unit.agents.holding.orders import BUSY, DEVICE, HELD, holder, order
 from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Setting, Space
@@ -228,6 +229,10 @@ def test_a_change_that_fails_holds_the_former_row_and_is_tried_again(scene: Scen
     scene.until_held(HELD)
 
 
+@pytest.mark.promise(
+    "the workload dies, or answers later than its agent",
+    "it gets the held setting once it is there; a trial under way is FAILED",
+)
 def test_a_workload_that_was_started_again_gets_the_plan_in_force(scene: Scene) -> None:
     scene.holder.take(order(plan=PLAN))
     scene.work.depth = 2.0
@@ -340,7 +345,7 @@ def test_a_plan_by_what_windows_show_is_followed_with_hysteresis(scene: Scene) -
 def test_a_row_that_cannot_be_applied_after_a_window_is_told(scene: Scene) -> None:
     scene.holder.take(order(plan=RATES))
     scene.rig.device.refuse = lambda s: refused("stuck")
-    with pytest.raises(ActuationError, match="stuck"):
+    with raised(ActuationError, "stuck"):
         scene.runner.observed({"arrival_rate_per_s": 20.0})
     assert current(scene).row == 1
 

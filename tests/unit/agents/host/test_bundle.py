@@ -14,6 +14,7 @@ from agents.devices.jetson.diagnosis import examine as examine_board
 from agents.devices.jetson.knobs import discover
 from agents.host.bundle import ABOUT, scrubbed, write_bundle
 from tests.boards.fixtures import Mount, boards, mount
+from tests.errors import raised
 from tuner.core import StoreError
 
 __all__ = ["boards", "mount"]
@@ -129,5 +130,5 @@ def test_the_serial_number_of_a_board_is_not_among_the_files(mount: Mount, tmp_p
 
 
 def test_a_place_that_takes_no_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot write"):
+    with raised(StoreError, "write"):
         write_bundle(tmp_path, tmp_path / "none" / "report.tar.gz")

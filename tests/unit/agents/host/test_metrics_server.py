@@ -12,6 +12,7 @@ import pytest
 
 from agents.config import MetricsAddress
 from agents.host.metrics_server import MetricsServer, serving
+from tests.errors import raised
 from tuner.core import ConfigError
 
 
@@ -83,12 +84,12 @@ def test_a_socket_is_the_groups_and_goes_with_the_agent(tmp_path: Path) -> None:
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="cannot serve metrics"):
+    with raised(ConfigError, "metrics"):
         serving(MetricsAddress.parse(f"unix:{path}"), text).__enter__()
     assert path.read_text() == "mine"
 
 
 def test_a_port_that_is_taken_is_said(server: MetricsServer) -> None:
     port = server.socket.getsockname()[1]
-    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+    with raised(ConfigError, "127.0.0.1", port):
         serving(MetricsAddress.parse(f"127.0.0.1:{port}"), text).__enter__()

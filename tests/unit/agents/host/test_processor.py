@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.host.processor import busy_seconds, model_name
+from tests.errors import raised
 from tuner.core import MeasurementError
 
 HZ = os.sysconf("SC_CLK_TCK")
@@ -23,7 +24,7 @@ def test_user_nice_system_and_interrupts_are_work(ticks: list[int], gap: int) ->
 
 @given(st.text(max_size=80).filter(lambda text: not text.startswith("cpu ")))
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(MeasurementError, match="/proc/stat"):
+    with raised(MeasurementError, "/proc/stat"):
         busy_seconds(text)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.host.service_process import ProcessTree, UnitProcess
+from tests.errors import raised
 from tests.integration.stage import until
 from tests.systemctl import FakeSystemctl
 from tuner.core import ActuationError, DeviceLost
@@ -83,12 +84,18 @@ def test_a_signal_reaches_it(start: Started, tmp_path: Path) -> None:
     until((tmp_path / "hup").exists, "no signal came")
 
 
+@pytest.mark.promise(
+    "a pid file was left behind, a log is rotated or cut off, a service is started again in a "
+    "window",
+    "no other process gets a signal; nothing of a rotated log is lost; such a window is no "
+    "measurement",
+)
 def test_a_number_left_behind_reaches_nobody(start: Started, tmp_path: Path) -> None:
     process = start()
     tree = ProcessTree(tmp_path / "pid", "nginx")
-    with pytest.raises(DeviceLost, match=rf"{process.pid} is none of it \(it is python"):
+    with raised(DeviceLost, process.pid):
         tree.signal("HUP")
-    with pytest.raises(DeviceLost, match="is none of it"):
+    with raised(DeviceLost, "none"):
         tree.cpu_s()
     assert not (tmp_path / "hup").exists()
 
@@ -120,9 +127,9 @@ def test_a_unit_that_does_not_run_or_may_not_be_touched_is_told(
 ) -> None:
     fake_systemctl.tells(CPUUsageNSec="1", InvocationID="", ActiveState="failed")
     unit = UnitProcess("pool.service")
-    with pytest.raises(DeviceLost, match=r"the unit pool\.service is failed"):
+    with raised(DeviceLost, "pool.service"):
         unit.cpu_s()
     fake_systemctl.refuses("Access denied")
-    with pytest.raises(ActuationError, match="Access denied") as refused:
+    with pytest.raises(ActuationError, match="Access denied") as caught:
         unit.signal("HUP")
-    assert "polkit" in refused.value.hint
+    assert "polkit" in caught.value.hint

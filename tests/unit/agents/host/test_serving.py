@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from agents.host.serving import listening, url_of
+from tests.errors import raised
 from tuner.core import InvalidInput
 
 WAIT_S = 30.0
@@ -44,7 +45,7 @@ def test_any_free_port_is_on_loopback_and_told() -> None:
 def test_a_taken_port_and_one_that_is_none_are_refused_with_the_option() -> None:
     with listening(0) as listener:
         for port in (listener.getsockname()[1], 70000):
-            with pytest.raises(InvalidInput, match=f"cannot listen on 127.0.0.1:{port}.*--port"):
+            with raised(InvalidInput, "127.0.0.1", port, "--port"):
                 listening(port)
 
 

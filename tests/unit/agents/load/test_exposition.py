@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.load.exposition import Histogram, histogram, parse, scrape
+from tests.errors import raised
 from tuner.core import MeasurementError
 
 TEXT = """
@@ -47,7 +48,7 @@ def test_only_what_is_asked_for_is_parsed() -> None:
     (asked,) = parse(TEXT, ["asked"], "here")
     assert asked.labels == {"path": '/a "quoted" {brace}'}
     assert asked.value == 3.0
-    with pytest.raises(MeasurementError, match="here is not Prometheus text"):
+    with raised(MeasurementError, "here", "Prometheus"):
         parse(TEXT, ["served_ms_other"], "here")
 
 
@@ -109,7 +110,7 @@ def test_no_answer_is_no_measurement(answer: httpx.Response | Exception) -> None
 
     with (
         httpx.Client(transport=httpx.MockTransport(handle)) as client,
-        pytest.raises(MeasurementError, match="http://here/metrics gives no metrics"),
+        raised(MeasurementError, "http://here/metrics"),
     ):
         scrape(client, "http://here/metrics", ["m"])
 

@@ -12,6 +12,7 @@ from agents.simulation.agent import Traffic, VirtualAgent
 from agents.simulation.connection import AgentConnection, HttpAnswer, TunerAddress
 from agents.simulation.device import DeviceModel
 from tests.builders import START, setting
+from tests.errors import raised
 from tuner.core import ConfigError, InvalidInput, LinkError, Phase, Plan
 from tuner.wire import Assignment, HoldOrder, Idle, Message, Problem, Receipt, Registered, Release
 
@@ -140,11 +141,11 @@ def test_a_window_shows_what_the_simulator_settles_at() -> None:
 
 @pytest.mark.parametrize("url", ["tuner", "ftp://tuner", "http://", "http://tuner:many"])
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="no tuner's address"):
+    with raised(ConfigError, "tuner"):
         TunerAddress.of(url)
 
 
 def test_a_tuner_that_is_not_there_is_a_link_error() -> None:
     connection = AgentConnection(TunerAddress.of("http://127.0.0.1:1"), "token")
-    with pytest.raises(LinkError, match=r"cannot reach the tuner at 127\.0\.0\.1:1"):
+    with raised(LinkError, "127.0.0.1:1"):
         asyncio.run(connection.ask("GET", "/v1/health"))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.speculation.fallback import SpeculationFallback, StepCounts
+from tests.profiles import examples
 from tuner.core import InvalidInput
 
 
@@ -65,7 +66,7 @@ ENGINES = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(0.4))
 @given(ENGINES, st.floats(1.05, 4.0), st.floats(0.0, 1.0), st.integers(0, 99))
 def test_it_never_loses_more_than_a_twentieth_to_plain_decoding(
     engine: Engine, slower: float, accepts: float, seed: int

@@ -1,4 +1,4 @@
-"""Windows over a host: what slowed it, and clocks that do not keep to their ceilings."""
+"""Windows over a host: what slowed it, and clocks that do not keep to the ceilings that we set."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.target.host_meter import HostMeter
+from agents.target.host_meter import Ceiling, HostMeter
 from tests.builders import Time
+from tests.errors import raised
 from tuner.core import ActuationError, MeasurementError
 
 
@@ -18,19 +19,19 @@ class Host:
         self.root = root
         self.clock = Time()
         self.hot = False
+        self.ours = [Ceiling(root / "runs", 1500.0, 1600.0)]
         (root / "stat").write_text("cpu  1 0 0 9 0 0 0 0 0 0\n")
-        self.set_clocks(1000, 1500)
+        self.run_at(1000)
 
-    def set_clocks(self, runs: int, most: int) -> None:
-        (self.root / "runs").write_text(str(runs))
-        (self.root / "most").write_text(str(most))
+    def run_at(self, clock: int) -> None:
+        (self.root / "runs").write_text(str(clock))
 
     def meter(self) -> HostMeter:
         return HostMeter(
             stat=self.root / "stat",
             joules=None,
             watch=lambda: lambda: self.hot,
-            clocks=[(self.root / "runs", self.root / "most")],
+            ceilings=lambda: self.ours,
             clock=self.clock,
         )
 
@@ -49,19 +50,34 @@ def test_the_time_that_it_was_too_hot_is_told(host: Host) -> None:
     assert window.stop().totals["throttled_thermal_s"] == pytest.approx(3.0)
 
 
-def test_a_clock_above_its_ceiling_in_most_looks_voids_the_window(host: Host) -> None:
+def test_a_clock_above_our_ceiling_in_most_looks_voids_the_window(host: Host) -> None:
     window = host.meter().start()
-    host.set_clocks(2000, 1500)
+    host.run_at(2000)
     window.read()
-    with pytest.raises(MeasurementError, match="runs shows 2000, above its ceiling of 1500"):
+    with raised(MeasurementError, "2000", "1500"):
         window.stop()
+
+
+def test_a_clock_within_its_margin_does_not(host: Host) -> None:
+    window = host.meter().start()
+    host.run_at(1600)
+    window.read()
+    window.stop()
+
+
+def test_a_clock_that_nobody_of_us_has_limited_contradicts_nothing(host: Host) -> None:
+    host.ours = []
+    window = host.meter().start()
+    host.run_at(9000)
+    window.read()
+    window.stop()
 
 
 def test_one_look_in_many_does_not(host: Host) -> None:
     window = host.meter().start()
-    host.set_clocks(2000, 1500)
+    host.run_at(2000)
     window.read()
-    host.set_clocks(1500, 1500)
+    host.run_at(1500)
     window.read()
     window.stop()
 
@@ -79,7 +95,7 @@ def test_a_sensor_that_is_lost_is_no_measurement(host: Host) -> None:
         stat=host.root / "stat",
         joules=lost,  # type: ignore[arg-type]
         watch=lambda: lambda: False,
-        clocks=(),
+        ceilings=lambda: (),
         clock=host.clock,
     )
     with pytest.raises(MeasurementError, match="gone; reboot"):

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agents.target.joules import IntegratedJoules, in_background
+from agents.target.joules import IntegratedJoules, drawn, in_background
 from tests.builders import Time
+from tests.errors import raised
 from tuner.core import ActuationError, MeasurementError
 
 
@@ -30,7 +31,7 @@ class Ramp:
 
 def test_a_ramp_is_integrated_exactly_however_late_the_samples() -> None:
     ramp = Ramp()
-    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand)
+    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand, 5000.0)
     began = ramp.clock.monotonic()
     for seconds in (0.05, 0.9, 0.2, 0.6):
         ramp.clock.sleep(seconds)
@@ -41,9 +42,9 @@ def test_a_ramp_is_integrated_exactly_however_late_the_samples() -> None:
 
 def test_a_gap_that_nobody_sampled_is_no_measurement_and_stays_none() -> None:
     ramp = Ramp()
-    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand)
+    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand, 5000.0)
     ramp.clock.sleep(1.2)
-    with pytest.raises(MeasurementError, match=r"not sampled for 1\.2 s"):
+    with raised(MeasurementError, "1.2"):
         joules.read()
     ramp.clock.sleep(0.1)
     with pytest.raises(MeasurementError):
@@ -52,13 +53,37 @@ def test_a_gap_that_nobody_sampled_is_no_measurement_and_stays_none() -> None:
 
 def test_a_sensor_that_is_lost_once_spoils_the_window() -> None:
     ramp = Ramp()
-    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand)
+    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand, 5000.0)
     ramp.lost = True
-    with pytest.raises(ActuationError, match="gone"):
+    with raised(ActuationError, "gone"):
         joules.read()
     ramp.lost = False
-    with pytest.raises(ActuationError, match="gone"):
+    with raised(ActuationError, "gone"):
         joules.read()
+
+
+def test_a_power_that_no_device_draws_is_no_measurement_and_stays_none() -> None:
+    """A rail read in another unit, or a sensor that answers -1 as an unsigned number."""
+    ramp, said = Ramp(), [20.0]
+    joules = IntegratedJoules(lambda: said[-1], ramp.clock, by_hand, 300.0)
+    ramp.clock.sleep(0.5)
+    assert joules.read() == pytest.approx(10.0)
+    said.append(4_294_967.295)
+    with pytest.raises(MeasurementError, match="at most 300 W"):
+        joules.read()
+    said.append(20.0)
+    with pytest.raises(MeasurementError):
+        joules.read()
+    with pytest.raises(MeasurementError):
+        IntegratedJoules(lambda: float("nan"), ramp.clock, by_hand, 300.0)
+
+
+def test_what_a_device_can_draw_in_a_time_is_believed_and_no_more() -> None:
+    assert drawn(450.0, 1.0, 300.0, "it") == 450.0
+    for joules in (-0.001, 601.0, float("nan")):
+        with pytest.raises(MeasurementError, match="at most 300 W") as refused:
+            drawn(joules, 1.0, 300.0, "it")
+        assert "measure again" in refused.value.hint
 
 
 def test_a_job_in_the_background_goes_on_until_it_is_ended() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from agents.tuner_link.spool import Report, Spool
 from tests.builders import completed, setting
+from tests.errors import raised
 from tests.fakes import failing
 from tuner import files
 from tuner.core import (
@@ -180,7 +181,7 @@ def test_many_threads_lose_and_double_nothing(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     (tmp_path / "in the way").write_text("")
-    with pytest.raises(StoreError, match="cannot write"):
+    with raised(StoreError, "write"):
         files.write(tmp_path / "in the way" / "file", "text")
 
 

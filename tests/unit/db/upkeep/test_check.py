@@ -12,6 +12,7 @@ import pytest
 from db import open_store
 from db.upkeep.check import check
 from tests.builders import START
+from tests.errors import raised
 from tests.frozen.content import fill
 from tuner.core import Event, StoreError
 
@@ -56,6 +57,6 @@ def test_what_is_wrong_is_named(path: Path, damage: str, said: str) -> None:
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is no database"):
+    with raised(StoreError, "database"):
         check(f"sqlite:///{tmp_path / 'none.sqlite'}", lambda: START)
     assert not (tmp_path / "none.sqlite").exists()

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from agents.federated.fleet.rounds import INTERVALS, federation_space
 from policies.fedgpo.interval import ROUNDS, TOLERANCE, AveragingInterval
 from tests.builders import past
+from tests.errors import raised
 from tests.unit.policies.fedgpo.made_up import MadeUp, federated, space
 from tuner.core import Estimate, InvalidInput, Phase, Study, Trial, TrialState, Try, Wait
 
@@ -64,6 +63,6 @@ def test_rounds_that_failed_or_tell_no_loss_are_not_judged() -> None:
 
 
 def test_without_the_knob_or_the_baseline_it_says_so() -> None:
-    with pytest.raises(InvalidInput, match="averaging_steps"):
+    with raised(InvalidInput, "averaging_steps"):
         AveragingInterval().suggest(past(federated(space=space()), []))
     assert isinstance(AveragingInterval().suggest(past(stepped(), [])), Wait)

@@ -8,6 +8,7 @@ import pytest
 
 from policies import load_policy
 from tests.builders import SPACE, past
+from tests.errors import raised
 from tests.unit.policies.fedgpo.made_up import MadeUp, federated, played, situation, space
 from tuner.core import InvalidInput, Phase, Space, Trial, TrialState, Try, Wait
 
@@ -31,7 +32,7 @@ def test_the_same_log_gives_the_same_rounds(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_no_federation_is_refused(name: str) -> None:
     trials, made = begun()
-    with pytest.raises(InvalidInput, match="participants"):
+    with raised(InvalidInput, "participants"):
         load_policy(name).suggest(situation(federated(space=SPACE), trials, made))
 
 

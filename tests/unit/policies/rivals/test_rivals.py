@@ -11,6 +11,7 @@ from policies import load_policy
 from policies.rivals.hillclimb import Hillclimb
 from tests.builders import asked, baseline, knob, past, surface, trial, window
 from tests.contracts.policy import PolicyContract
+from tests.errors import raised
 from tuner.core import Done, InvalidInput, Setting, Space, Study, Try, setting_key
 
 LADDER = tuple(range(1, 33))
@@ -87,7 +88,7 @@ def test_without_optuna_the_error_names_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     at = asked(4)
-    with pytest.raises(InvalidInput, match=r"pip install 'jouletune\[bench\]'"):
+    with raised(InvalidInput, "pip install 'jouletune[bench]'"):
         load_policy(name).suggest(past(at, baseline(at)))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raised
 from tests.unit.tuner.bench.tables import FLAT, HEADER, ROLES, STEEP, at, steep, write_tables
 from tuner.bench.surfaces import load_problems, remarks
 from tuner.core import ConfigError, InvalidInput, Limit
@@ -177,9 +178,7 @@ def test_a_column_that_can_be_no_metric_is_refused_with_what_to_do(tmp_path: Pat
     path = tmp_path / "tiny.csv"
     path.write_text(path.read_text().replace("energy_j", "Energy_J"))
     (tmp_path / "surfaces.toml").write_text(ROLES.replace('"energy_j"', '"Energy_J"'))
-    with pytest.raises(
-        ConfigError, match=r"tiny\.objective: 'Energy_J' is no metric name"
-    ) as found:
+    with raised(ConfigError, "tiny.objective", "Energy_J") as found:
         load_problems(tmp_path)
     assert "rename the column" in (found.value.hint or "")
 
@@ -242,7 +241,7 @@ def test_a_wrong_roles_file_is_named_with_the_key(tmp_path: Path, roles: str, wo
 
 
 def test_a_folder_without_a_roles_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no surfaces\.toml"):
+    with raised(InvalidInput, "surfaces.toml"):
         load_problems(tmp_path)
     with pytest.raises(InvalidInput, match="there is no folder"):
         load_problems(tmp_path / "nowhere")

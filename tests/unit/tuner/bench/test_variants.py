@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raised
 from tuner.bench.tuners import Tuner, policy_of
 from tuner.bench.variants import load_variants, without_each
 from tuner.core import ConfigError, Done, InvalidInput, Past, Plan, Safety, Suggestion
@@ -63,19 +64,19 @@ def test_each_rule_is_left_out_by_itself() -> None:
     found = without_each(["leap", "look"])
     assert list(found) == ["ours-without-leap", "ours-without-look"]
     assert made(found["ours-without-look"]).without == {"look"}
-    with pytest.raises(InvalidInput, match=r"has no rule luck to do without") as refused:
+    with raised(InvalidInput, "luck") as caught:
         policy_of(without_each(["luck"])["ours-without-luck"])
-    assert "leap, look" in str(refused.value.hint)
+    assert "leap, look" in str(caught.value.hint)
 
 
 @pytest.mark.usefixtures("dialled")
 def test_options_that_a_policy_does_not_take_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="cannot be made with colour"):
+    with raised(InvalidInput, "colour"):
         policy_of(Tuner("polythrottle", options={"colour": "red"}))
 
 
 def test_a_policy_without_rules_says_so() -> None:
-    with pytest.raises(InvalidInput, match="sobol has no rule leap to do without"):
+    with raised(InvalidInput, "sobol", "leap"):
         policy_of(Tuner("sobol", without=frozenset({"leap"})))
 
 
@@ -95,8 +96,8 @@ def test_a_policy_without_rules_says_so() -> None:
 def test_a_wrong_file_is_named_with_its_key(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "variants.toml"
     file.write_text(text)
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as caught:
         load_variants(file)
-    assert words in f"{refused.value} {refused.value.hint}"
-    with pytest.raises(ConfigError, match="cannot read"):
+    assert words in f"{caught.value} {caught.value.hint}"
+    with raised(ConfigError, "read"):
         load_variants(tmp_path / "none.toml")

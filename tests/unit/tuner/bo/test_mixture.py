@@ -16,6 +16,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from tests.builders import knob
+from tests.profiles import examples
 from tuner.bo import mixture
 from tuner.bo.encoding import Grid, enumerate_grid
 from tuner.bo.mixture import CALM, LENGTHS, LEVEL, SIZES, Mixture, RowReading
@@ -419,7 +420,7 @@ readings_of = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(0.6))
 @given(readings_of, st.sampled_from([(1.0,), (1.0, 0.001)]))
 def test_no_readings_make_nonsense_of_a_mixture(
     readings: list[RowReading], spreads: tuple[float, ...]

@@ -84,6 +84,7 @@ def test_tables_are_markdown_and_the_files_are_written(
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_made_up_surfaces_are_told_by_kind_and_are_the_same_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +14,8 @@ from typing import Any
 import pytest
 
 from tests.builders import device
+from tests.errors import has_a_next_step
+from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import main
 
@@ -33,11 +34,11 @@ def test_a_plan_of_several_rows_is_shown_with_the_study_and_its_best(
 ) -> None:
     made = worlds.database(tmp_path, policy="by-load")
     monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{tmp_path / worlds.FILE}")
+    monkeypatch.setenv("COLUMNS", "200")
     for command in (["study", "show"], ["best"]):
         assert main([*command, made]) == 0
-        text = capsys.readouterr().out
-        assert "requests_in_system below 3: gpu.clock_mhz=600\n" in text
-        assert "requests_in_system from 3 on: the baseline\n" in text
+        text = steady(capsys.readouterr().out, STUDY=made)
+        golden(" ".join(command), "a plan of several rows", text)
 
 
 @pytest.mark.parametrize(("policy", "loads"), [("at-load", 4), ("by-load", 0)])
@@ -92,51 +93,32 @@ def parsed(answer: Answer) -> Any:  # noqa: ANN401
 def test_studies_are_listed(ask: Ask, study: str) -> None:
     (view,) = parsed(ask("study", "list", "--json"))
     assert (view["id"], view["phase"], view["trials"]) == (study, "holding", {"completed": 8})
-    code, out, _ = ask("study", "list")
-    assert code == 0
-    assert study in out
-    assert "gpu.clock_mhz=600" in out
-    assert "6.000 ± 0.035 J" in out
 
 
 def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> None:
     found = parsed(ask("study", "show", study, "--json"))
     assert found["study"]["best"]["setting"] == {"gpu.clock_mhz": 600, "batch_size": 1}
     assert found["revisions"][0]["who"] == "ann"
-    _, out, _ = ask("study", "show", study)
-    assert "latency_p99_ms <= 120.0 ms" in out
-    assert "saving      40.0 ± 0.6 % of energy_j, in alternating windows" in out
-    assert "bill        exploring took" in out
     assert found["saving"]["mean"] == pytest.approx(0.4)
     assert found["bill"]["explored_j"] > 0.0
-    assert (
-        "violations  0 of 4 windows at other settings than the baseline break the limits in force (0.0 %)"
-        in out
-    )
     assert found["study"]["violations"] == {"tried": 4, "broken": 0, "rate": 0.0, "seconds": 0.0}
-    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ann: baseline, created", out)
 
 
 def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
     trials = parsed(ask("trial", "list", study, "--json"))
     assert [t["phase"] for t in trials][:3] == ["baseline", "baseline", "tuning"]
     assert {t["verdict"] for t in trials} == {"feasible"}
-    _, out, _ = ask("trial", "list", study)
-    assert out.count("confirming:") == 4
-    assert "step 1" in out, "why it was tried"
+    assert trials[2]["why"] == "step 1"
 
 
 def test_a_narrow_terminal_gets_trials_as_paragraphs(
     ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    third = paragraphs(ask("trial", "list", study)[1])[2]
-    begin = "#3: phase tuning, state completed, verdict feasible, energy_j 8.000 ± 0.080 J, latency"
-    assert third.startswith(begin)
-    assert third.endswith("setting gpu.clock_mhz=800, why it was tried step 1")
-    tried = paragraphs(ask("history")[1])
-    assert len(tried) == 8
-    assert f": study {study}, # 3, device sim, phase tuning, state completed, " in tried[2]
+    for command in (["trial", "list", study], ["history"]):
+        text = ask(*command)[1]
+        assert len(paragraphs(text)) == 8
+        golden(" ".join(w for w in command if w != study), "narrow", steady(text, STUDY=study))
 
 
 LISTS = [
@@ -189,14 +171,11 @@ def test_the_best_and_the_front(ask: Ask, study: str) -> None:
     assert best["setting"]["gpu.clock_mhz"] == 600
     front = parsed(ask("best", study, "--pareto", "--json"))
     assert [f["setting"]["gpu.clock_mhz"] for f in front] == [600, 800, 1000]
-    assert "saves 40.0 ± 0.6 % of energy_j, in alternating windows" in ask("best", study)[1]
-    assert "feasible" in ask("best", study, "--pareto")[1]
 
 
 def test_devices_are_listed(ask: Ask, study: str) -> None:
     (view,) = parsed(ask("device", "list", "--json"))
     assert (view["device"]["id"], view["study"]) == ("sim", study)
-    assert "energy_j (simulated)" in ask("device", "list")[1]
 
 
 def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str) -> None:
@@ -205,26 +184,25 @@ def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str
     found = parsed(ask("constraint", "list", study, "--json"))
     assert found["limits"] == [{"metric": "latency_p99_ms", "op": "<=", "value": 130.0}]
     assert found["revisions"][0]["constraints"] == [str(worlds.LIMIT)]
-    assert "in force: latency_p99_ms <= 130.0 ms" in ask("constraint", "list", study)[1]
-    again = ask("constraint", "set", study, "latency_p99_ms <= 130")[1]
-    assert "the constraints were latency_p99_ms <= 130.0 already" in again
+    assert ask("constraint", "set", study, "latency_p99_ms <= 130")[0] == 0
+    assert parsed(ask("constraint", "list", study, "--json"))["revisions"] == found["revisions"]
 
 
 def test_constraints_are_removed_by_a_word_of_its_own(ask: Ask, study: str) -> None:
     assert ask("constraint", "set", study)[0] == 2
-    assert f"study {study}: constraints removed" in ask("constraint", "clear", study)[1]
+    assert ask("constraint", "clear", study)[0] == 0
     assert parsed(ask("constraint", "list", study, "--json"))["constraints"] == []
 
 
 def test_a_study_is_paused_resumed_stopped_and_deleted(ask: Ask, study: str) -> None:
-    assert "study resume" in ask("study", "pause", study, "--why", "lunch")[1]
+    assert ask("study", "pause", study, "--why", "lunch")[0] == 0
     found = parsed(ask("study", "show", study, "--json"))
     assert (found["study"]["phase"], found["revisions"][-1]["why"]) == ("paused", "lunch")
-    assert "holding" in ask("study", "resume", study)[1]
+    assert parsed(ask("study", "resume", study, "--json"))["phase"] == "holding"
     code, _, err = ask("study", "delete", study, "--yes")
     assert (code, err.count("\n")) == (1, 1)
     assert parsed(ask("study", "stop", study, "--json"))["phase"] == "stopped"
-    assert "8 trials are deleted" in ask("study", "delete", study, "--yes")[1]
+    assert ask("study", "delete", study, "--yes")[0] == 0
     assert parsed(ask("study", "list", "--json")) == []
 
 
@@ -243,50 +221,48 @@ def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) 
         assert parsed(ask(*command, "--json")) == parsed(ask(*whole, "--json"))
     # Its policy is no longer there: that is said of the study, which was found.
     assert ask("study", "explain", short) == ask("study", "explain", study)
-    for command, said in (
-        (["study", "pause"], "is paused"),
-        (["study", "resume"], "is holding again"),
-        (["constraint", "clear"], ": constraints removed"),
-        (["study", "stop"], "is stopped"),
-        (["study", "delete", "--yes"], "and its 8 trials are deleted"),
+    for command in (
+        ["study", "pause"],
+        ["study", "resume"],
+        ["constraint", "clear"],
+        ["study", "stop"],
+        ["study", "delete", "--yes"],
     ):
         code, out, _ = ask(*command, short)
         assert code == 0
-        assert f"study {study}" in out and said in out
+        assert f"study {study}" in out
 
 
 def test_what_a_study_leaves_open_is_chosen_as_by_a_run_and_said(ask: Ask, study: str) -> None:
     ask("study", "stop", study)
     create = ("study", "create", "--device", "sim", "--policy", "sobol")
-    code, out, err = ask(*create)
+    code, _, err = ask(*create)
     assert code == 0
-    assert "created: minimize energy_j under latency_p99_ms <= 1.2x baseline" in out
-    assert "no --constraint was given, so it is latency_p99_ms <= 1.2x baseline" in err
-    assert 'may cost throughput_per_s; --constraint "throughput_per_s >= 0.95x baseline"' in err
+    assert "latency_p99_ms" in err and "throughput_per_s" in err
     made = parsed(ask("study", "list", "--json"))[-1]
     assert (made["terms"]["window_s"], made["terms"]["max_window_s"]) == (10.0, 40.0)
     ask("study", "stop", made["id"])
     wishes = ("latency_p99_ms <= 50", "throughput_per_s >= 0.95x baseline")
     code, _, err = ask(*create, *(word for wish in wishes for word in ("--constraint", wish)))
-    assert code == 0 and "was given" not in err and "may cost" not in err
+    assert code == 0 and "latency_p99_ms" not in err and "throughput_per_s" not in err
     ask("study", "stop", parsed(ask("study", "list", "--json"))[-1]["id"])
-    code, out, err = ask(*create, "--no-constraint", "--max-window", "99")
-    assert "under no constraint" in out and "was given" not in err
-    assert parsed(ask("study", "list", "--json"))[-1]["terms"]["max_window_s"] == 99.0
+    code, _, err = ask(*create, "--no-constraint", "--max-window", "99")
+    assert code == 0 and "--constraint was given" not in err
+    made = parsed(ask("study", "list", "--json"))[-1]
+    assert (made["constraints"], made["terms"]["max_window_s"]) == ([], 99.0)
 
 
 def test_a_study_whose_device_is_away_says_that_it_waits(ask: Ask, study: str) -> None:
     ask("study", "stop", study)
     _, _, err = ask("study", "create", "--device", "sim", "--policy", "sobol")
-    assert "it waits: baseline, OFFLINE: sim" in err
+    assert "OFFLINE: sim" in err
 
 
 def test_deleting_is_never_silent(ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ask("study", "stop", study)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     code, _, err = ask("study", "delete", study)
-    assert code == 1
-    assert "its 8 trials?" in err
+    assert (code, "8 trials" in err) == (1, True)
     assert len(parsed(ask("study", "list", "--json"))) == 1
 
 
@@ -298,7 +274,6 @@ def test_history_is_narrowed(ask: Ask, study: str) -> None:
     rows = parsed(ask("history", "--device", "sim", "--study", study, "--state", "completed",
                       "--since", "2020-01-01", "--workload", "inference", "--json"))  # fmt: skip
     assert len(rows) == 8
-    assert study in ask("history")[1]
 
 
 def test_only_the_latest_are_shown_oldest_of_them_first(ask: Ask, study: str) -> None:
@@ -312,7 +287,7 @@ def test_only_the_latest_are_shown_oldest_of_them_first(ask: Ask, study: str) ->
 def test_a_csv_without_a_row_says_that_nothing_fits(ask: Ask) -> None:
     code, out, err = ask("history", "--device", "nobody", "--format", "csv")
     assert (code, len(out.splitlines())) == (0, 1)
-    assert "nothing fits the filters" in err
+    assert err, "and why"
 
 
 def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
@@ -328,13 +303,13 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["study", "show", "nothing"], "no study 'nothing'; `jouletune study list`"),
+        (["study", "show", "nothing"], "nothing"),
         (["trial", "list", "nothing"], "nothing"),
         (["history", "--study", "nothing"], "nothing"),
         (["history", "--state", "happy"], "--state"),
         (["history", "--verdict", "good"], "--verdict"),
         (["history", "--since", "yesterday"], "--since"),
-        (["history", "--until", "2 days"], "write 2d, 36h, 2026-11-01 or 2026-11-01T12:00"),
+        (["history", "--until", "2 days"], "--until"),
         (["history", "--format", "parquet"], "--output"),
         (["history", "--output", "x.txt"], "--format"),
         (["history", "--format", "csv", "--output", "none/x.csv"], "none/x.csv"),
@@ -347,21 +322,21 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
         (["study", "create", "--device", "nobody"], "nobody"),
         (
             ["study", "create", "--device", "sim", "--constraint", "a <= 1", "--no-constraint"],
-            "both --constraint and --no-constraint",
+            "--no-constraint",
         ),
         (["study", "create", "--device", "sim", "--constraint", "fast"], "fast"),
         (["study", "create", "--device", "sim", "--objective", "least joy"], "joy"),
-        (["run", "--constraint", "a <= 1", "--no-constraint"], "both --constraint and"),
-        (["run", "--keep"], "--keep needs a device"),
-        (["run", "--device", "cpu", "--tuner", "http://h"], "are for --keep"),
+        (["run", "--constraint", "a <= 1", "--no-constraint"], "--no-constraint"),
+        (["run", "--keep"], "--keep"),
+        (["run", "--device", "cpu", "--tuner", "http://h"], "--keep"),
         (["run", "--device", "cpu", "--keep", "--tuner", "http://127.0.0.1:9"], "127.0.0.1:9"),
-        (["study", "create", "--device", "sim", "--trials", "0"], "0 trials"),
-        (["study", "create", "--device", "sim", "--window", "-1"], "window_s cannot be -1 s"),
+        (["study", "create", "--device", "sim", "--trials", "0"], "0"),
+        (["study", "create", "--device", "sim", "--window", "-1"], "window_s"),
         (
             ["study", "create", "--device", "sim", "--control-share", "2"],
-            "control_share cannot be 2",
+            "control_share",
         ),
-        (["study", "create", "--device", "sim", "--control-hours", "9"], "control_hours cannot be"),
+        (["study", "create", "--device", "sim", "--control-hours", "9"], "control_hours"),
         (["study", "create", "--device", "sim", "--choose", "gpu.clock_mhz"], "gpu.clock_mhz"),
         (["study", "create", "--device", "sim", "--choose", "voltage=1"], "voltage"),
         (["study", "create", "--device", "sim", "--choose", "batch_size=3"], "3"),
@@ -372,27 +347,24 @@ def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], nam
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
-    assert named in err
+    assert named in err and has_a_next_step(err)
 
 
 def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
-    for how in ("is stopped", "was stopped already"):
+    for _ in range(2):
         code, out, err = ask("study", "stop", study)
-        assert (code, err) == (0, "") and f"study {study} {how}; its history stays" in out
+        assert (code, err) == (0, "") and study in out
     found = parsed(ask("study", "show", study, "--json"))
     assert sum(r["why"].startswith("stopped by") for r in found["revisions"]) == 1
     for verb in ("pause", "resume"):
         code, _, err = ask("study", verb, study)
-        assert code == 1 and "is stopped" in err and "create a new study" in err
+        assert code == 1 and has_a_next_step(err)
 
 
 def test_what_is_paused_already_stays_so(ask: Ask, study: str) -> None:
-    for how in ("is paused", "was paused already"):
-        code, out, err = ask("study", "pause", study)
-        assert (code, err) == (0, "") and f"study {study} {how}; go on with" in out
-    for how in ("is holding again", "was not paused: it is holding"):
-        code, out, err = ask("study", "resume", study)
-        assert (code, err) == (0, "") and f"study {study} {how}" in out
+    for verb in ("pause", "pause", "resume", "resume"):
+        code, out, err = ask("study", verb, study)
+        assert (code, err) == (0, "") and study in out
     found = parsed(ask("study", "show", study, "--json"))
     assert sum(r["why"].startswith("paused by") for r in found["revisions"]) == 1
 
@@ -409,6 +381,5 @@ def test_only_what_changed_the_constraints_is_listed(ask: Ask, study: str) -> No
 def test_a_constraint_that_does_not_parse_changes_nothing(ask: Ask, study: str) -> None:
     code, _, err = ask("constraint", "set", study, "latency below 50")
     assert code == 2
-    assert "latency below 50" in err
-    assert "latency_p99_ms <= 50" in err, "a constraint that parses is shown"
+    assert "latency below 50" in err and has_a_next_step(err)
     assert len(parsed(ask("constraint", "list", study, "--json"))["revisions"]) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import METRICS, device
+from tests.errors import raised
 from tuner.cli.jobs import Wishes, asked_jobs, draft
 from tuner.cli.runfile import RunJob
 from tuner.core import Better, InvalidInput, Metric, Quantity
@@ -69,9 +70,9 @@ def test_the_cpu_runs_the_reference_unless_told_otherwise() -> None:
 def test_what_can_be_seen_to_be_wrong_is_refused_before_anything_starts(
     wishes: Wishes, named: str
 ) -> None:
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as caught:
         asked_jobs(wishes)
-    assert named in str(refused.value)
+    assert named in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_what_a_job_says_is_kept_even_where_nobody_measures_it() -> None:
 
 
 def test_a_device_that_measures_nothing_useful_needs_an_objective() -> None:
-    with pytest.raises(InvalidInput, match="--objective"):
+    with raised(InvalidInput, "--objective"):
         draft(
             RunJob(device="x"), device(metrics=(Metric("frames", quantity=FRAMES),)), "sobol", "ann"
         )

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from db.memory.store import MemoryStore
 from policies import load_policy
 from tests.builders import Time, applied, device
+from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.client.test_blocking import TOKEN, URL, through
 from tuner.cli import keeping, results
@@ -83,7 +84,7 @@ def test_what_saves_nothing_there_is_not_held(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: worlds.tune(there, surface))
     keeper.check(JOB)
-    with pytest.raises(TuningError, match="the services do not hold it") as told:
+    with raised(TuningError, "services") as told:
         keeper.keep(found(), Lines(console()))
     assert "was not tried" not in str(told.value)
     assert there.studies()[0].phase is Phase.STOPPED
@@ -103,15 +104,15 @@ def test_services_that_could_not_keep_it_are_found_out_beforehand(
 ) -> None:
     keeper.check(JOB)
     there.stop_all(Change(who="bob"))
-    with pytest.raises(Conflict, match="is stopped by bob"):
+    with raised(Conflict, "bob"):
         keeper.check(JOB)
     there.lift(Change())
     study = worlds.created(there, "sobol")
-    with pytest.raises(Conflict, match=f"has the active study {study}"):
+    with raised(Conflict, study):
         keeper.check(JOB)
     worlds.retire(there)
     monkeypatch.setattr(keeping, "device_ids", lambda *_: ["other"])
-    with pytest.raises(NotFound, match="has no device 'other'") as told:
+    with raised(NotFound, "other") as told:
         keeper.check(JOB)
     assert "registered are: sim" in told.value.hint
 

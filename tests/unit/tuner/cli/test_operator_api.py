@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from tests.errors import raised
 from tuner.cli.operator_api import ApiAddress, open_api, place
 from tuner.cli.options import STATE_DIR
 from tuner.cli.runfile import RunJob, RunRecord, write_run
@@ -25,14 +24,14 @@ def test_options_win_over_the_environment(tmp_path: Path) -> None:
 
 
 def test_two_places_at_once_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="both --tuner and --db"):
+    with raised(ConfigError, "--tuner", "--db"):
         place("http://h", None, "sqlite:///x", NOBODY, tmp_path)
-    with pytest.raises(ConfigError, match="both JOULETUNE_TUNER and JOULETUNE_DB"):
+    with raised(ConfigError, "JOULETUNE_TUNER", "JOULETUNE_DB"):
         place("", None, "", {**TUNER, "JOULETUNE_DB": "sqlite:///y"}, tmp_path)
 
 
 def test_without_anything_it_is_the_last_run_of_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--tuner URL, or --db URL"):
+    with raised(ConfigError, "--tuner", "URL", "--db"):
         place("", None, "", NOBODY, tmp_path)
     (tmp_path / STATE_DIR).mkdir()
     write_run(tmp_path / STATE_DIR, RunRecord(db="sqlite:///z", jobs=[RunJob(device="cpu")]))
@@ -41,6 +40,6 @@ def test_without_anything_it_is_the_last_run_of_the_folder(tmp_path: Path) -> No
 
 def test_asking_does_not_make_a_database(tmp_path: Path) -> None:
     file = tmp_path / "none.sqlite"
-    with pytest.raises(StoreError, match="no database"), open_api("", None, f"sqlite:///{file}"):
+    with raised(StoreError, "database"), open_api("", None, f"sqlite:///{file}"):
         pass
     assert not file.exists()

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pytest
 
+from tests.errors import raised
 from tuner.core import InvalidInput, parse_hours, within_hours
 
 
@@ -21,5 +22,5 @@ def test_hours_may_go_over_midnight(hours: str, inside: list[int], outside: list
 
 @pytest.mark.parametrize("hours", ["", "8", "8-8", "25-3", "-1-3", "8-25", "a-b"])
 def test_hours_that_make_no_sense_are_refused_by_their_name(hours: str) -> None:
-    with pytest.raises(InvalidInput, match=f"control_hours cannot be '{hours}'"):
+    with raised(InvalidInput, "control_hours", hours):
         parse_hours(hours, "control_hours")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import START, completed, setting, study, trial, window
+from tests.errors import raised
 from tuner.core import (
     ACTIVE,
     EDGES,
@@ -43,7 +44,7 @@ def test_a_trial_ends_once(state: TrialState) -> None:
     assert (ended.state, ended.reason) == (state, "r")
     for again in FINAL:
         other = Outcome(state=again, measurement=window() if again.evidence else None)
-        with pytest.raises(IllegalTransition, match="already"):
+        with raised(IllegalTransition, "already"):
             ended.ended(other, START)
     with pytest.raises(IllegalTransition):
         ended.again()
@@ -75,10 +76,10 @@ def test_only_the_token_in_force_with_its_nonce_is_admitted() -> None:
     )
     lease.admit(7, "secret")
     for token in (6, 8):
-        with pytest.raises(StaleToken, match="attempt 2 holds 7"):
+        with raised(StaleToken, "attempt 2", "holds 7"):
             lease.admit(token, "secret")
     for nonce in ("", "guess", "größe"):
-        with pytest.raises(StaleToken, match="not the nonce"):
+        with raised(StaleToken, "nonce"):
             lease.admit(7, nonce)
 
 
@@ -189,7 +190,7 @@ def test_terms_must_be_possible(terms: dict[str, object]) -> None:
 @pytest.mark.parametrize("devices", [("a",), ("b", "c")])
 def test_a_canary_is_one_of_several_devices(devices: tuple[str, ...]) -> None:
     assert study(devices=("a", "b"), terms=Terms(canary="a")).terms.canary == "a"
-    with pytest.raises(InvalidInput, match="a cannot be the canary"):
+    with pytest.raises(InvalidInput, match="canary"):
         study(devices=devices, terms=Terms(canary="a"))
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.errors import raised
 from tuner.core import (
     Better,
     Estimate,
@@ -57,14 +58,14 @@ def test_nonsense_is_no_estimate(bad: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("metric", ["energy_j", "power_w", "latency_p99_ms", "throughput_per_s"])
 def test_a_negative_quantity_that_cannot_be_is_refused(metric: str) -> None:
-    with pytest.raises(MeasurementError, match=f"{metric} = -1.0 cannot be right"):
+    with raised(MeasurementError, metric, "-1.0"):
         Measurement(estimates={metric: Estimate(-1.0)}, started_at=NOW, seconds=1.0)
 
 
 def test_only_what_is_declared_to_have_a_sign_or_unknown_may_be_negative() -> None:
     declared = {"drift": Quantity("K", signed=True), "heat": Quantity("J")}
     refuse_negative({"drift": Estimate(-1.0), "anything": Estimate(-1.0)}, declared)
-    with pytest.raises(MeasurementError, match="heat = -1"):
+    with raised(MeasurementError, "-1"):
         refuse_negative({"heat": Estimate(-1.0)}, declared)
 
 
@@ -72,7 +73,7 @@ def test_a_metric_means_what_its_standard_name_says_or_what_is_declared() -> Non
     assert Metric("energy_j").quantity == quantity_of("energy_j")
     frames = Quantity("frames/s", Better.MORE)
     assert Metric("frames", quantity=frames).quantity == frames
-    with pytest.raises(InvalidInput, match="metric frames_per_s has no declared quantity; declare"):
+    with raised(InvalidInput, "frames_per_s"):
         Metric("frames_per_s")
 
 
@@ -91,13 +92,13 @@ def test_a_window_has_a_length(seconds: float) -> None:
     ],
 )
 def test_nonsense_is_no_load(bad: dict[str, float]) -> None:
-    with pytest.raises(MeasurementError, match="load"):
+    with raised(MeasurementError, "load"):
         Load(**bad)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("circumstance", ["overhead_s", "foreign"])
 def test_the_circumstances_of_a_window_are_finite(circumstance: str) -> None:
-    with pytest.raises(MeasurementError, match="nan"):
+    with raised(MeasurementError, "nan"):
         Measurement(estimates={}, started_at=NOW, seconds=1.0, **{circumstance: math.nan})  # type: ignore[arg-type]
 
 

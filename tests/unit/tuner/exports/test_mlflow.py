@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.exports.exported import begun, exported
 from tuner.core import ConfigError, StoreError
@@ -133,15 +134,15 @@ def test_two_studies_are_two_runs_and_an_experiment_may_have_another_name(uri: s
 
 
 def test_what_is_no_mlflow_is_told_in_one_line(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="does not know the address") as told:
+    with raised(ConfigError, "address") as told:
         MlflowExport("nonsense:")
     assert "\n" not in str(told.value)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     verbs, study = worlds.held()
     away = MlflowExport("http://127.0.0.1:9")
-    with pytest.raises(StoreError, match=r"MLflow at http://127\.0\.0\.1:9") as told_too:
+    with raised(StoreError, "http://127.0.0.1:9") as told_too:
         away.write(exported(verbs, study))
     assert "\n" not in str(told_too.value)
     monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
-    with pytest.raises(ConfigError, match="jouletune\\[mlflow\\]"):
+    with raised(ConfigError, "jouletune[mlflow]"):
         MlflowExport(uri)

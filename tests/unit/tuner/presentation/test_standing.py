@@ -12,6 +12,8 @@ import pytest
 
 from db import open_store
 from tests.builders import applied, completed, device, setting
+from tests.errors import has_a_next_step
+from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
 from tuner.cli import conduct, results, stop_all
 from tuner.cli.app import main
@@ -30,6 +32,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     url = f"sqlite:///{tmp_path / worlds.FILE}"
     monkeypatch.setenv("JOULETUNE_DB", url)
     monkeypatch.setenv("COLUMNS", "240")
+    monkeypatch.setenv("LOGNAME", "ann")
     monkeypatch.chdir(tmp_path)
     made = open_store(url)
     yield made
@@ -58,10 +61,8 @@ def test_a_limit_that_nothing_keeps_is_told_in_list_and_show(store: Store, ask: 
     limit = ("latency_p99_ms <= 50",)
     name = verbs.create(StudyDraft(devices=("sim",), constraints=limit, policy="scripted")).id
     worlds.tune(verbs)
-    said = "LIMIT NOT MET: holding the baseline (100.0 ms, the limit is latency_p99_ms <= 50.00 ms)"
-    assert said in ask("study", "list")[1]
-    shown = ask("study", "show", name)[1]
-    assert shown.count("LIMIT NOT MET: holding the baseline (latency_p99_ms 100, ") == 2, "and why"
+    golden("study list", "a limit not met", steady(ask("study", "list")[1], STUDY=name))
+    golden("study show", "a limit not met", steady(ask("study", "show", name)[1], STUDY=name))
     found = json.loads(ask("study", "list", "--json")[1])[0]
     assert (found["phase"], found["unmet"]["value"]) == ("holding", 50.0)
 
@@ -76,10 +77,9 @@ def test_what_is_only_known_from_before_a_device_fell_silent_is_not_told_as_so(
     seen_now(store)
     assert "OFFLINE" not in ask("device", "list")[1] + ask("study", "list")[1]
     worlds.operations(store)  # registers it as of long ago
-    assert "OFFLINE since 2026-01-01" in ask("device", "list")[1]
-    assert "(last: hold)" in ask("device", "list")[1]
-    assert "holding, OFFLINE: sim" in ask("study", "list")[1]
-    assert "holding, OFFLINE: sim" in ask("study", "show", name)[1]
+    golden("device list", "offline in a hold", steady(ask("device", "list")[1], STUDY=name))
+    golden("study list", "offline in a hold", steady(ask("study", "list")[1], STUDY=name))
+    golden("study show", "offline in a hold", steady(ask("study", "show", name)[1], STUDY=name))
     (view,) = json.loads(ask("device", "list", "--json")[1])
     assert (view["online"], view["last_seen"][:10]) == (False, "2026-01-01")
     assert json.loads(ask("study", "list", "--json")[1])[0]["offline"] == ["sim"]
@@ -89,11 +89,11 @@ def test_a_device_that_will_not_come_back_is_forgotten(store: Store, ask: Ask) -
     verbs = worlds.operations(store)
     name = worlds.created(verbs)
     code, _, err = ask("device", "forget", "sim")
-    assert (code, name in err, "stop" in err) == (1, True, True)
+    assert (code, name in err, has_a_next_step(err)) == (1, True, True)
     verbs.stop(name, Change())
     seen_now(store)
     code, _, err = ask("device", "forget", "sim")
-    assert (code, "online" in err, "stop its agent first" in err) == (1, True, True)
+    assert (code, "sim" in err, has_a_next_step(err)) == (1, True, True)
     worlds.operations(store)
     assert ask("device", "forget", "sim")[0] == 0
     assert json.loads(ask("device", "list", "--json")[1]) == []
@@ -108,7 +108,7 @@ def test_a_study_of_energy_is_not_created_without_a_word_on_constraints(
     create = ("study", "create", "--device", "sim", "--policy", "sobol")
     code, _, err = ask(*create)
     assert code == 2
-    assert "energy_j needs a constraint" in err and "--no-constraint" in err
+    assert "energy_j" in err and "--no-constraint" in err
     assert ask(*create, "--no-constraint", "--constraint", worlds.LIMIT)[0] == 2
     assert ask(*create, "--no-constraint")[0] == 0
 
@@ -117,20 +117,21 @@ def test_a_saving_is_shown_with_what_it_costs_of_the_capacity(store: Store, ask:
     verbs = worlds.operations(store)
     name = worlds.created(verbs)
     worlds.tune(verbs)
-    beside = "40.0 ± 0.6 % of energy_j, in alternating windows; throughput_per_s is unchanged"
-    assert f"saving      {beside}" in ask("study", "show", name)[1]
-    assert f"saves {beside}" in ask("best", name)[1]
+    golden("study show", "a saving", steady(ask("study", "show", name)[1], STUDY=name))
+    golden("best", "a saving", steady(ask("best", name)[1], STUDY=name))
 
 
 def test_stop_all_names_who_is_not_back_and_what_to_do(store: Store, ask: Ask) -> None:
     worlds.operations(store)
     code, out, _ = ask("stop-all", "--why", "smoke in rack 4")
     assert code == 1
-    assert "ALL DEVICES ARE STOPPED since " in out
-    assert "smoke in rack 4" in out
-    assert "sim OFFLINE since 2026-01-01" in out
-    assert "jouletune agent revert --stay" in out
-    assert "jouletune actuator restore --all --stay" in out
+    for named in (
+        "smoke in rack 4",
+        "sim OFFLINE",
+        "agent revert --stay",
+        "actuator restore --all",
+    ):
+        assert named in out
 
 
 def test_stop_all_waits_for_a_device_that_is_online_but_not_for_ever(
@@ -140,7 +141,8 @@ def test_stop_all_waits_for_a_device_that_is_online_but_not_for_ever(
     worlds.operations(store)
     seen_now(store)
     code, out, _ = ask("stop-all")
-    assert (code, "sim has not reported within" in out) == (1, True)
+    assert code == 1
+    golden("stop-all", "a device that does not report", steady(out))
 
 
 def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
@@ -151,7 +153,7 @@ def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
     monkeypatch.setattr("time.sleep", lambda _: polled(verbs))
     code, out, err = ask("stop-all")
     assert (code, err) == (0, "")
-    assert "sim is back at its original setting" in out
+    golden("stop-all", "every device is back", steady(out))
 
 
 def test_while_all_is_stopped_every_command_says_so_first(store: Store, ask: Ask) -> None:
@@ -160,13 +162,11 @@ def test_while_all_is_stopped_every_command_says_so_first(store: Store, ask: Ask
     ask("stop-all", "--why", "smoke")
     for command in (["study", "list"], ["study", "show", name], ["device", "list"], ["history"]):
         err = ask(*command)[2]
-        assert err.startswith("ALL DEVICES ARE STOPPED since "), command
-        assert "jouletune stop-all --lift" in err
-    assert "baseline, STOPPED by stop-all" in ask("study", "list")[1]
+        assert err.startswith("ALL DEVICES ARE STOPPED") and has_a_next_step(err), command
     assert json.loads(ask("study", "list", "--json")[1])[0]["stopped"] is True
-    assert "lifted" in ask("stop-all", "--lift")[1]
+    assert ask("stop-all", "--lift")[0] == 0
     assert ask("study", "list")[2] == ""
-    assert "nothing was stopped" in ask("stop-all", "--lift")[1]
+    assert ask("stop-all", "--lift")[0] == 0
 
 
 def noisy(at: Setting) -> Outcome:
@@ -213,25 +213,17 @@ def test_a_study_that_gave_up_while_confirming_has_tuned_nothing() -> None:
 
 def test_what_is_proposed_is_told_wherever_one_looks(store: Store, ask: Ask) -> None:
     name = worlds.proposed(worlds.operations(store))
-    assert "proposed: waits for an operator's yes" in ask("study", "list")[1]
-    shown = ask("study", "show", name)[1]
-    assert "proposed    gpu.clock_mhz=600\n" in shown
-    assert "saving      40.0 ± 0.6 % of energy_j, in alternating windows" in shown
-    assert "limits      latency_p99_ms <= 120.0 ms" in shown
-    assert f"decide      jouletune study approve {name}, or reject {name}\n" in shown
-    assert "saves 40.0 ± 0.6 %" in ask("best", name)[1]
-    event = ask("events", "--study", name)[1]
-    for word in ("gpu.clock_mhz=600", "operator's yes", "40.0 ± 0.6 %", "latency_p99_ms <= 120"):
-        assert word in event
+    for command in ("study list", f"study show {name}", f"best {name}", f"events --study {name}"):
+        words = [word for word in command.split() if word not in ("--study", name)]
+        golden(" ".join(words), "a proposal", steady(ask(*command.split())[1], STUDY=name))
 
 
 def test_a_plan_of_several_rows_is_proposed_row_by_row(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.proposed(verbs, policy="by-load")
-    shown = ask("study", "show", name)[1]
-    assert "proposed    requests_in_system below 3: gpu.clock_mhz=600\n" in shown
-    said = "is holding: requests_in_system below 3: gpu.clock_mhz=600 batch_size=1; else "
-    assert said in ask("study", "approve", name)[1]
+    for verb in ("show", "approve"):
+        shown = steady(ask("study", verb, name)[1], STUDY=name)
+        golden(f"study {verb}", "a proposal of several rows", shown)
 
 
 def test_a_proposal_is_approved_or_rejected_by_a_word(store: Store, ask: Ask) -> None:
@@ -239,17 +231,16 @@ def test_a_proposal_is_approved_or_rejected_by_a_word(store: Store, ask: Ask) ->
     name = worlds.proposed(verbs)
     code, _, err = ask("study", "approve", name, "--revision", "1")
     assert (code, err.count("\n")) == (1, 1)
-    assert "not revision 1" in err and f"study show {name}" in err
+    assert "revision 1" in err and has_a_next_step(err)
     code, out, _ = ask("study", "approve", name, "--why", "the bill is high")
-    assert (code, out) == (0, f"study {name} is holding: gpu.clock_mhz=600 batch_size=1\n")
+    assert (code, name in out, "gpu.clock_mhz=600 batch_size=1" in out) == (0, True, True)
     shown = ask("study", "show", name)[1]
-    assert f"{getpass.getuser()}: holding, approved by {getpass.getuser()}: gpu.clock" in shown
-    assert "; the bill is high" in shown
+    assert getpass.getuser() in shown and "the bill is high" in shown
     verbs.stop(name, Change())
     other = worlds.proposed(verbs)
     found = json.loads(ask("study", "reject", other, "--json")[1])
     assert (found["phase"], found["plan"]) == ("stopped", None)
-    assert "is stopped, nothing is held" in ask("study", "reject", other)[1]
+    assert ask("study", "reject", other)[0] == 0
 
 
 def test_a_study_that_only_advises_is_created_by_its_safety(store: Store, ask: Ask) -> None:
@@ -265,7 +256,7 @@ def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -
     create = ("study", "create", "--device", "sim", "--no-constraint", "--canary")
     code, _, err = ask(*create, "other")
     assert (code, err.count("\n")) == (2, 1)
-    assert "other cannot be the canary of a study of sim" in err
+    assert "other" in err and has_a_next_step(err)
     both = (*create, "other", "--device", "other", "--canary-windows", "2", "--json")
     made = json.loads(ask(*both)[1])
     assert (made["terms"]["canary"], made["terms"]["canary_windows"]) == ("other", 2)
@@ -275,6 +266,5 @@ def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -
         found = store.studies.revise(
             found.moved(phase, plan), "tuner", "it is so", found.created_at
         )
-    assert "canary: held on other only" in ask("study", "list")[1]
-    shown = ask("study", "show", found.id)[1]
-    assert "canary      other; the others follow when 2 of its held windows confirm it\n" in shown
+    golden("study list", "a canary", steady(ask("study", "list")[1], STUDY=found.id))
+    golden("study show", "a canary", steady(ask("study", "show", found.id)[1], STUDY=found.id))

@@ -6,7 +6,7 @@ import random
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from db.memory.store import MemoryStore
@@ -97,6 +97,11 @@ def test_only_what_was_asked_for_is_told() -> None:
     assert state == Delivery("slack", desk.store.events.newest()), "the rest is done with"
 
 
+@pytest.mark.promise(
+    "who is to be told is away, or who follows never reads",
+    "each event is told once, in order, once the receiver is back; followers take bounded "
+    "memory, are dropped and catch up",
+)
 def test_a_receiver_that_is_down_for_an_hour_misses_nothing_and_gets_nothing_twice() -> None:
     desk = Desk()
     desk.receiver.up = False
@@ -112,7 +117,6 @@ def test_a_receiver_that_is_down_for_an_hour_misses_nothing_and_gets_nothing_twi
     assert len(desk.receiver.taken) == 60
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -46,6 +46,7 @@ def status(port: int, path: str, *headers: str) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
+@pytest.mark.promise("callers without a token flood the tuner")
 @pytest.mark.parametrize(
     "host",
     [

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from tests.builders import past, setting, study, trial, window
 from tuner.core import (
     Context,
@@ -97,6 +99,11 @@ def test_a_row_is_confirmed_at_the_load_it_was_decided_at() -> None:
     assert "gpu.clock_mhz=800 batch_size=1 at requests_in_system = 8: confirmed" in end.why
 
 
+@pytest.mark.promise(
+    "a plan is good at one load only, or one of its rows drifts",
+    "each row is confirmed, limited and watched at its own load; a row that is lost becomes "
+    "the baseline",
+)
 def test_the_same_setting_is_confirmed_at_each_load_and_lost_where_it_gains_nothing() -> None:
     again = Row(math.inf, setting(600), at=16.0)
     at = proposed(LOW, replace(HIGH, below=12.0), again)

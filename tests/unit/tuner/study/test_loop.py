@@ -9,16 +9,19 @@ from typing import NoReturn
 import pytest
 
 from db.memory.store import MemoryTrials
-from tests.builders import Descend, completed, device, setting, window
+from tests.builders import SPACE, Descend, completed, device, setting, window
+from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
     Conflict,
+    Device,
     InvalidInput,
     NotFound,
     Outcome,
     Past,
     Phase,
     Plan,
+    Space,
     StaleToken,
     StoreError,
     Suggestion,
@@ -89,7 +92,7 @@ def test_of_two_agents_at_one_device_the_first_is_told(world: World) -> None:
     world.start()
     world.assigned(agent="host/1")
     taken = world.assigned(agent="host/2")
-    with pytest.raises(Conflict, match="two agents: host/2 took it over from host/1") as told:
+    with raised(Conflict, "host/2", "host/1") as told:
         world.ask(agent="host/1")
     assert "another `name` in its agent.toml" in told.value.hint
     assert world.assigned(agent="host/2") == taken, "the other works on, undisturbed"
@@ -120,6 +123,7 @@ def test_a_late_report_is_kept_and_closes_nothing(
     assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
 
 
+@pytest.mark.promise("an agent is taken over")
 def test_a_report_with_a_guessed_token_closes_nothing_and_hides_nothing(world: World) -> None:
     world.start()
     order = world.assigned()
@@ -141,7 +145,7 @@ def test_late_reports_beyond_a_few_are_refused_for_good(world: World) -> None:
         late = order.model_copy(update={"token": token})
         assert world.report(late, completed(), "a") == "late"
     noted = len(world.store.events.list("s1"))
-    with pytest.raises(StaleToken, match=f"already has {MOST_LATE} late reports of a"):
+    with raised(StaleToken, MOST_LATE):
         world.report(order.model_copy(update={"token": 99}), completed(), "a")
     assert len(world.store.trials.reports("s1", order.trial)) == MOST_LATE
     assert len(world.store.events.list("s1")) == noted
@@ -162,12 +166,12 @@ def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -
         measurement=window(),
         ended="for no reason",
     )
-    with pytest.raises(InvalidInput, match="s1 does not have the device other"):
+    with pytest.raises(InvalidInput, match="other"):
         world.loop.observe(told)
     assert world.store.observations.list("s1") == ()
     assert world.store.studies.get("s1").phase is Phase.HOLDING
     world.loop.start_over(world.store.studies.get("s1"), "again")
-    with pytest.raises(InvalidInput, match="s1 does not have the device other"):
+    with pytest.raises(InvalidInput, match="other"):
         world.report(world.assigned(), completed(), "other")
     assert world.store.trials.reports("s1", 9) == ()
 
@@ -271,6 +275,7 @@ def test_a_tuner_started_anew_gives_agents_their_time_again(world: World) -> Non
     assert world.report(order, completed()) == "closed"
 
 
+@pytest.mark.promise("the tuner's clock steps, or it is suspended")
 def test_a_tuner_that_was_suspended_gives_agents_their_time_again(world: World) -> None:
     world.start()
     order = world.assigned()
@@ -299,6 +304,10 @@ def _unwell(*_: object) -> NoReturn:
     raise StoreError("the database does not answer")
 
 
+@pytest.mark.promise(
+    "the tuner's clock steps, or it is suspended",
+    "no trial ends, nobody goes offline",
+)
 @pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
 def test_a_step_of_the_wall_clock_ends_no_trial(world: World, step: timedelta) -> None:
     world.start()
@@ -536,3 +545,44 @@ def test_a_revert_of_a_device_without_a_study_changes_nothing(world: World) -> N
     world.loop.register(device())
     word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
     assert Operations(world.loop).reverted(word).result == "late"
+
+
+def offering(*clocks: int, **cannot: str) -> Device:
+    """Return the device of the tests with fewer clocks, and why."""
+    (clock, batch) = SPACE.knobs
+    space = Space((replace(clock, values=clocks), batch))
+    return device(space=space, cannot=cannot)
+
+
+def test_what_a_device_refuses_leaves_its_study_and_the_study_goes_on(world: World) -> None:
+    # A memory lock, or a laptop's power limit, is refused when it is set, though its range was told.
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    refused = world.assigned()
+    world.report(refused, Outcome(state=TrialState.FAILED, reason="not supported"))
+    world.loop.register(offering(1000, **{"gpu.clock_mhz": "Not Supported"}))
+    study = world.store.studies.get("s1")
+    assert study.phase is Phase.TUNING
+    assert study.space.knob("gpu.clock_mhz").values == (1000,)
+    assert not Past(study=study, trials=tuple(world.store.trials.list("s1"))).spent
+    (event,) = [e for e in world.store.events.list() if e.kind == "narrowed"]
+    assert "gpu.clock_mhz: Not Supported" in event.text
+    world.loop.register(offering(1000))
+    assert world.store.studies.get("s1").revision == study.revision
+
+
+def test_a_plan_that_a_device_offers_no_more_is_given_up(world: World) -> None:
+    world.start()
+    world.run(truth)
+    world.loop.register(offering(800, 1000))
+    study = world.store.studies.get("s1")
+    assert study.phase is Phase.BASELINE
+    assert study.space.knob("gpu.clock_mhz").values == (800, 1000)
+
+
+def test_a_device_that_does_not_answer_takes_nothing_from_its_study(world: World) -> None:
+    world.start()
+    before = world.store.studies.get("s1")
+    world.loop.register(device(space=Space(())))
+    assert world.store.studies.get("s1") == before

@@ -9,6 +9,7 @@ import pytest
 
 from db.memory.store import MemoryDevices, MemoryStore
 from tests.builders import START, Time, applied, device, policies, setting, study
+from tests.errors import raised
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
 from tuner.presentation.standing import standing
 from tuner.service.operations import Operations
@@ -88,6 +89,7 @@ def test_a_trial_that_is_renewed_keeps_its_device_online(office: Office) -> None
     assert office.verbs.studies()[0].offline == ()
 
 
+@pytest.mark.promise("the tuner's clock steps, or it is suspended")
 def test_a_step_of_the_wall_clock_makes_nobody_offline(office: Office) -> None:
     office.poll()
     office.wall.at += timedelta(days=365)
@@ -148,7 +150,7 @@ def test_who_waits_for_an_answer_is_online_until_it_hangs_up(office: Office) -> 
 
 
 def test_only_what_is_offline_and_in_no_study_is_forgotten(office: Office) -> None:
-    with pytest.raises(Conflict, match="online"):
+    with raised(Conflict, "online"):
         office.verbs.forget("sim", Change())
     office.store.studies.add(study(), "ann", "created")
     office.passes(3600.0)

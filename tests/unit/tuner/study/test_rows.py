@@ -56,6 +56,7 @@ def limits_ms(held: Plan, trials: list[Trial], *constraints: str) -> list[list[f
     return [[limit.value for limit in limits] for limits in order.limits]
 
 
+@pytest.mark.promise("a plan is good at one load only, or one of its rows drifts")
 def test_a_row_is_held_to_the_limits_of_its_own_load() -> None:
     assert limits_ms(PLAN, history()) == [
         [pytest.approx(60.0)],
@@ -115,6 +116,7 @@ def observe(world: World, row: Row, factor: float, context: dict[str, float] | N
         )
 
 
+@pytest.mark.promise("a plan is good at one load only, or one of its rows drifts")
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_any_row_can_drift_and_is_named(number: int) -> None:
     world, row = holding(), ROWS[number]

@@ -5,14 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from agents.actuator.client import RemoteKnobs
 from agents.devices.catalogue import open_device
+from agents.devices.cpu.device import Ceilings
 from agents.target.side import Side
 from tests.contracts.actuator import ActuatorContract
 from tests.contracts.meter import MeterContract
-from tuner.core import InvalidInput, MeasurementError, Origin, UnknownKnob
+from tuner.core import (
+    InvalidInput,
+    Knob,
+    MeasurementError,
+    Origin,
+    Setting,
+    Space,
+    UnknownKnob,
+    Value,
+)
 
 HZ = os.sysconf("SC_CLK_TCK")
 RANGE_UJ = 262_143_328_850
@@ -121,3 +133,88 @@ def test_this_very_host_can_be_opened() -> None:
     window = side.meter.start()
     sum(range(200_000))
     assert window.stop().totals["busy_s"] >= 0.0
+
+
+class Remote:
+    """The knobs behind an actuator, as far as a meter asks: what was found, and what we have set."""
+
+    def __init__(self, **found: Value) -> None:
+        self.space = Space(
+            tuple(
+                Knob(name, tuple(sorted({value, *OTHERS[name]})), value)
+                for name, value in ((n.replace("_", ".", 1), v) for n, v in found.items())
+            )
+        )
+        self.applied: Setting = {}
+
+
+OTHERS: dict[str, tuple[Value, ...]] = {
+    "cpu.max_mhz": (1700, 2300),
+    "cpu.boost": ("off", "on"),
+}
+
+
+class TestClocksAgainstCeilings:
+    """An EPYC 7451 under acpi-cpufreq shows 2.89 GHz over a ceiling of 2.3 GHz (util-linux 755, oshi 1296).
+
+    `scaling_cur_freq` is measured from APERF and MPERF on x86 (arch/x86/kernel/cpu/aperfmperf.c), and the
+    table's top rung is P0, from which the hardware boosts by itself.
+    """
+
+    @pytest.fixture
+    def epyc(self, host: FakeHost) -> FakeHost:
+        for number in (0, 1):
+            for file, text in {
+                "scaling_driver": "acpi-cpufreq",
+                "scaling_available_frequencies": "2300000 1700000 1200000",
+                "cpuinfo_min_freq": "1200000",
+                "cpuinfo_max_freq": "2300000",
+                "scaling_min_freq": "1200000",
+                "scaling_max_freq": "2300000",
+                "scaling_cur_freq": "2894214",
+            }.items():
+                host.write(f"sys/devices/system/cpu/cpufreq/policy{number}/{file}", f"{text}\n")
+        return host
+
+    def ours(self, host: FakeHost, remote: Remote) -> list[float]:
+        found = Ceilings(host.root, cast("RemoteKnobs", remote)).ours()
+        return sorted({ceiling.ceiling for ceiling in found})
+
+    def test_a_window_on_an_untouched_machine_that_boosts_is_good(self, epyc: FakeHost) -> None:
+        window = epyc.open().meter.start()
+        window.read()
+        window.stop()
+
+    def test_neither_the_top_rung_nor_what_was_found_is_a_ceiling_of_ours(
+        self, epyc: FakeHost
+    ) -> None:
+        remote = Remote(cpu_max_mhz=1700)
+        for value in (1700, 2300):
+            remote.applied = {"cpu.max_mhz": value}
+            assert self.ours(epyc, remote) == []
+
+    def test_a_lower_rung_is_one(self, epyc: FakeHost) -> None:
+        remote = Remote(cpu_max_mhz=2300)
+        assert self.ours(epyc, remote) == []
+        remote.applied = {"cpu.max_mhz": 1700}
+        assert self.ours(epyc, remote) == [1_700_000]
+
+    def test_at_its_own_maximum_a_preferred_core_may_do_what_it_can(self, epyc: FakeHost) -> None:
+        for number, top in ((0, "5759000"), (1, "5308000")):
+            folder = epyc.root / f"sys/devices/system/cpu/cpufreq/policy{number}"
+            (folder / "scaling_available_frequencies").unlink()
+            (folder / "cpuinfo_max_freq").write_text(top)
+        remote = Remote(cpu_max_mhz=5759)
+        remote.applied = {"cpu.max_mhz": 5400}
+        (held,) = Ceilings(epyc.root, cast("RemoteKnobs", remote)).ours()
+        assert held.runs.parent.name == "policy0" and held.ceiling == 5_400_000
+
+    def test_boost_that_we_set_off_makes_the_nominal_clock_a_ceiling(self, epyc: FakeHost) -> None:
+        remote = Remote(cpu_boost="on", cpu_max_mhz=2300)
+        remote.applied = {"cpu.boost": "off", "cpu.max_mhz": 2300}
+        assert self.ours(epyc, remote) == [2_300_000]
+        remote.applied = {"cpu.boost": "on", "cpu.max_mhz": 2300}
+        assert self.ours(epyc, remote) == []
+        remote = Remote(cpu_boost="off")  # as it was found: not ours
+        remote.applied = {"cpu.boost": "off"}
+        assert self.ours(epyc, remote) == []

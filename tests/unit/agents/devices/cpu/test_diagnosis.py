@@ -24,7 +24,7 @@ def examined(root: Path) -> dict[str, Symptom]:
 
 def test_a_server_tells_what_could_be_set_and_what_that_takes(mount: Mount) -> None:
     found = examined(mount("xeon").root)
-    assert found["cpu"].seen == "Intel(R) Xeon(R) (fake), 4 clock policies (fake)"
+    assert found["cpu"].seen == "Intel(R) Xeon(R) (fake), 4 clock policies (intel_pstate)"
     assert found["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
     assert found["cpu: cpu.governor"].seen == "performance, powersave; now powersave"
     assert "package-0, package-1, dram" in found["cpu: energy"].seen
@@ -55,3 +55,25 @@ def test_heat_is_told_where_the_kernel_counts_it(tmp_path: Path) -> None:
 
 def test_a_jetsons_cpu_is_told_with_its_board(mount: Mount) -> None:
     assert examined(mount("orin").root) == {}
+
+
+def test_energy_counters_that_stand_at_0_in_a_virtual_machine_are_no_meter(tmp_path: Path) -> None:
+    """A VM may show RAPL zones whose counters never move (mlco2/codecarbon 1321)."""
+    zone = tmp_path / "sys/class/powercap/intel-rapl:0"
+    zone.mkdir(parents=True)
+    for file, text in {
+        "name": "package-0",
+        "energy_uj": "0",
+        "max_energy_range_uj": "65712999613",
+    }.items():
+        (zone / file).write_text(f"{text}\n")
+    stat = tmp_path / "proc/stat"
+    stat.parent.mkdir()
+    stat.write_text("cpu  1 0 0 9 0 0 0 0 0 0\n")
+    found = examined(tmp_path)["cpu: energy"]
+    assert not found.well and "stood still" in found.seen and "virtual machine" in found.cure
+
+
+def test_energy_is_told_with_the_power_it_comes_to(mount: Mount) -> None:
+    found = examined(mount("xeon").root)["cpu: energy"]
+    assert found.well and found.seen.endswith(" W under load")

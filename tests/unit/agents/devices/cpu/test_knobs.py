@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from agents.actuator.driver import KnobDriver
 from agents.devices.cpu.knobs import discover
 from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.servers import SERVERS
 from tests.contracts.drivers import DriverContract
 from tuner.errors import ActuationError
 
 __all__ = ["boards", "mount"]
 
 
-@pytest.mark.parametrize("name", ["xeon", "epyc", "arm"])
+@pytest.mark.parametrize("name", sorted(SERVERS))
 class TestServers(DriverContract):
     @pytest.fixture
     def driver(self, mount: Mount, name: str) -> KnobDriver:
@@ -40,7 +42,9 @@ def test_a_clock_under_a_floor_is_refused_and_named(mount: Mount) -> None:
     (driver,) = discover(str(board.root))
     floor = board.file("sys/devices/system/cpu/cpufreq/policy2/scaling_min_freq")
     floor.write_text("2000000")
-    with pytest.raises(ActuationError, match=r"policy2/scaling_max_freq does not take 1000: Inval"):
+    with pytest.raises(
+        ActuationError, match=r"policy2/scaling_max_freq does not take 1000000: Inval"
+    ):
         driver.write("cpu.max_mhz", 1000)
     assert driver.read()["cpu.max_mhz"] == "1000 3800 1000 1000"
 
@@ -72,3 +76,110 @@ def test_a_machine_without_any_of_it_is_no_device(tmp_path: Path) -> None:
 
 def test_a_jetson_is_left_to_its_own_driver(mount: Mount) -> None:
     assert discover(str(mount("orin").root)) == []
+
+
+POLICY0 = "sys/devices/system/cpu/cpufreq/policy0"
+
+
+class TestUnkindServers:
+    """The stand-ins behave as the kernel's sources and public reports say that servers do."""
+
+    def test_at_its_top_rung_a_clock_shows_more_than_its_ceiling(self, mount: Mount) -> None:
+        """acpi-cpufreq on an EPYC 7451: 2.89 GHz over 2.3 (util-linux 755, oshi 1296)."""
+        board = mount("zen")
+        shown, ceiling = (board.file(f"{POLICY0}/scaling_{f}_freq") for f in ("cur", "max"))
+        assert (shown.read_text(), ceiling.read_text()) == ("2894214\n", "2300000\n")
+        board.file("sys/devices/system/cpu/cpufreq/boost").write_text("0")
+        assert shown.read_text() == "2300000\n"
+
+    def test_boost_off_lowers_the_maximum_of_amd_pstate(self, mount: Mount) -> None:
+        """drivers/cpufreq/amd-pstate.c, amd_pstate_cpu_boost_update."""
+        board = mount("ryzen")
+        board.file("sys/devices/system/cpu/cpufreq/boost").write_text("0")
+        assert board.file(f"{POLICY0}/cpuinfo_max_freq").read_text() == "4500000\n"
+        assert board.file(f"{POLICY0}/scaling_max_freq").read_text() == "4500000\n"
+
+    def test_a_cap_clamps_at_any_moment_and_leaves_the_request(self, mount: Mount) -> None:
+        """drivers/cpufreq/cpufreq.c: scaling_max_freq shows the lowest of all frequency QoS requests."""
+        board = mount("xeon")
+        board.do(cap=2_800_000)
+        assert board.file(f"{POLICY0}/scaling_max_freq").read_text() == "2800000\n"
+        board.do(cap=0)
+        assert board.file(f"{POLICY0}/scaling_max_freq").read_text() == "3800000\n"
+
+    @pytest.mark.parametrize(
+        ("fault", "number"), [("locked", errno.EACCES), ("nodata", errno.ENODATA)]
+    )
+    def test_a_power_limit_that_the_bios_has_locked_refuses(
+        self, mount: Mount, fault: str, number: int
+    ) -> None:
+        """drivers/powercap/intel_rapl_common.c, set_power_limit: "locked by BIOS"; ENODATA (raplcap 14)."""
+        board = mount("hybrid")
+        limit = board.file("sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw")
+        assert board.file("sys/class/powercap/intel-rapl:0/enabled").read_text() == "1\n"
+        board.do(faults={f"/{limit.relative_to(board.root)}": fault})
+        with pytest.raises(OSError) as refused:
+            limit.write_text("60000000")
+        assert refused.value.errno == number
+
+    def test_counters_begin_anew_after_a_resume(self, mount: Mount) -> None:
+        """joular/powerjoular 87, mlco2/codecarbon 1321."""
+        board = mount("sixteen")
+        zones = list(board.root.glob("sys/class/powercap/intel-rapl:*/energy_uj"))
+        assert len([zone for zone in zones if zone.parent.name.count(":") == 1]) == 16
+        board.do(pass_s=600.0, manual=True)
+        before = [int(zone.read_text()) for zone in zones]
+        board.do(restart_counters=True)
+        assert all(int(zone.read_text()) < was for zone, was in zip(zones, before, strict=True))
+
+
+class TestBoost:
+    @pytest.mark.parametrize(
+        ("name", "file", "off"),
+        [
+            ("zen", "cpufreq/boost", "0"),
+            ("ryzen", "cpufreq/boost", "0"),
+            ("hybrid", "intel_pstate/no_turbo", "1"),
+        ],
+    )
+    def test_it_is_a_knob_where_the_kernel_has_one(
+        self, mount: Mount, name: str, file: str, off: str
+    ) -> None:
+        board = mount(name)
+        (driver,) = discover(str(board.root))
+        assert driver.ranges()["cpu.boost"] == ("off", "on")
+        assert driver.read()["cpu.boost"] == "on"
+        driver.write("cpu.boost", "off")
+        assert board.file(f"sys/devices/system/cpu/{file}").read_text().strip() == off
+        driver.write("cpu.boost", "on")
+        assert board.altered == {}
+
+    @pytest.mark.parametrize("name", ["zen", "ryzen", "hybrid"])
+    def test_a_ceiling_stays_as_it_was_set_when_boost_is_set(self, mount: Mount, name: str) -> None:
+        """Some kernels set every ceiling to its top then (cpufreq_boost_set_sw)."""
+        board = mount(name)
+        (driver,) = discover(str(board.root))
+        knobs = [knob for knob in driver.ranges() if knob.startswith("cpu.max_mhz")]
+        for knob in knobs:
+            driver.write(knob, driver.ranges()[knob][1])
+        before = {knob: driver.read()[knob] for knob in knobs}
+        for value in ("off", "on"):
+            driver.write("cpu.boost", value)
+            assert {knob: driver.read()[knob] for knob in knobs} == before
+        for knob in knobs:
+            driver.write(knob, None)
+        assert board.altered == {}
+
+    def test_with_boost_off_a_ceiling_above_the_nominal_clock_is_what_was_asked(
+        self, mount: Mount
+    ) -> None:
+        board = mount("ryzen")
+        (driver,) = discover(str(board.root))
+        driver.write("cpu.boost", "off")
+        driver.write("cpu.max_mhz", 5300)
+        assert driver.read()["cpu.max_mhz"] == 5300
+        assert board.file(f"{POLICY0}/scaling_max_freq").read_text() == "4500000\n"
+
+    def test_where_there_is_none_it_is_not_offered(self, mount: Mount) -> None:
+        (driver,) = discover(str(mount("arm").root))
+        assert "cpu.boost" in driver.knobs and "cpu.boost" not in driver.ranges()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.actuator.driver import KnobDriver
+from agents.actuator.driver import KnobDriver, _described
+from agents.actuator.grants import Granted
 from agents.devices.jetson.knobs import discover
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.trees import LAYOUTS
@@ -100,3 +101,29 @@ def test_another_board_is_none_of_ours(tmp_path: Path) -> None:
 
 def test_the_gpu_may_come_late(mount: Mount) -> None:
     assert GPU in discover(str(mount("orin-nano").root))[0].ranges()
+
+
+@pytest.mark.parametrize(("table", "floor"), [("", 0), ("306000000 408000000", 1_575_000_000)])
+def test_a_gpu_without_a_clock_to_set_costs_that_knob_alone(
+    table: str, floor: int, tmp_path: Path
+) -> None:
+    """meta-tegra issue 1613: Thor's devfreq node has no table. Or its floor is above all of it."""
+    tree, node = tmp_path / "proc/device-tree", tmp_path / "sys/class/devfreq/gpu-gpc-0"
+    policy = tmp_path / "sys/devices/system/cpu/cpufreq/policy0"
+    for folder in (tree, node, policy):
+        folder.mkdir(parents=True)
+    (tree / "compatible").write_text("nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0")
+    for file, number in (("min_freq", floor), ("max_freq", 1_575_000_000)):
+        (node / file).write_text(f"{number}\n")
+    (node / "available_frequencies").write_text(f"{table}\n")
+    for name in ("cpuinfo_min", "scaling_min"):
+        (policy / f"{name}_freq").write_text("1000000")
+    for name in ("cpuinfo_max", "scaling_max"):
+        (policy / f"{name}_freq").write_text("2000000")
+    (driver,) = discover(str(tmp_path))
+    driver.write(CPU, 1500)
+    about = _described(driver)
+    assert set(about["ranges"]) == {CPU} and "no value" in about["without"][GPU]
+    grant = {GPU: (306, 1300), CPU: (1000, 2000)}
+    granted, errors = Granted(match="*", grant=grant).values(about)
+    assert set(granted) == {CPU} and GPU in errors[0] and "no value" in errors[0]

@@ -30,6 +30,14 @@ def test_each_gpu_tells_its_knobs_its_meter_and_its_rights(nvml: FakeNvml, tmp_p
     assert found["nvidia:0: foreign power limit"].well
 
 
+def test_power_profiles_are_named_where_there_are_any(nvml: FakeNvml, tmp_path: Path) -> None:
+    assert "nvidia:0: power profiles" not in examined(nvml, tmp_path)
+    for name, mask in (("profiles", 7.0), ("requested_profiles", 6.0), ("enforced_profiles", 2.0)):
+        nvml.set(name, mask)
+    seen = examined(nvml, tmp_path)["nvidia:0: power profiles"].seen
+    assert "max-q enforced" in seen and "max-q + compute requested" in seen
+
+
 def test_what_others_set_is_suspected_and_cured(nvml: FakeNvml, tmp_path: Path) -> None:
     knobs = discover()[0]
     knobs.write(CLOCK, 1005)
@@ -67,4 +75,24 @@ def _no_library(name: str) -> None:
 
 def test_a_gpu_that_is_lost_does_not_hide_the_other(nvml: FakeNvml, tmp_path: Path) -> None:
     nvml.set("lost", 1.0)
-    assert "A40" in examined(nvml, tmp_path)["nvidia:0"].seen
+    found = examined(nvml, tmp_path)
+    assert "A40" in found["nvidia:1"].seen
+    assert not found["nvidia:0"].well and "lost" in found["nvidia:0"].seen
+    assert "nvidia:0 does not answer" in found["NVIDIA GPU (NVML)"].seen
+
+
+def test_a_cap_set_out_of_band_is_no_reason_to_raise_the_limit(
+    nvml: FakeNvml, tmp_path: Path
+) -> None:
+    # A BMC, a DGX's PMU or a GB200 module: nvidia-smi -pl raises nothing there.
+    nvml.set("enforced_w", 250.0)
+    found = examined(nvml, tmp_path)["nvidia:0: foreign power limit"]
+    assert not found.well and "250 W" in found.seen and "out of band" in found.seen
+    assert "nvidia-smi" not in found.cure
+
+
+def test_a_board_below_its_listed_clock_is_no_suspect(nvml: FakeNvml, tmp_path: Path) -> None:
+    # RTX A6000: 2,100 MHz listed, 1,935 at best; nothing tells that from a lock (LACT 1128).
+    nvml.set("reach_mhz", 1260.0)
+    found = examined(nvml, tmp_path)["nvidia:0: foreign clock lock"]
+    assert found.well and "1260 MHz" in found.seen

@@ -16,7 +16,7 @@ import pytest
 from agents.actuator.driver import DriverProcess, Value
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
-from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.offers import limits_w, refusals
 from tests.contracts.drivers import DriverContract
 from tests.nvml.fake import A40, A100, FakeNvml
@@ -96,13 +96,13 @@ class TestDiscovery:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
         monkeypatch.setattr(pynvml, "nvmlInit", missing)
-        assert uuids() == []
+        assert not listed().uuids
         with pytest.raises(ActuationError, match="no NVIDIA driver"):
             discover()
 
     def test_a_driver_that_is_not_loaded_says_so(self, nvml: FakeNvml) -> None:
         nvml.set("unloaded", 1.0)
-        for ask in (uuids, discover):
+        for ask in (listed, discover):
             with pytest.raises(ActuationError, match="Driver Not Loaded"):
                 ask()
 

@@ -8,13 +8,13 @@ import pytest
 
 from agents.devices.nvidia import device
 from agents.devices.nvidia.diagnosis import examine
-from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.sharing import shared_by
 from tests.nvml.fake import FakeNvml
 
 
 def gpu() -> Gpu:
-    return Gpu(uuids()[0])
+    return Gpu(listed().uuids[0])
 
 
 def process(root: Path, pid: int, group: str) -> float:
@@ -73,7 +73,7 @@ def test_an_agent_and_its_doctor_say_whose_joules_they_count(
     nvml.set("mig", 1.0)
     assert list(said().values()) == [False]
     side = device.attach(
-        uuids()[0], socket=tmp_path / "none", state_dir=None, clock=nvml, root=tmp_path
+        listed().uuids[0], socket=tmp_path / "none", state_dir=None, clock=nvml, root=tmp_path
     )
     assert "MIG" in side.shared
     side.close()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agents.actuator.driver import KnobDriver
+from agents.actuator.device import Peer
+from agents.actuator.driver import DriverProcess, KnobDriver, Value, _answered
+from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.journal import RestoreJournal
 from agents.devices.nvpmodel.knobs import MODE, discover
+from tests.actuation import Direct, actuator_of
 from tests.contracts.drivers import DriverContract
 from tuner.errors import ActuationError
 
@@ -82,3 +88,45 @@ def test_a_program_that_fails_or_hangs_up_is_an_error(root: Path) -> None:
 
 def test_without_the_program_there_is_no_device(tmp_path: Path) -> None:
     assert discover(str(tmp_path)) == []
+
+
+class Modes(DriverProcess):
+    """Asks the stand-in's driver in this very process."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(lambda: (), 1.0)
+        self._drivers = {driver.uuid: driver for driver in discover(str(root))}
+
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
+        return _answered(self._drivers, verb, uuid, *details)
+
+
+def actuator(root: Path, boot: str, grant: tuple[str, ...]) -> Direct:
+    """Return an actuator over the board as it starts, its journal replayed."""
+    config = ActuatorConfig(devices=(Granted(match="nvpmodel", grant={MODE: grant}),))
+    journal = RestoreJournal(root / "journal")
+    made = asyncio.run(actuator_of(config, lambda: Modes(root), journal, boot, lambda: 0.0))
+    started = Direct(made)
+    started.replay()
+    started.grant()
+    return started
+
+
+def test_after_a_power_cut_in_a_trial_the_mode_is_the_original_again(root: Path) -> None:
+    """NVIDIA's guide: "the mode persists across power cycles", as the stand-in's does."""
+    peer = Peer(1, 1, 7)
+    first = actuator(root, "boot 1", ("MAXN", "MODE_30W"))
+    first.acquire(peer, "nvpmodel", 5.0)
+    first.apply(peer, "nvpmodel", {MODE: "MODE_30W"})
+    assert (root / "mode").read_text() == "2\n"
+    second = actuator(root, "boot 2", ("MAXN", "MODE_30W"))
+    assert (root / "mode").read_text() == "0\n"
+    assert second.read(peer, "nvpmodel")["found"] == {MODE: "MAXN"}
+    assert not list((root / "journal").glob("*.json"))
+
+
+def test_a_mode_that_is_not_in_its_file_is_left_out_and_said(root: Path) -> None:
+    (root / "etc/nvpmodel.conf").write_text(CONFIGURATION.replace("ID=0 NAME=MAXN", "ID=7 NAME=X"))
+    (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN\n")
+    told = actuator(root, "boot 1", ("MAXN", "MODE_30W")).capabilities(Peer(1, 1, 7))["devices"]
+    assert told[0]["granted"] == {} and "no value" in told[0]["errors"][0]

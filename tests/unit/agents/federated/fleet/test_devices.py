@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from agents.federated.fleet.devices import FROZEN, load_devices
+from tests.errors import raised
 from tuner.core import ConfigError
 
 
@@ -50,5 +51,5 @@ def test_alike_leaves_one_class_on_one_steady_network_undisturbed() -> None:
 def test_a_table_that_cannot_be_is_named(tmp_path: Path, old: str, new: str) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text(FROZEN.read_text().replace(old, new, 1))
-    with pytest.raises(ConfigError, match=r"wrong\.toml"):
+    with raised(ConfigError, "wrong.toml"):
         load_devices(file)

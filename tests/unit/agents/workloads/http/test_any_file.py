@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agents.workloads.http.config import load_service_config
 from tests.plugins.examples import PAGE
+from tests.profiles import examples
 from tuner.core import ConfigError
 
 TITLES = ("pack", "nginx", "postgresql", "redis", "triton", "torchserve", "vllm", "sglang")
@@ -84,7 +85,7 @@ def test_a_documented_file_is_read(tmp_path: Path, name: str) -> None:
     assert config.name == name and config.knobs
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(4))
 @given(data=st.data())
 def test_one_wrong_value_is_refused_as_one_or_read(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

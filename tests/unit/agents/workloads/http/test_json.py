@@ -13,6 +13,7 @@ import pytest
 
 from agents.target.side import Side
 from agents.workloads import open_workload
+from tests.errors import raised
 from tests.integration.spoken import Spoken
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import ConfigError, InvalidInput, MeasurementError
@@ -123,10 +124,10 @@ def test_numbers_are_means_or_growth_by_growth(tmp_path: Path, shops: list[Shop]
     assert shown.estimates["queue"].stderr == pytest.approx(2.0 / 3**0.5)
     assert shown.estimates["hits_per_look"].mean == 1.5
     stats["looks"] = 0
-    with pytest.raises(MeasurementError, match="what hits_per_look counts by went backwards"):
+    with raised(MeasurementError, "hits_per_look"):
         window.read()
     stats["hits"] = "many"
-    with pytest.raises(MeasurementError, match=r"no number at 'hits' of .*/stats"):
+    with raised(MeasurementError, "hits", "/stats"):
         window.read()
     with pytest.raises(MeasurementError):
         window.stop()
@@ -158,10 +159,10 @@ def test_a_trace_takes_the_place_of_the_files_load(tmp_path: Path, shops: list[S
     shown = window.stop()
     assert shown.totals["items"] == len(shops[0].seen) >= 3
     side.close()
-    with pytest.raises(ConfigError, match="has no column arrival_s"):
+    with raised(ConfigError, "arrival_s"):
         (tmp_path / "trace.csv").write_text("at\n1\n2\n")
         opened(tmp_path, shops, f"#trace:{tmp_path}/trace.csv")
-    with pytest.raises(InvalidInput, match="cannot read what follows the #"):
+    with raised(InvalidInput, "#"):
         opened(tmp_path, shops, "#callers:4")
 
 
@@ -189,14 +190,14 @@ def test_a_trace_takes_the_place_of_the_files_load(tmp_path: Path, shops: list[S
 def test_a_file_that_cannot_be_is_refused_by_its_place(
     tmp_path: Path, shops: list[Shop], old: str, new: str, says: str
 ) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as caught:
         opened(tmp_path, shops, **{old: new})
-    assert says in str(refused.value) and "shop.toml" in refused.value.message
+    assert says in str(caught.value) and "shop.toml" in caught.value.message
 
 
 def test_an_address_elsewhere_is_refused(tmp_path: Path, shops: list[Shop]) -> None:
     for host in ("http://192.0.2.1:80", "http://example.org", "http://127.0.0.1"):
-        with pytest.raises(ConfigError, match=r"shop\.toml: knob 1: (set|read)"):
+        with raised(ConfigError, "shop.toml", "knob 1"):
             opened(tmp_path, shops, **{shops[1].url: host})
 
 
@@ -205,6 +206,6 @@ def test_a_trace_needs_a_load_that_is_ours(tmp_path: Path, shops: list[Shop]) ->
     text = text.partition("[load]")[0] + "[latency]\nhistogram = 'a'\n"
     (tmp_path / "shop.toml").write_text(text)
     spec = f"service:{tmp_path}/shop.toml#trace:{tmp_path}/trace.csv"
-    with pytest.raises(ConfigError, match="sends nothing, so no trace can be"):
+    with raised(ConfigError, "trace"):
         open_workload(spec, seed=0, state_dir=tmp_path, clock=Wall())
     assert json.dumps(shops[0].seen) == "[]"

@@ -16,6 +16,7 @@ from agents.target.side import FollowsPlans, OffersLoad, Restartable, Side, Work
 from agents.workloads import open_workload
 from agents.workloads.llama_cpp.attach import prompt_load
 from tests.contracts.actuator import SettableContract
+from tests.errors import raised
 from tests.llama.running import RunningProxy
 from tuner.core import DeviceLost, InvalidInput, MeasurementError, Plan, Role, Row
 
@@ -139,7 +140,7 @@ def test_a_load_that_is_not_a_number_of_callers_is_refused(
 ) -> None:
     side = opened(f"llama_cpp:{by_restart.url}#prompts:{prompts}")
     assert isinstance(side.meter, OffersLoad)
-    with pytest.raises(InvalidInput, match="price"):
+    with raised(InvalidInput, "price"):
         side.meter.offering({"price": 3.0})
     side.close()
 
@@ -165,7 +166,7 @@ def test_another_model_behind_the_proxy_is_another_workload(by_restart: RunningP
 
 
 def test_a_proxy_that_is_gone_is_named() -> None:
-    with pytest.raises(DeviceLost, match="jouletune speculation proxy"):
+    with raised(DeviceLost, "jouletune speculation proxy"):
         opened("llama_cpp:http://127.0.0.1:9")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.workloads.llama_cpp.dialect import DRAFT, SPEC, Dialect, dialect_of, owned
+from tests.errors import raised
 from tests.unit.agents.workloads.llama_cpp.stand_in import HELP
 from tuner.core import InvalidInput
 
@@ -15,7 +16,7 @@ def test_a_builds_help_tells_its_options(build: str, dialect: Dialect) -> None:
 
 
 def test_a_build_without_speculation_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match=r"/opt/llama-server --help tells neither"):
+    with raised(InvalidInput, "/opt/llama-server", "--help"):
         dialect_of(HELP["0.2.0"], "/opt/llama-server")
 
 

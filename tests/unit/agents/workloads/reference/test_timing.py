@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raised
+
 pytest.importorskip("torch", reason="the reference workload needs torch")
 
 from agents.workloads.reference.catalogue import model
@@ -22,7 +24,7 @@ def test_a_batch_is_timed_on_instances_that_end_with_the_timer() -> None:
         small = timer.window([(1, 1)], 0.05, "")
         large = timer.window([(1, 32)], 0.05, "")
         assert timer.own_bytes("") > 1 << 20 and timer.own_bytes("glibc-keep") == 0
-        with pytest.raises(InvalidInput, match="more than 1 cores"):
+        with raised(InvalidInput, "than 1"):
             timer.window([(1, 1), (1, 1)], 0.05, "")
         workers = set(_children()) - others
         assert len(workers) == 1

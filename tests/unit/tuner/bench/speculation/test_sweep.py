@@ -9,6 +9,7 @@ from statistics import median
 
 import pytest
 
+from tests.errors import raised
 from tuner.bench.speculation.sweep import Sweep, load_sweep, replay_sweep
 from tuner.core import ConfigError, Setting, setting_key
 
@@ -40,6 +41,7 @@ def starts(sweep: Sweep, every: int) -> list[Setting]:
     return list(sweep.settings)[::every]
 
 
+@pytest.mark.slow
 def test_a_quarter_of_a_tree_sweep_is_enough(tmp_path: Path) -> None:
     sweep = loaded(written(tmp_path))
     results = [replay_sweep(sweep, start) for start in starts(sweep, 11)]
@@ -78,12 +80,12 @@ def test_holes_in_the_table_are_never_measured(tmp_path: Path) -> None:
 def test_what_is_no_sweep_is_refused_with_its_columns(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.csv"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"wrong\.csv"):
+    with raised(ConfigError, "wrong.csv"):
         loaded(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.csv"):
+    with raised(ConfigError, "none.csv"):
         loaded(tmp_path / "none.csv")
 
 

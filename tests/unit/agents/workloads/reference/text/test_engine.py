@@ -10,6 +10,7 @@ from agents.workloads.reference.text.decoding import Decoder
 from agents.workloads.reference.text.engine import DRAFT, LENGTH, LONGEST, SIGNAL, TextEngine
 from agents.workloads.reference.text.sequence import DecodingSequence
 from agents.workloads.reference.text.tokenizer import encode
+from tests.errors import raised
 from tests.unit.agents.workloads.reference.text.models import tiny
 from tuner.core import Conflict, InvalidInput, OutOfRange, Plan, Row, UnknownKnob
 
@@ -119,13 +120,13 @@ def test_a_plan_with_a_row_that_does_not_fit_is_refused(engine: TextEngine) -> N
 
 def test_a_plan_by_another_signal_is_refused(engine: TextEngine) -> None:
     rows = plan((1.5, 3), (math.inf, 0)).rows
-    with pytest.raises(Conflict, match="goes by decoding_requests"):
+    with raised(Conflict, "decoding_requests"):
         engine.follow(Plan(rows, "requests_in_system"))
 
 
 @pytest.mark.parametrize("prompt", ["", "x" * 128])
 def test_a_prompt_that_leaves_no_room_is_refused(engine: TextEngine, prompt: str) -> None:
-    with pytest.raises(InvalidInput, match="does not fit a context"):
+    with raised(InvalidInput, "context"):
         engine.submit(Asked(prompt=prompt).sequence)
     assert engine.totals.arrived == 0
 

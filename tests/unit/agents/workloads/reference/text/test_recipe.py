@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from agents.workloads.reference.text.recipe import TARGET, TrainingRecipe, load, save
+from tests.errors import raised
 from tests.unit.agents.workloads.reference.text.models import tiny
 from tuner.core import InvalidInput
 
@@ -24,7 +25,7 @@ def test_what_was_saved_computes_the_same_when_it_is_loaded(tmp_path: Path) -> N
 def test_a_damaged_model_is_named_with_the_way_out(tmp_path: Path, left: bytes) -> None:
     save(tiny(1, 32, 0), tmp_path, TARGET)
     (tmp_path / "target.pt").write_bytes(left)
-    with pytest.raises(InvalidInput, match=f"target in {tmp_path} cannot be read: .*delete"):
+    with raised(InvalidInput, tmp_path):
         load(tmp_path, TARGET, CPU)
 
 
@@ -32,7 +33,7 @@ def test_weights_that_do_not_fit_the_sizes_are_named(tmp_path: Path) -> None:
     save(tiny(1, 32, 0), tmp_path, TARGET)
     save(tiny(2, 32, 0), tmp_path, "other")
     (tmp_path / "other.json").replace(tmp_path / "target.json")
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with raised(InvalidInput, "read"):
         load(tmp_path, TARGET, CPU)
 
 

@@ -1,0 +1,40 @@
+"""The power limit that is in force, which may be lower than the one that was asked for.
+
+Source: NVIDIA's NVML API reference: nvmlDeviceGetEnforcedPowerLimit is the least of all limits, those set
+out of band (a BMC, a rack's power manager, the module of a GB200) among them; nobody in the host raises it.
+"""
+
+from __future__ import annotations
+
+import pynvml
+
+from agents.devices.nvidia.nvml import Gpu
+from tuner.core import Metric, OverDevices, Quantity
+
+ENFORCED = Metric("enforced_limit_w", quantity=Quantity("W", over_devices=OverDevices.SUM))
+"""The lowest limit that was in force within a window."""
+LEAST_GAP_W = 1.0
+"""Limits that differ by less are the same: boards round."""
+
+
+def enforced_w(gpu: Gpu) -> float | None:
+    """Return the limit in force in watts, None where the GPU does not tell it.
+
+    Raises:
+        ActuationError, DeviceLost: it does not answer.
+    """
+    mw, _ = gpu.told("enforced limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
+    return None if mw is None else float(mw) / 1000.0
+
+
+def cap_w(gpu: Gpu) -> float | None:
+    """Return the cap that keeps the limit in force below the one that was asked for; None without one.
+
+    Raises:
+        ActuationError, DeviceLost: it does not answer.
+    """
+    enforced = enforced_w(gpu)
+    mw, _ = gpu.told("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
+    if enforced is None or mw is None or enforced > float(mw) / 1000.0 - LEAST_GAP_W:
+        return None
+    return enforced

@@ -1,0 +1,140 @@
+"""Which energy of a GPU is used, in which scope, and when its counter is checked.
+
+A counter is judged only under load, and not before there is any: what an idle one shows means nothing.
+Until then it is used where it can only be the GPU's; where the module (GPU, CPU and memory in one) tells
+its power, too, the GPU's power is integrated, so that a CPU beside it is not counted twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import pynvml
+
+from agents.devices.nvidia.energy import (
+    GPU,
+    MODULE,
+    MOST_W,
+    CounterCheck,
+    CounterJoules,
+    check_counter,
+    power_w,
+    powers_w,
+)
+from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.remembered import Memory
+from agents.target.joules import Every, IntegratedJoules, Joules
+from agents.target.side import HOST_CPU
+from tuner.core import Clock, Scope
+
+log = logging.getLogger(__name__)
+
+MOST_CHECKS = 3
+"""So many checks may find the load unsteady before the counter stays unchecked: each takes 10 s."""
+AVERAGING_S = 1.2
+"""Some boards tell power only as a mean over the last second; a change shows fully after that."""
+
+
+class GpuEnergy:
+    """Opens the energy of one GPU; `cannot` says why there is none, empty where there is.
+
+    Raises:
+        ActuationError, DeviceLost: the GPU does not answer.
+    """
+
+    def __init__(self, gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> None:
+        self._gpu, self._memory, self._clock, self._every = gpu, memory, clock, every
+        self._checks = 0
+        self._scopes = {scope for _, scope in powers_w(gpu)}
+        _, no_power = gpu.told("power", pynvml.nvmlDeviceGetPowerUsage)
+        counter, self._no_counter = gpu.told("counter", pynvml.nvmlDeviceGetTotalEnergyConsumption)
+        self.has_counter = counter is not None
+        self.cannot = "" if self._scopes or self.has_counter else no_power
+
+    @property
+    def check(self) -> CounterCheck | None:
+        """What the counter showed under load, None where it has not been checked."""
+        found = self._memory.findings
+        if found.loaded_ratio is None:
+            return None
+        return CounterCheck(found.loaded_ratio, MODULE if found.counts_module else GPU)
+
+    @property
+    def due(self) -> bool:
+        """Whether the counter can be checked, and has not been."""
+        both = self.has_counter and bool(self._scopes)
+        return both and self.check is None and self._checks < MOST_CHECKS
+
+    @property
+    def by_counter(self) -> bool:
+        """Whether the counter is used."""
+        if not self.has_counter or not self._scopes:
+            return self.has_counter
+        if self.check is None:
+            return self._scopes == {GPU}
+        return self.check.trusted and self.check.scope == self._power_scope
+
+    @property
+    def scope(self) -> Scope:
+        """What its numbers are about."""
+        return Scope.MODULE if self._power_scope == MODULE else Scope.BOARD
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The parts of the host that its numbers cover."""
+        own = frozenset({self._gpu.uuid})
+        return own | {HOST_CPU} if self.scope is Scope.MODULE else own
+
+    @property
+    def lag_s(self) -> float:
+        """How long it goes on showing what was before a change, in seconds."""
+        sure = self.by_counter and (self.check is not None or not self._scopes)
+        return 0.0 if sure else AVERAGING_S
+
+    @property
+    def source(self) -> str:
+        """Where its numbers come from, with their scope; empty where there are none."""
+        if self.cannot:
+            return ""
+        whose = "module's" if self._power_scope == MODULE else "GPU's"
+        scope = "scope MODULE: GPU, CPU and memory" if self._power_scope == MODULE else "scope GPU"
+        if self.by_counter:
+            return f"the {whose} energy counter ({scope}; {self._said()})"
+        return f"the {whose} power, integrated ({scope}; {self._said()})"
+
+    def open(self) -> Joules:
+        """Begin to count. Raises ActuationError, DeviceLost, MeasurementError."""
+        if self.by_counter:
+            return CounterJoules(self._gpu, self._clock)
+        power = partial(power_w, self._gpu, self._power_scope)
+        return IntegratedJoules(power, self._clock, self._every, MOST_W)
+
+    def judge(self) -> None:
+        """Check the counter under the load there is now; takes 10 s. Raises ActuationError, DeviceLost."""
+        self._checks += 1
+        check = check_counter(self._gpu, self._clock)
+        if check is None:
+            return
+        self._memory.saw_counter(check.ratio, counts_module=check.scope == MODULE)
+        log.info("event=energy_counter device=%s seen=%r", self._gpu.uuid, self.source)
+
+    def doubt(self) -> None:
+        """Have the counter checked again: it stood still."""
+        self._memory.forget_counter()
+        self._checks = 0
+
+    @property
+    def _power_scope(self) -> int:
+        return MODULE if self._scopes == {MODULE} else GPU
+
+    def _said(self) -> str:
+        if not self.has_counter:
+            return self._no_counter
+        if self.check is None:
+            return "its counter is not checked under load yet" if self._scopes else "unchecked"
+        if not self.check.ratio:
+            return "its energy counter hardly moves"
+        if self.check.trusted and self.check.scope != self._power_scope:
+            return "its energy counter is the module's, the CPU included"
+        return f"its energy counter shows {self.check.ratio:.2f} of its power under load"

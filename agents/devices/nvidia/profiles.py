@@ -1,0 +1,68 @@
+"""Workload power profiles (Blackwell and later): which the driver enforces, whoever asked for them.
+
+Source: NVIDIA's NVML API reference (nvmlWorkloadPowerProfileCurrentProfiles_v1_t, nvmlPowerProfileType_t).
+They are set by `nvidia-smi power-profiles`, DCGM or out of band, and change clocks and limits beneath ours.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from agents.devices.nvidia.nvml import Gpu
+
+PREFIX, COUNT = "NVML_POWER_PROFILE_", "NVML_POWER_PROFILE_MAX"
+"""What names a profile in the binding; the last is how many it knows, and its operations begin alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerProfiles:
+    """The masks of profiles that are asked for, and enforced after arbitration among them."""
+
+    requested: int
+    enforced: int
+
+    def __str__(self) -> str:
+        return f"{named(self.enforced)} enforced (mask {self.enforced:#x})"
+
+
+def power_profiles(gpu: Gpu) -> PowerProfiles | None:
+    """Return a GPU's profiles, None where it has none or does not tell them.
+
+    Raises:
+        ActuationError, DeviceLost: it does not answer.
+    """
+    found, _ = gpu.told("power profiles", _current)
+    if found is None:
+        return None
+    return PowerProfiles(_number(found.requestedProfilesMask), _number(found.enforcedProfilesMask))
+
+
+def named(mask: int) -> str:
+    """Return the profiles of a mask in words."""
+    return " + ".join(_names(mask)) or "none"
+
+
+def _current(handle: Any) -> Any:  # noqa: ANN401 - the binding is untyped
+    found = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, ctypes.byref(found))
+    return found
+
+
+def _number(mask: Any) -> int:  # noqa: ANN401
+    return sum(int(word) << 32 * place for place, word in enumerate(mask.mask))
+
+
+def _names(mask: int) -> Iterator[str]:
+    known = {
+        value: name.removeprefix(PREFIX).lower().replace("_", "-")
+        for name, value in vars(pynvml).items()
+        if name.startswith(PREFIX) and name != COUNT and "_OPERATION_" not in name
+    }
+    for bit in range(mask.bit_length()):
+        if mask >> bit & 1:
+            yield known.get(bit, f"profile {bit}")

@@ -1,0 +1,143 @@
+"""The processes of this host as the kernel shows them: parents, starts, control groups and listeners.
+
+Sources: proc(5) for /proc/PID/stat, /proc/PID/cgroup and /proc/net/tcp; cgroups(7); systemd's naming of
+services and scopes (systemd.io, "Control Group APIs and Delegation").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+LISTENING = "0A"
+"""TCP_LISTEN in /proc/net/tcp."""
+MANAGER = re.compile(r"user@\d+\.service")
+"""A user's own systemd: its units lie below it."""
+LOGIN = re.compile(r"session-[^/]*\.scope|init\.scope")
+"""What a person starts by hand, whatever it is, is in one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """What the kernel tells of one process, in clock ticks; `used` counts those that it waited for, too."""
+
+    parent: int
+    group: int
+    started: int
+    used: int
+
+    @classmethod
+    def parse(cls, text: str) -> ProcessStat:
+        """Return it from the text of /proc/PID/stat."""
+        fields = text.rpartition(")")[2].split()
+        # After the name: state, ppid, pgrp, …; utime, stime, cutime, cstime are 14 to 17, starttime is 22.
+        used = sum(map(int, fields[11:15]))
+        return cls(int(fields[1]), int(fields[2]), int(fields[19]), used)
+
+
+class ProcessTable:
+    """Reads /proc and /sys/fs/cgroup below a root; every question is asked of the kernel anew."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._proc, self._groups = root / "proc", root / "sys/fs/cgroup"
+
+    def stat(self, pid: int) -> ProcessStat | None:
+        """Return a process; None where it is not seen from here."""
+        try:
+            return ProcessStat.parse((self._proc / str(pid) / "stat").read_text(errors="replace"))
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def program(self, pid: int) -> str:
+        """Return the first 15 characters of a program's name; empty where it is not seen."""
+        try:
+            return (self._proc / str(pid) / "comm").read_text(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def shows(self, pid: int) -> bool:
+        """Return whether a process is seen from here."""
+        return (self._proc / str(pid)).is_dir()
+
+    def line(self, pid: int) -> Iterator[int]:
+        """Yield a process and those that it descends from, without init."""
+        seen: set[int] = set()
+        while pid > 1 and pid not in seen:
+            yield pid
+            seen.add(pid)
+            stat = self.stat(pid)
+            pid = 0 if stat is None else stat.parent
+
+    def started_s(self, pid: int) -> float | None:
+        """Return when a process was started, in seconds since 1970; None where it is not seen."""
+        stat, match = self.stat(pid), None
+        with suppress(OSError):
+            match = re.search(r"^btime (\d+)$", (self._proc / "stat").read_text(), re.MULTILINE)
+        if stat is None or match is None:
+            return None
+        return int(match[1]) + stat.started / os.sysconf("SC_CLK_TCK")
+
+    def service(self, pid: int) -> str:
+        """Return the control group of the service or container that a process belongs to.
+
+        Empty where it is not seen, or is that of a login or of the whole machine, which says nothing.
+        """
+        try:
+            text = (self._proc / str(pid) / "cgroup").read_text()
+        except OSError:
+            return ""
+        paths = dict(re.findall(r"^\d+:((?:name=systemd)?):(.*)$", text, re.MULTILINE))
+        return service_of(paths.get("", "/")) or service_of(paths.get("name=systemd", "/"))
+
+    def members(self, service: str) -> Iterator[int]:
+        """Yield the processes of a service or container."""
+        for entry in self._proc.iterdir():
+            if entry.name.isdigit() and self.service(int(entry.name)) == service:
+                yield int(entry.name)
+
+    def group_ids(self, service: str) -> frozenset[int]:
+        """Return the kernel's numbers of a service's control group and all below it (cgroup v2)."""
+        found: set[int] = set()
+        for base in (self._groups, self._groups / "unified"):
+            for folder, _, _ in os.walk(base / service.lstrip("/")):
+                with suppress(OSError):
+                    found.add(Path(folder).stat().st_ino)
+        return frozenset(found)
+
+    def owners(self, port: int) -> frozenset[int]:
+        """Return the processes that listen at a TCP port, as far as their files can be seen; never init."""
+        sockets = {f"socket:[{inode}]" for inode in self._listening(port)}
+        found: set[int] = set()
+        for entry in self._proc.iterdir() if sockets else ():
+            if entry.name.isdigit() and int(entry.name) > 1:
+                with suppress(OSError):  # another user's, or it has ended
+                    files = (entry / "fd").iterdir()
+                    if any(str(file.readlink()) in sockets for file in files):
+                        found.add(int(entry.name))
+        return frozenset(found)
+
+    def _listening(self, port: int) -> Iterator[str]:
+        for name in ("tcp", "tcp6"):
+            with suppress(OSError):
+                for line in (self._proc / "net" / name).read_text().splitlines()[1:]:
+                    words = line.split()
+                    if words[3] == LISTENING and int(words[1].rpartition(":")[2], 16) == port:
+                        yield words[9]
+
+
+def service_of(path: str) -> str:
+    """Return the part of a control group's path that names a service or a container; empty for none.
+
+    That ends with the first unit that is not a user's manager; without systemd it is the whole path
+    (`/docker/ID`, `/kubepods/…`).
+    """
+    parts = [part for part in path.split("/") if part]
+    for number, part in enumerate(parts, 1):
+        if part.endswith((".service", ".scope")) and not MANAGER.fullmatch(part):
+            return "" if LOGIN.fullmatch(part) else "/" + "/".join(parts[:number])
+    inside = bool(parts) and not any(part.endswith((".slice", ".service")) for part in parts)
+    return "/" + "/".join(parts) if inside else ""

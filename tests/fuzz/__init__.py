@@ -1,0 +1,1 @@
+"""`python -m tests.fuzz N SEED`: hosts whose files and GPUs whose answers are wrong, and what crashes."""

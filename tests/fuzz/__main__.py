@@ -1,0 +1,83 @@
+"""Try so many cases, two of three on files, and print one JSON with what crashed; exits 1 where any did."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from tests.fuzz.crashes import Crashes
+from tests.fuzz.gpus import CALLS, CODES, Gpus
+from tests.fuzz.hosts import Hosts
+from tests.nvml.fake import build, compiler
+
+NO_COMPILER = "no C compiler here to build the fake NVML with"
+HASTE = {
+    "agents.devices.cpu.diagnosis.LOAD_S": 0.0,
+    "agents.devices.jetson.knobs.LATE_S": 0.0,
+}
+"""Waits that show nothing more on files that nothing moves."""
+
+
+def fuzz(cases: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Return what there is to say of so many cases, the same ones for a seed."""
+    rng = random.Random(seed)
+    hosts, gpus = Crashes(), Crashes()
+    sources = [Hosts(folder, hosts).cases(rng)] * 2
+    if compiler() is not None:
+        sources.append(Gpus(build(folder), folder, gpus).cases(rng))
+    for number in range(cases):
+        next(sources[number % len(sources)])()
+    found = [*hosts.found, *gpus.found]
+    return {
+        "seed": seed,
+        "cases": hosts.cases + gpus.cases,
+        "crashes": len(found),
+        "hosts": {"cases": hosts.cases, "crashes": len(hosts.found)},
+        "nvml": {
+            "cases": gpus.cases,
+            "crashes": len(gpus.found),
+            "calls": len(CALLS),
+            "codes": len(CODES),
+            "skipped": "" if compiler() is not None else NO_COMPILER,
+        },
+        "crashed": found,
+    }
+
+
+@contextmanager
+def surroundings() -> Iterator[Path]:
+    """Yield a folder in memory where there is one; nobody else's actuator answers meanwhile."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory))
+        nobody = {"JOULETUNE_ACTUATOR": str(Path(folder) / "nobody.sock")}
+        stack.enter_context(mock.patch.dict(os.environ, nobody))
+        for constant, value in HASTE.items():
+            stack.enter_context(mock.patch(constant, value))
+        yield Path(folder)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("cases", type=int, nargs="?", default=5000)
+    parser.add_argument("seed", type=int, nargs="?", default=0)
+    asked = parser.parse_args(arguments)
+    logging.getLogger().addHandler(logging.NullHandler())
+    with surroundings() as folder:
+        told = fuzz(asked.cases, asked.seed, folder)
+    sys.stdout.write(f"{json.dumps(told, indent=1)}\n")
+    return 1 if told["crashes"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""What the product promises when something goes wrong: the marks of the tests that prove it, as a page.
+
+`@pytest.mark.promise(wrong, then)` on a test: what goes wrong, and what happens. Of several tests of one
+promise, one or more say what happens. `make promises` writes docs/promises.md.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TOP = Path(__file__).parents[1]
+PAGE = TOP / "docs" / "promises.md"
+HEAD = """\
+# What it promises when something goes wrong
+Each row names the tests that prove it. `make promises` writes this page from the marks of the tests.
+
+| what goes wrong | what happens | proven by |
+|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One test's part in a promise; `then` is empty where another test of the promise says it."""
+
+    wrong: str
+    then: str
+    test: str
+
+
+def promises(top: Path = TOP) -> list[Promise]:
+    """Return the promises of all tests, ordered by what goes wrong, then by file and line."""
+    found = [one for file in sorted((top / "tests").rglob("*.py")) for one in marked(file)]
+    return sorted(found, key=lambda one: one.wrong.lower())
+
+
+def marked(file: Path) -> Iterator[Promise]:
+    """Yield the promises of a file of tests, in order. Reads the file; imports nothing."""
+    text = file.read_text()
+    if "mark.promise(" not in text:
+        return
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for mark in node.decorator_list:
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.promise":
+                wrong, then, *_ = [*map(ast.literal_eval, mark.args), ""]
+                yield Promise(wrong, then, node.name)
+
+
+def page(found: list[Promise]) -> str:
+    """Return docs/promises.md. Raises ValueError where no test says what happens."""
+    rows = []
+    for wrong in dict.fromkeys(one.wrong for one in found):
+        of = [one for one in found if one.wrong == wrong]
+        then = "; ".join(one.then for one in of if one.then)
+        if not then:
+            raise ValueError(f"{of[0].test} promises something when {wrong!r}; no mark says what")
+        rows.append(f"| {wrong} | {then} | {', '.join(f'`{one.test}`' for one in of)} |\n")
+    return HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(promises()))

@@ -1,0 +1,229 @@
+"""Ceilings that show the limit in force, as `scaling_max_freq` and devfreq's `max_freq` do.
+
+Source: Documentation/admin-guide/pm/cpufreq.rst and drivers/cpufreq/cpufreq.c of the kernel: a policy's
+maximum is the lowest of all requests, also those of heat, of `_PPC` and of cpufreq_cooling.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agents.devices.fake import knobs as fake
+from agents.devices.fake.knobs import CEILING
+from tests.unit.agents.actuator.bench import CLOCK, GPU, LIMIT, ME, ROOT, YOU, Bench
+from tuner.core import ActuationError, Conflict
+
+TOP, HELD, CAP, LOWER = 3500, 3000, 2800, 2000
+
+
+class Capped(Bench):
+    """A bench whose devices have a ceiling, too."""
+
+    def __init__(self, folder: Path) -> None:
+        grant = {CLOCK: (600, 1410), LIMIT: (150, 350), CEILING: (800, TOP)}
+        super().__init__(folder, {"grant": grant}, knobs=fake.ALL)
+
+    def cap(self, at: int | None) -> None:
+        state = fake.load(self.hardware)
+        state["devices"][GPU].pop("cap", None)
+        state["devices"][GPU] |= {} if at is None else {"cap": at}
+        fake.save(self.hardware, state)
+
+    @property
+    def asked(self) -> int:
+        """What the kernel was asked for, which nobody can read while it is capped."""
+        return int(self.values[CEILING])
+
+    def told(self) -> dict[str, object]:
+        return dict(self.actuator.read(YOU, GPU))
+
+    @property
+    def writes(self) -> list[object]:
+        return [value for knob, value in self.hand.puts if knob == CEILING]
+
+
+@pytest.fixture
+def capped(tmp_path: Path) -> Capped:
+    return Capped(tmp_path / "b")
+
+
+def hold(bench: Capped) -> None:
+    bench.actuator.hold(ME, GPU, {CEILING: HELD}, 1000.0)
+
+
+def test_a_cap_during_a_hold_is_reported_and_the_hold_goes_on(capped: Capped) -> None:
+    hold(capped)
+    capped.cap(CAP)
+    for _ in range(5):
+        capped.passes(9.0)
+        capped.actuator.renew(ME, GPU, 10.0)
+    assert capped.level() == "hold" and capped.asked == HELD
+    told = capped.told()
+    assert told["values"] == {CLOCK: None, LIMIT: 400, CEILING: HELD}
+    assert told["paused"] == "" and str(CAP) in str(told["throttled"])
+    assert capped.writes == [HELD, HELD], "ours is written once more, and no oftener"
+    capped.cap(None)
+    capped.actuator.renew(ME, GPU, 10.0)
+    assert capped.told()["throttled"] == ""
+    capped.actuator.release(ME, GPU)
+    assert capped.asked == TOP and not capped.record.exists()
+
+
+def test_a_cap_that_moves_is_a_cap_each_time(capped: Capped) -> None:
+    hold(capped)
+    for cap in (2900, 2700, 2300, 2600, 3400, 2500):
+        capped.cap(cap)
+        capped.actuator.renew(ME, GPU, 10.0)
+        assert capped.level() == "hold" and capped.asked == HELD
+
+
+def test_a_study_that_ends_while_hot_leaves_the_limit_as_it_was_asked_for(capped: Capped) -> None:
+    hold(capped)
+    capped.cap(CAP)
+    capped.actuator.release(ME, GPU)
+    assert capped.asked == TOP
+    assert capped.record.exists(), "until it is known to be back"
+    assert capped.told()["paused"] == capped.told()["trouble"] == ""
+    writes = len(capped.writes)
+    for _ in range(100):
+        capped.passes(10.0)
+    assert len(capped.writes) == writes, "what waits for a cap is not written again and again"
+    capped.cap(None)
+    capped.passes(100.0)
+    assert not capped.record.exists() and capped.asked == TOP
+
+
+def test_a_device_that_is_capped_at_its_end_can_be_had_again(capped: Capped) -> None:
+    hold(capped)
+    capped.cap(CAP)
+    capped.actuator.release(ME, GPU)
+    capped.actuator.hold(YOU, GPU, {CEILING: HELD}, 100.0)
+    assert capped.asked == HELD
+    capped.actuator.release(YOU, GPU)
+    capped.cap(None)
+    capped.passes(100.0)
+    assert capped.asked == TOP and not capped.record.exists()
+
+
+def test_a_cap_from_the_beginning_is_not_what_was_asked_for(capped: Capped) -> None:
+    """Found at 2.8 GHz and hot: what goes back is no limit, not 2.8 GHz."""
+    capped.cap(CAP)
+    capped.actuator.acquire(ME, GPU, 10.0)
+    capped.actuator.apply(ME, GPU, {CEILING: 2000})
+    assert capped.asked == 2000
+    capped.actuator.release(ME, GPU)
+    capped.cap(None)
+    capped.passes(100.0)
+    assert capped.asked == TOP and not capped.record.exists()
+
+
+def test_a_limit_that_an_operator_set_goes_back_though_it_is_hot_meanwhile(capped: Capped) -> None:
+    capped.change(values={CEILING: 2500})
+    hold(capped)
+    assert capped.asked == HELD
+    capped.cap(CAP)
+    capped.actuator.renew(ME, GPU, 10.0)
+    capped.actuator.release(ME, GPU)
+    assert capped.asked == 2500 and not capped.record.exists()
+
+
+def test_a_limit_that_equals_the_cap_goes_back_all_the_same(capped: Capped) -> None:
+    capped.change(values={CEILING: CAP})
+    hold(capped)
+    capped.cap(CAP)
+    capped.actuator.release(ME, GPU)
+    assert capped.asked == CAP
+
+
+def test_a_setting_that_is_capped_as_it_is_written_is_in_force(capped: Capped) -> None:
+    capped.cap(CAP)
+    hold(capped)
+    assert capped.asked == HELD and capped.level() == "hold"
+    assert capped.told()["throttled"]
+
+
+def test_who_lowered_a_ceiling_gets_it_back_at_once_and_the_device_is_paused(
+    capped: Capped,
+) -> None:
+    hold(capped)
+    capped.change(values={CEILING: LOWER})
+    with pytest.raises(ActuationError, match=f"another program set {CEILING} to {LOWER}"):
+        capped.actuator.renew(ME, GPU, 10.0)
+    assert capped.asked == LOWER
+    assert capped.writes == [HELD, HELD, LOWER]
+    capped.passes(100.0)
+    assert capped.writes == [HELD, HELD, LOWER]
+    with pytest.raises(Conflict, match="paused"):
+        capped.actuator.acquire(YOU, GPU, 5.0)
+    capped.start().replay()
+    assert capped.asked == LOWER, "it is left at the end, too"
+    capped.actuator.restore(ROOT, GPU)
+    assert not capped.record.exists()
+
+
+def test_who_lowered_a_ceiling_keeps_it_at_the_end_of_a_trial(capped: Capped) -> None:
+    capped.actuator.acquire(ME, GPU, 10.0)
+    capped.actuator.apply(ME, GPU, {CEILING: HELD, LIMIT: 250})
+    capped.change(values={CEILING: LOWER})
+    capped.passes(11.0)
+    assert capped.asked == LOWER and capped.values[LIMIT] == 400
+
+
+def test_who_lowered_a_ceiling_under_a_cap_is_seen_once_that_is_over(capped: Capped) -> None:
+    hold(capped)
+    capped.cap(1500)
+    capped.actuator.renew(ME, GPU, 10.0)
+    capped.change(values={CEILING: LOWER})
+    capped.actuator.renew(ME, GPU, 10.0)
+    capped.cap(None)
+    with pytest.raises(ActuationError, match="another program"):
+        capped.actuator.renew(ME, GPU, 10.0)
+    assert capped.asked == LOWER
+
+
+def test_what_lies_above_a_ceiling_contradicts_it_and_nothing_is_written(capped: Capped) -> None:
+    hold(capped)
+    capped.change(values={CEILING: 3200})
+    capped.hand.puts.clear()
+    with pytest.raises(ActuationError, match="3200"):
+        capped.actuator.renew(ME, GPU, 10.0)
+    assert capped.hand.puts == [] and capped.asked == 3200
+
+
+def test_a_limit_that_shows_what_was_asked_for_is_not_written_to_find_out(capped: Capped) -> None:
+    """Powercap's files tell the request, and NVML's limit too: what differs is somebody else's."""
+    capped.trial({LIMIT: 250})
+    capped.change(values={LIMIT: 200})
+    capped.hand.puts.clear()
+    with pytest.raises(ActuationError, match="200"):
+        capped.actuator.renew(ME, GPU, 10.0)
+    assert capped.hand.puts == []
+
+
+def test_the_lower_value_is_journalled_before_ours_is_written_once_more(capped: Capped) -> None:
+    hold(capped)
+    capped.change(values={CEILING: LOWER})
+    capped.raises["write", GPU] = KeyError("killed here")
+    with pytest.raises(KeyError):
+        capped.actuator.renew(ME, GPU, 10.0)
+    noted = json.loads(json.loads(capped.record.read_bytes())["record"])["knobs"][CEILING]
+    assert noted["lowered"] == LOWER
+    capped.raises.clear()
+    capped.start().replay()
+    assert capped.asked == LOWER
+
+
+def test_on_a_full_disk_a_cap_does_not_hinder_the_way_back(capped: Capped) -> None:
+    hold(capped)
+    capped.cap(CAP)
+    capped.disk.full = True
+    capped.actuator.gone(ME)
+    capped.passes(61.0)
+    assert capped.asked == TOP
+    capped.disk.full = False
+    capped.cap(None)
+    capped.passes(100.0)
+    assert not capped.record.exists()

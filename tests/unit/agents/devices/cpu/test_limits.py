@@ -1,0 +1,181 @@
+"""RAPL's power limits as machines have them, in trees of plain files.
+
+Sources: drivers/powercap/intel_rapl_common.c of the kernel (`max_power_uw` is the rated power, a domain
+that the BIOS has locked tells `enabled` 0 and answers EACCES to a write, limits by MSR and by MMIO bind
+together); raplcap issue 14 (i9-13900HX: 135 and 162 W in force beside 55 W).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from agents.actuator.device import Peer
+from agents.actuator.driver import DriverProcess, Value, _answered
+from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.journal import RestoreJournal
+from agents.devices.cpu.knobs import POWER, discover
+from tests.actuation import Direct, actuator_of
+
+PEER = Peer(1, 1, 7)
+WINDOWS = ("power_limit_uw", "max_power_uw")
+
+
+def zone(root: Path, name: str, limits: Mapping[int, tuple[int, int]], /, **files: object) -> Path:
+    """Make a package: for each window its limit in force and the greatest that is told, in watts."""
+    folder = root / "sys/class/powercap" / name
+    folder.mkdir(parents=True)
+    number = name.rpartition(":")[2]
+    for file, text in {"name": f"package-{number}", **files}.items():
+        (folder / file).write_text(f"{text}\n")
+    for window, watts in limits.items():
+        for file, value in zip(WINDOWS, watts, strict=True):
+            (folder / f"constraint_{window}_{file}").write_text(f"{value * 1_000_000}\n")
+    return folder
+
+
+def limits(root: Path) -> list[str]:
+    files = sorted(root.glob("sys/class/powercap/*/constraint_*_power_limit_uw"))
+    return [file.read_text().strip() for file in files]
+
+
+@pytest.mark.parametrize(
+    ("told", "reaches"),
+    [
+        ({0: (135, 55), 1: (162, 0)}, (13, 162)),
+        ({0: (125, 125), 1: (150, 0)}, (31, 150)),
+        ({0: (4095, 0), 1: (4095, 0)}, (10, 4095)),
+        ({0: (4095, 125), 1: (4095, 0)}, (31, 4095)),
+        ({0: (90, 0), 1: (120, 0)}, (22, 120)),
+    ],
+)
+def test_the_range_reaches_what_is_in_force(
+    told: Mapping[int, tuple[int, int]], reaches: tuple[int, int], tmp_path: Path
+) -> None:
+    zone(tmp_path, "intel-rapl:0", told)
+    (driver,) = discover(str(tmp_path))
+    values = driver.ranges()[POWER]
+    assert (values[0], values[-1]) == reaches
+    assert len(values) <= 1000
+
+
+def test_all_packages_are_limited_however_many_and_mmio_too(tmp_path: Path) -> None:
+    for number in range(16):
+        zone(tmp_path, f"intel-rapl:{number}", {0: (125, 125), 1: (150, 0)}, enabled=1)
+    zone(tmp_path, "intel-rapl-mmio:0", {0: (100, 125)}, enabled=1)
+    zone(tmp_path, "intel-rapl:0:0", {0: (50, 50)}, name="core")
+    (driver,) = discover(str(tmp_path))
+    found = driver.read()[POWER]
+    driver.write(POWER, 80)
+    assert limits(tmp_path).count("80000000") == 33 and "50000000" in limits(tmp_path)
+    driver.write(POWER, found)
+    assert limits(tmp_path).count("125000000") == 16
+
+
+def test_limits_that_are_not_enabled_are_not_offered_and_that_is_said(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", {0: (125, 125)}, enabled=1)
+    zone(tmp_path, "intel-rapl:1", {0: (125, 125)}, enabled=0)
+    (driver,) = discover(str(tmp_path))
+    assert POWER not in driver.ranges()
+    assert "package-1" in driver.without[POWER] and "not enabled" in driver.without[POWER]
+
+
+def test_an_mmio_zone_that_is_off_binds_nothing(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", {0: (125, 125)}, enabled=1)
+    zone(tmp_path, "intel-rapl-mmio:0", {0: (15, 15)}, enabled=0)
+    (driver,) = discover(str(tmp_path))
+    driver.write(POWER, 80)
+    assert sorted(limits(tmp_path)) == ["15000000", "80000000"]
+
+
+@pytest.mark.parametrize("text", ["", "x", "-5", "1e9", "9" * 30])
+@pytest.mark.parametrize("file", ["constraint_0_power_limit_uw", "constraint_0_max_power_uw"])
+def test_whatever_a_limit_says_ends_nothing(file: str, text: str, tmp_path: Path) -> None:
+    folder = zone(tmp_path, "intel-rapl:0", {0: (125, 125), 1: (150, 0)})
+    (folder / file).write_text(text)
+    (driver,) = discover(str(tmp_path))
+    assert POWER in driver.ranges() or driver.without[POWER]
+    assert len(driver.ranges().get(POWER, ())) <= 1000
+
+
+class Hand(DriverProcess):
+    """Asks the driver in this very process, the writes of some files refused as firmware does."""
+
+    def __init__(self, root: Path, refusals: Mapping[str, int]) -> None:
+        super().__init__(lambda: (), 1.0)
+        self._drivers = {driver.uuid: driver for driver in discover(str(root))}
+        self.refusals, self.root = refusals, root
+        self.written: list[tuple[str, str]] = []
+
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
+        write = Path.write_text
+
+        def writing(path: Path, text: str) -> int:
+            if self.root / "sys" in path.parents:
+                self.written.append((path.name, text))
+            number = next((e for name, e in self.refusals.items() if path.match(name)), 0)
+            if number:
+                raise OSError(number, os.strerror(number), str(path))
+            return write(path, text)
+
+        with mock.patch.object(Path, "write_text", writing):
+            return _answered(self._drivers, verb, uuid, *details)
+
+
+def actuator(root: Path, hand: Hand) -> Direct:
+    grant = {POWER: (60, 120), "cpu.max_mhz": (1000, 3000)}
+    config = ActuatorConfig(devices=(Granted(match="cpu", grant=grant),))
+    journal = RestoreJournal(root / "journal")
+    made = asyncio.run(actuator_of(config, lambda: hand, journal, "boot", lambda: 0.0))
+    started = Direct(made)
+    started.replay()
+    started.grant()
+    return started
+
+
+def policy(root: Path) -> None:
+    folder = root / "sys/devices/system/cpu/cpufreq/policy0"
+    folder.mkdir(parents=True)
+    for limit, khz in (("min", 1_000_000), ("max", 3_000_000)):
+        for kind in ("cpuinfo", "scaling"):
+            (folder / f"{kind}_{limit}_freq").write_text(f"{khz}\n")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENODATA])
+def test_a_limit_that_the_bios_locked_is_not_granted_and_the_rest_is(
+    number: int, tmp_path: Path
+) -> None:
+    zone(tmp_path, "intel-rapl:0", {0: (125, 125), 1: (150, 0)})
+    policy(tmp_path)
+    hand = Hand(tmp_path, {"constraint_1_power_limit_uw": number})
+    (told,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
+    assert set(told["granted"]) == {"cpu.max_mhz"}
+    (error,) = told["errors"]
+    assert POWER in error and "constraint_1_power_limit_uw does not take" in error
+    assert not list((tmp_path / "journal").glob("*.json"))
+
+
+def test_a_limit_is_probed_once_with_what_it_shows_and_a_ceiling_never(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", {0: (125, 125), 1: (150, 0)})
+    policy(tmp_path)
+    hand = Hand(tmp_path, {})
+    (told,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
+    assert set(told["granted"]) == {POWER, "cpu.max_mhz"} and told["errors"] == []
+    assert hand.written == [
+        ("constraint_0_power_limit_uw", "125000000"),
+        ("constraint_1_power_limit_uw", "150000000"),
+    ]
+
+
+def test_what_a_probe_meets_otherwise_is_for_a_trial_to_tell(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", {0: (125, 125)})
+    hand = Hand(tmp_path, {"constraint_0_power_limit_uw": errno.EIO})
+    (told,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
+    assert POWER in told["granted"]

@@ -1,0 +1,178 @@
+"""What every command prints, compared with its golden file: its help, what it says, what it refuses."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from db import open_store
+from tests.golden import FOLDER, golden, steady
+from tests.unit.tuner.cli import worlds
+from tuner.cli.app import app, main
+
+CASES: dict[str, list[str]] = {
+    "audit": ["audit"],
+    "best": ["best STUDY", "best STUDY --pareto", "best nothing"],
+    "bench made-up": ["bench made-up --tuners luck"],
+    "bench surfaces": ["bench surfaces none"],
+    "constraint clear": ["constraint clear STUDY"],
+    "constraint list": ["constraint list STUDY", "constraint list nothing"],
+    "constraint set": [
+        "constraint set STUDY 'latency_p99_ms <= 130'",
+        "constraint set STUDY 'latency_p99_ms <= 130'",
+        "constraint list STUDY",
+        "constraint set STUDY 'latency below 50'",
+    ],
+    "db check": ["db check --db sqlite:///none.sqlite"],
+    "device forget": [
+        "device forget sim",
+        "device forget other",
+        "study stop STUDY",
+        "device forget sim",
+        "device list",
+    ],
+    "device list": ["device list"],
+    "events": ["events", "events --study STUDY"],
+    "history": [
+        "history",
+        "history --device nobody",
+        "history --device nobody --format csv",
+        "history --study nothing",
+        "history --state happy",
+        "history --since yesterday",
+        "history --format parquet",
+        "history --format xml",
+    ],
+    "notification list": ["notification list"],
+    "report": ["report STUDY", "report STUDY --format md", "report --since 7x", "report nothing"],
+    "run": [
+        "run --keep",
+        "run --device cpu --tuner http://127.0.0.1:9",
+        "run --constraint 'a <= 1' --no-constraint",
+        "run --trials many",
+    ],
+    "stop-all": [
+        "stop-all --why 'smoke in rack 4'",
+        "study list",
+        "stop-all --lift",
+        "stop-all --lift",
+    ],
+    "study create": [
+        "study stop STUDY",
+        "study create --device sim --policy sobol",
+        "study create --device sim --policy sobol",
+        "study create --device nobody",
+        "study create --device sim --constraint fast",
+        "study create --device sim --objective 'least joy'",
+        "study create --device sim --trials 0",
+        "study create --device sim --window -1",
+        "study create --device sim --control-share 2",
+        "study create --device sim --control-hours 9",
+        "study create --device sim --choose voltage=1",
+        "study create --device sim --choose batch_size=3",
+        "study create --device sim --constraint 'a <= 1' --no-constraint",
+        "study create --device sim --policy guess",
+    ],
+    "study delete": ["study delete STUDY --yes", "study stop STUDY", "study delete STUDY --yes"],
+    "study explain": ["study explain STUDY"],
+    "study list": [
+        "study list",
+        "study list --tuner http://127.0.0.1:9 --db sqlite:///x",
+        "study list --tuner 127.0.0.1:9",
+        "study list --tuner http://h --token-file none",
+        "study list --db mysql://h/d",
+        "study list --db sqlite:///none.sqlite",
+    ],
+    "study pause": [
+        "study pause STUDY --why lunch",
+        "study pause STUDY",
+        "study list",
+        "study resume STUDY",
+    ],
+    "study resume": ["study resume STUDY"],
+    "study show": ["study show STUDY", "study show nothing", "study show"],
+    "study stop": ["study stop STUDY", "study stop STUDY", "study resume STUDY"],
+    "token create": ["token create ann --role chef", "token create 'a b'"],
+    "token list": ["token list"],
+    "token revoke": ["token revoke nobody"],
+    "trial list": ["trial list STUDY", "trial list STUDY --limit 1", "trial list nothing"],
+    "workload check": ["workload check none.toml"],
+}
+"""Played in order over a database with one study that holds, each command's in a copy of its own."""
+
+ADVISED = {
+    "study approve": ["study list", "study show STUDY", "best STUDY", "events --study STUDY",
+                      "study approve STUDY --revision 1", "study approve STUDY", "study show STUDY"],
+    "study reject": ["study reject STUDY --why 'too slow'", "study list"],
+}  # fmt: skip
+"""The same over a database with one study that proposes."""
+
+Ask = Callable[[list[str]], str]
+
+
+def commands(of: object = None, path: str = "") -> Iterator[str]:
+    """Yield every command of the command line that has none below it."""
+    below = getattr(of or typer.main.get_command(app), "commands", None)
+    if below is None:
+        yield path
+        return
+    for name, one in below.items():
+        yield from commands(one, f"{path} {name}".strip())
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("held")
+    return folder / worlds.FILE, worlds.database(folder)
+
+
+@pytest.fixture(scope="module")
+def proposed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    file = tmp_path_factory.mktemp("proposed") / worlds.FILE
+    store = open_store(f"sqlite:///{file}")
+    study = worlds.proposed(worlds.operations(store))
+    store.close()
+    return file, study
+
+
+@pytest.fixture
+def ask(
+    request: pytest.FixtureRequest,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Ask:
+    file, made = request.getfixturevalue("proposed" if command in ADVISED else "held")
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{shutil.copy(file, tmp_path)}")
+    for name, value in (("COLUMNS", "200"), ("LOGNAME", "ann"), ("TZ", "UTC")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def answer(lines: list[str]) -> str:
+        text = []
+        for line in lines:
+            code = main([made if word == "STUDY" else word for word in shlex.split(line)])
+            out, err = capsys.readouterr()
+            text.append(f"$ jouletune {line}\n{out}{err}exit code {code}\n")
+        return steady("\n".join(text), STUDY=made, FOLDER=tmp_path)
+
+    return answer
+
+
+@pytest.mark.parametrize("command", [*commands()])
+def test_what_a_command_prints_is_in_its_golden_file(command: str, ask: Ask) -> None:
+    golden(command, "help", ask([f"{command} --help"]))
+    if lines := {**CASES, **ADVISED}.get(command):
+        golden(command, "what it says", ask(lines))
+
+
+def test_every_golden_file_is_of_a_command_that_there_is() -> None:
+    known = {command.replace(" ", "-") for command in commands()}
+    assert {file.stem for file in FOLDER.glob("*.txt")} == known
+    assert {*CASES, *ADVISED} <= set(commands())
