@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.history import HistoryRow
+from tuner import files
+from tuner.bounds import visible
 from tuner.core import Estimate
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ ABOUT = tuple(f.name for f in fields(HistoryRow) if f.name not in ("setting", "l
 
 NUMBERS = ("mean", "stderr", "n", "low", "high", "origin", "scope")
 
+FORMULA = ("=", "+", "-", "@")
+"""A spreadsheet takes a text that begins so for a formula: https://owasp.org/www-community/attacks/CSV_Injection."""
 KNOB = "knob:"
 LOAD = "load:"
 
@@ -36,7 +40,11 @@ def as_json(rows: Sequence[HistoryRow]) -> str:
 
 
 def as_csv(rows: Sequence[HistoryRow]) -> str:
-    """Return the rows as CSV with a header, in the columns that `columns` tells."""
+    """Return the rows as CSV with a header, in the columns that `columns` tells.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it; control characters
+    are replaced.
+    """
     names = columns(rows)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -53,6 +61,7 @@ def as_parquet(rows: Sequence[HistoryRow], path: Path) -> None:
 
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        files.make_private(unfinished)
         parquet.write_table(as_table(rows), unfinished)
         unfinished.replace(path)
     finally:
@@ -147,6 +156,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  any field of a row
 def _text(cell: Cell) -> str:
     if cell is None:
         return ""
+    if isinstance(cell, str):
+        text = "\n".join(map(visible, cell.split("\n")))
+        return f"'{text}" if text.startswith(FORMULA) else text
     return cell.isoformat() if isinstance(cell, datetime) else str(cell)
 
 

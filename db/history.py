@@ -21,6 +21,7 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
+    TuningError,
     Verdict,
     quantity_of,
     weigh,
@@ -178,6 +179,12 @@ def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[HistoryRow]:
 
 
 def _row(study: Study, past: Past, trial: Trial) -> HistoryRow:
+    """Return a trial's row; where it cannot be judged its reason says so, and the other rows stay."""
+    verdict, reason = None, trial.reason
+    try:
+        verdict = past.at(trial.context).verdict(trial)
+    except (ArithmeticError, ValueError, TuningError) as error:
+        reason = "; ".join(filter(None, (reason, f"cannot be judged: {error}")))
     return HistoryRow(
         study=study.id,
         number=trial.number,
@@ -186,14 +193,14 @@ def _row(study: Study, past: Past, trial: Trial) -> HistoryRow:
         workload=study.workload,
         phase=trial.phase,
         state=trial.state,
-        verdict=past.at(trial.context).verdict(trial),
+        verdict=verdict,
         setting=trial.setting,
         load=dict(trial.ran_at),
         metrics=dict(trial.shown),
         started_at=trial.started_at,
         ended_at=trial.ended_at,
         censored=trial.censored,
-        reason=trial.reason,
+        reason=reason,
         why=trial.why,
     )
 

@@ -21,7 +21,7 @@ def binaries() -> Path:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
     on_path = shutil.which("initdb")
     if not found and on_path is None:
-        pytest.skip("there is no PostgreSQL server here (initdb was not found)")
+        pytest.skip("no PostgreSQL server here (initdb was not found): apt install postgresql")
     return found[-1].parent if found else Path(str(on_path)).parent
 
 

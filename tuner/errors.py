@@ -6,6 +6,7 @@ TuningError
 ├─ InvalidInput (ValueError)        the operator's or the peer's input is wrong: say so, change nothing
 │   ├─ UnknownKnob                  name the knobs there are
 │   ├─ OutOfRange                   name the values there are
+│   ├─ TooLarge                     say how much is allowed
 │   ├─ ConstraintSyntax             show a constraint that parses
 │   ├─ MetricUnavailable            name the metrics there are and the ways out
 │   └─ ConfigError                  name the file and the key

@@ -48,6 +48,12 @@ def write(path: Path, text: str, mode: int = 0o666, *, keep_mode: bool = False) 
         ) from error
 
 
+def make_private(path: Path) -> None:
+    """Make a file that only its owner reads, whatever the umask, where there is none. Raises OSError."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 def rename(path: Path, to: Path) -> None:
     """Give a file another name, in place of what has it.
 

@@ -81,7 +81,7 @@ def clearly_broken(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -
         estimate = estimates.get(limit.metric)
         if estimate is None or limit.verdict(estimate) is not Verdict.INFEASIBLE:
             continue
-        if limit.sign * (estimate.mean - limit.value) >= ABORT_MARGIN * limit.value:
+        if limit.sign * (estimate.mean - limit.value) >= ABORT_MARGIN * abs(limit.value):
             return limit
     return None
 

@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import secrets
+import shlex
 import signal
 import socket
 import ssl
@@ -39,6 +40,8 @@ SEND_BYTES = 128 * 1024
 MOST_LOCAL = 4
 """As many processes work out suggestions where nobody says how many: each takes some 350 MB."""
 MOST_IN_CLUSTER = 64
+LEAST_TOKEN = 22
+"""As many characters of base64 hold 128 random bits."""
 ALIVE_S = 5
 """How often the tuner tells systemd that it works, in seconds."""
 
@@ -104,9 +107,9 @@ def serve(config: TunerConfig) -> None:
 
     from db import open_store, shown
     from tuner.service.api import create_app
+    from tuner.service.bodies import DEVICE_BYTES
     from tuner.service.counts import Counts
     from tuner.service.fleet import EnergyPrice, FleetOverview
-    from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
     from tuner.service.metrics import Metrics
     from tuner.service.replicas import Roll
@@ -127,6 +130,7 @@ def serve(config: TunerConfig) -> None:
     fleet = FleetOverview(operations, Summaries(operations), price)
     metrics = Metrics(fleet, counts, version("jouletune"))
     secure = config.tls.spoken or config.behind_proxy
+    limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DEVICE_BYTES)
     app = create_app(
         operations,
         token,
@@ -137,13 +141,14 @@ def serve(config: TunerConfig) -> None:
         pages=lambda sessions: create_pages(fleet, sessions, version("jouletune"), secure=secure),
         fleet=fleet,
         metrics=metrics,
+        counts=counts,
+        most_running=limits.running,
     )
     enders += [courier.begin() for courier in couriers(store, config)]
     enders.append(fleet.summaries.begin())
     roll = Roll(operations.loop, name_of(config), version("jouletune"), token)
     roll.tell()
     scheduler = start(Maintenance(operations.loop, config.keep_days), roll.tell)
-    limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -316,7 +321,7 @@ def ensure_token(path: Path) -> str:
     """Return the token in a file that only its owner reads; make one where there is none.
 
     Raises:
-        ConfigError: the file is readable by others, empty, or cannot be used.
+        ConfigError: the file is readable by others, its token is too short, or it cannot be used.
     """
     try:
         if not path.exists():
@@ -328,6 +333,11 @@ def ensure_token(path: Path) -> str:
         raise ConfigError(f"cannot use the token file {path}: {error.strerror}") from None
     except StoreError as error:
         raise ConfigError(error.message, hint=error.hint) from None
-    if not token:
-        raise ConfigError(f"the token file {path} is empty", hint="delete it to get a new token")
+    if len(token) < LEAST_TOKEN:
+        raise ConfigError(
+            f"the token file {path} is empty or has a token of fewer than {LEAST_TOKEN} characters, "
+            "which can be guessed",
+            hint=f"make one: (umask 077; openssl rand -hex 32 >{shlex.quote(str(path))}); or delete the "
+            "file, and the tuner makes one",
+        )
     return token

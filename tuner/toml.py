@@ -5,8 +5,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from tuner.compat import tomllib
 from tuner.errors import ConfigError, InvalidInput
+
+try:
+    import tomllib as tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
 
 NUMBER = (int, float)
 KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}

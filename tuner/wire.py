@@ -6,18 +6,20 @@ fields it does not know, and answers 426 to anything else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from tuner.bounds import bounded
 from tuner.compat import StrEnum
 from tuner.core import (
+    LONGEST_S,
     AccessRole,
     Applied,
     BaselineShift,
     Bill,
-    Context,
     Device,
     Estimate,
     Explanation,
@@ -43,6 +45,9 @@ SERVED = (PROTOCOL,)
 """Versions this side understands; a second release adds its predecessor."""
 TOKEN_DAYS = 90
 """How long a person's token lasts, unless the admin says so."""
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0.0, le=LONGEST_S, allow_inf_nan=False)]
+"""A length that a device is told to keep: NaN compares with nothing, so a wait for it never ends."""
 LONGEST_POLL_S = 60.0
 """How long an agent may have the tuner wait for news before it answers."""
 
@@ -70,25 +75,19 @@ class Message(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_text(cls, data: object) -> object:
-        """Refuse half of a pair of surrogates: JSON may spell one, and nobody could write it down."""
-        _check_text(data)
+    def _within_bounds(cls, data: object) -> object:
+        """Refuse what is too long, or no text, and shorten sentences, before anything is made of it."""
+        return bounded(data)
+
+
+class OperatorView(Message):
+    """What the tuner answers operators: as long as the fleet is large."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _within_bounds(cls, data: object) -> object:
+        """Leave an answer as it is."""
         return data
-
-
-def _check_text(data: object) -> None:
-    if isinstance(data, str):
-        try:
-            data.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"{ascii(data)[:80]} is not valid Unicode") from None
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            _check_text(key)
-            _check_text(value)
-    elif isinstance(data, list | tuple):
-        for value in data:
-            _check_text(value)
 
 
 class Problem(Message):
@@ -127,7 +126,7 @@ class Registration(Message):
 class Registered(Message):
     """The tuner's answer: how long a lease lasts and when to renew it."""
 
-    lease_s: float
+    lease_s: Seconds
 
 
 class Poll(Message):
@@ -143,7 +142,7 @@ class Poll(Message):
     applied: Applied
     holding: str = ""
     revision: int = 0
-    context: dict[str, float] = Field(default_factory=dict)
+    context: dict[str, Finite] = Field(default_factory=dict)
     wait_s: float = Field(default=0.0, ge=0.0, le=LONGEST_POLL_S)
     unable: str = ""
 
@@ -164,16 +163,16 @@ class Assignment(Message):
     attempt: int
     token: int
     nonce: str
-    lease_s: float
+    lease_s: Seconds
     phase: Phase
     setting: Setting
     baseline: Setting
     metrics: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
-    window_s: float
-    max_window_s: float
-    context: Context = Field(default_factory=dict)
-    expected: Context = Field(default_factory=dict)
+    window_s: Seconds
+    max_window_s: Seconds
+    context: Mapping[str, Finite] = Field(default_factory=dict)
+    expected: Mapping[str, Finite] = Field(default_factory=dict)
     why: str = ""
 
 
@@ -191,10 +190,10 @@ class HoldOrder(Message):
     baseline: Setting
     limits: tuple[tuple[Limit, ...], ...]
     metrics: tuple[str, ...]
-    valid_for_s: float
-    observe_s: float
-    window_s: float
-    report_s: float = 0.0
+    valid_for_s: Seconds
+    observe_s: Seconds
+    window_s: Seconds
+    report_s: float = Field(default=0.0, ge=0.0, le=LONGEST_S, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _of_every_row(self) -> HoldOrder:
@@ -334,7 +333,7 @@ class TokenDraft(Message):
     days: int = Field(default=TOKEN_DAYS, ge=0, le=3650)
 
 
-class TokenView(Message):
+class TokenView(OperatorView):
     """A token as the admin sees it; `state` is `in force`, `used`, `expired` or `revoked`."""
 
     name: str
@@ -350,7 +349,7 @@ class NewToken(TokenView):
     token: str
 
 
-class SettingView(Message):
+class SettingView(OperatorView):
     """A setting and what is known of it."""
 
     setting: Setting
@@ -359,7 +358,7 @@ class SettingView(Message):
     windows: int = 0
 
 
-class ConstraintPreview(Message):
+class ConstraintPreview(OperatorView):
     """What other constraints would change: `judged` trials by verdict, before and after.
 
     `flipped` are the trials whose verdict would be another. The study would be in `phase` then;
@@ -379,7 +378,7 @@ class ConstraintPreview(Message):
     more_trials: int
 
 
-class TrialView(Message):
+class TrialView(OperatorView):
     """A trial as operators see it; the verdict is derived, not stored.
 
     `context` is the load that was asked for; empty: whatever ran. `device` is the one that tries it alone;
@@ -407,7 +406,7 @@ class TrialView(Message):
     reason: str = ""
 
 
-class ExplanationView(Message):
+class ExplanationView(OperatorView):
     """What a study's policy believes by its trials; `explained` is false where it cannot say."""
 
     study: str
@@ -419,22 +418,25 @@ class ExplanationView(Message):
     explanation: Explanation
 
 
-class Violations(Message):
+class Violations(OperatorView):
     """How often a study broke its limits: `broken` of `tried` windows away from the baseline.
 
     A window counts as broken where it alone proves that a limit was; `seconds` is how long these
-    windows lasted. `rate` is None before anything was tried.
+    windows lasted. `rate` is None before anything was tried. `held` windows of its holds broke a limit,
+    too, of those that are kept; counted in a report only.
     """
 
     tried: int = 0
     broken: int = 0
     rate: float | None = None
     seconds: float = 0.0
+    held: int = 0
 
 
-class StudyView(Message):
+class StudyView(OperatorView):
     """A study as operators see it: what is asked, where it stands, and the best so far.
 
+    `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
     `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
     heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
     `stopped` that nothing runs until the stop of all devices is lifted.
@@ -450,6 +452,7 @@ class StudyView(Message):
     limits: tuple[Limit, ...] = ()
     phase: Phase
     phase_why: str = ""
+    error: str = ""
     revision: int
     terms: Terms
     settings: int
@@ -467,12 +470,14 @@ class StudyView(Message):
     created_at: datetime
 
 
-class StudyReport(Message):
+class StudyReport(OperatorView):
     """The end of a study: what was gained, what it cost, and what went wrong.
 
     `baseline` and `best` are what they showed against each other, in `alternating` windows where the
     study came to that, else in all their windows. `saving` is the share by which the best's
-    objective is better, with its standard error; `limit_kept` None where nothing can be said.
+    objective is better, with its standard error; where no share makes sense, as the objective is not
+    above 0 at the baseline, `difference` says by how much, in the metric's unit. `limit_kept` None where
+    nothing can be said.
     """
 
     study: StudyView
@@ -480,6 +485,7 @@ class StudyReport(Message):
     best: SettingView | None = None
     alternating: bool = False
     saving: Estimate | None = None
+    difference: Estimate | None = None
     baseline_shift: BaselineShift | None = None
     limit_kept: bool | None = None
     bill: Bill
@@ -487,18 +493,19 @@ class StudyReport(Message):
     failures: tuple[TrialView, ...] = ()
 
 
-class RevisionView(Message):
-    """One revision of a study."""
+class RevisionView(OperatorView):
+    """One revision of a study; `reason` is why it was in its phase then, whatever the revision changed."""
 
     revision: int
     who: str
     why: str
     at: datetime
     phase: Phase
+    reason: str = ""
     constraints: tuple[str, ...]
 
 
-class DeviceView(Message):
+class DeviceView(OperatorView):
     """A device as operators see it: what it is, what can be set and measured, what is applied.
 
     `online` is false once its agent has said nothing for longer than a lease: what is `applied` is
@@ -532,8 +539,11 @@ class Health(StrEnum):
     OFFLINE = "offline"
 
 
-class Savings(Message):
-    """What holding has saved, in joules with their standard error, and by the operator's constants."""
+class Savings(OperatorView):
+    """What holding has saved, in joules with their standard error, and by the operator's constants.
+
+    `uncounted` studies hold a plan on several devices together: what those save is in no sum.
+    """
 
     joules: float
     stderr_j: float
@@ -541,9 +551,10 @@ class Savings(Message):
     cost: float | None = None
     currency: str = ""
     co2e_g: float | None = None
+    uncounted: int = 0
 
 
-class FleetRow(Message):
+class FleetRow(OperatorView):
     """A device among all: how it stands, what is applied against its default, what its study saves.
 
     `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet).
@@ -567,7 +578,7 @@ class FleetRow(Message):
     saved_stderr_j: float | None = None
 
 
-class FleetView(Message):
+class FleetView(OperatorView):
     """All devices, how many stand how, and what was saved; of `pending` studies that is not known yet."""
 
     rows: tuple[FleetRow, ...]
@@ -578,7 +589,7 @@ class FleetView(Message):
     saved: Savings | None = None
 
 
-class StoppedDevice(Message):
+class StoppedDevice(OperatorView):
     """A device while all are stopped: back at its original setting, not yet, or not to be reached."""
 
     device: str
@@ -586,14 +597,14 @@ class StoppedDevice(Message):
     last_seen: datetime
 
 
-class ReplicaView(Message):
+class ReplicaView(OperatorView):
     """A tuner of a database, and how long ago it told of itself, in seconds."""
 
     replica: TunerReplica
     told_s: float
 
 
-class StopView(Message):
+class StopView(OperatorView):
     """Whether every device is stopped: since when, by whom, why, and how far that has come."""
 
     in_force: bool

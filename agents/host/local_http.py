@@ -10,8 +10,11 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.core import ActuationError, DeviceLost, InvalidInput
+from tuner.http_answers import BoundedTransport
 
 ANSWER_S = 10.0
+MOST_ANSWER_BYTES = 32 * 1024 * 1024
+"""A large server's /metrics is half a megabyte."""
 ReplyT = TypeVar("ReplyT")
 
 
@@ -32,6 +35,19 @@ def local_url(url: str, hint: str) -> SplitResult:
     return parts
 
 
+class ForeignRedirect(httpx.RequestError):
+    """A program answers with a redirect to somewhere else."""
+
+
+def _stay(response: httpx.Response) -> None:
+    """Refuse a redirect that leaves the host and port. Raises ForeignRedirect."""
+    if not response.has_redirect_location:
+        return
+    here, there = response.url, response.url.join(response.headers["location"])
+    if (there.scheme, there.host, there.port) != (here.scheme, here.host, here.port):
+        raise ForeignRedirect(f"{here} is redirected to {there}", request=response.request)
+
+
 class LocalHttp:
     """One such program at a base URL; `who` names it in errors, `hint` says what to do where it is away."""
 
@@ -39,7 +55,16 @@ class LocalHttp:
         self.url = url
         self._who, self._hint, self._answer_s = f"{who} at {url}", hint, answer_s
         # Loopback must not go through a proxy that the environment names.
-        self.client = httpx.Client(base_url=url, timeout=answer_s, trust_env=False)
+        transport = BoundedTransport(httpx.HTTPTransport(trust_env=False), MOST_ANSWER_BYTES)
+        # What is read is followed to where it moved, within the host: /metrics to /metrics/.
+        self.client = httpx.Client(
+            base_url=url,
+            timeout=answer_s,
+            trust_env=False,
+            transport=transport,
+            follow_redirects=True,
+            event_hooks={"response": [_stay]},
+        )
         self.close = self.client.close
 
     def call(
@@ -53,11 +78,18 @@ class LocalHttp:
         """
         within_s = within_s or self._answer_s
         try:
-            response = self.client.request(method, path, json=body, timeout=within_s)
+            response = self.client.request(
+                method, path, json=body, timeout=within_s, follow_redirects=method == "GET"
+            )
         except httpx.TimeoutException:
             raise ActuationError(
                 f"{self._who} did not answer {method} {path} within {within_s:g} s",
                 hint="see its log",
+            ) from None
+        except ForeignRedirect as error:
+            raise ActuationError(
+                f"{self._who} does not answer {method} {path} itself: {error}",
+                hint="name the address that it redirects to",
             ) from None
         except httpx.RequestError as error:
             raise DeviceLost(f"{self._who} does not answer: {error}", hint=self._hint) from None
@@ -86,6 +118,8 @@ class LocalHttp:
 
 def _reason(response: httpx.Response) -> str:
     """Return the message of an error in the workload contract, else the beginning of the body."""
+    if response.has_redirect_location:
+        return f"it redirects to {response.url.join(response.headers['location'])}"
     try:
         return str(response.json()["error"]["message"])
     except (ValueError, LookupError, TypeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,15 @@ SUFFIXES = ("_bucket", "_count", "_sum", "_total", "")
 Labels = Mapping[str, str]
 
 
-def scrape(client: httpx.Client, url: str, names: Collection[str]) -> list[Sample]:
+class Samples(list["Sample"]):
+    """The samples of some metrics at `where`, and the types that the text declares of all its metrics."""
+
+    def __init__(self, samples: Iterable[Sample], types: Mapping[str, str], where: str) -> None:
+        super().__init__(samples)
+        self.types, self.where = types, where
+
+
+def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
     """Return the samples of some metrics at a URL, as they stand.
 
     `names` are the metrics' names without the suffixes of histograms and counters. Only their lines
@@ -39,7 +47,7 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> list[Sampl
     return parse(response.text, names, url)
 
 
-def parse(text: str, names: Collection[str], where: str) -> list[Sample]:
+def parse(text: str, names: Collection[str], where: str) -> Samples:
     """Return the samples of some metrics in a text. Raises MeasurementError."""
     wanted = {name + suffix for name in names for suffix in SUFFIXES}
     lines = [line for line in text.splitlines() if _name(line) in wanted]
@@ -47,7 +55,8 @@ def parse(text: str, names: Collection[str], where: str) -> list[Sample]:
         families = list(text_string_to_metric_families("\n".join([*lines, ""])))
     except ValueError as error:
         raise MeasurementError(f"{where} is not Prometheus text: {error}") from None
-    return [sample for family in families for sample in family.samples]
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)\s*$", text, re.MULTILINE))
+    return Samples((sample for family in families for sample in family.samples), types, where)
 
 
 def declared(text: str, kind: str) -> list[str]:
@@ -55,17 +64,48 @@ def declared(text: str, kind: str) -> list[str]:
     return re.findall(rf"^# TYPE (\S+) {kind}\s*$", text, re.MULTILINE)
 
 
-def counter(samples: Sequence[Sample], name: str, keep: Callable[[Labels], bool]) -> float:
-    """Return one counter's sum over the series whose labels are to be kept; 0 where none is.
+def counter(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
+    """Return one counter's sum over the series whose labels are to be kept; 0 where none is yet.
+
+    It is what has the name, or the name and `_total` (as OpenMetrics writes it), never both: one text has
+    a gauge `x` beside a counter `x_total` (client_golang 829), another a counter of either name.
 
     Raises:
-        MeasurementError: a value is none that a count can have.
+        MeasurementError: the text has no such counter, or a value is none that a count can have.
     """
-    names = (name, f"{name}_total")
-    total = math.fsum(s.value for s in samples if s.name in names and keep(s.labels))
+    named = {s.name for s in samples}
+    called = [n for n in (name, f"{name}_total") if n in named and samples.types.get(n) != "gauge"]
+    if not called:
+        forms = (name, name.removesuffix("_total"), f"{name}_total")
+        if any(samples.types.get(form) == "counter" for form in forms):
+            return 0.0
+        raise _missing(samples, "counter", name)
+    total = math.fsum(s.value for s in samples if s.name == called[0] and keep(s.labels))
     if not (math.isfinite(total) and total >= 0.0):
-        raise MeasurementError(f"the counter {name} is at {total:g}")
+        raise MeasurementError(f"the counter {called[0]} is at {total:g}")
     return total
+
+
+def gauge(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
+    """Return one gauge's sum over the series whose labels are to be kept, by its exact name.
+
+    Raises:
+        MeasurementError: the text has no such series, or a value is negative or no number.
+    """
+    values = [s.value for s in samples if s.name == name and keep(s.labels)]
+    if not values:
+        raise _missing(samples, "gauge", name)
+    total = math.fsum(values)
+    if not (math.isfinite(total) and total >= 0.0):
+        raise MeasurementError(f"the gauge {name} is at {total:g}")
+    return total
+
+
+def _missing(samples: Samples, kind: str, name: str) -> MeasurementError:
+    there = [n for n, told in samples.types.items() if told == kind]
+    return MeasurementError(
+        f"{samples.where} tells no {kind} {name!r}", hint=f"there are: {', '.join(there) or 'none'}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,8 @@ def _too_little(
     return items == 0.0 or any(
         _unbounded_tail(name, estimates, declared)
         or (
-            not quantity_of(name, declared).tail and estimate.stderr > TARGET_STDERR * estimate.mean
+            not quantity_of(name, declared).tail
+            and estimate.stderr > TARGET_STDERR * abs(estimate.mean)
         )
         for name, estimate in known.items()
     )

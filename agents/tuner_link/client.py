@@ -27,6 +27,7 @@ from tuner.core import (
     Unauthorised,
     error_of,
 )
+from tuner.http_answers import BoundedTransport
 from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     ORDER,
@@ -57,6 +58,8 @@ PATIENCE_S = 10.0
 """How long an answer may take beyond what the tuner was asked to wait."""
 
 MOST_AGAIN_S = 60.0
+MOST_ANSWER_BYTES = 1024 * 1024
+"""An order to hold a plan of many rows is some ten kilobytes."""
 
 OURS = (InvalidInput, NotFound, Conflict, Unauthorised, ProtocolMismatch)
 """What the tuner means by a refusal. Whatever else answers, a proxy or a tuner that is not well, is not
@@ -250,4 +253,6 @@ def connect(url: str, tls: ClientTls = SYSTEM) -> httpx.Client:
     Raises:
         ConfigError: a file of certificates cannot be used.
     """
-    return httpx.Client(base_url=url, trust_env=False, verify=tls.context())
+    inner = httpx.HTTPTransport(verify=tls.context(), trust_env=False)
+    transport = BoundedTransport(inner, MOST_ANSWER_BYTES, PATIENCE_S)
+    return httpx.Client(base_url=url, trust_env=False, transport=transport)

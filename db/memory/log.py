@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from db.memory.tables import Tables, last_of
-from tuner.core import Bus, Event, MetricSample, Notice, Observation
+from tuner.core import Bus, Event, Limit, MetricSample, Notice, Observation, Verdict, judge
 
 
 class MemoryObservations:
@@ -54,6 +54,12 @@ class MemoryObservations:
             windows = [o for o in self._tables.observations.values() if o.study == study]
         found = [g for o in windows if (g := o.metric_sample(metric)) and g.started_at >= since]
         return last_of(sorted(found, key=lambda g: g.started_at), last)
+
+    def broken(self, study: str, limits: Sequence[Limit]) -> int:
+        """Return how many windows of a study prove by themselves that they broke a limit."""
+        with self._tables.lock:
+            windows = [o for o in self._tables.observations.values() if o.study == study]
+        return sum(judge(o.measurement.estimates, limits) is Verdict.INFEASIBLE for o in windows)
 
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""

@@ -151,6 +151,7 @@ class Database:
     def __init__(self, url: URL, timed: Timed = untimed) -> None:
         self.name = shown(url)
         self._url, self._timed = url, timed
+        self._file = _inode(url)
         self.engine = connect(url)
         if self.engine.dialect.name == "postgresql":
             from db.sql import patience
@@ -191,9 +192,26 @@ class Database:
             ) from None
         return file
 
+    def check_file(self) -> None:
+        """Return quietly unless SQLite's file is not the one that was opened: all would go to nowhere.
+
+        Raises:
+            StoreError: it was deleted, or another is in its place.
+        """
+        now = _inode(self._url)
+        if self._file is None:
+            self._file = now
+        if now != self._file:
+            raise StoreError(
+                f"the file of database {self.name} was {'replaced' if now else 'deleted'} while it was "
+                "in use",
+                hint="stop the tuner, put the file back or `jouletune db restore` a backup, and start it",
+            )
+
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Open a transaction that sees one state of the database. Raises StoreError."""
+        self.check_file()
         with self._timing("read"), self.spoken(), Session(self._reads) as session, session.begin():
             yield session
 
@@ -203,6 +221,7 @@ class Database:
 
         Raises StoreError.
         """
+        self.check_file()
         with self._timing("read"), self.spoken(), self._looks.connect() as connection:
             yield connection
 
@@ -231,6 +250,7 @@ class Database:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        self.check_file()
         try:
             with self._timing("write"), self.spoken():
                 yield
@@ -290,6 +310,17 @@ class Database:
             f"database {self.name} does not answer: {_first_line(error)}",
             hint="check that it runs, that the URL is right and that you may use it",
         )
+
+
+def _inode(url: URL) -> tuple[int, int] | None:
+    """Return what SQLite's file is known by; None where there is none, and of a server."""
+    if url.get_backend_name() != "sqlite":
+        return None
+    try:
+        found = Path(url.database or "").stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def insert_into(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Select, Text, cast, delete, func, insert, select, text
+from sqlalchemy import Select, Text, and_, cast, delete, func, insert, or_, select, text
 from sqlalchemy.orm import joinedload
 
 from db import refusals
@@ -16,7 +16,16 @@ from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, Stu
 from db.sql.bus import SqlBus
 from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import keep_windows, observation_values, to_observation
-from tuner.core import Event, MetricSample, Notice, Observation, SettingKey, Topic, setting_key
+from tuner.core import (
+    Event,
+    Limit,
+    MetricSample,
+    Notice,
+    Observation,
+    SettingKey,
+    Topic,
+    setting_key,
+)
 
 AT_ONCE = 2_000
 """So many old rows are deleted in one transaction."""
@@ -89,6 +98,7 @@ class SqlObservations:
         asked = (
             select(
                 begun,
+                ObservationRow.at,
                 MeasurementRow.seconds,
                 # As text: months of windows have few settings, and each is decoded once.
                 cast(ObservationRow.setting, Text).label("setting"),
@@ -107,6 +117,28 @@ class SqlObservations:
         with self._database.read() as session:
             found = [_sample(keys, *row) for row in session.execute(asked)]
         return tuple(reversed(found))
+
+    def broken(self, study: str, limits: Sequence[Limit]) -> int:
+        """Return how many windows of a study prove by themselves that they broke a limit."""
+        if not limits:
+            return 0
+        beyond = [
+            and_(
+                EstimateRow.metric == limit.metric,
+                EstimateRow.low > limit.value
+                if limit.op == "<="
+                else EstimateRow.high < limit.value,
+            )
+            for limit in limits
+        ]
+        asked = (
+            select(func.count(func.distinct(ObservationRow.id)))
+            .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
+            .join(EstimateRow, EstimateRow.measurement_id == MeasurementRow.id)
+            .where(ObservationRow.study_id == study, or_(*beyond))
+        )
+        with self._database.read() as session:
+            return session.scalar(asked) or 0
 
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
@@ -220,6 +252,7 @@ def _pruned(database: Database, table: type[ObservationRow | EventRow], old: Sel
 def _sample(
     keys: dict[str, SettingKey],
     started_at: datetime,
+    at: datetime,
     seconds: float,
     text: str,
     context: Json,
@@ -237,6 +270,7 @@ def _sample(
         completed=completed,
         mean=mean,
         stderr=stderr,
+        at=at,
     )
 
 

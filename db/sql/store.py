@@ -20,6 +20,7 @@ from db.sql.studies import SqlStudies
 from db.sql.tokens import SqlTokens
 from db.sql.trials import SqlTrials
 from db.sql.upgrade import bring_up
+from tuner import files
 from tuner.core import StoreError
 
 
@@ -89,8 +90,9 @@ def _find_file(url: URL, *, create: bool) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        files.make_private(path)  # what SQLite puts beside it has the same mode
     except OSError as error:
         raise StoreError(
-            f"the folder of database {shown(url)} cannot be made: {error.strerror}",
+            f"the file of database {shown(url)} cannot be made: {error.strerror}",
             hint="name a file you may write",
         ) from error

@@ -16,10 +16,13 @@ from sqlalchemy import URL, text
 from db.sql.bus import TUNER_LOCK
 from db.sql.database import Database, existing, read_url, shown
 from db.sql.upgrade import HEAD, bring_up, revision
+from tuner import files
 from tuner.core import Conflict, InvalidInput, NotFound, StoreError
 
 SQLITE, POSTGRES = b"SQLite format 3\0", b"PGDMP"
 """How the files begin: a copy of the database, and pg_dump's custom format."""
+TAILS = ("-wal", "-shm")
+"""What SQLite calls the log beside a database."""
 
 
 def backup(url_text: str, file: Path) -> None:
@@ -27,11 +30,18 @@ def backup(url_text: str, file: Path) -> None:
 
     Raises:
         ConfigError: the URL is wrong, or names no database.
+        InvalidInput: the file is the database itself, or a tuner is at work on it as its database.
         StoreError: the database does not answer, is damaged, or the file cannot be written.
     """
     url = existing(url_text)
     part = file.with_name(f"{file.name}.part")
     try:
+        if _is_in_use(url, file):
+            raise InvalidInput(
+                f"{file} is the database itself, or of its log", hint="name another file"
+            )
+        part.unlink(missing_ok=True)
+        files.make_private(part)
         if url.get_backend_name() == "sqlite":
             _copy_sqlite(Path(url.database or ""), part)
         else:
@@ -46,6 +56,28 @@ def backup(url_text: str, file: Path) -> None:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _is_in_use(url: URL, file: Path) -> bool:
+    """Return whether a file is the SQLite database that is copied, one of its log, or another tuner's."""
+    if url.get_backend_name() == "sqlite":
+        database = Path(url.database or "").resolve()
+        own = (database, *(database.with_name(database.name + tail) for tail in TAILS))
+        if file.resolve() in own or any(
+            p.exists() and file.exists() and p.samefile(file) for p in own
+        ):
+            return True
+    return file.exists() and _is_held(file)
+
+
+def _is_held(file: Path) -> bool:
+    """Return whether a tuner has a file as its database."""
+    with file.open("rb") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def restore(url_text: str, file: Path) -> Path | None:
@@ -79,9 +111,13 @@ def restore(url_text: str, file: Path) -> Path | None:
 
 
 def _restore_sqlite(target: Path, file: Path) -> Path | None:
+    if file.exists() and target.exists() and file.samefile(target):
+        raise InvalidInput(f"{file} is the database itself", hint="name a backup")
     part = target.with_name(f"{target.name}.restoring")
     former = target.with_name(f"{target.name}.before-restore")
     try:
+        part.unlink(missing_ok=True)
+        files.make_private(part)
         shutil.copyfile(file, part)
         _prove(part, file)
         database = Database(read_url(f"sqlite:///{part}"))
@@ -103,7 +139,7 @@ def _restore_sqlite(target: Path, file: Path) -> Path | None:
     except OSError as error:
         raise StoreError(f"{target} cannot be restored: {error.strerror}") from None
     finally:
-        for left in (part, *(part.with_name(part.name + tail) for tail in ("-wal", "-shm"))):
+        for left in (part, *(part.with_name(part.name + tail) for tail in TAILS)):
             with suppress(OSError):
                 left.unlink()
 

@@ -30,6 +30,7 @@ from tuner.core import (
     Past,
     Role,
     Setting,
+    SettingKey,
     Study,
     Suggestion,
     Trial,
@@ -69,7 +70,12 @@ class Polythrottle:
         """
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 
-        return suggest(past, without=self._without)
+        answer = suggest(past, without=self._without)
+        failed = _failed_just_now(past)
+        if isinstance(answer, Try) and setting_key(answer.setting) == failed:
+            other = suggest(past, within=lambda s: setting_key(s) != failed, without=self._without)
+            return other if isinstance(other, Try) else answer
+        return answer
 
     def explain(self, past: Past) -> Explanation:
         """Return what is believed of each knob, and what is not tried and why.
@@ -125,6 +131,12 @@ class TwoPhase:
         from tuner.bo.explain import explain  # torch comes with the first suggestion only
 
         return explain(past)
+
+
+def _failed_just_now(past: Past) -> SettingKey | None:
+    """Return the setting of the last trial where that failed: another is tried before it again."""
+    ended = [t for t in past.trials if t.state.final][-1:]
+    return next((setting_key(t.setting) for t in ended if t.state is TrialState.FAILED), None)
 
 
 def _turns_only(knob: str, study: Study, setting: Setting) -> bool:

@@ -17,6 +17,8 @@ CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 class Board:
     """A mounted machine. `reset` puts every file back to how it began; `faults` break files by path.
 
+    `links` are symbolic links, path to target.
+
     A fault is `refuse` (EIO), `readonly` (EROFS), `locked` (EACCES: what the BIOS has locked), `nodata`
     (ENODATA), `gone` (ENOENT), or `{"stuck": TEXT}`: what is written there has no effect and TEXT is told.
     `links` are symbolic links, path to target.

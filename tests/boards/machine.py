@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from agents.devices.simulated.physics import Chip, OperatingPoint, Pace, Work
 
+BATCHES = (1, 2, 4, 8, 16)
 BOUNDS_MS = tuple(0.5 * 1.01**k for k in range(900))
 """The histogram's bounds: a hundredth apart, to 3.9 s."""
 JITTER = 0.01

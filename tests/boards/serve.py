@@ -21,6 +21,7 @@ import mfusepy
 
 from tests.boards.board import Board
 from tests.boards.kernel import Node, Refused
+from tests.boards.machine import BATCHES
 from tests.boards.trees import LAYOUTS, board
 from tests.integration.spoken import Spoken
 
@@ -30,7 +31,6 @@ REFUSALS = {
     "locked": errno.EACCES,
     "nodata": errno.ENODATA,
 }
-BATCHES = (1, 2, 4, 8, 16)
 
 
 class Files(mfusepy.Operations):  # type: ignore[misc]

@@ -20,9 +20,8 @@ from typing import Any
 
 from db import open_store
 from tests.actuation import answers
-from tests.boards.machine import COOL_K, Machine
+from tests.boards.machine import BATCHES, COOL_K, Machine
 from tests.boards.mounted import HERE, MountedBoard, mounted
-from tests.boards.serve import BATCHES
 from tests.boards.trees import LAYOUTS, board
 from tuner.core import Phase, Trial
 

@@ -18,6 +18,7 @@ from tuner.core import (
     AuditEntry,
     Delivery,
     Event,
+    Limit,
     MetricSample,
     NotFound,
     Notice,
@@ -142,6 +143,17 @@ class ObservationsContract:
         assert told(EARLY, last=2) == [2, 3]
         assert told(EARLY, last=0) == []
         assert told(EARLY, metric="cpu_time_ms") == []
+
+    def test_windows_that_prove_a_limit_broken_are_counted_once_each(self, store: Store) -> None:
+        for number in range(3):
+            store.observations.add(observation(number))
+        energy, latency = Limit("energy_j", "<=", 1e-3), Limit("latency_p99_ms", "<=", 1e-3)
+        kept = Limit("energy_j", "<=", 1e6)
+        assert store.observations.broken("s1", (energy, latency)) == 3
+        assert store.observations.broken("s1", (Limit("energy_j", ">=", 1e6), kept)) == 3
+        assert store.observations.broken("s1", (kept,)) == 0
+        assert store.observations.broken("s1", ()) == 0
+        assert store.observations.broken("s2", (energy,)) == 0
 
     def test_an_unknown_study_has_none_and_gets_none(self, store: Store) -> None:
         with raised(NotFound, "nobody"):

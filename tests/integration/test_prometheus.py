@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         any(shutil.which(program) is None for program in PROGRAMS),
-        reason="no Prometheus here: install prometheus and prometheus-node-exporter",
+        reason="no Prometheus here: apt install prometheus prometheus-node-exporter",
     ),
 ]
 

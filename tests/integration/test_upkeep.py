@@ -83,7 +83,7 @@ def test_pruning_beside_a_tuner_says_what_goes_and_keeps_an_active_study(
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     if shutil.which("pg_dump") is None:
-        pytest.skip("no pg_dump here")
+        pytest.skip("no pg_dump here: apt install postgresql-client")
     with postgres_server() as url:
         yield url
 

@@ -14,7 +14,7 @@ from tests.nvml.fake import FakeNvml, build, compiler
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler() is None:
-        pytest.skip("no C compiler here to build the fake NVML with")
+        pytest.skip("no C compiler here to build the fake NVML with: apt install gcc libc6-dev")
     return build(tmp_path_factory.mktemp("nvml"))
 
 

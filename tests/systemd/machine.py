@@ -50,7 +50,7 @@ def why_not() -> str:
     """Return what is missing to boot a machine here; empty where nothing is known to be."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        return f"not installed: {', '.join(missing)} (Debian: mmdebstrap, systemd-container)"
+        return f"not installed: {', '.join(missing)} (apt install mmdebstrap systemd-container gcc)"
     return "" if os.geteuid() == 0 else "only root can boot a container"
 
 

@@ -30,7 +30,7 @@ from tuner.core import (
     Try,
     TuningError,
     Wait,
-    saving,
+    improvement,
     setting_key,
     student_t95,
     weigh,
@@ -289,7 +289,7 @@ class _Bench:
         before, after = (self.study.objective.score(window) for window in windows)
         if before is None or after is None:
             return Estimate(0.0)
-        return saving(before, after, self.study.objective.sign)
+        return improvement(before, after, self.study.objective.sign).amount
 
     def _past(self, trials: int) -> Past:
         terms = replace(self.study.terms, trials=trials)

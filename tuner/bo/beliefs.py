@@ -173,7 +173,7 @@ def believe(
     """
     measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
     metrics = list(dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]))
-    scales = {m: _scale(study, evidence, m, measured) for m in metrics}
+    scales = {m: _scale(evidence, m, limits) for m in metrics}
     noise = {m: _noise_factor(m, evidence) for m in metrics}
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
@@ -277,7 +277,7 @@ def _outcome(
         return ModelOutcome(column, factor, 0.0, scale.place(limit.value * gap))
     if scale.log:
         return ModelOutcome(column, factor, 1.0, math.log(constraint.bound * gap))
-    beside = constraint.bound * gap
+    beside = constraint.multiple(scale.reference) * gap
     return ModelOutcome(column, factor, beside, (beside - 1.0) * scale.reference / scale.unit)
 
 
@@ -327,18 +327,14 @@ def _number(value: Value) -> float | None:
     return None if isinstance(value, bool | str) else float(value)
 
 
-def _scale(
-    study: Study, evidence: Evidence, metric: str, measured: Mapping[int, Candidate]
-) -> Scale:
-    values = [c.estimates[metric].mean for c in measured.values() if metric in c.estimates]
+def _scale(evidence: Evidence, metric: str, limits: Sequence[Limit]) -> Scale:
+    values = [c.estimates[metric].mean for c in evidence.candidates if metric in c.estimates]
     if not values:
         raise MetricUnavailable(
-            f"no trial of study {study.id} has measured {metric}",
-            hint="constrain a metric that the device or the workload has",
+            f"no trial has measured {metric}", hint="ask for one that is measured"
         )
-    known = evidence.baseline.get(metric)
-    reference = known.mean if known else values[0]
-    return Scale.of(reference, values)
+    reference = known.mean if (known := evidence.baseline.get(metric)) else values[0]
+    return Scale.of(reference, values, [x.value for x in limits if x.metric == metric])
 
 
 def _reading(

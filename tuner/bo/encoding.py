@@ -14,6 +14,9 @@ from tuner.core import Knob, Role, Setting, SettingKey, Space, Value, setting_ke
 
 MOST_ROWS = 10_000
 """Spaces up to this size are enumerated, so that the best row is found exactly."""
+MOST_STEPS = 16
+"""Of a long ladder that nobody knows only so many steps are told apart; beyond so many names in a space the
+fewer of its settings are looked at together, as beliefs have a column for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,12 @@ class Grid:
         return self.rows.get(setting_key(setting))
 
 
+def most_rows(space: Space) -> int:
+    """Return how many settings of a space are looked at together, so that beliefs take under 1 GB."""
+    names = sum(len(knob.values) for knob in space.knobs if _numbers(knob.values) is None)
+    return MOST_ROWS * MOST_STEPS // max(MOST_STEPS, names)
+
+
 def enumerate_grid(space: Space) -> Grid:
     """Return the whole space in the order of `Space.grid()`; the last few are remembered."""
     kinds = tuple(type(v) for knob in space.knobs for v in knob.values)
@@ -57,7 +66,7 @@ def _enumerated(knobs: tuple[Knob, ...], only: tuple[SettingKey, ...], _: tuple[
 def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
     """Return some settings of a space as a grid, in their order; the scales are those of the space."""
     varied = [k for k in space.knobs if len(k.values) > 1]
-    named = tuple(any(isinstance(v, bool | str) for v in k.values) for k in varied)
+    named = tuple(_numbers(k.values) is None for k in varied)
     points, places, ratios = [], [], []
     for knob, names in zip(varied, named, strict=True):
         place = dict(zip(knob.values, scaled(knob.values), strict=True))

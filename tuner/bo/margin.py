@@ -21,7 +21,7 @@ def tail_gap(evidence: Evidence, limit: Limit) -> float:
     gaps = [
         (e.high - e.mean if limit.sign > 0.0 else e.mean - e.low) / e.mean
         for e in shown
-        if e.mean > 0.0
+        if e.mean > 0.0 and limit.value > 0.0
     ]
     gap = median([g for g in gaps if math.isfinite(g)] or [0.0])
     return float((1.0 + gap) ** -limit.sign)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from random import Random
 
-from tuner.bo.encoding import MOST_ROWS, Grid, grid_of
+from tuner.bo.encoding import Grid, grid_of, most_rows
 from tuner.bo.explore import worth
 from tuner.bo.search import Search
 from tuner.core import Evidence, Knob, Setting, SettingKey, Space, Study, Value, setting_key
@@ -43,7 +43,7 @@ def searched(
     known = [study.baseline, *(c.setting for c in evidence.candidates)]
     by_key = {setting_key(s): s for s in (*known, *running)}
     allowed = {setting_key(s) for s in space.only}
-    most = MOST_ROWS // ((len(known) + ROUNDS * BEST) * len(space.knobs))
+    most = most_rows(space) // ((len(known) + ROUNDS * BEST) * len(space.knobs))
     rungs = min(RUNGS, max(most, LEAST_RUNGS))
     for setting in known:
         _add(by_key, _neighbours(space, setting, allowed, rungs))

@@ -167,10 +167,10 @@ def _observation(
     score = objective.score(means)
     if score is None or any(limit.metric not in means for limit in limits):
         return None
-    breaches = tuple(limit.sign * _log_ratio(means[limit.metric], limit.value) for limit in limits)
+    breaches = tuple(limit.sign * _breach(means[limit.metric], limit.value) for limit in limits)
     return ObservedSetting(candidate.setting, objective.sign * score, breaches)
 
 
-def _log_ratio(value: float, limit: float) -> float:
-    """Return log(value / limit), finite even where the value is not above zero."""
-    return math.log(max(value / limit, LEAST_RATIO))
+def _breach(value: float, limit: float) -> float:
+    """Return log(value / limit), finite even where the value is not above zero; else the difference."""
+    return math.log(max(value / limit, LEAST_RATIO)) if limit > 0.0 else value - limit

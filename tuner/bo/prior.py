@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from tuner.bo.encoding import Grid
+from tuner.bo.encoding import MOST_STEPS, Grid
 from tuner.bo.physics import ODD, UNKNOWN_BASELINE, BaselineFacts, Laws, draw_laws
 from tuner.core import Kind, Role
 
@@ -21,9 +21,6 @@ a half of whatever would be much."""
 
 JITTER = 1e-9
 """What is added where a number must not be nothing."""
-
-MOST_STEPS = 16
-"""Of a long ladder that nobody knows only so many steps are told apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,19 +98,22 @@ def free_hypothesis(grid: Grid) -> tuple[Hypothesis, ...]:
 def power_laws(grid: Grid, metrics: int) -> Tensor:
     """Return features of laws quadratic in the logarithms of the knobs, nothing at the baseline.
 
-    A name is a step of its own. One block per metric.
+    A name is a step of its own. Beyond `MOST_STEPS` names no two of them act together: what a pair of names
+    does there is left to the residual. One block per metric.
     """
+    many = grid.places.shape[1] - grid.named.count(False) > MOST_STEPS
     slopes, bends = [], []
     for column, named in enumerate(grid.named):
         if named:
             steps = list(_steps(grid, column))
             slopes += [ODD * step for step in steps]
-            bends += steps
+            bends += [(step, many) for step in steps]
         else:
             log = grid.ratios[:, column].log()
             slopes.append(EXPECTED * log)
-            bends.append(log / log.abs().max().clamp_min(JITTER).sqrt())
-    pairs = [EXPECTED * bends[i] * bends[j] for i in range(len(bends)) for j in range(i + 1)]
+            bends.append((log / log.abs().max().clamp_min(JITTER).sqrt(), False))
+    both = [(bend, other) for i, bend in enumerate(bends) for other in bends[: i + 1]]
+    pairs = [EXPECTED * x * y for (x, alone), (y, lonely) in both if not (alone and lonely)]
     if not slopes:
         return torch.zeros(0, metrics * len(grid.settings), dtype=torch.float64)
     blocks = torch.eye(metrics, dtype=torch.float64)

@@ -27,9 +27,9 @@ class Scale:
     unit: float = 1.0
 
     @classmethod
-    def of(cls, reference: float, values: Sequence[float]) -> Scale:
-        """Return the scale for values seen beside a reference, the baseline's."""
-        if reference > 0.0 and all(v > 0.0 for v in values):
+    def of(cls, reference: float, values: Sequence[float], limits: Sequence[float] = ()) -> Scale:
+        """Return the scale for values seen beside a reference, the baseline's, and limits on them."""
+        if reference > 0.0 and all(v > 0.0 for v in (*values, *limits)):
             return cls(reference, True)
         spread = max((abs(v - reference) for v in values), default=0.0)
         return cls(reference, False, max(spread, abs(reference)) or 1.0)

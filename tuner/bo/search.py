@@ -188,7 +188,6 @@ class Search:
 def _beside(away: float, scale: Scale) -> str:
     """Return in words how far below or above the baseline something is, given as a share of it."""
     way = "below" if away < 0.0 else "above"
-    if scale.reference == 0.0:
-        return f"{abs(away) * scale.unit:.3g} {way}"
-    share = math.expm1(min(away, MOST_EXPONENT)) if scale.log else away
-    return f"{abs(share):.1%} {way}".replace("%", " %")
+    if not scale.log:
+        return f"{abs(away) * scale.unit / scale.share:.3g} {way}"
+    return f"{abs(math.expm1(min(away, MOST_EXPONENT))):.1%} {way}".replace("%", " %")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from tuner.bo.beliefs import believe
-from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid
+from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, most_rows
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
@@ -68,7 +68,7 @@ def search_of(
         view = believe(study, evidence, limits, grid, running)
         return Search(past, limits, grid, view, within)
 
-    if study.space.size <= MOST_ROWS:
+    if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
         return look(enumerate_grid(study.space))
     return searched(study, evidence, look, running)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from tuner.cli.output import TABLE_WIDTH, table
 from tuner.core import Mode, Phase, TrialState, Verdict
-from tuner.presentation.figures import change, figure, percent
-from tuner.presentation.texts import asked_metrics, line, row
+from tuner.presentation.figures import change, figure
+from tuner.presentation.texts import asked_metrics, grown, line, row
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -144,10 +145,10 @@ def best_so_far(view: StudyView) -> str:
     if best is None or best.verdict is not Verdict.FEASIBLE:
         return "nothing feasible yet"
     base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
-    if base is None or found is None or base.mean == 0.0:
+    if base is None or found is None:
         return "nothing to compare yet"
-    share = percent((found.mean - base.mean) / base.mean)
+    by = grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)
     return (
         f"best so far {figure(metric, found.mean, found.stderr, view.quantities)} "
-        f"({share} against the baseline) at {change(best.setting, view.baseline.setting)}"
+        f"({by} against the baseline) at {change(best.setting, view.baseline.setting)}"
     )

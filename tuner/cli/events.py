@@ -51,6 +51,7 @@ def events(
 def _print(found: Iterable[Event], *, as_json: bool) -> None:
     import json
 
+    from tuner.bounds import visible
     from tuner.cli.output import plain
 
     for event in found:
@@ -59,7 +60,8 @@ def _print(found: Iterable[Event], *, as_json: bool) -> None:
             continue
         about = " ".join(name for name in (event.study, event.device) if name)
         at = f"{event.at.astimezone():%Y-%m-%d %H:%M:%S%z}"
-        typer.echo(f"{at}  {event.kind}{f' [{about}]' if about else ''}: {event.text}")
+        line = f"{at}  {event.kind}{f' [{about}]' if about else ''}: {event.text}"
+        typer.echo("\n".join(map(visible, line.split("\n"))))
 
 
 def audit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from tuner.bounds import CONTROL, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +54,13 @@ def plain(value: object) -> Plain:
 
 def json_text(value: object) -> str:
     """Return a value as one JSON document."""
-    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
+    # json escapes what is below 0x20; the line ends are its own.
+    return "\n".join(CONTROL.sub(_escaped, line) for line in text.split("\n"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def echo_json(value: object) -> None:
@@ -61,6 +70,8 @@ def echo_json(value: object) -> None:
 
 def write_text(output: Path, text: str) -> None:
     """Write what `--output` asks for, whole or not at all, into a folder that there is.
+
+    A new file is its owner's alone.
 
     Raises:
         StoreError: there is no such folder, or the disk refuses.
@@ -72,7 +83,7 @@ def write_text(output: Path, text: str) -> None:
         raise StoreError(
             f"cannot write {output}: there is no such folder", hint="choose another --output"
         )
-    files.write(output, text)
+    files.write(output, text, 0o600, keep_mode=True)
 
 
 def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Table:
@@ -93,7 +104,7 @@ def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Tabl
             no_wrap=not made.columns,
         )
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(visible, row))
     return made
 
 
@@ -125,6 +136,7 @@ def listed(*columns: str, rows: Sequence[Sequence[str]], width: int) -> Table | 
 
 def _paragraph(names: Sequence[str], row: Sequence[str], width: int) -> str:
     """Return a row as text of lines that are no longer than so many characters, but for long words."""
+    row = list(map(visible, row))
     parts = [
         f"{name} {cell}" if name else cell
         for name, cell in zip(names[1:], row[1:], strict=True)

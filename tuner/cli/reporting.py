@@ -61,9 +61,33 @@ def report(
     now = datetime.now(timezone.utc)
     with open_api(tuner, token_file, db) as api:
         views, start = chosen(api, study, since or ("" if study else SINCE), now)
-        found = [_reported(api, view) for view in views]
+        found, faults = _all_reported(api, views)
     heading = f"Study {views[0].id}" if start is None else f"Studies since {when(start)[:16]}"
+    heading = "; ".join([heading, *faults])
     _write(found, heading, now, format, output)
+
+
+def _all_reported(
+    api: OperatorApi, views: Sequence[StudyView]
+) -> tuple[list[ReportedStudy], list[str]]:
+    """Return the studies that can be reported, and of each other one why it cannot.
+
+    Raises:
+        TuningError: it is the only one, or the tuner does not answer.
+    """
+    from tuner.core import StoreError
+
+    found, faults = [], []
+    for view in views:
+        try:
+            found.append(_reported(api, view))
+        except (ConnectionError, StoreError):
+            raise
+        except Exception as error:
+            if len(views) == 1:
+                raise
+            faults.append(f"study {view.id} cannot be reported: {error}")
+    return found, faults
 
 
 def _reported(api: OperatorApi, view: StudyView) -> ReportedStudy:

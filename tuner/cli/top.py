@@ -67,7 +67,7 @@ def pictured(view: FleetView, height: int) -> RenderableType:
     from rich.text import Text
 
     from tuner.cli.output import table
-    from tuner.presentation.figures import amount
+    from tuner.presentation.figures import amount, how_many
 
     head = Text(f"{len(view.rows)} devices  ")
     for word in WRONG_FIRST:
@@ -78,6 +78,9 @@ def pictured(view: FleetView, height: int) -> RenderableType:
         head.append(f"saved {amount('J', saved.joules, saved.stderr_j)}, {saved.kwh:.4g} kWh")
         if saved.cost is not None:
             head.append(f", {saved.cost:.2f} {saved.currency}")
+        if saved.uncounted:
+            several = how_many(saved.uncounted, "study", "studies")
+            head.append(f", not counted: {several} on several devices together")
     rows = sorted(view.rows, key=lambda row: (WRONG_FIRST.index(str(row.health)), row.device))
     fitting = max(1, height - 6)
     shown = table(

@@ -54,6 +54,7 @@ from tuner.core.errors import (
     SettingContested,
     StaleRevision,
     StaleToken,
+    TooLarge,
     error_of,
 )
 from tuner.core.evidence import (
@@ -130,6 +131,7 @@ from tuner.core.plans import (
     Row,
     Signal,
 )
+from tuner.core.plausibility import HeldRange, implausible, not_compared
 from tuner.core.ports import (
     Actuator,
     Audit,
@@ -169,15 +171,18 @@ from tuner.core.quantities import (
 )
 from tuner.core.readings import FOREIGN_LOAD, POWER_PROFILES, Reading
 from tuner.core.savings import (
+    Improvement,
     capacity_beside,
     capacity_lost,
-    saving,
+    difference,
+    improvement,
     slower_by,
 )
 from tuner.core.studies import (
     ACTIVE,
     EDGES,
     HELD,
+    LONGEST_S,
     PLANNED,
     Mode,
     Revision,
@@ -219,6 +224,7 @@ from tuner.errors import (
 
 __all__ = [
     "FOREIGN_LOAD",
+    "LONGEST_S",
     "FOREIGN_SHARE",
     "POWER_PROFILES",
     "ACTIVE",
@@ -271,7 +277,9 @@ __all__ = [
     "Forbidden",
     "GAP_S",
     "HELD",
+    "HeldRange",
     "IllegalTransition",
+    "Improvement",
     "InvalidInput",
     "Kind",
     "Knob",
@@ -340,6 +348,7 @@ __all__ = [
     "Suggestion",
     "Terms",
     "Tokens",
+    "TooLarge",
     "Topic",
     "Trial",
     "TrialCare",
@@ -362,9 +371,12 @@ __all__ = [
     "capacity_lost",
     "comparable",
     "counted",
+    "difference",
     "digest_of",
     "draw_up",
     "error_of",
+    "implausible",
+    "improvement",
     "incumbent",
     "is_at",
     "judge",
@@ -372,6 +384,7 @@ __all__ = [
     "limits",
     "merged",
     "merged_estimate",
+    "not_compared",
     "parse_hours",
     "part_of",
     "pool_windows",
@@ -384,7 +397,6 @@ __all__ = [
     "refuse_contradiction",
     "refuse_negative",
     "render_setting",
-    "saving",
     "setting_key",
     "slower_by",
     "standard",

@@ -11,7 +11,9 @@ from datetime import datetime, timedelta
 
 from tuner.core.baselines import FIRST, BaselineCourse, BaselinePart
 from tuner.core.devices import MetricSample
+from tuner.core.knobs import SettingKey
 from tuner.core.measurements import Estimate, Measurement, Origin
+from tuner.core.plausibility import HeldRange, implausible
 from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantities, called
 from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
@@ -38,6 +40,8 @@ class Bill:
     `measured_again_at`. `extrapolated_since` is since when some of it rests on a baseline that was not
     measured again; None where all of it lies near a control window.
 
+    `granted` trials came with changes of the constraints, on top of those the study was given.
+
     `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
     `overhead_j`, `saving_w` and `saved_j` are that part of what was measured.
 
@@ -56,6 +60,7 @@ class Bill:
     extrapolated_since: datetime | None = None
     break_even_s: float | None = None
     trials: int = 0
+    granted: int = 0
     seconds: float = 0.0
     origin: Origin | None = None
     share: float = 1.0
@@ -86,6 +91,7 @@ def draw_up(
     declared: Quantities = UNDECLARED,
     course: BaselineCourse | None = None,
     devices: int = 1,
+    rests: SettingKey | None = None,
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
@@ -94,21 +100,26 @@ def draw_up(
     what was saved and of what exploring used more. Without it the baseline is the same at all times.
     A trial's energy is its mean power over window and overhead; what one of so many like `devices` tried
     alone is told as of all, and is billed as one's: an equal part. Windows without a power reading make
-    the whole sum unknown rather than too small. A held window stands for the time since the one before
-    it, at most `GAP_S`, where the study was holding all that time; else for itself.
+    the whole sum unknown rather than too small; those whose numbers cannot be true are left out. A held
+    window stands for the time since the one before it, at most `GAP_S`, where the study was holding all
+    that time; else for itself. Time is counted once where windows overlap, and never more of it than
+    passed on the tuner's clock since the first hold. A window beyond what the trials have shown
+    (`HeldRange`) saves nothing, nor does one at `rests`, the baseline's setting.
     """
     tried = [t for t in trials if not t.control]
-    windows = [t.measurement for t in tried if t.measurement is not None]
+    measured = [
+        (t, w) for t in tried if (w := t.measurement) is not None and not implausible(w, declared)
+    ]
+    windows = [w for _, w in measured]
     seconds = math.fsum(w.seconds + w.overhead_s for w in windows)
     energy, power, capacity = (called(name, declared) for name in (ENERGY, POWER, CAPACITY))
     energies = [
         None if (whole := _energy_j(w, power)) is None else whole * _part(t, devices)
-        for t in tried
-        if (w := t.measurement) is not None
+        for t, w in measured
     ]
     known = [e for e in energies if e is not None]
     if not windows or len(known) < len(windows) or energy not in baseline:
-        return Bill(trials=len(tried), seconds=seconds)
+        return Bill(trials=len(tried), granted=_granted(revisions), seconds=seconds)
     per_item = baseline[energy]
     explored = math.fsum(known)
     course = course or BaselineCourse(lambda _: baseline)
@@ -116,14 +127,16 @@ def draw_up(
         _more_j(course.around(energy, w.started_at, t.ran_at), w.estimates[energy].mean)
         * w.load.completed
         * _part(t, devices)
-        for t in tried
-        if (w := t.measurement) is not None and energy in w.estimates
+        for t, w in measured
+        if energy in w.estimates
     )
     gain = per_item.mean - best[energy].mean if energy in best else None
     rate = baseline[capacity].mean if capacity in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
-    saved = _Saved()
+    saved, shown = _Saved(), HeldRange.of((w for _, w in measured), declared)
     for window, speaks_s in _spoken_for(held, revisions, [t for t in trials if t.control]):
+        if window.setting == rests or _beyond(window, shown):
+            continue
         saved.add(window, speaks_s, course.around(energy, window.started_at, window.context))
     rests_on = saved.rests_on
     again = [t.started_at for t in course.again if t.control and t.number in rests_on]
@@ -139,9 +152,22 @@ def draw_up(
         extrapolated_since=saved.extrapolated_since,
         break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
         trials=len(tried),
+        granted=_granted(revisions),
         seconds=seconds,
         origin=per_item.origin,
     )
+
+
+def _granted(revisions: Sequence[Revision]) -> int:
+    """Return how many trials a study has been given since it was made."""
+    if not revisions:
+        return 0
+    return revisions[-1].study.terms.trials - revisions[0].study.terms.trials
+
+
+def _beyond(window: MetricSample, shown: HeldRange | None) -> bool:
+    """Return whether a held window claims more than its study's trials have shown."""
+    return shown is not None and bool(shown.beyond(window.completed, window.seconds, window.mean))
 
 
 def _more_j(parts: Sequence[BaselinePart], shown: float) -> float:
@@ -204,17 +230,43 @@ def _spoken_for(
     """Yield every held window, oldest first, with the seconds that it stands for."""
     turns, runs = [r.at for r in revisions], _runs(revisions)
     away = _Away(controls)
-    before, before_run = None, None
-    for window in held:
+    since = min((run for run in runs if run is not None), default=None)
+    budget = _Budget(since, min(held[0].seconds, GAP_S) if held else 0.0)
+    before, before_run, covered = None, None, None
+    for window in sorted(held, key=lambda w: w.started_at):
         turn = bisect_right(turns, window.started_at)
         run = runs[turn - 1] if turn else None
-        speaks_s = window.seconds
-        if before is not None and run is not None and run == before_run:
+        end = window.started_at + timedelta(seconds=window.seconds)
+        overlaps = covered is not None and window.started_at < covered
+        if overlaps and covered is not None:
+            speaks_s = max(0.0, (end - covered).total_seconds())
+        else:
+            speaks_s = window.seconds
+        covered = max(covered, end) if covered is not None else end
+        if before is not None and run is not None and run == before_run and not overlaps:
             since_s = (window.started_at - before.started_at).total_seconds()
             since_s -= away.seconds(before.started_at, window.started_at)
             speaks_s = max(speaks_s, min(since_s, GAP_S))
-        yield window, speaks_s
+        yield window, budget.spend(speaks_s, window.at)
         before, before_run = window, run
+
+
+class _Budget:
+    """The time that passed on the tuner's clock since the first hold: no more of it can be held.
+
+    And the first window, which may be of a device with a time of its own.
+    """
+
+    def __init__(self, since: datetime | None, first_s: float) -> None:
+        self._since, self._spent_s = since, -first_s
+
+    def spend(self, seconds: float, at: datetime | None) -> float:
+        """Return how much of a window's time there was until the tuner heard of it, and count it."""
+        if self._since is not None and at is not None:
+            passed_s = (at - self._since).total_seconds()
+            seconds = min(seconds, max(0.0, passed_s - self._spent_s))
+        self._spent_s += seconds
+        return seconds
 
 
 class _Away:

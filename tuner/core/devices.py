@@ -98,6 +98,7 @@ class Observation:
             completed=window.load.completed,
             mean=seen.mean,
             stderr=seen.stderr,
+            at=self.at,
         )
 
 
@@ -105,7 +106,8 @@ class Observation:
 class MetricSample:
     """What one held window showed of one metric: all that is asked of thousands of them.
 
-    `mean` and `stderr` are the metric's, in its unit.
+    `mean` and `stderr` are the metric's, in its unit; `at` is when the tuner heard of it, None where
+    that is not known.
     """
 
     started_at: datetime
@@ -115,6 +117,7 @@ class MetricSample:
     completed: int
     mean: float
     stderr: float
+    at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,10 @@ class ConstraintSyntax(InvalidInput, code="constraint_syntax"):
     """A constraint or an objective does not parse. Write it as the hint shows."""
 
 
+class TooLarge(InvalidInput, code="too_large"):
+    """A request has more bytes than it may have. Send less; the same again is refused again."""
+
+
 class MetricUnavailable(InvalidInput, code="metric_unavailable"):
     """A study asks for a metric that nobody measures here. Choose another, or add the meter."""
 

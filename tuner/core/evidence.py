@@ -81,8 +81,7 @@ class Candidate:
 class Evidence:
     """Everything derived from the trials at once: baseline, limits and the settings tried.
 
-    `limits` is None while one of them is relative to a baseline that has not been measured, or is not
-    positive.
+    `limits` is None while one of them is relative to a baseline that has not been measured, or is 0.
     """
 
     baseline: Mapping[str, Estimate]

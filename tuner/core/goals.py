@@ -10,14 +10,21 @@ from typing import TypeVar
 
 from tuner.compat import StrEnum
 from tuner.core.errors import ConstraintSyntax
-from tuner.core.measurements import Estimate
+from tuner.core.measurements import ABSURD, Estimate
 from tuner.core.plans import ANYWHERE, Context
-from tuner.core.quantities import UNDECLARED, Better, Quantities, known_metrics, quantity_of
+from tuner.core.quantities import (
+    UNDECLARED,
+    Better,
+    Quantities,
+    known_metrics,
+    quantity_of,
+    standard,
+)
 from tuner.errors import InvalidInput
 
 ShownT = TypeVar("ShownT", float, Estimate)
 METRIC = r"[a-z][a-z0-9_.]*"
-NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
+NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
 GRAMMAR = re.compile(
     rf"\s*(?P<metric>{METRIC})\s*(?P<op><=|>=)\s*(?P<bound>{NUMBER})\s*(?P<baseline>[x×*]\s*baseline)?\s*"
 )
@@ -124,23 +131,32 @@ class Constraint:
         """Read `metric <= number` or `metric <= number x baseline` (likewise `>=`).
 
         Raises:
-            ConstraintSyntax: the text is anything else, or the number is not finite and positive.
+            ConstraintSyntax: the text is anything else, or no value of the metric could keep it, or
+                break it.
         """
         match = GRAMMAR.fullmatch(text)
         if match is None:
             raise ConstraintSyntax(f"cannot read the constraint {text!r}", hint=EXAMPLES)
-        return cls(
-            match["metric"], match["op"], float(match["bound"]), match["baseline"] is not None
-        )
+        bound = float(match["bound"])
+        if abs(bound) >= ABSURD:
+            raise ConstraintSyntax(
+                f"the limit on {match['metric']} cannot be {match['bound']}: nothing is ever beyond it",
+                hint="leave the constraint out, or give a smaller number",
+            )
+        return cls(match["metric"], match["op"], bound, match["baseline"] is not None)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(METRIC, self.metric) or self.op not in ("<=", ">="):
             raise ConstraintSyntax(
                 f"cannot read the constraint {self.metric!r} {self.op!r}", hint=EXAMPLES
             )
-        if not (math.isfinite(self.bound) and self.bound > 0.0):
+        known = standard(self.metric)
+        signed = not self.relative and (known is None or known.signed)
+        if not math.isfinite(self.bound) or (self.bound <= 0.0 and not signed):
             raise ConstraintSyntax(
-                f"the limit on {self.metric} cannot be {self.bound}", hint="give a positive number"
+                f"the limit on {self.metric} cannot be {self.bound:g}"
+                f"{' times the baseline' if self.relative else ''}",
+                hint="give a positive number",
             )
 
     def __str__(self) -> str:
@@ -149,12 +165,23 @@ class Constraint:
     def limit(self, baseline: Mapping[str, Estimate]) -> float | None:
         """Return the limit in the metric's unit; None where it is relative to a missing baseline.
 
-        Or to one that is not positive: no multiple of it is a limit.
+        Or to one of 0: no multiple of it is a limit.
         """
         if not self.relative:
             return self.bound
         estimate = baseline.get(self.metric)
-        return None if estimate is None or estimate.mean <= 0.0 else self.bound * estimate.mean
+        if estimate is None or estimate.mean == 0.0:
+            return None
+        value = self.multiple(estimate.mean) * estimate.mean
+        return max(-ABSURD, min(value, ABSURD))  # no estimate is beyond that
+
+    def multiple(self, baseline: float) -> float:
+        """Return what a baseline is multiplied by; its bound where that is not negative.
+
+        A bound of 1.05 means a twentieth of the baseline's size above it, on either side of zero:
+        -0.95 where the baseline is -1.
+        """
+        return self.bound if baseline >= 0.0 else 2.0 - self.bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +193,12 @@ class Limit:
     value: float
 
     def __post_init__(self) -> None:
-        Constraint(self.metric, self.op, self.value)  # what no constraint may be, no limit may
+        if not re.fullmatch(METRIC, self.metric) or self.op not in ("<=", ">="):
+            raise ConstraintSyntax(
+                f"cannot read the limit {self.metric!r} {self.op!r}", hint=EXAMPLES
+            )
+        if not math.isfinite(self.value):
+            raise ConstraintSyntax(f"the limit on {self.metric} cannot be {self.value}")
 
     @classmethod
     def parse(cls, text: str) -> Limit:

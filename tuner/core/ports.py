@@ -19,6 +19,7 @@ from tuner.core.devices import (
     Observation,
     TunerReplica,
 )
+from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
@@ -395,6 +396,10 @@ class Observations(Protocol):
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
+        ...
+
+    def broken(self, study: str, limits: Sequence[Limit]) -> int:
+        """Return how many windows of a study prove by themselves that they broke a limit."""
         ...
 
     def prune(self, before: datetime) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from tuner.core.measurements import Estimate
+from tuner.core.measurements import ABSURD, Estimate
 from tuner.core.quantities import (
     CAPACITY,
     UNDECLARED,
@@ -23,20 +24,55 @@ it saves: our choice."""
 Estimates = Mapping[str, Estimate]
 
 
-def saving(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estimate:
-    """Return the share by which `other` is better than `baseline`, with its standard error."""
-    share = sign * (baseline.mean - other.mean) / baseline.mean if baseline.mean else 0.0
-    ratio = other.mean / baseline.mean if baseline.mean else 1.0
-    relative = math.hypot(
-        other.stderr / other.mean if other.mean else 0.0,
-        baseline.stderr / baseline.mean if baseline.mean else 0.0,
-    )
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """By how much one value is better than another: above 0 it is better, below 0 worse.
+
+    `amount` is a share of the baseline where `relative`, else a difference in the metric's unit.
+    """
+
+    amount: Estimate
+    relative: bool
+
+    @property
+    def share(self) -> Estimate | None:
+        """The improvement as a share of the baseline; None where no share makes sense."""
+        return self.amount if self.relative else None
+
+    def text(self, unit: str = "") -> str:
+        """Return its size with its standard error, without a sign: `12.3 ± 0.4 %`, `0.5 ± 0.1 J`."""
+        mean, doubt = abs(self.amount.mean), self.amount.stderr
+        if self.relative:
+            return f"{100 * mean:.1f} ± {100 * doubt:.1f} %"
+        spread = f" ± {doubt:.2g}" if doubt > 0.0 else ""
+        return f"{mean:.4g}{spread}{'' if unit in ('', '1') else f' {unit}'}"
+
+
+def difference(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estimate:
+    """Return by how much `other` is better than `baseline`, in their unit; `sign` is the objective's."""
+    doubt = math.hypot(other.stderr, baseline.stderr)
+    return _better(sign * (baseline.mean - other.mean), doubt, baseline, other)
+
+
+def improvement(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Improvement:
+    """Return by how much `other` is better than `baseline`; `sign` is the objective's.
+
+    As a share where both lie on a scale with a zero: the baseline above it, the other not below.
+    A loss of -1 that becomes -0.5 has no share that means anything, nor has one that was 0: there it is
+    the difference.
+    """
+    base = baseline.mean
+    if base > 0.0 and other.mean >= 0.0:
+        share = sign * (base - other.mean) / base
+        doubt = math.hypot(other.stderr / base, other.mean / base * (baseline.stderr / base))
+        if max(abs(share), doubt) < ABSURD:
+            return Improvement(_better(share, doubt, baseline, other), True)
+    return Improvement(difference(baseline, other, sign), False)
+
+
+def _better(mean: float, doubt: float, baseline: Estimate, other: Estimate) -> Estimate:
     return Estimate.of_mean(
-        share,
-        abs(ratio) * relative,
-        min(baseline.n, other.n),
-        origin=other.origin,
-        scope=other.scope,
+        mean, doubt, min(baseline.n, other.n), origin=other.origin, scope=other.scope
     )
 
 
@@ -109,4 +145,5 @@ def capacity_beside(
 def _grown(baseline: Estimates, best: Estimates, capacity: str) -> float | None:
     if capacity not in baseline or capacity not in best:
         return None
-    return saving(baseline[capacity], best[capacity], -1.0).mean
+    share = improvement(baseline[capacity], best[capacity], -1.0).share
+    return None if share is None else share.mean

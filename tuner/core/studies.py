@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -47,6 +46,10 @@ have one."""
 
 MOST_CONTROL = 0.2
 """More control windows would cost more of what a hold saves than they are worth: our choice."""
+
+
+LONGEST_S = 10 * 366 * 86_400.0
+"""No window and no hold is longer: agents refuse what is."""
 
 
 class Safety(StrEnum):
@@ -117,8 +120,11 @@ class Terms:
             )
         for name in ("window_s", "max_window_s", "valid_for_s"):
             length_s = getattr(self, name)
-            if not (math.isfinite(length_s) and length_s > 0.0):
-                raise InvalidInput(f"{name} cannot be {length_s:g} s", hint="give more than 0 s")
+            if not 0.0 < length_s <= LONGEST_S:  # nor is NaN
+                raise InvalidInput(
+                    f"{name} cannot be {length_s:g} s",
+                    hint=f"give more than 0 s, and at most {LONGEST_S:.0f} s (ten years)",
+                )
         if self.max_window_s < self.window_s:
             raise InvalidInput(
                 f"the longest window ({self.max_window_s} s) is shorter than the window "
@@ -154,8 +160,9 @@ class Study:
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
     without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
     resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
-    CONFIRMING and PROPOSED, what is to be. `quantities` is what its devices declared of their metrics,
-    `signals` what they all can tell a plan to go by.
+    CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
+    in the one that it goes on in when resumed; whoever changes something else leaves both. `quantities` is
+    what its devices declared of their metrics, `signals` what they all can tell a plan to go by.
     """
 
     id: str
@@ -171,6 +178,8 @@ class Study:
     terms: Terms = Terms()
     phase: Phase = Phase.BASELINE
     paused_from: Phase | None = None
+    reason: str = ""
+    paused_reason: str = ""
     plan: Plan | None = None
     revision: int = 1
     since_trial: int = 1
@@ -244,6 +253,8 @@ class Study:
             phase=phase,
             plan=plan if planned else kept,
             paused_from=self.phase if pausing else None,
+            reason="",
+            paused_reason=self.reason if pausing else "",
         )
 
     def resumed(self) -> Study:
@@ -256,7 +267,7 @@ class Study:
             raise self._ended()
         if self.phase is not Phase.PAUSED or self.paused_from is None:
             raise IllegalTransition(f"study {self.id} is {self.phase}, not paused")
-        return self.moved(self.paused_from, self.plan)
+        return replace(self.moved(self.paused_from, self.plan), reason=self.paused_reason)
 
     def _ended(self) -> IllegalTransition:
         return IllegalTransition(f"study {self.id} is stopped for good", hint="create a new study")

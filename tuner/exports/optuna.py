@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner import files
 from tuner.core import ConfigError, StoreError, TrialState, Value
 from tuner.exports.studies import (
     STUDY,
@@ -47,6 +49,7 @@ class OptunaExport:
                 f"{error.name} is not installed", hint="pip install 'jouletune[optuna]'"
             ) from None
         self._url = shown_url(storage)
+        _make_private(storage)
         with self._refusals():
             self._storage = optuna.storages.RDBStorage(storage)
 
@@ -220,3 +223,11 @@ def _local(at: datetime) -> datetime:
 
 def _first(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _make_private(storage: str) -> None:
+    """Make the file of an SQLite storage, readable by its owner alone, where there is none."""
+    scheme, _, path = storage.partition(":///")
+    if scheme.partition("+")[0] == "sqlite" and path:
+        with suppress(OSError):  # said as it is opened
+            files.make_private(Path(path.partition("?")[0]))

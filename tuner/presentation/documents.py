@@ -12,13 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tuner.core import ConfigError
+from tuner.core import ConfigError, Improvement
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
-from tuner.presentation.figures import change, duration, figure, how_many, joined, percent, when
+from tuner.presentation.figures import change, duration, figure, how_many, joined, when
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.standing import standing
-from tuner.wire import SettingView
+from tuner.presentation.texts import asked_metrics, improved, sized
+from tuner.wire import SettingView, StudyView
 
 COLUMNS = ("study", "device", "workload", "stands", ">trials", ">saves", ">saved since", "setting")
 """Of the overview; a name that begins with `>` is of numbers."""
@@ -66,7 +67,7 @@ def overview(found: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for one in found:
         report = one.outcome.report
-        view, bill, gain = report.study, report.bill, report.saving
+        view, bill, gain = report.study, report.bill, improved(report)
         rows.append(
             (
                 view.id,
@@ -74,7 +75,7 @@ def overview(found: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
                 view.workload,
                 standing(view),
                 str(sum(view.trials.values())),
-                percent(gain.mean, gain.stderr) if gain is not None and one.outcome.won else "–",
+                _gained(gain, view) if gain is not None and one.outcome.won else "–",
                 "–"
                 if bill.saved_j is None
                 else figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0),
@@ -82,6 +83,12 @@ def overview(found: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
             )
         )
     return rows
+
+
+def _gained(gain: Improvement, view: StudyView) -> str:
+    """Return an improvement with its sign."""
+    size = sized(gain, asked_metrics(view)[0], view.quantities)
+    return f"-{size}" if gain.amount.mean < 0.0 else size
 
 
 def summed(found: Sequence[ReportedStudy]) -> str:

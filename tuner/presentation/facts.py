@@ -42,7 +42,9 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
         found.append(("canary", f"{view.terms.canary}; {after}"))
     if saved := gained(report):
-        found.append(("saving", saved.removeprefix("saves ")))
+        now = saved.removeprefix("would save ")
+        not_yet = "" if now == saved else "; not applied now"
+        found.append(("saving", f"{now.removeprefix('saves ')}{not_yet}"))
     if view.phase is Phase.PROPOSED:
         found.append(("decide", f"jouletune study approve {view.id}, or reject {view.id}"))
     found.append(("bill", billed(report.bill, won=bool(saved))))

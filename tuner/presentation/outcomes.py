@@ -30,7 +30,7 @@ class StudyOutcome:
         cls, report: StudyReport, revisions: Sequence[RevisionView], trials: Sequence[TrialView]
     ) -> Self:
         """Return what a study holds, or held until it was stopped."""
-        reasons = {r.phase: r.why for r in revisions}
+        reasons = {r.phase: r.reason or r.why for r in revisions}
         return cls(
             report=report,
             why=reasons.get(Phase.HOLDING, report.study.phase_why),

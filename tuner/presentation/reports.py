@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tuner.core import Verdict, called, render_setting, saving
-from tuner.presentation.figures import change, figure, joined, percent, shown
+from tuner.core import Verdict, called, render_setting
+from tuner.presentation.figures import change, figure, joined, shown
 from tuner.presentation.outcomes import StudyOutcome
-from tuner.presentation.texts import asked_metrics, billed, broken, capacity, plan_rows
+from tuner.presentation.texts import (
+    asked_metrics,
+    billed,
+    broken,
+    capacity,
+    grown,
+    improved,
+    plan_rows,
+    sized,
+)
 from tuner.wire import SettingView, StudyReport
 
 ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")
@@ -32,12 +41,11 @@ def comparison(main: StudyOutcome) -> Iterator[tuple[str, str, str, str]]:
     for metric in dict.fromkeys((*asked_metrics(report.study), *always)):
         if metric not in base:
             continue
-        grown = "–"
-        if main.won and metric in best:
-            share = saving(base[metric], best[metric], -1.0)
-            grown = f"{'+' if share.mean > 0 else ''}{percent(share.mean, share.stderr)}"
-        then = shown(metric, best, known) if main.won else "–"
-        yield (metric, shown(metric, base, known), then, grown)
+        then, by = "–", "–"
+        if main.won:
+            then = shown(metric, best, known)
+            by = grown(base[metric], best[metric], metric, known) if metric in best else by
+        yield (metric, shown(metric, base, known), then, by)
 
 
 def verdict(main: StudyOutcome) -> Iterator[str]:
@@ -61,10 +69,11 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
         yield f"held      {main.why}"
     if main.proposed:
         yield f"search    {main.proposed}"
-    if report.saving is not None:
-        gain = percent(abs(report.saving.mean), report.saving.stderr)
-        way = "better" if report.saving.mean >= 0.0 else "worse"
+    gain = improved(report)
+    if gain is not None:
         metric = asked_metrics(report.study)[0]
+        size = sized(gain, metric, report.study.quantities)
+        way = "better" if gain.amount.mean >= 0.0 else "worse"
         where = (
             "compared in alternating windows, baseline and best in turn (the confirming phase)"
             if report.alternating
@@ -72,7 +81,7 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
         )
         if report.baseline_shift is not None:
             where = f"counted from {report.baseline_shift.in_words(metric)}"
-        yield f"{metric} is {gain} {way}{capacity(report)}; {where}"
+        yield f"{metric} is {size} {way}{capacity(report)}; {where}"
     yield from _limits(report, report.best or report.baseline)
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def standing(view: StudyView) -> str:
     """Return a study's phase, with whatever keeps it from being what it seems."""
+    if view.error:
+        return f"{view.phase}, CANNOT BE SHOWN: {view.error}"
     parts = [f"{LIMIT_NOT_MET}: {_holding(view)}" if view.unmet is not None else _phase(view)]
     if view.stopped and view.phase is not Phase.STOPPED:
         parts.append("STOPPED by stop-all")

@@ -8,11 +8,16 @@ from tuner.core import (
     CAPACITY,
     BelievedSetting,
     Bill,
+    Estimate,
+    Improvement,
+    Phase,
     Plan,
+    Quantities,
     Setting,
     Verdict,
     called,
     capacity_beside,
+    improvement,
     render_setting,
     slower_by,
 )
@@ -68,9 +73,11 @@ def described(found: SettingView, view: StudyView) -> str:
 def gained(report: StudyReport) -> str:
     """Return what the best so far saves of the objective, or costs more, as a limit may ask for.
 
+    It saves only while it is applied: else it would.
+
     With what became of the workload's capacity in the same line. Nothing where that is the baseline.
     """
-    view, gain = report.study, report.saving
+    view, gain = report.study, improved(report)
     if view.best is None or gain is None:
         return ""
     if change(view.best.setting, view.baseline.setting) == THE_BASELINE:
@@ -81,9 +88,35 @@ def gained(report: StudyReport) -> str:
     if report.baseline_shift is not None:
         how = "counted from what the baseline shows now"
         beside = f"{beside}; {report.baseline_shift.in_words(metric)}"
-    if gain.mean < 0.0:
-        return f"costs {percent(-gain.mean, gain.stderr)} more {metric}, {how}{beside}"
-    return f"saves {percent(gain.mean, gain.stderr)} of {metric}, {how}{beside}"
+    size = sized(gain, metric, view.quantities)
+    if not gain.relative:
+        way = "worse" if gain.amount.mean < 0.0 else "better"
+        return f"{metric} {size} {way}, {how}{beside}"
+    if gain.amount.mean < 0.0:
+        return f"costs {size} more {metric}, {how}{beside}"
+    saves = "saves" if view.phase is Phase.HOLDING and not view.stopped else "would save"
+    return f"{saves} {size} of {metric}, {how}{beside}"
+
+
+def improved(report: StudyReport) -> Improvement | None:
+    """Return by how much a study's best is better than its baseline, None where nothing is known."""
+    if report.saving is not None:
+        return Improvement(report.saving, True)
+    return None if report.difference is None else Improvement(report.difference, False)
+
+
+def sized(by: Improvement, metric: str, declared: Quantities) -> str:
+    """Return the size of an improvement with its standard error, without its sign."""
+    mean, stderr = abs(by.amount.mean), by.amount.stderr
+    return percent(mean, stderr) if by.relative else figure(metric, mean, stderr, declared)
+
+
+def grown(before: Estimate, after: Estimate, metric: str, declared: Quantities) -> str:
+    """Return a change with its sign and standard error: as a share, else in the metric's unit."""
+    by = improvement(before, after, -1.0)
+    mean, stderr = by.amount.mean, by.amount.stderr
+    text = percent(mean, stderr) if by.relative else figure(metric, mean, stderr, declared)
+    return f"{'+' if mean > 0 else ''}{text}"
 
 
 def capacity(report: StudyReport) -> str:
@@ -101,11 +134,12 @@ def broken(view: StudyView) -> str:
     found = view.violations
     if not view.constraints:
         return "no limit was set"
+    holds = f"; {found.held} windows of holds broke them" if found.held else ""
     if found.rate is None:
-        return "only the baseline was measured"
+        return f"only the baseline was measured{holds}"
     lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
     of = f"{found.broken} of {found.tried} windows at other settings than the baseline"
-    return f"{of} break the limits in force ({percent(found.rate)}){lasting}"
+    return f"{of} break the limits in force ({percent(found.rate)}){lasting}{holds}"
 
 
 def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
@@ -170,6 +204,8 @@ def billed(bill: Bill, *, won: bool) -> str:
     `won` says whether there is a setting better than the baseline.
     """
     spent = f"exploring took {duration(bill.seconds)}"
+    if bill.granted > 0:
+        spent += f", {bill.granted} trials of it granted by changes of the constraints"
     if bill.explored_j is None:
         return f"{spent}; its energy is unknown: no meter saw all of it"
     origin = f" ({bill.origin})" if bill.origin is not None else ""

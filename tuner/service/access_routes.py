@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import TypeAdapter
 
 from tuner.core import AccessRole, AuditEntry, Caller, Forbidden
 from tuner.service.access import Access
+from tuner.service.answers import many
+from tuner.service.bodies import ThreadedRoute
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -24,6 +27,7 @@ from tuner.wire import (
 
 AnyChange = TypeVar("AnyChange", Change, ConstraintChange, Decision, StudyDraft)
 
+AUDIT = TypeAdapter(list[AuditEntry])
 NEXT_STEP = {
     AccessRole.VIEWER: "a viewer only looks: ask with an operator's token",
     AccessRole.OPERATOR: "this takes an admin's token, as the tuner's own token file has; what an agent "
@@ -61,7 +65,7 @@ def signed(change: AnyChange, caller: Caller) -> AnyChange:
 
 def enrol_routes(access: Access) -> APIRouter:
     """Return the route by which an agent gets a token of its own."""
-    router = APIRouter()
+    router = APIRouter(route_class=ThreadedRoute)
 
     @router.post("/enrol")
     def enrol(message: Enrolment, caller: EnrollingCaller) -> Enrolled:
@@ -74,14 +78,15 @@ def enrol_routes(access: Access) -> APIRouter:
 
 def admin_routes(access: Access) -> APIRouter:
     """Return the routes by which an admin makes, lists and revokes tokens, and reads the audit log."""
-    router = APIRouter(dependencies=[Depends(only())])
+    router = APIRouter(dependencies=[Depends(only())], route_class=ThreadedRoute)
 
-    @router.get("/audit")
+    @router.get("/audit", response_model=list[AuditEntry])
     def audit(
         who: str | None = None, last: Annotated[int, Query(ge=1, le=10_000)] = 100
-    ) -> list[AuditEntry]:
+    ) -> Response:
         """List the latest changes and refusals, oldest first."""
-        return list(access.audit(last, who))
+        body = AUDIT.dump_json(list(access.audit(last, who)))
+        return Response(body, media_type="application/json")
 
     @router.post("/tokens", status_code=201)
     def create(draft: TokenDraft) -> NewToken:
@@ -89,10 +94,10 @@ def admin_routes(access: Access) -> APIRouter:
         check_protocol(draft.protocol)
         return access.create(draft)
 
-    @router.get("/tokens")
-    def tokens() -> list[TokenView]:
+    @router.get("/tokens", response_model=list[TokenView])
+    def tokens() -> Response:
         """List tokens, without themselves."""
-        return list(access.tokens())
+        return many(access.tokens())
 
     @router.delete("/tokens/{name}", status_code=204)
     def revoke(name: str) -> None:

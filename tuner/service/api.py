@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -28,7 +31,9 @@ from tuner.service.access_routes import (
 )
 from tuner.service.answers import many as _many
 from tuner.service.answers import one as _one
-from tuner.service.feed import Feed
+from tuner.service.bodies import ThreadedRoute
+from tuner.service.counts import Counts
+from tuner.service.feed import Feed, StreamPlaces
 from tuner.service.fleet import FleetOverview
 from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import API, Gate, problem, refused
@@ -84,6 +89,9 @@ REFUSALS: dict[int | str, str] = {
     429: "Too many requests came with this token, or from this address.",
     503: "The database does not answer, or more agents ask than the tuner can answer.",
 }
+MOST_RUNNING = 20_000
+"""Connections that requests are answered on, where nobody knows how many there may be."""
+OPENAPI = "/v1/openapi.json"
 LOOK_AGAIN_S = 5.0
 """News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
 
@@ -98,13 +106,16 @@ def create_app(
     client_certs: bool = False,
     fleet: FleetOverview | None = None,
     metrics: Metrics | None = None,
+    counts: Counts | None = None,
+    most_running: int = MOST_RUNNING,
     pages: Callable[[Sessions], ASGIApp] | None = None,
 ) -> ASGIApp:
     """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
     `pages` makes what is shown to browsers, outside `/v1/`. With `client_certs` an agent has to show a
     certificate that the server's TLS has checked. `metrics` is what Prometheus gets at `/metrics`;
-    without it there is no such route.
+    without it there is no such route. `counts` hears of refusals that are not stored. Of `most_running`
+    connections that requests are answered on, one token takes half and event streams a quarter.
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
     waiting = Waiters(operations.loop.news, leaving)
@@ -116,8 +127,7 @@ def create_app(
         version=version,
         lifespan=lambda _: waiting.watch(),
         description="Least energy while the operator's limits hold.",
-        openapi_url="/v1/openapi.json",
-        docs_url="/v1/docs",
+        openapi_url=None,  # FastAPI would render it in the event loop
         responses={
             status: {"model": Problem, "description": why} for status, why in REFUSALS.items()
         },
@@ -136,7 +146,10 @@ def create_app(
         sessions=sessions,
         hosts=hosts,
         client_certs=client_certs,
+        counts=counts,
+        at_once=max(1, most_running // 2),
     )
+    _describe(app)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
     presence = operations.loop.presence
@@ -151,7 +164,11 @@ def create_app(
         (_study_routes(operations), "studies"),
         (_result_routes(operations), "questions"),
         (
-            fleet_routes(fleet or FleetOverview(operations, Summaries(operations)), feed),
+            fleet_routes(
+                fleet or FleetOverview(operations, Summaries(operations)),
+                feed,
+                StreamPlaces(max(1, most_running // 4)),
+            ),
             "questions",
         ),
     ):
@@ -161,6 +178,22 @@ def create_app(
         app.include_router(metrics_routes(metrics))
     # Outside FastAPI's own layers too: of those none is kept for a request that waits.
     return SendAway(LongPoll(app, waiting), queue, presence.sent_away)
+
+
+def _describe(app: FastAPI) -> None:
+    """Answer with the API's description, and with a page of it."""
+
+    @functools.cache
+    def text() -> bytes:
+        return json.dumps(app.openapi()).encode()
+
+    @app.get(OPENAPI, include_in_schema=False)
+    def openapi() -> Response:
+        return Response(text(), media_type="application/json")
+
+    @app.get("/v1/docs", include_in_schema=False)
+    def docs() -> Response:
+        return get_swagger_ui_html(openapi_url=OPENAPI, title=app.title)
 
 
 class BesideApi:
@@ -188,7 +221,7 @@ def _install_errors(app: FastAPI) -> None:
         if isinstance(inner := first.get("ctx", {}).get("error"), TuningError):
             return problem(422, inner.code, inner.message, inner.hint)
         where = ".".join(str(part) for part in first["loc"]) or "body"
-        broken = first["type"] in ("json_invalid", "model_attributes_type")
+        broken = first["type"] in ("json_invalid", "model_attributes_type", "model_type")
         return problem(
             400 if broken else 422,
             "malformed" if broken else InvalidInput.code,
@@ -227,7 +260,7 @@ def _spoken(message: Message) -> None:
 
 
 def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=ThreadedRoute)
     loop = operations.loop
 
     @router.put("/devices/{device}", response_model=Registered)
@@ -299,7 +332,7 @@ def _is_news(answer: Order, poll: Poll) -> bool:
 
 
 def _study_routes(operations: Operations) -> APIRouter:
-    router = APIRouter(prefix="/studies")
+    router = APIRouter(prefix="/studies", route_class=ThreadedRoute)
 
     @router.post("", status_code=201, response_model=StudyView)
     def create(draft: StudyDraft, caller: OperatorCaller) -> Response:

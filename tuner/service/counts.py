@@ -88,6 +88,11 @@ class Counts(Telemetry):
             "jouletune_connections_dropped",
             "Connections dropped for what they did not say or take in time.",
         )
+        self._refused = self._counter(
+            "jouletune_requests_refused",
+            "Refused requests that the audit log does not have: of callers without a token, or too many.",
+            "status",
+        )
         self._suggestions = Histogram(
             "jouletune_suggestion_seconds",
             "Time to decide a study's next step while tuning.",
@@ -159,6 +164,10 @@ class Counts(Telemetry):
     def dropped(self) -> None:
         """Count a connection that was dropped."""
         self._dropped.inc()
+
+    def refused(self, status: int) -> None:
+        """Count a refusal that is not stored."""
+        self._refused.labels(str(status)).inc()
 
     def held_windows(self) -> Mapping[str, HeldWindow]:
         """Return the last window of each device's hold, by the device."""

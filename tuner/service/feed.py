@@ -11,8 +11,9 @@ import asyncio
 import json
 import logging
 import re
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import islice
@@ -20,7 +21,7 @@ from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from tuner.core import Event, Events, Notice, Now, StoreError, Topic
+from tuner.core import Event, Events, Notice, Now, RateLimited, StoreError, Topic
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ AGAIN_S = 2.0
 CHANGED = "changed"
 """A study moved, or a trial of it began or ended: whoever shows it asks anew. It has no id."""
 NAMED = re.compile(rb"^event: .*\n", re.MULTILINE)
+STREAM_AGAIN_S = 30.0
 RETRY_MS = 2_000
 """When a browser that was dropped comes again."""
 
@@ -59,6 +61,40 @@ class EventFilter:
     def takes(self, entry: FeedEntry) -> bool:
         """Return whether an entry is wanted."""
         return self.study in (None, entry.study) and self.device in (None, entry.device)
+
+
+class StreamPlaces:
+    """How many streams may be open, so that connections are left to health and agents. Of one event loop.
+
+    One caller has a quarter of them at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._per_caller = most, max(1, most // 4)
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def taken(self, caller: str) -> Iterator[None]:
+        """Have a place as long as the context lasts. Raises RateLimited: there is none."""
+        if self._taken[caller] >= self._per_caller:
+            raise RateLimited(
+                f"the token {caller} has {self._per_caller} event streams open",
+                hint="close one, or follow with another token",
+                again_s=STREAM_AGAIN_S,
+            )
+        if self._taken.total() >= self._most:
+            raise RateLimited(
+                f"{self._most} event streams are open",
+                hint="ask GET /v1/events?after=ID now and then instead",
+                again_s=STREAM_AGAIN_S,
+            )
+        self._taken[caller] += 1
+        try:
+            yield
+        finally:
+            self._taken[caller] -= 1
+            if not self._taken[caller]:
+                del self._taken[caller]
 
 
 class Feed:

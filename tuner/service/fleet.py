@@ -69,7 +69,8 @@ class FleetOverview:
     def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
         """Return what holding saved in all, None where no study tells."""
         told = [s for s in summaries if s.saved_j is not None]
-        if not told:
+        uncounted = sum(s.uncounted for s in summaries)
+        if not told and not uncounted:
             return None
         joules = math.fsum(s.saved_j or 0.0 for s in told)
         kwh, price = joules / JOULES_PER_KWH, self.price
@@ -80,6 +81,7 @@ class FleetOverview:
             cost=None if price.per_kwh is None else kwh * price.per_kwh,
             currency=price.currency,
             co2e_g=None if price.co2e_g_per_kwh is None else kwh * price.co2e_g_per_kwh,
+            uncounted=uncounted,
         )
 
     def _row(

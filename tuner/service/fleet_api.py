@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from db.history import HistoryQuestion
-from tuner.core import TrialState, Verdict
+from tuner.core import Caller, RateLimited, TrialState, Verdict
 from tuner.service.access_routes import OperatorCaller, signed
 from tuner.service.answers import many, one
-from tuner.service.feed import EventFilter, Feed, unnamed
+from tuner.service.bodies import ThreadedRoute
+from tuner.service.feed import EventFilter, Feed, StreamPlaces, unnamed
 from tuner.service.fleet import FleetOverview
+from tuner.service.gate import refused
 from tuner.service.operations import ROWS
 from tuner.wire import Change, DeviceView, FleetView, ReplicaView, StopView, check_protocol
 
@@ -25,14 +30,26 @@ UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events."""
+    """Server-sent events, where there is a place for them."""
 
     media_type = "text/event-stream"
 
+    def __init__(self, entries: AsyncIterator[bytes], places: StreamPlaces, caller: str) -> None:
+        super().__init__(entries, headers=UNBUFFERED)
+        self._places, self._caller = places, caller
 
-def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream, or say why not."""
+        try:
+            with self._places.taken(self._caller):
+                await super().__call__(scope, receive, send)
+        except RateLimited as error:
+            await refused(error)(scope, receive, send)
+
+
+def fleet_routes(fleet: FleetOverview, feed: Feed, places: StreamPlaces) -> APIRouter:
     """Return what is asked of the whole fleet: devices, the order to stop, events and history."""
-    router, operations = APIRouter(), fleet.operations
+    router, operations = APIRouter(route_class=ThreadedRoute), fleet.operations
 
     @router.get("/fleet", response_model=FleetView)
     def at_a_glance() -> Response:
@@ -70,21 +87,23 @@ def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
         """Let the studies go on as they were."""
         return one(operations.lift(signed(Change(who=who, why=why), caller)))
 
-    @router.get("/events")
+    @router.get("/events", response_model=list[dict[str, Any]])
     def events(
         study: str | None = None,
         device: str | None = None,
         last: Annotated[int, Query(ge=1, le=10_000)] = 100,
         after: Annotated[int | None, Query(ge=0)] = None,
-    ) -> list[dict[str, Any]]:
+    ) -> Response:
         """List the latest events; with `after` the first ones after that."""
-        return [
+        rows = [
             {**asdict(event), "at": event.at.isoformat()}
             for event in operations.events(study, device, last, after)
         ]
+        return Response(json.dumps(rows), media_type="application/json")
 
-    @router.get("/events/stream", response_class=EventStream)
+    @router.get("/events/stream", response_class=StreamingResponse)
     async def stream(
+        request: Request,
         study: str | None = None,
         device: str | None = None,
         after: Annotated[int | None, Query(ge=0, le=MOST_ID)] = None,
@@ -99,7 +118,8 @@ def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
         known = after if last_event_id is None else last_event_id
         whole = await run_in_threadpool(operations.full_id, study) if study else study
         entries = feed.follow(EventFilter(whole, device), known)
-        return EventStream(unnamed(entries) if plain else entries, headers=UNBUFFERED)
+        caller: Caller = request.state.caller
+        return EventStream(unnamed(entries) if plain else entries, places, caller.name)
 
     @router.get("/history")
     def ask(

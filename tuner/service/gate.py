@@ -7,7 +7,9 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import urlencode
 
 from fastapi import Request
@@ -16,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 
+from tuner.bounds import visible
 from tuner.core import (
     AuditEntry,
     Busy,
@@ -28,10 +31,13 @@ from tuner.core import (
     ProtocolMismatch,
     RateLimited,
     StoreError,
+    TooLarge,
     TuningError,
     Unauthorised,
 )
-from tuner.service.access import ADMIN, Access
+from tuner.service.access import ADMIN, Access, no_token
+from tuner.service.bodies import is_open, most_bytes, received, too_large
+from tuner.service.counts import Counts
 from tuner.service.rate_limit import RateLimit
 from tuner.service.sessions import COOKIE, Sessions
 from tuner.wire import Problem
@@ -44,6 +50,7 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
     (Unauthorised, 401),
     (NotFound, 404),
     (Conflict, 409),
+    (TooLarge, 413),
     (InvalidInput, 422),
     (MeasurementError, 422),
     (RateLimited, 429),
@@ -51,13 +58,18 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
     (StoreError, 503),
     (TuningError, 500),
 )
-MOST_BYTES = 8 * 1024 * 1024
-"""The largest body that is announced; of one that is not, `tuner.service.http_limits` counts the bytes."""
 MOST_PATH = 500
+MOST_DIGITS = 15
+"""Of a Content-Length: Python takes its time over long ones."""
+DAY_S = 86_400.0
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 100.0, 500.0
 """Per token: an agent of many devices, or a page that shows them, is far below."""
-OPEN_PATHS = ("/v1/health", "/v1/ready", "/login")
-OPEN_FOLDER = "/assets/"
+AGENT_BYTES_A_DAY = 256.0 * 1024 * 1024
+"""Per agent's token: the hold windows of 16 devices, one a minute, are a quarter of it."""
+STORED_PER_S, STORED_AT_ONCE = 1.0, 100.0
+"""Refusals that the audit log keeps of one token; the others are counted."""
+AT_ONCE = 10_000
+"""Requests of one token that may be under way, where the server has no fewer connections."""
 API = "/v1/"
 LOOKING = ("GET", "HEAD", "OPTIONS")
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
@@ -88,9 +100,12 @@ class Gate:
     """Refuses foreign Host and Origin headers, oversized bodies, floods, and callers without a token.
 
     Who comes in is noted in the request's state as `caller`: what it may do its route decides. Every
-    change of a person's and every refusal is written to the audit log before it is answered.
-    Plain ASGI: a wrapper that reads the stream itself would hide from a long poll that its caller has
-    gone.
+    change of a person's and every refusal of a known token is written to the audit log before it is
+    answered; refusals of callers without one are counted, for anybody can cause them.
+    A right token is looked up first and never refused for the wrong ones of its address. At most
+    `at_once` requests of one token are under way.
+    Plain ASGI: what follows a body is received from the connection, so that a long poll sees that its
+    caller has gone.
     """
 
     def __init__(
@@ -101,6 +116,8 @@ class Gate:
         sessions: Sessions,
         hosts: frozenset[str],
         client_certs: bool = False,
+        counts: Counts | None = None,
+        at_once: int = AT_ONCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app, self._access, self._token = app, access, token.encode()
@@ -108,7 +125,12 @@ class Gate:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._client_certs = client_certs
         self._asked = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
+        self._bytes = RateLimit(AGENT_BYTES_A_DAY / DAY_S, AGENT_BYTES_A_DAY, clock)
+        self._stored = RateLimit(STORED_PER_S, STORED_AT_ONCE, clock)
         self._failed = sessions.failed
+        self._counts = counts
+        self._at_once = at_once
+        self._under_way: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with the reason why not."""
@@ -116,8 +138,48 @@ class Gate:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
+        send = self._audited(request, send)
         refusal = self._refusal(request) or await self._stranger(request)
-        await (refusal or self._app)(scope, receive, self._audited(request, send))
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        try:
+            with self._counted(request):
+                receive, size = await received(receive, most_bytes(scope))
+                self._take_bytes(request, size)
+                await self._app(scope, receive, send)
+        except (TooLarge, RateLimited, Busy) as error:  # the application answers its own
+            await refused(error)(scope, receive, send)
+
+    @contextmanager
+    def _counted(self, request: Request) -> Iterator[None]:
+        """Count a token's request as under way. Raises Busy: there are too many."""
+        caller: Caller | None = getattr(request.state, "caller", None)
+        name = caller.name if caller else ""
+        if caller and self._under_way[name] >= self._at_once:
+            raise Busy(
+                f"{self._at_once} requests of the token {name} are under way",
+                hint="wait for an answer, or use another token",
+            )
+        self._under_way[name] += 1
+        try:
+            yield
+        finally:
+            self._under_way[name] -= 1
+            if not self._under_way[name]:
+                del self._under_way[name]
+
+    def _take_bytes(self, request: Request, size: int) -> None:
+        """Count what an agent sends. Raises RateLimited: it is more than it may send in a day."""
+        caller: Caller | None = getattr(request.state, "caller", None)
+        if caller is None or not caller.machine:
+            return
+        if again_s := self._bytes.take(caller.name, float(size)):
+            raise RateLimited(
+                f"the agent {caller.name} sends more than {AGENT_BYTES_A_DAY:.0f} bytes a day",
+                hint="look at its log; revoke its token where the host is not yours any more",
+                again_s=again_s,
+            )
 
     def _refusal(self, request: Request) -> JSONResponse | None:
         hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
@@ -126,15 +188,14 @@ class Gate:
             return problem(400, "host", f"this tuner is not called {called!r}", "use its own name")
         if origin is not None and not self._is_ours(re.sub("^https?://", "", origin)):
             return problem(403, "origin", f"requests from {origin} are not accepted")
-        length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
-            return problem(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
+        length, most = request.headers.get("content-length", "0"), most_bytes(request.scope)
+        if not length.isdecimal() or len(length) > MOST_DIGITS or int(length) > most:
+            return refused(too_large(most))
         return None
 
     async def _stranger(self, request: Request) -> Response | None:
         # Not by `request.url`: releases of Starlette make that of the Host header.
-        path: str = request.scope["path"]
-        if path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
+        if is_open(request.scope["path"]):
             return None
         if _is_browser(request) and not _shows_anything(request):
             return _to_sign_in(request)  # no guess, and no refusal: nothing is looked up or counted
@@ -155,7 +216,6 @@ class Gate:
         return None
 
     async def _caller(self, request: Request) -> Caller:
-        address = _address(request)
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if hmac.compare_digest(given.encode(), self._token):
             return ADMIN
@@ -164,12 +224,14 @@ class Gate:
             return await run_in_threadpool(self._signed_in, request, cookie)
         if (known := self._access.remembered(given)) is not None:
             return known
-        if again_s := self._failed.wait_s(address):  # before the cost of looking a guess up
-            raise _too_many(f"the address {address}, with no valid token,", again_s)
         try:
-            return await run_in_threadpool(self._access.caller, given)
+            if not given:
+                raise no_token()
+            return await self._sessions.lookups.run(self._access.caller, given)
         except Unauthorised:
-            self._failed.take(address)
+            address = _address(request)
+            if again_s := self._failed.take(address):
+                raise _too_many(f"the address {address}, with no valid token,", again_s) from None
             raise
 
     def _signed_in(self, request: Request, cookie: str) -> Caller:
@@ -187,22 +249,38 @@ class Gate:
         async def send_audited(message: ASGIMessage) -> None:
             if message["type"] == "http.response.start":
                 caller: Caller | None = getattr(request.state, "caller", None)
-                if _is_for_audit(request.method, caller, message["status"]):
-                    await run_in_threadpool(self._note, request, caller, message["status"])
+                status: int = message["status"]
+                if caller is None and status >= 400 and self._counts is not None:
+                    self._counts.refused(status)
+                if caller is not None and self._is_for_audit(request.method, caller, status):
+                    await run_in_threadpool(self._note, request, caller, status)
             await send(message)
 
         return send_audited
 
-    def _note(self, request: Request, caller: Caller | None, status: int) -> None:
+    def _is_for_audit(self, method: str, caller: Caller, status: int) -> bool:
+        """Return whether a request is a person's change, or was refused and is not one of too many.
+
+        What agents do is in their trials.
+        """
+        if status in (401, 403) or (status >= 400 and not caller.machine and method not in LOOKING):
+            if self._stored.take(caller.name) == 0.0:
+                return True
+            if self._counts is not None:
+                self._counts.refused(status)
+            return False
+        return not caller.machine and method not in LOOKING
+
+    def _note(self, request: Request, caller: Caller, status: int) -> None:
         try:
             self._access.store.audit.add(
                 AuditEntry(
                     at=self._access.now(),
-                    who=caller.name if caller else "",
-                    role=caller.role if caller else "",
+                    who=caller.name,
+                    role=caller.role,
                     address=_address(request),
                     method=request.method,
-                    path=request.scope["path"][:MOST_PATH],
+                    path=visible(request.scope["path"][:MOST_PATH]),
                     status=status,
                 )
             )
@@ -212,14 +290,6 @@ class Gate:
     def _is_ours(self, authority: str) -> bool:
         found = AUTHORITY.fullmatch(authority)
         return found is not None and found[1].strip("[]").lower() in self._hosts
-
-
-def _is_for_audit(method: str, caller: Caller | None, status: int) -> bool:
-    """Return whether a request is a person's change, or was refused; what agents do is in their trials."""
-    if status in (401, 403):
-        return True
-    person = caller is not None and not caller.machine
-    return person and method not in LOOKING
 
 
 def _is_browser(request: Request) -> bool:

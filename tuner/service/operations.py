@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ConfigDict, TypeAdapter
@@ -16,10 +17,12 @@ from tuner.core import (
     BaselineCourse,
     BaselineShift,
     Conflict,
+    Constraint,
     Device,
     Estimate,
     Event,
     IllegalTransition,
+    Improvement,
     InvalidInput,
     MetricSample,
     NotFound,
@@ -27,6 +30,7 @@ from tuner.core import (
     Objective,
     Past,
     Phase,
+    StoreError,
     Study,
     Topic,
     Trial,
@@ -35,8 +39,8 @@ from tuner.core import (
     called,
     counted,
     draw_up,
+    improvement,
     incumbent,
-    saving,
     setting_key,
     trials_spent,
     weigh,
@@ -59,6 +63,7 @@ from tuner.service.views import (
     alternating,
     candidate_view,
     chosen,
+    faulty_view,
     limit_kept,
     origins,
     setting_view,
@@ -86,6 +91,8 @@ from tuner.wire import (
     StudyView,
     TrialView,
 )
+
+log = logging.getLogger(__name__)
 
 ROWS: TypeAdapter[tuple[HistoryRow, ...]] = TypeAdapter(
     tuple[HistoryRow, ...], config=ConfigDict(ser_json_inf_nan="strings")
@@ -157,7 +164,7 @@ class Operations:
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
-        return [self._view(study) for study in self.loop.store.studies.list()]
+        return [self._row(study) for study in self.loop.store.studies.list()]
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
@@ -210,7 +217,7 @@ class Operations:
             resumed = found.resumed()
             entitled = self._entitled(resumed)
             if not entitled:
-                resumed = self._tuning_on(resumed)
+                resumed = self._tuning_on(resumed, granting=False)
             self._revise(self.loop.entering(resumed), change.who, why)
             if not entitled:
                 self.loop.note_withdrawn(found, why)
@@ -256,9 +263,9 @@ class Operations:
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
         """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
 
-        A held plan that is still the best feasible one stays; otherwise, and where one was proposed,
-        the study tunes on, with as many trials ahead as it was given at first: nobody is to approve
-        what was confirmed under other limits. The same constraints again change nothing.
+        A held plan that is proven best under them stays; otherwise, and where one was proposed, the study
+        tunes on: nobody is to approve what was confirmed under other limits. Where its trials are used it
+        is granted half of its first number anew. The same constraints again change nothing.
 
         Raises:
             NotFound: there is no such study.
@@ -273,7 +280,7 @@ class Operations:
                 return self.study(study)
             why = change.why or _changed_to(change.constraints)
             if _goes_on(found, then):
-                self._revise(then, change.who, why, kind="constraints")
+                self._revise(self.loop.with_reason(then), change.who, why, kind="constraints")
             else:
                 self.loop.abort(found, "the constraints changed")
                 kind = "constraints" if then.phase is Phase.PAUSED else ""
@@ -308,7 +315,9 @@ class Operations:
         changed = replace(found, constraints=constraints)
         if constraints == found.constraints:
             return changed
-        if found.proposed is None and self._entitled(changed):
+        at_work = changed.resumed() if changed.phase is Phase.PAUSED else changed
+        loose = _opens(found.constraints, constraints, baseline)
+        if found.proposed is None and self._entitled(at_work, loosened=loose):
             return changed
         return self._tuning_on(changed)
 
@@ -321,6 +330,7 @@ class Operations:
                 why=r.why,
                 at=r.at,
                 phase=r.study.phase,
+                reason=r.study.reason,
                 constraints=tuple(str(c) for c in r.study.constraints),
             )
             for r in self.loop.store.studies.revisions(self.full_id(study))
@@ -380,13 +390,15 @@ class Operations:
         views = [trial_view(past, trial) for trial in trials]
         shift = next(reversed(baseline_shifts(found, trials)), None)
         present = _shifted(found.objective, baseline, shift)
+        gain = _improvement(found.objective, present, shown) if winner else None
         ended = (TrialState.COMPLETED, TrialState.RUNNING)
         report = StudyReport(
-            study=self._view(found, trials),
+            study=self._with_held_violations(found, trials),
             baseline=baseline,
             best=shown,
             alternating=windows is not None,
-            saving=_saving(found.objective, present, shown) if winner else None,
+            saving=gain.share if gain else None,
+            difference=gain.amount if gain and not gain.relative else None,
             baseline_shift=shift,
             limit_kept=limit_kept(best),
             bill=draw_up(
@@ -398,8 +410,9 @@ class Operations:
                 found.quantities,
                 BaselineCourse.of(found, trials),
                 len(found.devices),
+                setting_key(found.baseline),
             ).ascribed(found.terms.energy_share or 1.0),
-            origins=origins(trials),
+            origins=origins(found, trials),
             failures=tuple(v for v in views if v.state not in ended),
         )
         return StudyLook(report=report, trials=tuple(views))
@@ -519,21 +532,29 @@ class Operations:
         self.loop.revise(study, who, why)
         self.loop.note(kind or str(study.phase), why, study.id)
 
-    def _tuning_on(self, study: Study) -> Study:
-        """Return the study tuning again: what it tried counts, its first number of trials is ahead.
+    def _tuning_on(self, study: Study, *, granting: bool = True) -> Study:
+        """Return the study tuning again: what it tried counts.
 
-        A paused one stays paused, to tune when it is resumed.
+        Where its trials are used, half of its first number is granted anew. A paused one stays paused, to
+        tune when it is resumed.
         """
-        trials = counted(study, self.loop.store.trials.list(study.id))
-        given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
-        terms = replace(study.terms, trials=max(study.terms.trials, trials_spent(trials) + given))
+        spent = trials_spent(counted(study, self.loop.store.trials.list(study.id)))
+        terms = study.terms
+        if granting and spent >= terms.trials:
+            given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
+            terms = replace(terms, trials=spent + -(-given // 2))
         tuning = self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
         return tuning.moved(Phase.PAUSED) if study.phase is Phase.PAUSED else tuning
 
-    def _entitled(self, study: Study) -> bool:
-        """Return whether a study may stay in its phase: its plan is what its history would choose."""
+    def _entitled(self, study: Study, *, loosened: bool = False) -> bool:
+        """Return whether a study may stay in its phase: its plan is what its history would choose.
+
+        The baseline is held where nothing was proven to beat it: under a loosened limit something may.
+        """
         if study.plan is None or study.phase not in PLANNED:
             return True
+        if loosened and all(study.rests(row.setting) for row in study.plan.rows):
+            return False
         past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
         evidence, plan = past.evidence, study.plan
         best = incumbent(study, evidence)
@@ -550,6 +571,16 @@ class Operations:
         known = [past.behind(plan, row).of(row.setting) for row in rows]
         return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
 
+    def _row(self, study: Study) -> StudyView:
+        """Return a study's row of a list: where it cannot be worked out, that is what it says."""
+        try:
+            return self._view(study)
+        except StoreError:
+            raise
+        except Exception as error:  # one bad study must not hide all others
+            log.exception("study %s cannot be shown", study.id)
+            return faulty_view(study, error)
+
     def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
         revision = self.loop.store.studies.latest(study.id)
         known = self.loop.store.trials.list(study.id) if trials is None else trials
@@ -560,6 +591,13 @@ class Operations:
             "stopped": self.loop.store.stops.current() is not None,
         }
         return view.model_copy(update=here)
+
+    def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:
+        """Return a study's view, in which the windows of its holds that broke a limit are counted."""
+        view = self._view(study, trials)
+        held = self.loop.store.observations.broken(study.id, view.limits)
+        counts = view.violations.model_copy(update={"held": held})
+        return view.model_copy(update={"violations": counts})
 
     def _offline(self, study: Study) -> tuple[str, ...]:
         """Return the devices of an active study that are not heard of."""
@@ -584,6 +622,27 @@ def _goes_on(now: Study, then: Study) -> bool:
     return (then.phase, then.plan, then.terms) == (now.phase, now.plan, now.terms)
 
 
+def _opens(
+    before: Sequence[Constraint], after: Sequence[Constraint], baseline: Mapping[str, Estimate]
+) -> bool:
+    """Return whether other constraints allow anything that those before did not.
+
+    Each that was there has to be there still, as tight at least; what cannot be compared opens.
+    """
+
+    def as_tight(old: Constraint) -> bool:
+        bound = old.limit(baseline)
+        return any(
+            (new.metric, new.op) == (old.metric, old.op)
+            and (value := new.limit(baseline)) is not None
+            and bound is not None
+            and (value <= bound if old.op == "<=" else value >= bound)
+            for new in after
+        )
+
+    return not all(map(as_tight, before))
+
+
 def _changed_to(constraints: Sequence[str]) -> str:
     """Return a change of constraints in words."""
     return (
@@ -601,11 +660,11 @@ def _shifted(
     return baseline.model_copy(update={"metrics": {**metrics, metric: shift.now(metrics[metric])}})
 
 
-def _saving(
+def _improvement(
     objective: Objective, baseline: SettingView, best: SettingView | None
-) -> Estimate | None:
+) -> Improvement | None:
     before = objective.score(baseline.metrics)
     after = objective.score(best.metrics) if best else None
     if before is None or after is None:
         return None
-    return saving(before, after, objective.sign)
+    return improvement(before, after, objective.sign)

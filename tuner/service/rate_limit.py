@@ -27,19 +27,14 @@ class RateLimit:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, caller: str) -> float:
-        """Count a request; return 0, or after how many seconds it may come again."""
+    def take(self, caller: str, amount: float = 1.0) -> float:
+        """Count a request, or so many; return 0, or after how many seconds it may come again."""
         with self._lock:
             bucket = self._filled(caller)
-            if bucket.left < 1.0:
-                return (1.0 - bucket.left) / self._per_s
-            bucket.left -= 1.0
+            if bucket.left < amount:
+                return (amount - bucket.left) / self._per_s
+            bucket.left -= amount
             return 0.0
-
-    def wait_s(self, caller: str) -> float:
-        """Return after how many seconds a caller may ask, without counting anything."""
-        with self._lock:
-            return max(0.0, 1.0 - self._filled(caller).left) / self._per_s
 
     def _filled(self, caller: str) -> Bucket:
         now = self._clock()

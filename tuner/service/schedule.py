@@ -26,6 +26,7 @@ from tuner.core import (
     Plan,
     Row,
     Setting,
+    StoreError,
     Study,
     TuningError,
     baseline_context,
@@ -102,7 +103,13 @@ class Maintenance:
         for name in self.loop.store.studies.holding():
             yield
             study = self.loop.store.studies.get(name)
-            why = self._drift(study)
+            try:
+                why = self._drift(study)
+            except StoreError:
+                raise
+            except Exception:  # one bad study must not end the watch over the others
+                log.exception("study %s cannot be watched for drift", name)
+                continue
             if why is None:
                 continue
             with self.loop.lock(study.id):  # judged without it: its agents need not wait for that

@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar
 
-from tuner.core import Caller, Now, RateLimited, Unauthorised
+from anyio import CapacityLimiter, to_thread
+
+from tuner.core import Busy, Caller, Now, RateLimited, Unauthorised
 from tuner.service.access import ADMIN, Access
 from tuner.service.rate_limit import RateLimit
 
 COOKIE = "jouletune_session"
 LASTS = timedelta(hours=12)
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
-"""Per address that brings wrong tokens. Whoever is at work already is let in even then."""
+"""Per address that brings wrong tokens. Who brings a right one is let in even then."""
+LOOKUPS_AT_ONCE = 4
+"""Threads that look up tokens nobody has shown before: strangers get no more of them."""
+MOST_LOOKUPS = 256
+"""So many wait for one of these threads."""
+
+T = TypeVar("T")
+
+
+class Lookups:
+    """Looks up tokens that are not known yet, in their turn. Of one event loop at a time."""
+
+    def __init__(self) -> None:
+        self._limiter: tuple[asyncio.AbstractEventLoop, CapacityLimiter] | None = None
+        self._waiting = 0
+
+    async def run(self, look: Callable[[str], T], token: str) -> T:
+        """Return what a look-up in a worker thread returns. Raises Busy, and what it raises."""
+        running = asyncio.get_running_loop()
+        if self._limiter is None or self._limiter[0] is not running:
+            self._limiter = running, CapacityLimiter(LOOKUPS_AT_ONCE)
+        if self._waiting >= MOST_LOOKUPS:
+            raise Busy(f"{MOST_LOOKUPS} tokens are being looked up", hint="ask again in 1 s")
+        self._waiting += 1
+        try:
+            return await to_thread.run_sync(look, token, limiter=self._limiter[1])
+        finally:
+            self._waiting -= 1
 
 
 @dataclass(frozen=True)
@@ -29,6 +62,7 @@ class Sessions:
     access: Access
     token: str
     now: Now
+    lookups: Lookups = field(default_factory=Lookups)
     failed: RateLimit = field(
         default_factory=lambda: RateLimit(FAILURES_PER_S, FAILURES_AT_ONCE, time.monotonic)
     )
@@ -42,9 +76,6 @@ class Sessions:
         """
         if hmac.compare_digest(token.encode(), self.token.encode()):
             return self._signed("", "")
-        if again_s := self.failed.wait_s(address):
-            hint = f"try again in {again_s:.0f} s"
-            raise RateLimited("too many wrong tokens came from here", hint=hint, again_s=again_s)
         try:
             caller = self.access.caller(token)
             if caller.machine:
@@ -53,7 +84,12 @@ class Sessions:
                     hint="sign in with a person's: jouletune token create NAME --role viewer",
                 )
         except Unauthorised:
-            self.failed.take(address)
+            if again_s := self.failed.take(address):
+                raise RateLimited(
+                    "too many wrong tokens came from here",
+                    hint=f"try again in {math.ceil(again_s)} s",
+                    again_s=again_s,
+                ) from None
             raise
         return self._signed(caller.name, self._mark(caller.name))
 

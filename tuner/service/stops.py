@@ -43,7 +43,7 @@ def _order_anew(loop: Loop, study: str, who: str, why: str) -> None:
     with loop.lock(study):
         found = loop.store.studies.get(study)
         if found.phase in HELD:
-            loop.revise(found, who, why)
+            loop.revise(loop.with_reason(found), who, why)
 
 
 def stop_view(loop: Loop) -> StopView:

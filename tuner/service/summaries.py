@@ -10,9 +10,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tuner.core import Estimate, NotFound, Notice, Study, TrialState, TuningError, Verdict
+from tuner.core import (
+    HELD,
+    Estimate,
+    NotFound,
+    Notice,
+    StoreError,
+    Study,
+    TrialState,
+    TuningError,
+    Verdict,
+)
 from tuner.service.operations import Operations, StudyLook
 
 log = logging.getLogger(__name__)
@@ -29,16 +39,20 @@ DUTY, DUTY_AGAIN = 0.25, 0.01
 class StudySummary:
     """A study in short: the share it saves, what holding has saved and trials used in J; None: unknown.
 
-    `trials` counts them by state and by what today's limits say of them.
+    `uncounted` says that it holds on several devices together, and what that saves is not billed.
+    `trials` counts them by state and by what today's limits say of them. `error` says why the rest is
+    unknown; empty where it is known.
     """
 
-    saving: Estimate | None
-    saved_j: float | None
-    saved_stderr_j: float | None
-    explored_j: float | None
-    origin: str
-    unmet: bool
-    trials: Mapping[tuple[TrialState, Verdict | None], int]
+    saving: Estimate | None = None
+    saved_j: float | None = None
+    saved_stderr_j: float | None = None
+    explored_j: float | None = None
+    origin: str = ""
+    unmet: bool = False
+    uncounted: bool = False
+    trials: Mapping[tuple[TrialState, Verdict | None], int] = field(default_factory=dict)
+    error: str = ""
 
     @classmethod
     def of(cls, look: StudyLook) -> StudySummary:
@@ -51,6 +65,7 @@ class StudySummary:
             explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
             unmet=report.study.unmet is not None,
+            uncounted=report.study.phase in HELD and len(report.study.devices) > 1,
             trials=Counter((trial.state, trial.verdict) for trial in look.trials),
         )
 
@@ -156,6 +171,11 @@ class Summaries:
             with self._lock:
                 self._known.pop(study, None)
             return
+        except StoreError:
+            raise
+        except Exception as error:  # one bad study must not keep the others from being worked out
+            log.exception("study %s cannot be worked out", study)
+            summary = StudySummary(error=f"{type(error).__name__}: {error}")
         with self._lock:
             known.summary, known.at_s = summary, self._monotonic()
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.core import Busy, Caller
 from tuner.service.gate import refused
@@ -102,7 +102,10 @@ class SendAway:
 
 
 class Turns:
-    """Gives agents' requests their turns; all others pass. Plain ASGI, within the gate."""
+    """Gives agents' requests their turns; all others pass.
+
+    Plain ASGI, within the gate: that has received the whole body, so that no slow sender has a turn.
+    """
 
     def __init__(self, app: ASGIApp, queue: Queue) -> None:
         self._app, self._queue = app, queue
@@ -112,7 +115,6 @@ class Turns:
         if scope["type"] != "http" or not _takes_turns(scope):
             await self._app(scope, receive, send)
             return
-        receive = await _received(receive)  # a slow sender must not have a turn meanwhile
         await self._queue.turn()
         try:
             await self._app(scope, receive, send)
@@ -134,16 +136,3 @@ def _takes_turns(scope: Scope) -> bool:
     """Return whether a request is an agent's and worked on by itself: of holds some are taken at once."""
     caller: Caller | None = getattr(Request(scope).state, "caller", None)
     return caller is not None and caller.machine and scope["path"] != HOLDS
-
-
-async def _received(receive: Receive) -> Receive:
-    """Wait for the whole of a request; return what receives it once more, and then what follows."""
-    messages: list[Message] = []
-    while not messages or messages[-1].get("more_body"):
-        messages.append(await receive())
-    known = iter(messages)
-
-    async def again() -> Message:
-        return next(known, None) or await receive()
-
-    return again

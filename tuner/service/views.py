@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from tuner.core import (
     ANYWHERE,
+    ENERGY,
     FOREIGN_LOAD,
+    POWER,
     Candidate,
     Estimate,
     Evidence,
@@ -20,7 +22,9 @@ from tuner.core import (
     Trial,
     TrialState,
     Verdict,
+    called,
     incumbent,
+    not_compared,
     setting_key,
 )
 from tuner.study.confirm import asked, duel
@@ -63,7 +67,7 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         constraints=tuple(str(c) for c in study.constraints),
         limits=evidence.limits or (),
         phase=study.phase,
-        phase_why=why,
+        phase_why=study.reason or why,
         revision=study.revision,
         terms=study.terms,
         settings=study.space.size,
@@ -73,6 +77,32 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         violations=violations(past),
         plan=study.plan,
         unmet=unmet(past),
+        quantities=dict(study.quantities),
+        signals=study.signals,
+        created_at=study.created_at,
+    )
+
+
+def faulty_view(study: Study, error: Exception) -> StudyView:
+    """Return what can be said of a study whose view cannot be worked out, and why it cannot."""
+    why = f"{type(error).__name__}: {error}"
+    return StudyView(
+        id=study.id,
+        devices=study.devices,
+        workload=study.workload,
+        policy=study.policy,
+        seed=study.seed,
+        objective=f"{study.objective.goal} {study.objective.metric}",
+        constraints=tuple(str(c) for c in study.constraints),
+        phase=study.phase,
+        phase_why=f"it cannot be shown: {why}; the tuner's log shows where",
+        revision=study.revision,
+        terms=study.terms,
+        settings=study.space.size,
+        trials={},
+        baseline=SettingView(setting=study.baseline, metrics={}),
+        plan=study.plan,
+        error=why,
         quantities=dict(study.quantities),
         signals=study.signals,
         created_at=study.created_at,
@@ -175,8 +205,11 @@ def limit_kept(best: Candidate | None) -> bool | None:
     return best.verdict is Verdict.FEASIBLE
 
 
-def origins(trials: Sequence[Trial]) -> dict[str, str]:
-    """Return, per metric, where its numbers come from, in words."""
+def origins(study: Study, trials: Sequence[Trial]) -> dict[str, str]:
+    """Return, per metric, where its numbers come from, in words.
+
+    Of the energy also why it was not checked against the power, where the latest window does not allow it.
+    """
     found: dict[str, str] = {}
     for trial in trials:
         if trial.measurement is None:
@@ -184,4 +217,9 @@ def origins(trials: Sequence[Trial]) -> dict[str, str]:
         for name, estimate in trial.measurement.estimates.items():
             source = trial.measurement.sources.get(name, "")
             found[name] = f"{estimate.origin}: {source}" if source else str(estimate.origin)
+    latest = next((w for t in reversed(trials) if (w := t.measurement) is not None), None)
+    why = "" if latest is None else not_compared(latest, study.quantities)
+    if why:
+        energy, power = (called(name, study.quantities) for name in (ENERGY, POWER))
+        found[energy] = f"{found[energy]}; not checked against {power}: {why}"
     return found

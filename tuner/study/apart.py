@@ -103,10 +103,10 @@ def _share(
     whole: Estimate, levels: Mapping[str, Estimate], device: str, over: OverDevices
 ) -> Estimate:
     own = _level(levels, device)
-    if whole.mean <= 0.0 or own.mean <= 0.0:
+    if whole.mean * own.mean <= 0.0:
         return Estimate(float(len(levels)) if over is OverDevices.SUM else 1.0)
     ratio = whole.mean / own.mean
-    return Estimate.of_mean(ratio, ratio * own.stderr / own.mean)
+    return Estimate.of_mean(ratio, ratio * own.stderr / abs(own.mean))
 
 
 def _level(levels: Mapping[str, Estimate], device: str) -> Estimate:

@@ -28,10 +28,11 @@ from tuner.core import (
     baseline_context,
     comparable,
     counted,
+    difference,
+    improvement,
     is_at,
     pool_windows,
     quantity_of,
-    saving,
     setting_key,
 )
 from tuner.study.confirm import asked, duel
@@ -163,11 +164,12 @@ def _saved(
     baseline, confirmed, held = score(before[0]), score(before[1]), score(shown)
     if baseline is None or confirmed is None or held is None:
         return CanaryResult(False, f"{metric} was not measured {where}")
-    promised = saving(baseline, confirmed, study.objective.sign)
-    gain = saving(baseline, held, study.objective.sign)
-    percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
-    text = f"{metric} {percent} better than the baseline {where}"
-    contradicted = gain.high < LEAST_SHARE * max(promised.mean, 0.0)
+    sign, unit = study.objective.sign, quantity_of(metric, study.quantities).unit
+    promised, gain = improvement(baseline, confirmed, sign), improvement(baseline, held, sign)
+    how = "better" if gain.amount.mean >= 0.0 else "worse"
+    text = f"{metric} {gain.text(unit)} {how} than the baseline {where}"
+    surely = difference(baseline, held, sign).high
+    contradicted = surely < LEAST_SHARE * max(difference(baseline, confirmed, sign).mean, 0.0)
     if contradicted and evidence.broken is None:
-        return CanaryResult(False, f"{text}, not {100 * promised.mean:.1f} % as while confirming")
+        return CanaryResult(False, f"{text}, not {promised.text(unit)} as while confirming")
     return CanaryResult(True, f"confirmed: {text}")

@@ -25,9 +25,10 @@ from tuner.core import (
     TrialState,
     capacity_lost,
     counted,
+    improvement,
     pool_windows,
+    quantity_of,
     render_setting,
-    saving,
     setting_key,
     slower_by,
     weigh,
@@ -229,17 +230,17 @@ def _compared(
     before, after = score(reference), score(shown)
     if before is None or after is None:
         return _lost(f"{metric} was not measured")
-    gain = saving(before, after, study.objective.sign)
-    percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
+    gain = improvement(before, after, study.objective.sign)
+    how = "better" if gain.amount.mean >= 0.0 else "worse"
+    size = f"{gain.text(quantity_of(metric, study.quantities).unit)} {how}"
     seen = reference, shown, needed_metrics(study), study.quantities
     cost = "".join(f"; {loss}" for loss in (capacity_lost(*seen), slower_by(*seen)) if loss)
     if evidence.broken is not None:
-        how = f"{percent} better" if gain.mean >= 0.0 else f"{percent.removeprefix('-')} worse"
         kept = f"confirmed: it keeps {evidence.broken.in_short}, which the baseline breaks"
-        return ConfirmResult(True, False, f"{kept}; {metric} {how} than the baseline{cost}")
-    if gain.low <= 0.0:
-        return _lost(f"its gain over the baseline is not proven ({percent})")
-    why = f"confirmed: {metric} {percent} better than the baseline{cost}"
+        return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
+    if gain.amount.low <= 0.0:
+        return _lost(f"its gain over the baseline is not proven ({size})")
+    why = f"confirmed: {metric} {size} than the baseline{cost}"
     return ConfirmResult(True, False, why)
 
 

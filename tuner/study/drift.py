@@ -47,19 +47,26 @@ class Cusum:
 
 
 def relative_sd(mean: float, stderr: float) -> float:
-    """Return how far a window is trusted, as a share of its mean."""
-    return max(stderr / mean, LEAST_RELATIVE_SD)
+    """Return how far a window is trusted, as a share of the size of its mean."""
+    return max(stderr / abs(mean), LEAST_RELATIVE_SD)
 
 
 def drift(metric: str, expected: Estimate, windows: Sequence[MetricSample]) -> str | None:
     """Return in words how a metric has drifted from what was expected, None where it has not."""
-    if expected.mean <= 0.0:
+    if expected.mean == 0.0:  # nothing is a share of it
         return None
-    cusum, blind = Cusum(), Z95 * expected.stderr / expected.mean
+    cusum, blind = Cusum(), Z95 * expected.stderr / abs(expected.mean)
     for window in windows:
-        if window.mean <= 0.0:
+        if (
+            expected.mean < 0.0
+        ):  # no logarithm there: the difference as a share of what was expected
+            shift = (window.mean - expected.mean) / -expected.mean
+            sd = relative_sd(expected.mean, window.stderr)
+        elif window.mean > 0.0:
+            shift = math.log(window.mean / expected.mean)
+            sd = relative_sd(window.mean, window.stderr)
+        else:
             continue
-        shift = math.log(window.mean / expected.mean)
-        if cusum.take(shift, relative_sd(window.mean, window.stderr), blind):
+        if cusum.take(shift, sd, blind):
             return f"{metric} has drifted from {expected.mean:.4g} to {window.mean:.4g}"
     return None

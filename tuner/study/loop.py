@@ -18,11 +18,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tuner.core import (
+    ENERGY,
     HELD,
     Applied,
     Conflict,
     Device,
     Event,
+    HeldRange,
     IllegalTransition,
     InvalidInput,
     Lease,
@@ -47,6 +49,8 @@ from tuner.core import (
     TrialCare,
     TrialState,
     TuningError,
+    called,
+    implausible,
     merged,
     refuse_negative,
     setting_key,
@@ -138,6 +142,9 @@ class Loop:
     news: News = field(default_factory=News)
     _applied: dict[str, tuple[object, ...]] = field(default_factory=dict)
     _answered: dict[str, Answered] = field(default_factory=dict)
+    _doubted: set[tuple[str, str]] = field(default_factory=set)
+    _held_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    _ranges: dict[str, tuple[int, HeldRange | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ended = EndedTrials(self.store.trials)
@@ -284,8 +291,7 @@ class Loop:
         """Take a report: close the trial, or keep it as late evidence when its token is not in force."""
         study = self.store.studies.get(message.study)
         _require(message.device, study)
-        if message.outcome.measurement is not None:
-            refuse_negative(message.outcome.measurement.estimates, study.quantities)
+        outcome = _believed(message.outcome, study)
         with self.lock(message.study):
             trial = self._trial(message.study, message.trial)
             known = self.store.trials.reports(message.study, message.trial)
@@ -305,13 +311,13 @@ class Loop:
                 attempt=message.attempt,
                 token=message.token,
                 nonce=message.nonce,
-                outcome=message.outcome,
+                outcome=outcome,
                 received_at=self.now(),
                 late=late,
             )
             self.store.trials.report(report)
-            if message.outcome.measurement is not None:
-                self.telemetry.measured(study, message.device, message.outcome.measurement)
+            if outcome.measurement is not None:
+                self.telemetry.measured(study, message.device, outcome.measurement)
             if late:
                 text = f"trial {message.trial} attempt {message.attempt} reported late; kept"
                 self.note("late report", text, message.study, message.device)
@@ -338,8 +344,7 @@ class Loop:
                     hint="only a continuous study does",
                 )
             study.space.check(message.setting)
-            if message.outcome.measurement is not None:
-                refuse_negative(message.outcome.measurement.estimates, study.quantities)
+            outcome = _believed(message.outcome, study)
             why = f"decided by the agent, which did not reach the tuner; {message.key}"
             seen = study.revision, self.store.trials.count(study.id)
             known = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
@@ -350,9 +355,9 @@ class Loop:
                 known = self.store.trials.begin(
                     study.id, message.setting, Phase.TUNING, why, self.now(), seen=seen
                 )
-            self._end(known, study, message.outcome)
-            if message.outcome.measurement is not None:
-                self.telemetry.measured(study, message.device, message.outcome.measurement)
+            self._end(known, study, outcome)
+            if outcome.measurement is not None:
+                self.telemetry.measured(study, message.device, outcome.measurement)
             return Receipt(result="closed")
 
     def observe(self, message: HoldReport) -> Receipt:
@@ -370,7 +375,16 @@ class Loop:
         """
         asked = self.store.studies.list(among={message.study for message in messages})
         studies = {study.id: study for study in asked}
-        told = [(m, o) for m in messages if (o := self._observation(m)) is not None]
+        doubts = {
+            n: why
+            for n, m in enumerate(messages)
+            if m.study in studies and (why := _doubt(m, studies[m.study]))
+        }
+        told = [
+            (m, o)
+            for n, m in enumerate(messages)
+            if n not in doubts and (o := self._observation(m)) is not None
+        ]
         try:
             for message in messages:
                 if message.study not in studies:
@@ -381,9 +395,40 @@ class Loop:
             if len(messages) == 1:
                 return [error]
             return [answer for message in messages for answer in self.observe_all([message])]
+        self._note_doubts([(messages[n], why) for n, why in doubts.items()])
         for message in (m for (m, _), kept in zip(told, new, strict=True) if kept):
             self._note_held(studies[message.study], message)
+            if why := self._unbilled(studies[message.study], message):
+                self._note_doubts([(message, why)])
         return [self._held(studies[message.study], message) for message in messages]
+
+    def _unbilled(self, study: Study, message: HoldReport) -> str:
+        """Return why a held window that is kept does not count for what is saved; empty where it does."""
+        window, key = message.measurement, (message.study, message.device)
+        energy = called(ENERGY, study.quantities)
+        if window is None or energy not in window.estimates:
+            return ""
+        end = window.started_at + timedelta(seconds=window.seconds)
+        until = self._held_until.get(key, window.started_at)
+        self._held_until[key] = max(until, end)
+        if window.started_at < until:
+            return "held windows overlap; their time is billed once; check the agent"
+        known = self._ranges.get(study.id)
+        if known is None or known[0] != study.revision:
+            windows = (t.measurement for t in self._ended.list(study.id))
+            shown = HeldRange.of((w for w in windows if w is not None), study.quantities)
+            known = self._ranges[study.id] = (study.revision, shown)
+        if known[1] is None:
+            return ""
+        why = known[1].beyond(window.load.completed, window.seconds, window.estimates[energy].mean)
+        return why and f"a held window is kept and not billed: {why}; check the agent"
+
+    def _note_doubts(self, doubts: Sequence[tuple[HoldReport, str]]) -> None:
+        """Say why held windows do not count: of each device's hold in a study once."""
+        for message, why in doubts:
+            if (key := (message.study, message.device)) not in self._doubted:
+                self._doubted.add(key)
+                self.note("implausible", why, *key)
 
     def _observation(self, message: HoldReport) -> Observation | None:
         if message.measurement is None:
@@ -508,7 +553,7 @@ class Loop:
             self.note_withdrawn(study, why)
             return moved
         self.note("started over", why, study.id)
-        fresh = replace(fresh, phase_since=fresh.since_trial)
+        fresh = replace(fresh, phase_since=fresh.since_trial, reason="")
         stored = self.revise(fresh, TUNER, why)
         self.note_withdrawn(study, why)
         return stored
@@ -520,10 +565,15 @@ class Loop:
             self.note("withdrawn", f"{plan} is proposed no more: {why}", study.id)
 
     def revise(self, study: Study, who: str, why: str) -> Study:
-        """Store a study's next revision, and tell its devices."""
-        stored = self.store.studies.revise(study, who, why, self.now())
+        """Store a study's next revision, and tell its devices; of a new phase `why` is the reason."""
+        reasoned = study if study.reason else replace(study, reason=why)
+        stored = self.store.studies.revise(reasoned, who, why, self.now())
         self.publish(study)
         return stored
+
+    def with_reason(self, study: Study) -> Study:
+        """Return a study that stays in its phase, with the reason it is in that; some tell none yet."""
+        return replace(study, reason=study.reason or self.store.studies.latest(study.id).why)
 
     def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
         """Bring a study into another phase, with an event for the operator."""
@@ -818,6 +868,31 @@ def _asked(poll: Poll) -> Asked:
     held = poll.applied
     applied = setting_key(held.setting), held.level, held.study, held.revision
     return poll.agent, poll.holding, poll.revision, poll.unable, *applied
+
+
+def _doubt(message: HoldReport, study: Study) -> str:
+    """Return why a held window's numbers cannot be true, as an event says it; empty where they can."""
+    window = message.measurement
+    why = "" if window is None else implausible(window, study.quantities)
+    return why and f"a held window was discarded: {why}; check the meter"
+
+
+def _believed(outcome: Outcome, study: Study) -> Outcome:
+    """Return an outcome as it counts: without a window whose numbers cannot be true.
+
+    Raises:
+        MeasurementError: a quantity that has no sign is below zero.
+    """
+    window = outcome.measurement
+    if window is None:
+        return outcome
+    refuse_negative(window.estimates, study.quantities)
+    why = implausible(window, study.quantities)
+    if not why:
+        return outcome
+    state = TrialState.CONTAMINATED if outcome.state.evidence else outcome.state
+    reason = f"implausible: {why}; window discarded; check the meter"
+    return Outcome(state=state, reason="; ".join(filter(None, (outcome.reason, reason))))
 
 
 def _waits_for(running: Sequence[Trial]) -> str:

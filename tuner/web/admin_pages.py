@@ -9,13 +9,12 @@ from importlib.metadata import version as installed
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
-from starlette.concurrency import run_in_threadpool
 
 from tuner.core import AccessRole, InvalidInput
 from tuner.service.fleet import FleetOverview
 from tuner.service.sessions import Sessions
 from tuner.web.render import Pages
-from tuner.web.requests import read_form, require_role
+from tuner.web.requests import Posted, read_form, require_role
 from tuner.wire import PROTOCOL, TOKEN_DAYS, Health, TokenDraft
 
 SHOWN = ("botorch", "torch", "sqlalchemy", "fastapi", "uvicorn", "plotly")
@@ -40,9 +39,9 @@ def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version:
         return shown(request)
 
     @router.post("/access")
-    async def create(request: Request) -> Response:
+    def create(request: Request, fields: Posted) -> Response:
         """Make a token, and show it this once."""
-        form = await read_form(request, sessions, AccessRole.ADMIN)
+        form = read_form(request, fields, sessions, AccessRole.ADMIN)
         days = form.text("days") or str(TOKEN_DAYS)
         if (
             form.text("role") not in ROLES
@@ -53,14 +52,12 @@ def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version:
         draft = TokenDraft.model_validate(
             {"name": form.text("name"), "role": form.text("role"), "days": int(days)}
         )
-        made = await run_in_threadpool(access.create, draft)
-        return await run_in_threadpool(shown, request, made)
+        return shown(request, access.create(draft))
 
     @router.post("/access/revoke")
-    async def revoke(request: Request) -> Response:
+    def revoke(request: Request, fields: Posted) -> Response:
         """Revoke a token."""
-        form = await read_form(request, sessions, AccessRole.ADMIN)
-        await run_in_threadpool(access.revoke, form.text("name"))
+        access.revoke(read_form(request, fields, sessions, AccessRole.ADMIN).text("name"))
         return RedirectResponse("/access", status_code=303)
 
     @router.get("/about")

@@ -8,7 +8,7 @@ from fastapi.responses import RedirectResponse, Response
 from tuner.service.fleet import FleetOverview
 from tuner.service.sessions import Sessions
 from tuner.web.render import Pages
-from tuner.web.requests import read_form
+from tuner.web.requests import Posted, read_form
 from tuner.wire import Change
 
 PAGE = 100
@@ -36,23 +36,26 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         )  # fmt: skip
 
     @router.get("/studies")
-    def studies(request: Request, phase: str = "") -> Response:
+    def studies(request: Request, phase: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
-        found = [s for s in operations.loop.store.studies.list() if phase in ("", s.phase)]
-        rows = [(study, fleet.summaries.of(study)) for study in reversed(found)]
-        return pages.page(request, "studies", rows=rows, phase=phase)
+        found = [s for s in operations.loop.store.studies.list() if phase in ("", s.phase)][::-1]
+        last = max(1, -(-len(found) // PAGE))
+        at = min(max(page, 1), last)
+        shown = found[(at - 1) * PAGE : at * PAGE]
+        rows = [(study, fleet.summaries.of(study)) for study in shown]
+        return pages.page(request, "studies", rows=rows, phase=phase, at=at, last=last)
 
     @router.post("/stop")
-    async def stop(request: Request) -> Response:
+    def stop(request: Request, fields: Posted) -> Response:
         """Stop everything."""
-        form = await read_form(request, sessions)
+        form = read_form(request, fields, sessions)
         operations.stop_all(Change(who=form.caller.name, why=form.text("why")))
         return RedirectResponse("/", status_code=303)
 
     @router.post("/lift")
-    async def lift(request: Request) -> Response:
+    def lift(request: Request, fields: Posted) -> Response:
         """Let the studies go on."""
-        form = await read_form(request, sessions)
+        form = read_form(request, fields, sessions)
         operations.lift(Change(who=form.caller.name, why=form.text("why")))
         return RedirectResponse("/", status_code=303)
 

@@ -22,6 +22,7 @@ from tuner.web.render import Pages
 from tuner.wire import StudyView, TrialView
 
 PAGE = 50
+EVENTS, MOST_EVENT_PAGES = 100, 20
 Word = TypeVar("Word", Verdict, TrialState)
 SORTS: dict[str, Callable[[HistoryRow], Any]] = {
     "start": lambda row: -row.started_at.timestamp(),
@@ -98,10 +99,15 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
         return side_by_side(pages, request, found)
 
     @router.get("/events")
-    def events(request: Request, study: str = "", device: str = "", last: int = 200) -> Response:
-        """Show the log, latest first."""
-        rows = operations.events(study or None, device or None, min(max(last, 1), 2_000))[::-1]
-        return pages.page(request, "events", rows=rows, study=study, device=device)
+    def events(request: Request, study: str = "", device: str = "", page: int = 1) -> Response:
+        """Show the log, latest first; its last pages only, as all of it is for `GET /v1/events`."""
+        at = min(max(page, 1), MOST_EVENT_PAGES)
+        known = operations.events(study or None, device or None, at * EVENTS)[::-1]
+        last = at + 1 if len(known) == at * EVENTS and at < MOST_EVENT_PAGES else at
+        rows = known[(at - 1) * EVENTS :]
+        return pages.page(
+            request, "events", rows=rows, study=study, device=device, at=at, last=last
+        )
 
     return router
 

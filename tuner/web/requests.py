@@ -5,14 +5,41 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import Request
+from fastapi import Depends, Request
 
-from tuner.core import AccessRole, Caller, Forbidden
+from tuner.core import AccessRole, Caller, Forbidden, InvalidInput
 from tuner.service.sessions import COOKIE, Sessions
 
+MOST_FIELDS_OF_STRANGERS, MOST_FIELDS = 32, 4096
+"""A new study's form has a field for each of its devices."""
 MAY_CHANGE = (AccessRole.OPERATOR, AccessRole.ADMIN)
+
+
+Fields = Mapping[str, tuple[str, ...]]
+
+
+async def _body(request: Request) -> bytes:
+    return await request.body()
+
+
+def posted(request: Request, body: Annotated[bytes, Depends(_body)]) -> Fields:
+    """Return the fields of a form, as browsers encode them; in a worker thread. Raises InvalidInput."""
+    stranger = getattr(request.state, "caller", None) is None
+    most = MOST_FIELDS_OF_STRANGERS if stranger else MOST_FIELDS
+    try:
+        fields = parse_qs(
+            body.decode(errors="replace"), keep_blank_values=True, max_num_fields=most
+        )
+    except ValueError:
+        raise InvalidInput(f"a form has at most {most} fields", hint="send fewer") from None
+    return {k: tuple(v) for k, v in fields.items()}
+
+
+Posted = Annotated[Fields, Depends(posted)]
+"""The fields of the form that a request brings. Its size is the gate's to bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +47,7 @@ class Form:
     """The fields of a form that its own page has sent, and who sent it."""
 
     caller: Caller
-    fields: Mapping[str, tuple[str, ...]]
+    fields: Fields
 
     def text(self, name: str) -> str:
         """Return a field, empty where it is missing."""
@@ -48,22 +75,15 @@ def require_role(request: Request, *roles: AccessRole) -> Caller:
     return caller
 
 
-async def read_form(request: Request, sessions: Sessions, *roles: AccessRole) -> Form:
+def read_form(request: Request, fields: Fields, sessions: Sessions, *roles: AccessRole) -> Form:
     """Return a form of ours.
 
     Raises:
         Forbidden: the caller may not, or another site made the form.
     """
     caller = require_role(request, *(roles or MAY_CHANGE))
-    fields = await posted(request)
     key = next(iter(fields.get("form_key", ())), "")
     wanted = sessions.form_key(request.cookies.get(COOKIE, ""))
     if not hmac.compare_digest(key.encode(), wanted.encode()):
         raise Forbidden("the form is not of this session", hint="load the page again")
     return Form(caller, fields)
-
-
-async def posted(request: Request) -> Mapping[str, tuple[str, ...]]:
-    """Return the fields of a form, as browsers encode them."""
-    text = (await request.body()).decode(errors="replace")
-    return {k: tuple(v) for k, v in parse_qs(text, keep_blank_values=True).items()}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
-from tuner.core import AccessRole, RateLimited, Unauthorised
+from tuner.core import AccessRole, RateLimited, TuningError, Unauthorised
 from tuner.service.gate import status_of
 from tuner.service.sessions import COOKIE, LASTS, Sessions
 from tuner.web.render import Pages
-from tuner.web.requests import posted, read_form
+from tuner.web.requests import Fields, Posted, read_form
 
 
 def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRouter:
@@ -22,21 +22,26 @@ def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRoute
         back = request.query_params.get("next", "/")
         return pages.page(request, "login", back=_ours(back), error=None)
 
-    @router.post("/login")
-    async def sign_in(request: Request) -> Response:
-        """Begin a session."""
-        fields = await posted(request)
-        token, back = (next(iter(fields.get(name, ())), "") for name in ("token", "next"))
+    async def opened(request: Request, fields: Posted) -> str | TuningError:
+        """Return the cookie of whoever signs in, or why there is none."""
         address = request.client.host if request.client else ""
         try:
-            cookie = sessions.open(token.strip(), address)
+            return await sessions.lookups.run(
+                lambda token: sessions.open(token, address), _first(fields, "token").strip()
+            )
         except (Unauthorised, RateLimited) as error:
-            status = status_of(error)
-            return pages.page(request, "login", status, back=_ours(back), error=error)
-        answer = RedirectResponse(_ours(back), status_code=303)
+            return error
+
+    @router.post("/login")
+    def sign_in(request: Request, fields: Posted, cookie: object = Depends(opened)) -> Response:
+        """Begin a session."""
+        back = _ours(_first(fields, "next") or "/")
+        if isinstance(cookie, TuningError):
+            return pages.page(request, "login", status_of(cookie), back=back, error=cookie)
+        answer = RedirectResponse(back, status_code=303)
         answer.set_cookie(
             COOKIE,
-            cookie,
+            str(cookie),
             max_age=int(LASTS.total_seconds()),
             httponly=True,
             samesite="lax",
@@ -45,14 +50,18 @@ def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRoute
         return answer
 
     @router.post("/logout")
-    async def sign_out(request: Request) -> Response:
+    def sign_out(request: Request, fields: Posted) -> Response:
         """End a session in this browser."""
-        await read_form(request, sessions, *AccessRole)
+        read_form(request, fields, sessions, *AccessRole)
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(COOKIE)
         return answer
 
     return router
+
+
+def _first(fields: Fields, name: str) -> str:
+    return next(iter(fields.get(name, ())), "")
 
 
 def _ours(back: str) -> str:

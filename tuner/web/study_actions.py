@@ -7,14 +7,13 @@ from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
-from starlette.concurrency import run_in_threadpool
 
 from tuner.core import InvalidInput, Safety, Terms, TuningError
 from tuner.service.gate import status_of
 from tuner.service.operations import Operations
 from tuner.service.sessions import Sessions
 from tuner.web.render import Pages
-from tuner.web.requests import Form, read_form
+from tuner.web.requests import Form, Posted, read_form
 from tuner.wire import Change, ConstraintChange, ConstraintPreview, Decision, StudyDraft, StudyView
 
 Number = TypeVar("Number", int, float)
@@ -25,10 +24,9 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
     router = APIRouter(prefix="/studies")
 
     @router.post("/new")
-    async def create(request: Request) -> Response:
+    def create(request: Request, fields: Posted) -> Response:
         """Create a study."""
-        form = await read_form(request, sessions)
-        made = await run_in_threadpool(operations.create, _draft(form))
+        made = operations.create(_draft(read_form(request, fields, sessions)))
         return RedirectResponse(f"/studies/{made.id}", status_code=303)
 
     verbs: dict[str, Callable[[str, Form], StudyView]] = {
@@ -52,19 +50,19 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
         )
 
     @router.post("/{study}/constraints")
-    async def change(request: Request, study: str) -> Response:
+    def change(request: Request, study: str, fields: Posted) -> Response:
         """Show what other constraints would change; and, once that was seen, change them."""
-        form = await read_form(request, sessions)
+        form = read_form(request, fields, sessions)
         wanted = ConstraintChange(
             who=form.caller.name, why=form.text("why"), constraints=form.lines("constraints")
         )
-        view = await run_in_threadpool(operations.study, study)
+        view = operations.study(study)
         text, why = "\n".join(wanted.constraints), wanted.why
         try:
             if form.text("do") == "set":
-                await run_in_threadpool(operations.set_constraints, study, wanted)
+                operations.set_constraints(study, wanted)
                 return RedirectResponse(f"/studies/{study}", status_code=303)
-            preview = await run_in_threadpool(operations.preview, study, wanted)
+            preview = operations.preview(study, wanted)
         except TuningError as error:
             return _constraints(request, view, text, why, status_of(error), error)
         return _constraints(request, view, text, why, preview=preview)
@@ -87,9 +85,8 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
 
 
 def _doing(verb: Callable[[str, Form], StudyView], sessions: Sessions) -> Callable[..., object]:
-    async def act(request: Request, study: str) -> Response:
-        form = await read_form(request, sessions)
-        await run_in_threadpool(verb, study, form)
+    def act(request: Request, study: str, fields: Posted) -> Response:
+        verb(study, read_form(request, fields, sessions))
         return RedirectResponse(f"/studies/{study}", status_code=303)
 
     return act

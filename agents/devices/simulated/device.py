@@ -7,6 +7,7 @@ after another is served, so callers are never idle and the arrival rate is the t
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,9 @@ from agents.devices.simulated.physics import OperatingPoint
 from agents.devices.simulated.presets import Preset
 from agents.devices.simulated.store import load_setting, save_setting
 from agents.devices.simulated.tenant import FineTuning, Shared
-from tuner.core import ActuationError, Conflict, DeviceLost, Part, Setting, Value
+from tuner.core import ActuationError, Conflict, DeviceLost, Part, Setting, StoreError, Value
+
+log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
 TICK_NS = NS // 10
@@ -76,6 +79,7 @@ class SimulatedDevice:
         self.celsius = preset.chip.thermal.ambient_c
         self._seed = seed
         self._state_file = state_file
+        self._unsaved = False
         self._set = dict(load_setting(state_file, self.space) if state_file else self.space.default)
         self._point = preset.point(self._set)
         self._due_ns: int | None = None
@@ -95,6 +99,7 @@ class SimulatedDevice:
     def read(self) -> Setting:
         """Return what is set; a change may take up to 2 s more to be in force. Raises DeviceLost."""
         self.answering()
+        self._save()
         return dict(self._set)
 
     def apply(self, setting: Setting) -> None:
@@ -102,19 +107,23 @@ class SimulatedDevice:
 
         Raises:
             UnknownKnob, OutOfRange, ActuationError, DeviceLost: nothing was changed.
+
+        A disk that takes nothing does not keep a setting from it, as none keeps it from real hardware: it
+        is written down once the disk takes it.
         """
         wanted = dict(self._set)
         for name, value in setting.items():
             knob = self.space.knob(name)
             wanted[name] = knob.values[knob.index(value)]
         self.answering()
-        if wanted == self._set:
-            return
-        if self.faults.refuse:
-            raise ActuationError("the simulated device refuses the change", hint="a fault is on")
-        if self._state_file is not None:
-            save_setting(self._state_file, wanted)
-        self._change(wanted)
+        if wanted != self._set:
+            if self.faults.refuse:
+                raise ActuationError(
+                    "the simulated device refuses the change", hint="a fault is on"
+                )
+            self._change(wanted)
+            self._unsaved = self._state_file is not None
+        self._save()
 
     def monotonic(self) -> float:
         """Return the device's own time in seconds since it was opened."""
@@ -162,6 +171,16 @@ class SimulatedDevice:
     def unlisten(self, latencies_ms: list[float]) -> None:
         """Stop appending to that list."""
         self._listeners = [kept for kept in self._listeners if kept is not latencies_ms]
+
+    def _save(self) -> None:
+        """Write down what is set, where that was not done yet."""
+        if self._state_file is None or not self._unsaved:
+            return
+        try:
+            save_setting(self._state_file, self._set)
+            self._unsaved = False
+        except StoreError as error:
+            log.warning("the simulated device's setting is not on the disk yet: %s", error)
 
     def _change(self, wanted: dict[str, Value]) -> None:
         knobs = self.space.knobs

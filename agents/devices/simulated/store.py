@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tuner import files
-from tuner.core import ActuationError, ConfigError, Setting, Space, StoreError
+from tuner.core import ConfigError, Setting, Space
 
 
 def load_setting(path: Path, space: Space) -> Setting:
@@ -32,9 +32,6 @@ def save_setting(path: Path, setting: Setting) -> None:
     """Write the file so that a crash leaves the old setting or the new one, never half of it.
 
     Raises:
-        ActuationError: the disk refuses.
+        StoreError: the disk refuses.
     """
-    try:
-        files.write(path, json.dumps(dict(setting)))
-    except StoreError as error:
-        raise ActuationError(error.message, hint=error.hint) from error
+    files.write(path, json.dumps(dict(setting)))

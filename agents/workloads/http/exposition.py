@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from agents.host.local_http import LocalHttp
-from agents.load.exposition import Histogram, counter, declared, histogram, parse, scrape
+from agents.load.exposition import (
+    Histogram,
+    Samples,
+    counter,
+    declared,
+    gauge,
+    histogram,
+    parse,
+    scrape,
+)
 from agents.load.meter import Totals
 from agents.load.prometheus import Figures
 from agents.workloads.http.config import ServiceConfig
 from agents.workloads.http.metric_config import POSITION, ExportedRatio, Series
 from tuner.core import ActuationError, DeviceLost, InvalidInput, MeasurementError
-
-if TYPE_CHECKING:
-    from prometheus_client.samples import Sample
 
 CPU = "process_cpu_seconds_total"
 STARTED = "process_start_time_seconds"
@@ -58,12 +63,18 @@ class Exposition:
             if demanded or config.failures.name:
                 raise
             text = ""  # our own load needs no metrics
-        for series in histograms:
-            self._demand(series, "histogram", text)
-        if config.failures.name:
-            self._demand(config.failures, "counter", text)
-        if config.exported.load.name:
-            self._demand(config.exported.load, "gauge", text)
+        wanted = [
+            *((one, "histogram") for one in histograms),
+            (config.failures, "counter"),
+            (config.exported.load, "gauge"),
+        ]
+        missing = [w for one, kind in wanted if one.name and (w := self._missing(one, kind, text))]
+        if missing:
+            there = [name for _, kind in missing for name in declared(text, kind)]
+            raise InvalidInput(
+                f"{self.url} tells no {' and no '.join(what for what, _ in missing)}",
+                hint=f"there are: {', '.join(dict.fromkeys(there)) or 'none'}",
+            )
         self.tells_cpu = config.cpu_time and CPU in declared(text, "counter")
         self.tells_start = STARTED in declared(text, "gauge")
 
@@ -79,12 +90,11 @@ class Exposition:
         exported, ratios = self._exported, (*self._exported.ratios, *self._effects)
         series = [*exported.histograms.values(), *(one for r in ratios for one in r.series)]
         samples = self._samples(*series, *([exported.load] if exported.load.name else []))
+        _demand_counters(samples, [one for ratio in ratios for one in ratio.series])
         return Snapshot(
             {name: _in_ms(samples, one) for name, one in exported.histograms.items()},
             {name: parts for one in ratios for name, parts in _parts(samples, one).items()},
-            counter(samples, exported.load.name, exported.load.keep)
-            if exported.load.name
-            else None,
+            gauge(samples, exported.load.name, exported.load.keep) if exported.load.name else None,
         )
 
     def counting(self) -> Totals:
@@ -123,9 +133,9 @@ class Exposition:
         Raises:
             ActuationError, DeviceLost: it is not told.
         """
-        gauge, text = self._exported.load, self._http.call("GET", self._path).text
+        load, text = self._exported.load, self._http.call("GET", self._path).text
         try:
-            value = counter(parse(text, (gauge.name,), self.url), gauge.name, gauge.keep)
+            value = gauge(parse(text, (load.name,), self.url), load.name, load.keep)
         except MeasurementError as error:
             raise ActuationError(error.message, hint=error.hint) from None
         return value, _started(text)
@@ -138,19 +148,31 @@ class Exposition:
             totals["items"] = counter(self._samples(items), items.name, items.keep)
         return totals
 
-    def _samples(self, *series: Series) -> list[Sample]:
+    def _samples(self, *series: Series) -> Samples:
         return scrape(self._http.client, self.url, [one.name for one in series])
 
-    def _demand(self, series: Series, kind: str, text: str) -> None:
-        there = declared(text, kind)
-        if not {series.name, series.name.removesuffix("_total")} & {*there}:
-            raise InvalidInput(
-                f"{self.url} tells no {kind} {series.name!r}",
-                hint=f"there are: {', '.join(there) or 'none'}",
-            )
+    def _missing(self, series: Series, kind: str, text: str) -> tuple[str, str] | None:
+        """Return what the text does not declare, and its kind; None where it does."""
+        forms = {series.name}
+        if kind == "counter":
+            forms |= {series.name.removesuffix("_total"), f"{series.name}_total"}
+        return None if forms & {*declared(text, kind)} else (f"{kind} {series.name!r}", kind)
 
 
-def _in_ms(samples: list[Sample], series: Series) -> Histogram:
+def _demand_counters(samples: Samples, series: Sequence[Series]) -> None:
+    """Return quietly where every counter is told. Raises MeasurementError, which names all others."""
+    wrong: list[MeasurementError] = []
+    for one in series:
+        try:
+            counter(samples, one.name, one.keep)
+        except MeasurementError as error:
+            wrong.append(error)
+    if wrong:
+        messages = "; ".join(dict.fromkeys(error.message for error in wrong))
+        raise MeasurementError(messages, hint=wrong[0].hint)
+
+
+def _in_ms(samples: Samples, series: Series) -> Histogram:
     found = histogram(samples, series.name, series.keep)
     return Histogram(tuple(edge * series.unit_ms for edge in found.edges), found.counts)
 
@@ -160,7 +182,7 @@ def _started(text: str) -> str:
     return next((line for line in text.splitlines() if line.startswith(names)), "")
 
 
-def _parts(samples: list[Sample], ratio: ExportedRatio) -> dict[str, tuple[float, float]]:
+def _parts(samples: Samples, ratio: ExportedRatio) -> dict[str, tuple[float, float]]:
     """Return what is above and below in a ratio, by its name, or by each place's."""
     per = counter(samples, ratio.per.name, ratio.per.keep)
     if not ratio.by:

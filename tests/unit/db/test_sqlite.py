@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,29 @@ def test_a_full_disk_says_to_free_space(url: str) -> None:
         session.execute(text("CREATE TABLE large AS SELECT zeroblob(1000000)"))
     assert "free space" in told.value.hint
     database.engine.dispose()
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_file_that_was_taken_from_under_a_tuner_is_said_and_nothing_is_acknowledged(
+    store: Store, path: Path, template: Path, how: str
+) -> None:
+    store.studies.add(study(), "ann", "")
+    store.check_writable()
+    kept = path.with_name("kept")
+    path.rename(kept)
+    if how == "replaced":
+        shutil.copy(template, path)
+    asked: list[Callable[[], object]] = [
+        store.check_writable,
+        store.ping,
+        store.studies.list,
+        lambda: store.studies.add(replace(study(), id="s2"), "ann", ""),
+    ]
+    for ask in asked:
+        with pytest.raises(StoreError, match=f"was {how} while it was in use") as refused:
+            ask()
+        assert "start it" in refused.value.hint
+    assert path.exists() == (how == "replaced"), "no empty database is made in its place"
+    path.unlink(missing_ok=True)
+    kept.rename(path)
+    assert [found.id for found in store.studies.list()] == ["s1"]

@@ -100,7 +100,9 @@ def test_an_unknown_option_does_nothing() -> None:
     assert "usage:" in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck here")
+@pytest.mark.skipif(
+    shutil.which("shellcheck") is None, reason="no shellcheck here: apt install shellcheck"
+)
 def test_shellcheck_is_content() -> None:
     scripts = [str(INSTALL), *map(str, DEPLOY.parent.glob("tests/systemd/*.sh"))]
     done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)

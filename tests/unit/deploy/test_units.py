@@ -19,7 +19,8 @@ SERVICES = ("tuner", "agent", "actuator")
 RIVALS = {"tuned", "power-profiles-daemon", "tlp", "auto-cpufreq"}
 
 needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="no systemd-analyze here to judge units with"
+    shutil.which("systemd-analyze") is None,
+    reason="no systemd-analyze here to judge units with: apt install systemd",
 )
 
 

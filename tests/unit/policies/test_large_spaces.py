@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
 from policies import POLICIES, load_policy
 from tests.builders import asked, baseline, knob, past, surface, trial
 from tests.errors import raised
+from tuner.bo.encoding import MOST_ROWS, MOST_STEPS, most_rows
 from tuner.core import Done, InvalidInput, Part, Space, Try, setting_key
 
 pytestmark = pytest.mark.timeout(120)
@@ -68,3 +71,35 @@ def test_packrat_answers_among_a_million_packings() -> None:
     answer = load_policy("packrat").suggest(past(at, baseline(at, seen)))
     assert isinstance(answer, Try), answer
     at.space.check(answer.setting)
+
+
+def worded(*sizes: int) -> Space:
+    """Return a space of knobs of so many words each, as a categorical space of baybe's issue 869."""
+    knobs = (
+        knob(f"word_{n}", tuple(f"w{place}" for place in range(size)), "w0", Part.WORKLOAD)
+        for n, size in enumerate(sizes)
+    )
+    return Space(tuple(knobs))
+
+
+def test_hundreds_of_words_are_searched_within_a_gigabyte() -> None:
+    """Two million settings of 400 words; what is held at once is counted, not what the machine has."""
+    space = worded(200, 100, 100)
+    at, policy = asked(1, space=space), load_policy(OURS)
+    seen = surface({"gpu.clock_mhz": 1000, "batch_size": 1})
+    resource_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answer = policy.suggest(past(at, baseline(at, seen)))
+    assert isinstance(answer, Try), answer
+    space.check(answer.setting)
+    grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resource_before
+    assert grown_kb < 1_000_000
+
+
+@pytest.mark.parametrize("sizes", [(200, 100, 100), (100, 100), (1000, 1000)])
+def test_fewer_settings_are_looked_at_together_the_more_words_there_are(
+    sizes: tuple[int, ...],
+) -> None:
+    space = worded(*sizes)
+    assert most_rows(space) * sum(sizes) <= MOST_ROWS * MOST_STEPS
+    assert most_rows(worded(8, 8)) == MOST_ROWS
+    assert most_rows(MILLION) == MOST_ROWS

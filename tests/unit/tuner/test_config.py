@@ -78,10 +78,14 @@ def test_a_token_others_can_read_or_that_is_empty_is_refused(tmp_path: Path) -> 
     path.chmod(0o644)
     with raised(ConfigError, "chmod 600"):
         ensure_token(path)
-    path.write_text("")
     path.chmod(0o600)
-    with raised(ConfigError, "empty"):
-        ensure_token(path)
+    for short in ("", "secret", "x" * 21):
+        path.write_text(short)
+        with raised(ConfigError, "22") as refused:
+            ensure_token(path)
+        assert f"openssl rand -hex 32 >{path}" in refused.value.hint
+    path.write_text("x" * 22 + "\n")
+    assert ensure_token(path) == "x" * 22
 
 
 def test_a_token_that_cannot_be_kept_is_an_error_of_the_configuration(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.load.exposition import Histogram, histogram, parse, scrape
+from agents.load.exposition import Histogram, counter, gauge, histogram, parse, scrape
 from tests.errors import raised
 from tuner.core import MeasurementError
 
@@ -136,3 +136,44 @@ def test_the_bounds_hold_as_often_as_they_claim(quantile: float) -> None:
         below += estimate.low <= true
     assert above >= 0.95 * 300
     assert below >= 0.95 * 300
+
+
+BESIDE = """# TYPE queue gauge
+queue 3
+# TYPE queue_total counter
+queue_total 1836
+# TYPE sent counter
+sent{code="200"} 40
+sent_total 40
+# TYPE fails counter
+"""
+
+
+def all_of(_: object) -> bool:
+    return True
+
+
+def test_a_gauge_beside_a_counter_of_its_name_is_the_gauge_alone() -> None:
+    """As `go_memstats_alloc_bytes` beside its `_total`: client_golang, issue 829."""
+    samples = parse(BESIDE, ["queue"], "here")
+    assert gauge(samples, "queue", all_of) == 3.0
+    assert counter(samples, "queue", all_of) == 1836.0
+
+
+def test_a_counter_beside_its_total_is_counted_once() -> None:
+    samples = parse(BESIDE, ["sent"], "here")
+    assert counter(samples, "sent", all_of) == 40.0
+    assert counter(parse(BESIDE, ["sent_total"], "here"), "sent_total", all_of) == 40.0
+
+
+def test_a_counter_that_is_not_told_is_no_zero() -> None:
+    samples = parse(BESIDE, ["tokens"], "here")
+    with pytest.raises(MeasurementError, match="here tells no counter 'tokens'") as refused:
+        counter(samples, "tokens", all_of)
+    assert "queue_total" in (refused.value.hint or "")
+    with pytest.raises(MeasurementError, match="here tells no gauge 'queue_totals'"):
+        gauge(parse(BESIDE, ["queue_total"], "here"), "queue_totals", all_of)
+
+
+def test_a_declared_counter_without_a_series_yet_is_at_zero() -> None:
+    assert counter(parse(BESIDE, ["fails"], "here"), "fails", all_of) == 0.0

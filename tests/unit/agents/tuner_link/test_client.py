@@ -20,6 +20,7 @@ from tuner.core import (
     OutOfRange,
     ProtocolMismatch,
     StaleToken,
+    TooLarge,
     Unauthorised,
 )
 from tuner.wire import Idle, Poll, Renewal, TrialReport
@@ -44,7 +45,7 @@ def rig(tmp_path: Path) -> Rig:
         (403, "origin", LinkError),
         (404, "http", LinkError),
         (400, "malformed", LinkError),
-        (413, "too_large", LinkError),
+        (413, "too_large", TooLarge),
         (409, "", LinkError),
         (404, "not_found", NotFound),
         (409, "conflict", Conflict),

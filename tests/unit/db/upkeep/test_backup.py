@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import stat
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -58,6 +60,51 @@ def test_what_was_stored_comes_back_and_the_former_database_is_kept(
     assert numbers(path) == [1, 2, 3]
     assert former is not None and numbers(former) == [1, 2, 3, 4]
     assert not [p.name for p in tmp_path.iterdir() if "restoring" in p.name or "part" in p.name]
+
+
+@pytest.mark.parametrize("way", ["itself", "a link", "another name", "its log"])
+def test_a_backup_onto_the_database_that_is_copied_is_refused(
+    path: Path, tmp_path: Path, way: str
+) -> None:
+    file = path if way == "itself" else tmp_path / "backup"
+    if way == "a link":
+        file.symlink_to(path)
+    elif way == "another name":
+        file.hardlink_to(path)
+    elif way == "its log":
+        file = path.with_name(f"{path.name}-wal")
+    before = path.read_bytes()
+    with pytest.raises(InvalidInput, match="is the database itself") as refused:
+        backup(url(path), file)
+    assert refused.value.hint
+    assert path.read_bytes() == before
+    assert numbers(path) == [1, 2, 3]
+
+
+def test_a_backup_onto_another_tuners_database_is_refused(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    store = open_store(url(other))
+    store.bus.listen()
+    with pytest.raises(InvalidInput):
+        backup(url(path), other)
+    store.close()
+
+
+def test_databases_and_backups_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        made = tmp_path / "tuner.sqlite"
+        store = open_store(url(made))
+        store.studies.add(study(), "ann", "")
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+        backup(url(made), tmp_path / "backup")
+        store.close()
+        restore(url(tmp_path / "restored.sqlite"), tmp_path / "backup")
+    finally:
+        os.umask(before)
+    modes |= {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+    assert {"tuner.sqlite-wal", "backup", "restored.sqlite"} <= modes.keys()
+    assert set(modes.values()) == {0o600}, modes
 
 
 def test_a_backup_goes_to_a_place_where_nothing_was(path: Path, tmp_path: Path) -> None:

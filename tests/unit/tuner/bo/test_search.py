@@ -236,7 +236,7 @@ def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -
     [
         (Scale(10.0, True), -0.5, "39.3 % below"),
         (Scale(10.0, True), 1e4, "% above"),
-        (Scale(-10.0, False, 10.0), 0.9, "90.0 % above"),
+        (Scale(-10.0, False, 10.0), 0.9, "9 above"),
         (Scale(0.0, False, 3.0), 1.0, "3 above"),
     ],
 )

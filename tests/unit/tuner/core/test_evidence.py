@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.builders import START, metric_sample, setting, study, trial, window
 from tuner.core import (
@@ -37,6 +39,7 @@ from tuner.core import (
     pool_windows,
     quantity_of,
     ranked,
+    setting_key,
     weigh,
 )
 
@@ -363,3 +366,72 @@ def test_settings_are_ranked_by_what_the_objective_makes_of_them() -> None:
     at = study(objective=Weighted("energy_j"))
     order = [c.setting["gpu.clock_mhz"] for c in ranked(at, weigh(at, trials))]
     assert order == [800, 1000, 600]
+
+
+HELD_WINDOWS = st.builds(
+    lambda minute, energy_j, seconds, items, heard: replace(
+        metric_sample(minute, energy_j),
+        seconds=seconds,
+        completed=items,
+        at=START + timedelta(minutes=heard),
+    ),
+    st.floats(-60.0, 60.0),
+    st.floats(1e-9, 1e9),
+    st.sampled_from([1.0, 10.0, 60.0, 86400.0]),
+    st.sampled_from([0, 1, 500, 3_000, 10**15]),
+    st.floats(1.0, 61.0),
+)
+
+
+@given(st.lists(HELD_WINDOWS, max_size=40))
+@settings(max_examples=60)
+def test_no_agent_can_claim_more_than_the_baseline_draws_in_the_time_that_passed(
+    held: list[MetricSample],
+) -> None:
+    """The baseline of 10 J at 50 items a second draws 500 W; a window may show three times the rate."""
+    bill = billed_for(held, history((0, HELD)))
+    assert -3.0 * 3.0 * 500.0 * (3660 + 300) <= (bill.saved_j or 0.0) <= 3.0 * 500.0 * (3660 + 300)
+
+
+def test_windows_that_overlap_are_billed_once() -> None:
+    """200 windows of a minute each, begun within a second."""
+    within = [
+        replace(w, seconds=60.0, completed=3000, at=START + timedelta(hours=1))
+        for w in held_at(*(1.0 + n / 12_000 for n in range(200)))
+    ]
+    bill = billed_for(within, history((0, HELD)))
+    assert bill.saved_j == pytest.approx(4.0 * 50.0 * 61, rel=0.01)
+
+
+def test_a_window_of_a_quadrillion_items_is_not_billed() -> None:
+    absurd = replace(metric_sample(1.0, 6.0), completed=10**15)
+    assert billed_for([absurd], history((0, HELD))).saved_j == 0.0
+
+
+def test_windows_told_all_at_once_do_not_stretch_the_time_that_passed() -> None:
+    told = START + timedelta(minutes=2)
+    held = [replace(w, at=told) for w in held_at(*range(1, 200))]
+    bill = billed_for(held, history((0, HELD)))
+    assert bill.saved_j == pytest.approx(4.0 * 50.0 * (120 + 10))
+
+
+@pytest.mark.parametrize("shown", [9.0, 10.0, 11.0])
+def test_at_the_baseline_nothing_is_saved(shown: float) -> None:
+    held = [replace(w, mean=shown, setting=setting_key(setting())) for w in held_at(1, 2, 3)]
+    bill = draw_up(
+        [BASE],
+        {"energy_j": Estimate(10.0)},
+        {},
+        held,
+        history((0, HELD)),
+        rests=setting_key(setting()),
+    )
+    assert (bill.saved_j, bill.saved_stderr_j) == (0.0, 0.0)
+
+
+def test_a_stored_window_that_lasted_for_ever_leaves_the_bill_as_it_was() -> None:
+    whole = billed_for(held_at(1, 2), history((0, HELD)))
+    for_ever = trial(2, setting(600), replace(window(6.0, 110.0), overhead_s=1e308))
+    twice = [BASE, for_ever, replace(for_ever, number=3)]
+    bill = draw_up(twice, {"energy_j": Estimate(10.0)}, {}, held_at(1, 2), history((0, HELD)))
+    assert (bill.explored_j, bill.saved_j) == (whole.explored_j, whole.saved_j)

@@ -90,10 +90,37 @@ def test_a_relative_limit_needs_its_baseline() -> None:
     assert found[0].value == pytest.approx(12.0)
 
 
-@pytest.mark.parametrize("mean", [0.0, -3.0])
-def test_no_limit_is_relative_to_what_is_not_positive(mean: float) -> None:
+def test_no_limit_is_relative_to_zero() -> None:
     constraint = Constraint.parse("power_w <= 1.2x baseline")
-    assert limits([constraint], {"power_w": Estimate(mean)}) is None
+    assert limits([constraint], {"power_w": Estimate(0.0)}) is None
+
+
+@given(st.floats(1e-3, 1e6), st.sampled_from([-1.0, 1.0]), st.floats(0.1, 1.9))
+def test_a_relative_limit_gives_way_by_its_share_on_either_side_of_zero(
+    size: float, side: float, bound: float
+) -> None:
+    found = limits([Constraint("score", "<=", bound, True)], {"score": Estimate(side * size)})
+    assert found is not None
+    assert found[0].value - side * size == pytest.approx((bound - 1.0) * size, abs=1e-9 * size)
+
+
+@pytest.mark.parametrize("text", ["loss <= -0.95", "score >= 0", "loss <= +1e-3", "drift <= -.5e2"])
+def test_limits_below_zero_and_at_zero_are_read(text: str) -> None:
+    found = Constraint.parse(text)
+    assert Constraint.parse(str(found)) == found
+    assert limits([found], {}) is not None
+
+
+@pytest.mark.parametrize("text", ["loss <= 1e308x baseline", "loss <= 1e100", "loss >= -1e300"])
+def test_a_limit_that_nothing_is_ever_beyond_is_refused(text: str) -> None:
+    with pytest.raises(ConstraintSyntax, match="nothing is ever beyond it"):
+        Constraint.parse(text)
+
+
+def test_a_stored_limit_beyond_every_value_judges_as_kept() -> None:
+    found = limits([Constraint("power_w", "<=", 1e308, True)], {"power_w": Estimate(200.0)})
+    assert found is not None
+    assert judge({"power_w": Estimate.of_mean(1e99, 0.0)}, found) is Verdict.FEASIBLE
 
 
 @pytest.mark.parametrize(

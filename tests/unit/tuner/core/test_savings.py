@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from tuner.core import Constraint, Estimate, capacity_beside, capacity_lost, slower_by
+from tuner.core import (
+    Constraint,
+    Estimate,
+    Objective,
+    capacity_beside,
+    capacity_lost,
+    improvement,
+    slower_by,
+)
 
 
 def at(throughput: float) -> dict[str, Estimate]:
@@ -78,3 +89,40 @@ def test_a_latency_that_is_limited_or_hardly_grew_is_not_said(
 def test_capacity_is_said_beside_every_saving(after: float, said: str) -> None:
     assert capacity_beside(at(50.0), at(after), []) == said
     assert capacity_beside(at(50.0), {}, []) == "throughput_per_s was not measured"
+
+
+VALUES = st.floats(-1e99, 1e99, allow_subnormal=False) | st.sampled_from([0.0, 1e-300, -1e-300])
+DOUBTS = st.floats(0.0, 1e98)
+
+
+@given(VALUES, VALUES, DOUBTS, DOUBTS, st.sampled_from(["minimize", "maximize"]))
+@example(-1.0, -0.5, 0.0, 0.0, "minimize")  # Ax issue 1685: a status quo below zero
+@example(0.0, 5.0, 0.0, 0.0, "minimize")
+@example(1e-300, 1e99, 0.0, 0.0, "minimize")
+def test_an_improvement_is_above_zero_exactly_where_the_objective_is_better(
+    before: float, after: float, doubt: float, other_doubt: float, goal: str
+) -> None:
+    objective = Objective("score", goal)
+    found = improvement(
+        Estimate.of_mean(before, doubt), Estimate.of_mean(after, other_doubt), objective.sign
+    )
+    shown = found.amount.mean
+    assert math.isfinite(shown) and math.isfinite(found.amount.stderr)
+    assert (shown > 0.0) == (objective.better(after, before) and shown != 0.0)
+    assert (shown < 0.0) == (objective.better(before, after) and shown != 0.0)
+    if abs(before - after) > 1e-9 * abs(before):
+        assert shown != 0.0
+    if before <= 0.0 or after < 0.0:
+        assert not found.relative
+        assert shown == objective.sign * (before - after)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(0.0, 1e6), st.floats(1e-3, 1e3))
+def test_a_share_is_the_same_in_any_unit(before: float, after: float, unit: float) -> None:
+    here = improvement(Estimate.of_mean(before, 0.1), Estimate.of_mean(after, 0.1)).share
+    there = improvement(
+        Estimate.of_mean(unit * before, unit * 0.1), Estimate.of_mean(unit * after, unit * 0.1)
+    ).share
+    assert here is not None and there is not None
+    assert there.mean == pytest.approx(here.mean, rel=1e-9, abs=1e-9)
+    assert there.stderr == pytest.approx(here.stderr)

@@ -21,8 +21,9 @@ from tuner.cli.results import Result
 from tuner.cli.runfile import RunJob
 from tuner.core import Level, Metric, Outcome, Phase, Plan, Setting, Store, TrialState
 from tuner.main import utc_now
+from tuner.presentation.texts import gained
 from tuner.service.operations import Operations
-from tuner.wire import Change, Poll, StudyDraft
+from tuner.wire import Change, Decision, Poll, StudyDraft
 
 Ask = Callable[..., tuple[int, str, str]]
 
@@ -268,3 +269,13 @@ def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -
         )
     golden("study list", "a canary", steady(ask("study", "list")[1], STUDY=found.id))
     golden("study show", "a canary", steady(ask("study", "show", found.id)[1], STUDY=found.id))
+
+
+def test_what_is_not_applied_does_not_save_but_would(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.proposed(verbs)
+    assert "not applied now" in ask("study", "show", name)[1]
+    assert gained(verbs.report(name)).startswith("would save 40.0")
+    verbs.approve(name, Decision(who="ann"))
+    assert "not applied now" not in ask("study", "show", name)[1]
+    assert gained(verbs.report(name)).startswith("saves 40.0")

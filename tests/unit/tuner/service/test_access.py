@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import pytest
+from argon2 import PasswordHasher
 from starlette.testclient import TestClient
 
 from db.memory.store import MemoryStore
 from db.memory.tokens import MemoryTokens
 from tests.builders import Time, applied, completed, device, policies, setting
 from tests.unit.tuner.cli import worlds
-from tuner.core import AccessRole, StoreError, digest_of
+from tuner.core import AccessRole, RateLimited, StoreError, digest_of
 from tuner.service import gate
 from tuner.service.access import ENROL_FOR
 from tuner.service.api import create_app
 from tuner.service.counts import Counts
+from tuner.service.feed import StreamPlaces
 from tuner.service.fleet import FleetOverview
+from tuner.service.gate import STORED_AT_ONCE
 from tuner.service.metrics import Metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
@@ -72,8 +76,11 @@ class Tuner:
 
     def __post_init__(self) -> None:
         self.verbs = Operations(Loop(self.store, policies, self.time.now))
-        metrics = Metrics(FleetOverview(self.verbs, Summaries(self.verbs)), Counts(), "0")
-        app = create_app(self.verbs, ADMIN, frozenset({"testserver"}), "0", metrics=metrics)
+        counts = Counts()
+        metrics = Metrics(FleetOverview(self.verbs, Summaries(self.verbs)), counts, "0")
+        app = create_app(
+            self.verbs, ADMIN, frozenset({"testserver"}), "0", metrics=metrics, counts=counts
+        )
         self.client = TestClient(app)
 
     def ask(self, token: str, method: str, path: str, body: Message | None = None) -> Any:  # noqa: ANN401
@@ -437,24 +444,96 @@ def test_every_change_and_refusal_is_in_the_audit_log_and_no_question_is(tuner: 
         ("ann", "operator", "POST", f"/v1/studies/{made}/pause", 200),
         ("ann", "operator", "GET", "/v1/tokens", 403),
         ("a", "agent", "POST", "/v1/stop", 403),
-        ("", "", "GET", "/v1/studies", 401),
-    ]
+    ], "what anybody can cause without a token is counted, not stored"
     assert {e["address"] for e in entries} == {"testclient"}
     mine = tuner.ask(ADMIN, "GET", "/v1/audit?who=ann&last=2").json()
     assert [e["path"] for e in mine] == [f"/v1/studies/{made}/pause", "/v1/tokens"]
 
 
-def test_wrong_tokens_are_slowed_down_and_who_is_at_work_is_not(tuner: Tuner) -> None:
-    ann = tuner.create("operator", "ann")
-    assert tuner.code(ann, "GET", "/v1/studies") == ""
+def test_wrong_tokens_are_refused_and_right_ones_of_the_same_address_are_not(
+    tuner: Tuner,
+) -> None:
+    ann, agent, once = tuner.create("operator", "ann"), tuner.agent("a"), tuner.create("enrol")
     codes = [tuner.code(f"ann.{n}", "GET", "/v1/studies") for n in range(30)]
     assert codes[0] == "unauthorised" and codes[-1] == "rate_limited"
     answer = tuner.ask("ann.guess", "GET", "/v1/studies")
     assert answer.status_code == 429 and int(answer.headers["Retry-After"]) >= 1
     assert tuner.code(ann, "GET", "/v1/studies") == ""
     assert tuner.code(ADMIN, "GET", "/v1/studies") == ""
-    refused = [e for e in tuner.store.audit.list() if e.status == 401]
-    assert len(refused) == codes.count("unauthorised")
+    assert tuner.register(agent, "gpu") == ""
+    assert tuner.enrol(once, "b").status_code == 200
+    assert not [e for e in tuner.store.audit.list() if e.status in (401, 429)]
+
+
+def test_a_guess_costs_no_computation_once_the_right_token_is_known_nor_by_its_salt(
+    tuner: Tuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = tuner.create("operator", "ann")
+    computed: list[str] = []
+
+    def verify(_: object, stored: str, token: str) -> bool:
+        computed.append(token)
+        return True
+
+    monkeypatch.setattr(PasswordHasher, "verify", verify)
+    assert {tuner.code(f"ann.{n}", "GET", "/v1/studies") for n in range(20)} == {"unauthorised"}
+    assert computed == []
+    assert tuner.code(ann, "GET", "/v1/studies") == ""
+    tuner.time.step(timedelta(minutes=5))
+    assert tuner.code(ann, "GET", "/v1/studies") == ""
+    assert computed == [ann]
+
+
+def test_refusals_of_a_known_token_are_stored_for_a_while_and_then_counted(
+    tuner: Tuner,
+) -> None:
+    vera = tuner.create("viewer", "vera")
+    for _ in range(int(STORED_AT_ONCE) + 50):
+        assert tuner.code(vera, "GET", "/v1/tokens") == "forbidden"
+    stored = [e for e in tuner.store.audit.list() if e.who == "vera"]
+    assert STORED_AT_ONCE <= len(stored) <= STORED_AT_ONCE + 20
+    counted = tuner.ask(ADMIN, "GET", "/metrics").text
+    assert 'jouletune_requests_refused_total{status="403"}' in counted
+
+
+def test_foreign_origins_leave_nothing_in_the_audit_log_but_a_count(tuner: Tuner) -> None:
+    for n in range(300):
+        origin = {"Origin": f"http://evil{n}.example"}
+        answer = tuner.client.get("/v1/health", headers=origin)
+        assert (answer.status_code, answer.json()["code"]) == (403, "origin")
+    assert tuner.store.audit.list() == ()
+    counted = tuner.ask(ADMIN, "GET", "/metrics").text
+    assert 'jouletune_requests_refused_total{status="403"} 300.0' in counted
+
+
+def test_one_token_does_not_take_every_event_stream(tuner: Tuner) -> None:
+    places = StreamPlaces(8)
+    with ExitStack() as open_streams:
+        for _ in range(2):
+            open_streams.enter_context(places.taken("vera"))
+        with pytest.raises(RateLimited, match="vera has 2 event streams open"):
+            open_streams.enter_context(places.taken("vera"))
+        for name in ("a", "a", "b", "b", "c", "c"):
+            open_streams.enter_context(places.taken(name))
+        with pytest.raises(RateLimited, match="8 event streams are open") as refused:
+            open_streams.enter_context(places.taken("d"))
+        assert refused.value.hint
+    with places.taken("vera"):
+        pass
+
+
+def test_an_agent_sends_so_many_bytes_a_day_and_others_are_not_asked_to_wait(
+    tuner: Tuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "AGENT_BYTES_A_DAY", 50_000.0)
+    limited = Tuner(store=tuner.store)
+    with limited.client:
+        agent, other = limited.agent("a"), limited.agent("b")
+        limited.register(agent, "gpu")
+        body = Poll(agent="a/1", applied=applied("gpu"), unable="x" * 400)
+        codes = [limited.code(agent, "POST", "/v1/devices/gpu/next", body) for _ in range(100)]
+        assert codes[0] == "" and codes[-1] == "rate_limited"
+        assert limited.register(other, "other") == ""
 
 
 def test_a_token_that_asks_too_much_is_told_when_to_come_again(

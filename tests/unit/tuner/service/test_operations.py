@@ -23,8 +23,11 @@ from tuner.core import (
     Plan,
     Setting,
     Signal,
+    Terms,
     TrialState,
 )
+from tuner.presentation.texts import billed
+from tuner.service.counts import Counts
 from tuner.service.operations import Operations
 from tuner.wire import (
     Change,
@@ -312,3 +315,95 @@ def test_a_plan_that_was_confirmed_at_a_load_is_held_on_after_a_pause() -> None:
     verbs.pause(name, Change())
     resumed = verbs.resume(name, Change())
     assert (resumed.phase, resumed.plan) == (Phase.HOLDING, plan)
+
+
+def test_windows_of_a_hold_that_break_a_limit_are_counted_as_a_scrape_counts_them() -> None:
+    verbs, name = worlds.held()
+    counts = verbs.loop.telemetry = Counts()
+    order = asking(verbs, name, setting(600))
+    assert isinstance(order, HoldOrder)
+    for minute in range(1, 41):
+        slow = replace(window(6.0, 150.0), started_at=START + timedelta(minutes=minute))
+        verbs.loop.observe(
+            HoldReport(
+                device="sim", study=name, revision=order.revision, setting=setting(600),
+                measurement=slow,
+            )
+        )  # fmt: skip
+    scraped = counts.registry.get_sample_value("jouletune_violations_total", {"level": "hold"})
+    found = verbs.report(name).study.violations
+    assert found.held == scraped == 40
+
+
+def unmet(terms: Terms, tried: int) -> tuple[Operations, str]:
+    """Return a study that holds its baseline, which breaks its limit, after so many trials."""
+    verbs = worlds.operations()
+    bound = ("latency_p99_ms <= 50",)
+    draft = StudyDraft(devices=("sim",), constraints=bound, policy="scripted", terms=terms, who="x")
+    name = verbs.create(draft).id
+    study, store = verbs.loop.store.studies.get(name), verbs.loop.store
+    for number in range(2 + tried):
+        at = setting() if number < 2 else setting((800, 600, 400)[(number - 2) % 3])
+        phase = Phase.BASELINE if number < 2 else Phase.TUNING
+        trial = store.trials.begin(name, at, phase, "", START)
+        store.trials.end(name, trial.number, completed(10.0, 100.0), START)
+    study = verbs.loop.move(study, Phase.TUNING, "the baseline was measured in 2 windows")
+    why = "LIMIT NOT MET: holding the baseline (latency_p99_ms 100, the limit is <= 50)"
+    verbs.loop.move(study, Phase.HOLDING, why, Plan.single(setting()))
+    return verbs, name
+
+
+def test_a_loosened_limit_opens_the_search_again_where_the_baseline_is_held() -> None:
+    verbs, name = unmet(Terms(trials=20), 3)
+    assert limited(verbs, name, "latency_p99_ms <= 120") is Phase.TUNING
+    view = verbs.study(name)
+    assert view.terms.trials == 20, "seventeen are left"
+    assert view.unmet is None
+    assert verbs.report(name).bill.granted == 0
+
+
+def test_a_limit_that_is_taken_away_opens_the_search_again() -> None:
+    verbs, name = unmet(Terms(trials=20), 3)
+    assert limited(verbs, name) is Phase.TUNING
+
+
+def test_where_no_trials_are_left_a_change_grants_half_of_them_and_the_bill_says_so() -> None:
+    verbs, name = unmet(Terms(trials=5), 5)
+    change = ConstraintChange(who="ann", constraints=("latency_p99_ms <= 120",))
+    assert verbs.preview(name, change).more_trials == 3
+    assert limited(verbs, name, "latency_p99_ms <= 120") is Phase.TUNING
+    assert verbs.study(name).terms.trials == 8
+    assert limited(verbs, name, "latency_p99_ms <= 120") is Phase.TUNING, "the same: no change"
+    assert verbs.study(name).terms.trials == 8
+    bill = verbs.report(name).bill
+    assert bill.granted == 3
+    assert "3 trials of it granted by changes of the constraints" in billed(bill, won=False)
+
+
+def test_a_paused_study_whose_limit_is_loosened_searches_when_it_is_resumed() -> None:
+    verbs, name = unmet(Terms(trials=20), 3)
+    verbs.pause(name, Change(who="ann"))
+    assert limited(verbs, name, "latency_p99_ms <= 120") is Phase.PAUSED
+    assert verbs.resume(name, Change(who="ann")).phase is Phase.TUNING
+
+
+def test_a_tightened_limit_leaves_a_baseline_that_keeps_it() -> None:
+    verbs, name = unmet(Terms(trials=20), 3)
+    limited(verbs, name, "latency_p99_ms <= 150")
+    found = verbs.loop.store.studies.get(name)
+    verbs.loop.move(found, Phase.HOLDING, "nothing beats it", Plan.single(setting()))
+    assert limited(verbs, name, "latency_p99_ms <= 130") is Phase.HOLDING
+    assert verbs.study(name).phase_why == "nothing beats it"
+
+
+def test_who_touched_a_study_last_does_not_hide_why_it_is_where_it_is() -> None:
+    verbs, name = unmet(Terms(trials=20), 3)
+    verbs.stop_all(Change(who="admin", why="maintenance"))
+    verbs.lift(Change(who="admin"))
+    view = verbs.study(name)
+    assert view.phase_why.startswith("LIMIT NOT MET")
+    assert verbs.revisions(name)[-1].why == "stop-all lifted by admin"
+    assert verbs.revisions(name)[-1].reason == view.phase_why
+    verbs.pause(name, Change(who="admin"))
+    assert "paused by admin" in verbs.study(name).phase_why
+    assert verbs.loop.store.studies.get(name).paused_reason == view.phase_why

@@ -8,8 +8,9 @@ from tests.builders import Time
 from tests.unit.tuner.cli.worlds import created, operations, slope, tune
 from tuner.core import Study
 from tuner.service import summaries
+from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations
-from tuner.service.summaries import FRESH_S, Summaries
+from tuner.service.summaries import FRESH_S, StudySummary, Summaries
 from tuner.wire import Change
 
 
@@ -80,3 +81,10 @@ def test_a_thread_renews_them_until_it_is_ended(verbs: Operations) -> None:
         known._over.wait(0.01)
     assert known.of(study) is not None
     end()
+
+
+def test_what_several_devices_save_together_is_named_as_not_counted(verbs: Operations) -> None:
+    known = StudySummary(uncounted=True)
+    both = FleetOverview(verbs, Summaries(verbs)).savings([known, StudySummary(saved_j=5.0)])
+    assert both is not None
+    assert (both.joules, both.uncounted) == (5.0, 1)

@@ -14,6 +14,7 @@ from tuner.core import (
     Done,
     Estimate,
     Measurement,
+    Objective,
     Past,
     Phase,
     Plan,
@@ -429,3 +430,28 @@ def test_another_rate_sends_the_study_back_to_its_baseline_and_foreign_load_does
     assert isinstance(step(at, [base(1), base(2), spoilt[0]], Try(setting(600), "x")), Assign)
     move = step(at, [base(1), base(2), *spoilt], Try(setting(600), "x"))
     assert isinstance(move, Move) is back
+
+
+def loss(value: float, n: int, at: Setting, phase: Phase) -> Trial:
+    return trial(n, at, window(extra={"loss": Estimate.of_mean(value, 0.0)}), phase=phase)
+
+
+@pytest.mark.parametrize(
+    ("shown", "won"),
+    # Ax issues 1685 and 2812: a status quo below zero turned the sign of every relative improvement.
+    [(-2.0, True), (-0.5, False), (-1.0, False)],
+)
+def test_a_negative_loss_is_confirmed_only_where_it_became_smaller(shown: float, won: bool) -> None:
+    at = study(Phase.CONFIRMING, (), plan=Plan.single(setting(600)), objective=Objective("loss"))
+    seen = [loss(-1.0, 1, setting(), Phase.BASELINE), loss(shown, 2, setting(600), Phase.TUNING)]
+    at = replace(at, phase_since=3)
+    for n in range(3, 9):
+        moved = step(at, seen)
+        if isinstance(moved, Move):
+            break
+        assert isinstance(moved, Assign)
+        value = -1.0 if moved.setting == setting() else shown
+        seen.append(loss(value, n, moved.setting, Phase.CONFIRMING))
+    assert isinstance(moved, Move) and moved.plan is not None
+    assert (moved.plan.rows[0].setting == setting(600)) is won
+    assert "%" not in moved.why

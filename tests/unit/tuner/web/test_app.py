@@ -10,7 +10,6 @@ from html import unescape
 import httpx2
 import pytest
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from policies.polythrottle.policy import Polythrottle
@@ -67,9 +66,10 @@ class Site:
     def routes(self) -> Iterator[tuple[str, str]]:
         with self.browser():
             pass
-        for route in self.pages.routes:
-            if isinstance(route, APIRoute):
-                yield from ((method, route.path) for method in sorted(route.methods or ()))
+        paths = self.pages.openapi()["paths"]
+        assert len(paths) > 15
+        for path, methods in paths.items():
+            yield from ((method.upper(), path) for method in methods)
 
 
 @pytest.fixture
@@ -114,6 +114,17 @@ def test_a_browser_that_is_not_signed_in_is_sent_there_however_often_it_asks(sit
     for _ in range(60):
         assert browser.get("/history", follow_redirects=False).status_code == 303
     assert browser.post("/login", data={"token": TOKEN}).status_code == 200
+
+
+def test_the_log_comes_in_pages_however_long_its_sentences_are(site: Site) -> None:
+    for n in range(250):
+        site.verbs.loop.note("unable", f"event {n} " + "x" * 1_900, device="sim")
+    browser = site.signed_in()
+    pages = [browser.get(f"/events?page={page}&device=sim") for page in (1, 2, 3)]
+    assert max(len(page.content) for page in pages) < 300_000
+    told = [re.findall(r"event (\d+) ", page.text) for page in pages]
+    assert [int(n) for page in told for n in page] == list(range(249, -1, -1))
+    assert "page=2" in pages[0].text and "page=4" not in pages[2].text
 
 
 def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:

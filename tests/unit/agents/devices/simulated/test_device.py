@@ -233,16 +233,24 @@ class TestSurviving:
         with pytest.raises(ConfigError, match=file.name):
             simulated(state_dir=tmp_path)
 
-    def test_a_disk_that_refuses_leaves_everything_as_it_was(self, tmp_path: Path) -> None:
-        side = attach(
-            SimulatedDevice(PRESETS["a100"], "bert", seed=0, state_file=tmp_path / "state.json")
-        )
+    def test_a_full_disk_does_not_pin_it_and_once_freed_takes_the_next_write(
+        self, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "state.json"
+        device = SimulatedDevice(PRESETS["a100"], "bert", seed=0, state_file=file)
+        side = attach(device)
         side.actuator.apply({"batch_size": 1})
-        (tmp_path / "state.json").unlink()
-        (tmp_path / f".state.json.{os.getpid()}").mkdir()
-        with pytest.raises(ActuationError, match=r"state\.json"):
-            side.actuator.apply({"batch_size": 8})
-        assert side.actuator.read()["batch_size"] == 1
+        full = tmp_path / f".state.json.{os.getpid()}"
+        full.mkdir()
+        side.actuator.apply({"batch_size": 8})
+        assert side.actuator.read()["batch_size"] == 8, "as real hardware, it is set all the same"
+        assert '"batch_size": 1' in file.read_text()
+        full.rmdir()
+        assert side.actuator.read()["batch_size"] == 8
+        assert '"batch_size": 8' in file.read_text(), "without a restart"
+        side.actuator.apply(side.space.default)
+        again = SimulatedDevice(PRESETS["a100"], "bert", seed=0, state_file=file)
+        assert again.read() == side.space.default
 
 
 class TestFaults:

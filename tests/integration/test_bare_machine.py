@@ -1,0 +1,52 @@
+"""`make test` on a fresh machine: what it lacks is skipped, with the way to have it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2]
+NEEDING = (
+    "tests/browser",
+    "tests/chaos/test_boards_faults.py",
+    "tests/chaos/test_boards_killed.py",
+    "tests/integration/test_boards.py",
+    "tests/integration/test_nvidia.py",
+    "tests/integration/test_postgres.py",
+    "tests/integration/test_prometheus.py",
+    "tests/unit/deploy/test_units.py",
+)
+"""Tests that look for something which a package of Debian gives."""
+
+
+def pytest_without_everything(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.bare", "-p", "no:cacheprovider", *options],
+        cwd=SOURCE,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=550.0,
+    )
+
+
+@pytest.mark.slow
+def test_every_test_is_collected_where_everything_is_missing() -> None:
+    """Without libfuse https://github.com/mxmlnkn/mfusepy raises OSError as it is imported."""
+    found = pytest_without_everything("--collect-only", "-q", "-m", "")
+    assert found.returncode == 0, found.stdout[-3000:]
+
+
+@pytest.mark.slow
+def test_what_is_missing_skips_with_its_reason_and_the_way_to_have_it() -> None:
+    found = pytest_without_everything("-q", "-rs", *NEEDING)
+    assert found.returncode == 0, found.stdout[-3000:]
+    reasons = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)$", found.stdout, re.MULTILINE)
+    assert len(reasons) >= 5
+    assert [reason for reason in reasons if "apt install" not in reason] == []
+    packages = ("fuse3", "postgresql", "chromium", "gcc", "prometheus", "systemd")
+    assert [p for p in packages if not any(p in reason for reason in reasons)] == []

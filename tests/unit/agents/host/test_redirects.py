@@ -1,0 +1,62 @@
+"""A program that redirects what is read of it: followed within its host, else named with the target."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from agents.host.local_http import LocalHttp
+from agents.load.exposition import scrape
+from tuner.core import ActuationError, MeasurementError
+
+
+class Redirecting(BaseHTTPRequestHandler):
+    """Answers /metrics with 307 to /metrics/, /away with 302 to another port; as Starlette's mounts do."""
+
+    def do_GET(self) -> None:
+        target = {"/metrics": "/metrics/", "/away": "http://127.0.0.1:9/metrics"}.get(self.path)
+        self.send_response(200 if target is None else 307)
+        if target is not None:
+            self.send_header("Location", target)
+        body = b"" if target else b"# TYPE up gauge\nup 1\n"
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def http() -> Iterator[LocalHttp]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    made = LocalHttp(f"http://127.0.0.1:{server.server_port}", "svc", "start it")
+    yield made
+    made.close()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_redirect_within_the_host_is_followed(http: LocalHttp) -> None:
+    assert "up 1" in http.call("GET", "/metrics").text
+    assert [s.value for s in scrape(http.client, f"{http.url}/metrics", ["up"])] == [1.0]
+
+
+def test_a_redirect_to_elsewhere_is_named_with_its_target(http: LocalHttp) -> None:
+    with pytest.raises(ActuationError, match=r"redirected to http://127\.0\.0\.1:9/metrics"):
+        http.call("GET", "/away")
+    with pytest.raises(MeasurementError, match=r"redirected to http://127\.0\.0\.1:9/metrics"):
+        scrape(http.client, f"{http.url}/away", ["up"])
+
+
+def test_a_setting_that_is_redirected_is_not_sent_on(http: LocalHttp) -> None:
+    with pytest.raises(ActuationError, match=r"it redirects to .*/metrics/"):
+        http.call("POST", "/metrics", {"batch": 1})

@@ -1,0 +1,85 @@
+"""Held windows that claim more than a device can have done: kept, not billed, and noted once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import START, window
+from tests.unit.tuner.study.worlds import World, truth
+from tuner.core import Estimate, Load, Measurement
+from tuner.service.operations import Operations
+from tuner.wire import HoldOrder, HoldReport
+
+
+def told(world: World, order: HoldOrder, seen: Measurement) -> None:
+    world.loop.observe(
+        HoldReport(
+            device="sim",
+            study=order.study,
+            revision=order.revision,
+            setting=order.plan.rows[0].setting,
+            measurement=seen,
+        )
+    )
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.start()
+    return made
+
+
+def doubts(world: World) -> list[str]:
+    return [e.text for e in world.store.events.list("s1") if e.kind == "implausible"]
+
+
+def held(minute: float, **changed: object) -> Measurement:
+    at = START + timedelta(minutes=minute)
+    return replace(window(6.0, 110.0), started_at=at, **changed)  # type: ignore[arg-type]
+
+
+def saved_j(world: World) -> float:
+    return Operations(world.loop).report("s1").bill.saved_j or 0.0
+
+
+def test_a_window_of_a_quadrillion_items_saves_nothing_and_is_noted_once(world: World) -> None:
+    order = world.run(truth)
+    no_power = {"energy_j": Estimate.of_mean(6.0, 0.06)}
+    for minute in (1, 2, 3):
+        world.time.sleep(60.0)
+        many = held(minute, load=Load(completed=10**15), estimates=no_power)
+        told(world, order, many)
+    assert saved_j(world) == 0.0
+    assert len(doubts(world)) == 1
+    assert "items/s, its trials showed at most 50" in doubts(world)[0]
+    assert len(world.store.observations.list("s1")) == 3, "it is kept as evidence"
+
+
+def test_windows_that_overlap_are_billed_once_and_that_is_noted(world: World) -> None:
+    order = world.run(truth)
+    world.time.sleep(60.0)
+    for second in range(20):
+        told(world, order, held(1 + second / 60.0, seconds=60.0, load=Load(completed=3000)))
+    assert 0.0 < saved_j(world) <= 4.0 * 50.0 * 80.0
+    assert len(doubts(world)) == 1
+    assert "overlap" in doubts(world)[0]
+
+
+def test_honest_windows_are_billed_and_nothing_is_noted(world: World) -> None:
+    order = world.run(truth)
+    for minute in (1, 2, 3):
+        world.time.sleep(60.0)
+        told(world, order, held(minute))
+    assert saved_j(world) == pytest.approx(4.0 * 50.0 * (10 + 60 + 60))
+    assert doubts(world) == []
+
+
+def test_a_held_window_of_no_energy_at_all_is_not_kept(world: World) -> None:
+    order = world.run(truth)
+    told(world, order, held(1, estimates={"energy_j": Estimate.of_mean(0.0, 0.0)}))
+    assert world.store.observations.list("s1") == ()
+    assert "energy_j is 0 J" in doubts(world)[0]

@@ -1,0 +1,178 @@
+"""Every text, list and mapping that comes over the wire has a bound, whatever its field."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tests.builders import completed
+from tests.frozen.messages import MESSAGES
+from tuner import wire
+from tuner.bounds import MOST_ITEMS, MOST_SENTENCE, MOST_SETTINGS, MOST_TEXT, bounded, visible
+from tuner.wire import (
+    ORDER,
+    Change,
+    ConstraintChange,
+    Decision,
+    Message,
+    OperatorView,
+    Poll,
+    Registration,
+    StudyDraft,
+    TokenDraft,
+)
+
+OPERATORS = {
+    "draft": StudyDraft(
+        devices=("a",), constraints=("latency_p99_ms <= 1",), choices={"batch": (1, "x")}
+    ),
+    "change": Change(why="so"),
+    "constraints": ConstraintChange(constraints=("latency_p99_ms <= 1",)),
+    "decision": Decision(revision=1),
+    "token": TokenDraft.model_validate({"name": "ann", "role": "viewer"}),
+}
+INBOUND: dict[str, Message] = {**MESSAGES, **OPERATORS}
+Path = tuple[str | int, ...]
+
+
+def places(value: Any, at: Path = ()) -> Iterator[Path]:  # noqa: ANN401
+    """Yield where a message has a text, a list or a mapping."""
+    if isinstance(value, str | list | dict):
+        yield at
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from places(inner, (*at, index))
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*at, key))
+
+
+def at(value: Any, path: Path) -> Any:  # noqa: ANN401
+    for step in path:
+        value = value[step]
+    return value
+
+
+def swollen(value: Any, path: Path) -> Any:  # noqa: ANN401
+    """Return a message whose text, list or mapping at a place is far too large."""
+    made = copy.deepcopy(value)
+    holder, found = at(made, path[:-1]), at(made, path)
+    if isinstance(found, str):
+        large: Any = "x" * 100_000
+    elif isinstance(found, list):
+        large = (found or ["x"])[:1] * (MOST_SETTINGS + 1)
+    else:
+        large = {**found, **{f"k{n}": 1 for n in range(30_000)}}
+    holder[path[-1]] = large
+    return made
+
+
+def test_every_inbound_message_of_the_wire_is_looked_at() -> None:
+    kinds = {type(message) for message in INBOUND.values()}
+    all_kinds = {
+        kind
+        for kind in vars(wire).values()
+        if isinstance(kind, type)
+        and issubclass(kind, Message)
+        and not issubclass(kind, OperatorView)
+        and kind not in (Message, OperatorView)
+    }
+    assert kinds == all_kinds
+
+
+@pytest.mark.parametrize("name", INBOUND)
+def test_no_text_list_or_mapping_of_a_message_is_unbounded(name: str) -> None:
+    message = INBOUND[name]
+    adapter: TypeAdapter[Any] = TypeAdapter(type(message))
+    whole = message.model_dump(mode="json")
+    looked_at = 0
+    for path in places(whole):
+        if not path:
+            continue
+        looked_at += 1
+        content = json.dumps(swollen(whole, path))
+        try:
+            found = adapter.validate_json(content)
+        except ValidationError:
+            continue
+        size = len(found.model_dump_json())
+        assert size <= len(json.dumps(whole)) + 3 * MOST_SENTENCE, path
+    assert looked_at or name == "registered"
+
+
+def test_no_field_of_a_schema_is_left_out() -> None:
+    """Also fields that the examples have nothing in: every mapping of a description of one knob."""
+    knob = {"name": "k", "values": [1], "default": 1}
+    registration = MESSAGES["registration"].model_dump(mode="json")
+    registration["device"]["space"] = {"knobs": [knob] * (MOST_ITEMS + 1), "only": []}
+    with pytest.raises(ValidationError, match=f"knobs: more than {MOST_ITEMS} items"):
+        Registration.model_validate(registration)
+    registration["device"]["space"] = {"knobs": [knob], "only": [{"k": 1}] * (MOST_SETTINGS + 1)}
+    with pytest.raises(ValidationError, match="only: more than"):
+        Registration.model_validate(registration)
+
+
+def test_a_measured_table_of_some_thousand_settings_is_taken() -> None:
+    values = list(range(3_000))
+    registration = MESSAGES["registration"].model_dump(mode="json")
+    registration["device"]["space"] = {
+        "knobs": [{"name": "k", "values": values, "default": 0}],
+        "only": [{"k": value} for value in values],
+    }
+    assert Registration.model_validate(registration).device.space.size == 3_000
+
+
+def test_a_long_sentence_is_shortened_and_its_trial_is_not_lost() -> None:
+    """As an agent's that tells a compiler's whole output as the reason of a failure."""
+    report = MESSAGES["trial-report"].model_dump(mode="json")
+    report["outcome"]["reason"] = "\x1b[31mfailed\x1b[0m\n" * 100_000
+    reason = type(MESSAGES["trial-report"]).model_validate(report).outcome.reason  # type: ignore[attr-defined]
+    assert len(reason) <= MOST_SENTENCE and reason.startswith("\ufffd[31mfailed\ufffd[0m\n")
+    assert completed().reason == ""
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "a\x00", "\x9b31m", "\u202eexe.txt"])
+def test_control_characters_in_an_id_are_refused_by_name(text: str) -> None:
+    """As https://cwe.mitre.org/data/definitions/150.html: a terminal obeys them."""
+    registration = MESSAGES["registration"].model_dump(mode="json")
+    registration["device"]["id"] = text
+    with pytest.raises(ValidationError, match=r"id: .* has control characters"):
+        Registration.model_validate(registration)
+    assert "\x1b" not in visible("\x1b]0;title\x07")
+
+
+@pytest.mark.parametrize(
+    "field", ["window_s", "max_window_s", "lease_s", "valid_for_s", "observe_s"]
+)
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "0", "1e300"])
+def test_an_order_whose_length_is_no_length_is_refused(field: str, value: str) -> None:
+    for name in ("assignment", "hold-order"):
+        order = MESSAGES[name].model_dump(mode="json")
+        if field in order:
+            content = json.dumps({**order, field: 0.5}).replace(
+                f'"{field}": 0.5', f'"{field}": {value}'
+            )
+            with pytest.raises(ValidationError, match=field):
+                ORDER.validate_json(content)
+
+
+def test_what_is_nested_deeply_is_refused() -> None:
+    deep: Any = 1
+    for _ in range(100):
+        deep = {"a": deep}
+    with pytest.raises(ValueError, match="deep"):
+        bounded(deep)
+
+
+def test_why_a_device_takes_no_orders_is_at_most_a_sentence() -> None:
+    poll = MESSAGES["poll"]
+    assert isinstance(poll, Poll)
+    made = Poll(agent="a/1", applied=poll.applied, unable="x" * 7_500_000)
+    assert len(made.unable) == MOST_SENTENCE
+    with pytest.raises(ValidationError, match=f"agent: more than {MOST_TEXT} characters"):
+        Poll(agent="x" * 7_500_000, applied=poll.applied)

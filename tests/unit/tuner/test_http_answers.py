@@ -1,0 +1,154 @@
+"""An answer takes no more memory and time than it may, whoever sends it."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agents.host.local_http import LocalHttp
+from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
+from agents.tuner_link.credentials import Credentials
+from agents.tuner_link.spool import Spool
+from tests.builders import applied
+from tuner.core import DeviceLost, LinkError
+from tuner.http_answers import BoundedTransport
+from tuner.wire import Poll
+
+BOMB_BYTES = 64 * 1024 * 1024
+NAN = (
+    '{"kind":"trial","study":"s","revision":1,"trial":1,"attempt":1,"token":1,"nonce":"n",'
+    '"lease_s":30.0,"phase":"tuning","setting":{},"baseline":{},"metrics":[],'
+    '"window_s":NaN,"max_window_s":60.0}'
+)
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers whatever it is asked with what its server has."""
+
+    answer: bytes = b""
+    packed = False
+    chunks = 1
+    pause_s = 0.0
+    asked_for: list[str]
+
+    def answered(self) -> None:
+        type(self).asked_for.append(self.headers.get("Accept-Encoding", ""))
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        if self.packed:
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(self.answer) * self.chunks))
+        self.end_headers()
+        try:
+            for _ in range(self.chunks):
+                self.wfile.write(self.answer)
+                self.wfile.flush()
+                time.sleep(self.pause_s)
+        except OSError:
+            self.close_connection = True
+
+    do_POST = do_GET = do_PUT = answered
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(
+    answer: bytes, *, packed: bool = False, chunks: int = 1, pause_s: float = 0.0
+) -> Iterator[tuple[str, list[str]]]:
+    asked: list[str] = []
+    made = type(
+        "Made",
+        (Hostile,),
+        {
+            "answer": answer,
+            "packed": packed,
+            "chunks": chunks,
+            "pause_s": pause_s,
+            "asked_for": asked,
+        },
+    )
+    server = ThreadingHTTPServer(("127.0.0.1", 0), made)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def credentials(tmp_path: Path) -> Credentials:
+    (tmp_path / "agent-token").write_text("a own\n")
+    return Credentials(tmp_path, tmp_path / "token", "a")
+
+
+def ask(url: str, credentials: Credentials, folder: Path) -> object:
+    spool = Spool(folder / "spool")
+    with connect(url) as http:
+        return TunerClient(http, credentials, spool).next(
+            "sim", Poll(agent="a/1", applied=applied())
+        )
+
+
+def test_a_packed_answer_of_a_tuner_is_not_unpacked(
+    credentials: Credentials, tmp_path: Path
+) -> None:
+    """400 MB of zeros in 400 kB took an agent to 1.75 GB."""
+    bomb = gzip.compress(b" " * BOMB_BYTES)
+    assert len(bomb) < MOST_ANSWER_BYTES
+    with served(bomb, packed=True) as (url, asked):
+        with pytest.raises(LinkError, match=r"packed \(gzip\)") as refused:
+            ask(url, credentials, tmp_path)
+        assert refused.value.hint
+        assert asked == ["identity"]
+
+
+def test_an_endless_answer_of_a_tuner_is_given_up(credentials: Credentials, tmp_path: Path) -> None:
+    with (
+        served(b" " * 65_536, chunks=1_000) as (url, _),
+        pytest.raises(LinkError, match="more than"),
+    ):
+        ask(url, credentials, tmp_path)
+
+
+def test_an_order_to_measure_for_no_length_of_time_is_not_taken(
+    credentials: Credentials, tmp_path: Path
+) -> None:
+    """NaN compares with nothing: a window of it held a trial for as long as a lease was renewed."""
+    with (
+        served(NAN.encode()) as (url, _),
+        pytest.raises(LinkError, match="not the tuner's"),
+    ):
+        ask(url, credentials, tmp_path)
+
+
+def test_an_answer_that_trickles_in_is_given_up() -> None:
+    with (
+        served(b"x", chunks=100, pause_s=0.05) as (url, _),
+        httpx.Client(
+            transport=BoundedTransport(httpx.HTTPTransport(), 1_000, body_s=0.3), base_url=url
+        ) as http,
+        pytest.raises(httpx.ReadTimeout, match="in time"),
+    ):
+        http.get("/")
+
+
+def test_a_workload_that_packs_its_answer_is_not_unpacked_either() -> None:
+    with served(gzip.compress(b" " * BOMB_BYTES), packed=True) as (url, _):
+        program = LocalHttp(url, "the program", "start it")
+        with pytest.raises(DeviceLost, match="packed"):
+            program.call("GET", "/")
+        program.close()

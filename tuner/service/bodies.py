@@ -1,0 +1,157 @@
+"""What a request's body may be; it is read in the event loop and understood in a worker thread."""
+
+from __future__ import annotations
+
+import email.message
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, get_type_hints
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Message, Receive, Scope
+
+from tuner.core import InvalidInput, TooLarge
+
+OPEN_PATHS = ("/v1/health", "/v1/ready", "/login")
+OPEN_FOLDER = "/assets/"
+"""What is answered without a token."""
+OPEN_BYTES = 16 * 1024
+DEVICE_BYTES = 1024 * 1024
+"""A device's description may list the combinations of a measured table."""
+MESSAGE_BYTES = 256 * 1024
+
+MOST_NESTED, MOST_PARTS = 25_000, 250_000
+"""Lists and mappings of a message, and items of all of them: making them takes the interpreter's lock."""
+
+Refusal = RequestValidationError | InvalidInput
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def is_open(path: str) -> bool:
+    """Return whether a path is answered without a token."""
+    return path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
+
+
+def most_bytes(scope: Scope) -> int:
+    """Return how many bytes the body of a request may have."""
+    path: str = scope["path"]
+    if is_open(path):
+        return OPEN_BYTES
+    of_device = scope["method"] == "PUT" and path.startswith("/v1/devices/")
+    return DEVICE_BYTES if of_device else MESSAGE_BYTES
+
+
+async def received(receive: Receive, most: int) -> tuple[Receive, int]:
+    """Wait for the whole of a request; return what receives it once more and what follows, and its size.
+
+    Raises:
+        TooLarge: it has more bytes than that; the rest is left unread.
+    """
+    messages: list[Message] = []
+    size = 0
+    while not messages or messages[-1].get("more_body"):
+        messages.append(await receive())
+        size += len(messages[-1].get("body", b""))
+        if size > most:
+            raise too_large(most)
+    known = iter(messages)
+
+    async def again() -> Message:
+        return next(known, None) or await receive()
+
+    return again, size
+
+
+def too_large(most: int) -> TooLarge:
+    """Return the refusal of a body that is larger."""
+    return TooLarge(
+        f"the body has more than {most} bytes", hint="send less, or in several requests"
+    )
+
+
+class ThreadedRoute(APIRoute):
+    """A route whose JSON body is parsed and checked in a worker thread, not in the event loop.
+
+    FastAPI takes a body that is a model already as it is.
+    """
+
+    def get_route_handler(self) -> Handler:
+        """Return what answers a request."""
+        answer, model = super().get_route_handler(), _model_of(self.endpoint)
+        if model is None:
+            return answer
+
+        async def handle(request: Request) -> Response:
+            asked = _Parsed(request.scope, request.receive)
+            if _is_json(request) and (body := await asked.body()):
+                asked.parsed = await run_in_threadpool(_parse, model, body)
+            try:
+                return await answer(asked)
+            except RequestValidationError:
+                if isinstance(asked.parsed, Refusal):
+                    raise asked.parsed from None
+                raise
+
+        return handle
+
+
+class _Parsed(Request):
+    """A request whose body is a model already."""
+
+    parsed: BaseModel | Refusal | None = None
+
+    async def json(self) -> Any:  # noqa: ANN401  Starlette's own
+        """Return the model; in place of what is none a number, which no route takes.
+
+        So a caller who may not ask hears that first.
+        """
+        return 0 if isinstance(self.parsed, Refusal) else self.parsed
+
+
+def _model_of(endpoint: Callable[..., Any]) -> type[BaseModel] | None:
+    """Return the model that an endpoint takes as its body, None where it takes none."""
+    hints = get_type_hints(endpoint)
+    hints.pop("return", None)
+    models = [t for t in hints.values() if isinstance(t, type) and issubclass(t, BaseModel)]
+    return models[0] if models else None
+
+
+def _is_json(request: Request) -> bool:
+    """Return whether the body says that it is JSON, as FastAPI reads it."""
+    message = email.message.Message()
+    message["content-type"] = request.headers.get("content-type", "")
+    subtype = message.get_content_subtype()
+    return message.get_content_maintype() == "application" and (
+        subtype == "json" or subtype.endswith("+json")
+    )
+
+
+def _parse(model: type[BaseModel], body: bytes) -> BaseModel | Refusal:
+    try:
+        return _checked(model, body)
+    except InvalidInput as error:
+        return error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where: Sequence[str | int] = first["loc"]
+        return RequestValidationError([{**first, "loc": ("body", *where)}])
+
+
+def _checked(model: type[BaseModel], body: bytes) -> BaseModel:
+    if sum(map(body.count, (b"[", b"{"))) > MOST_NESTED or body.count(b",") > MOST_PARTS:
+        raise InvalidInput("the message has too many parts", hint="send fewer, or shorter lists")
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
+            raise
+        # Half of a pair of surrogates is JSON to Python: the model says that it is no text.
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            raise error from None
+        return model.model_validate(value)
