@@ -1,5 +1,6 @@
 """TOML, read strictly: every key is known, and every value of its kind."""
 
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -7,9 +8,9 @@ from typing import Any
 
 from tuner.errors import ConfigError, InvalidInput
 
-try:
+if sys.version_info >= (3, 11):
     import tomllib as tomllib
-except ModuleNotFoundError:  # Python 3.10
+else:
     import tomli as tomllib
 
 NUMBER = (int, float)
