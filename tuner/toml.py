@@ -11,7 +11,9 @@ from tuner.errors import ConfigError, InvalidInput
 if sys.version_info >= (3, 11):
     import tomllib as tomllib
 else:
-    import tomli as tomllib
+    import tomli
+
+    tomllib = tomli
 
 NUMBER = (int, float)
 KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}
