@@ -4,12 +4,8 @@ import sys
 
 if sys.version_info >= (3, 11):
     from enum import StrEnum
-
-    import tomllib
 else:
     from enum import Enum
-
-    import tomli as tomllib
 
     class StrEnum(str, Enum):
         """A word of a fixed set; it is its own text."""
@@ -17,4 +13,4 @@ else:
         __str__ = str.__str__
 
 
-__all__ = ["StrEnum", "tomllib"]
+__all__ = ["StrEnum"]

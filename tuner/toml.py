@@ -1,12 +1,19 @@
 """TOML, read strictly: every key is known, and every value of its kind."""
 
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from tuner.compat import tomllib
 from tuner.errors import ConfigError, InvalidInput
+
+if sys.version_info >= (3, 11):
+    import tomllib as tomllib
+else:
+    import tomli
+
+    tomllib = tomli
 
 NUMBER = (int, float)
 KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}

@@ -21,6 +21,7 @@ class Board:
 
     A fault is `refuse` (EIO), `readonly` (EROFS), `locked` (EACCES: what the BIOS has locked), `nodata`
     (ENODATA), `gone` (ENOENT), or `{"stuck": TEXT}`: what is written there has no effect and TEXT is told.
+    `links` are symbolic links, path to target.
     """
 
     name: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from agents.devices.simulated.physics import Chip, OperatingPoint, Pace, Work
 from agents.devices.simulated.presets import ORIN, TX2, TX2_GPU_MHZ
@@ -304,5 +303,4 @@ def board(name: str) -> Board:
 
 
 NAMES = (*SERVERS, *LAYOUTS, "odd")
-TREES: Mapping[str, Callable[[], Board]] = {name: partial(board, name) for name in NAMES}
-"""Every tree by its name: what a fuzzer runs over."""
+"""Every tree, also what a fuzzer runs over."""

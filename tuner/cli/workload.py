@@ -69,7 +69,7 @@ def check(
 
 def spec_of(workload: str) -> str:
     """Return a workload's spec; of a file, that of what it describes."""
-    from tuner.compat import tomllib
+    from tuner.toml import tomllib
 
     if not workload.endswith(".toml") or workload.startswith(("service:", "command:")):
         return workload

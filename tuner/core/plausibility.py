@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
 
 from tuner.core.measurements import Estimate, Measurement
 from tuner.core.quantities import ENERGY, POWER, UNDECLARED, Quantities, called, quantity_of
@@ -101,7 +100,9 @@ class HeldRange:
     power_w: tuple[float, float]
 
     @classmethod
-    def of(cls, windows: Iterable[Measurement], declared: Quantities = UNDECLARED) -> Self | None:
+    def of(
+        cls, windows: Iterable[Measurement], declared: Quantities = UNDECLARED
+    ) -> HeldRange | None:
         """Return the range of some windows; None where none of them tells its items and energy."""
         energy = called(ENERGY, declared)
         shown = [

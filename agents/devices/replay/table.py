@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import fmean
 
 from agents.devices.replay.names import quantity_named, roles_of
-from tuner.compat import tomllib
 from tuner.core import (
     ConfigError,
     ConstraintSyntax,
@@ -33,6 +32,7 @@ from tuner.core import (
     Space,
     setting_key,
 )
+from tuner.toml import tomllib
 
 LABELS = ("surface", "device", "workload")
 METRICS = {

@@ -6,6 +6,7 @@ named and never called.
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import json
 import math
@@ -49,6 +50,10 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "nvmlDeviceGetAPIRestriction": lambda h, _: (h, 0),
     "nvmlDeviceGetMigDeviceHandleByIndex": lambda h, _: (h, 0),
     "nvmlDeviceGetViolationStatus": lambda h, _: (h, 0),
+    "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles": lambda h, _: (
+        h,
+        ctypes.byref(pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()),
+    ),
 }
 """What is passed to calls that take more, or other, than a device's handle."""
 
