@@ -343,7 +343,6 @@ async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collect
         begin(device.mind(stop))
     begin(actuator.search(begin, stop))
     while not stop:
-        notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
         if not Path(actuator.config.socket).is_socket():  # somebody removed it
             server.close()
             with suppress(errors.StoreError):
