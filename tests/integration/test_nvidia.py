@@ -171,8 +171,8 @@ def test_a_study_of_an_unkind_board_goes_on_without_the_knob_that_it_refuses(ben
     for name, value in UNKIND.items():
         bench.nvml.set(name, value)
     bench.nvml.refuse("nvmlDeviceSetPowerManagementLimit", 3)
-    options = ["--device", "nvidia:0", "--policy", "sobol", "--constraint", LIMIT, "--window", "1"]
-    options += ["--trials", "4", "--json", "--state-dir", str(bench.folder / "state")]
+    options = ["--device", "nvidia:0", "--policy", "sobol", "--constraint", LIMIT, "--window", "2"]
+    options += ["--trials", "6", "--json", "--state-dir", str(bench.folder / "state")]
     done = subprocess.run(
         [sys.executable, "-c", CONSOLE, "run", *options],
         env=bench.environ,
