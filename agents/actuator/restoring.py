@@ -286,15 +286,16 @@ class Restorer:
                 continue
             ours = " ".join(map(str, (last, touched.found, touched.original))).split()
             same = value == last or (ending and {*str(value).split()} <= {*ours})
-            if same and not lowered:
+            if same and not touched.unsure and (value != last or not lowered):
                 self.caps.pop(knob, None)
                 continue
-            below = lowered or (value if knob in self._ceilings and _below(value, last) else None)
-            known = below is None or self.lower.get(knob) == below
-            if known or await self._lowered(knob, touched, below, ending):
+            below = knob in self._ceilings and _below(value, last)
+            lower = (lowered if value == last else value) if below else None
+            known = lower is None or self.lower.get(knob) == lower
+            if known or await self._lowered(knob, touched, lower, ending):
                 found.add(knob)
                 why = (
-                    f"another program set {knob} to {below or value!r} instead of {last!r}; stop it"
+                    f"another program set {knob} to {lower or value!r} instead of {last!r}; stop it"
                 )
                 self.paused = self.paused or f"{why}; then {RESTORE} {self.uuid}`"
                 log.error("event=paused device=%s why=%r", self.uuid, self.paused)
@@ -308,7 +309,12 @@ class Restorer:
         what was asked for before is hidden, and gone.
         """
         self._note(knob, replace(touched, lowered=to), ending)
-        await self.driver.ask("write", self.uuid, knob, touched.last)
+        try:
+            await self.driver.ask("write", self.uuid, knob, touched.last)
+        except ActuationError as error:
+            if not isinstance(error, DeviceLost):  # it is refused, so nothing was undone
+                self._note(knob, touched, ending=True)
+            raise
         shown = (await self.shown()).get(knob)
         took, unsure = shown == touched.last, touched.unsure
         if took:
@@ -317,11 +323,12 @@ class Restorer:
         elif shown is not None:
             self._capped(knob, shown)
         found = None if unsure and not took else touched.found
-        self._note(knob, replace(touched, found=found, lowered=None, unsure=False), ending)
+        state = replace(touched, found=found, lowered=None, unsure=False)
+        self._note(knob, state, ending=True)
         return took and not unsure
 
     def _note(self, knob: str, state: KnobState, ending: bool) -> None:
-        """Journal a knob's state; what is restored does not wait for a disk. Raises StoreError."""
+        """Journal a knob's state; what is `ending` does not wait for a disk. Raises StoreError."""
         record = replace(self.record, knobs={**self.record.knobs, knob: state})
         with suppress(*([StoreError] if ending else [])):
             self.originals.save(record)

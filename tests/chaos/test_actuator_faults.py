@@ -13,9 +13,20 @@ import pytest
 from agents.actuator.device import Peer
 from agents.actuator.driver import Value
 from agents.actuator.journal import RestoreJournal
+from agents.devices.fake import knobs as fake
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.faults import Faults, full
-from tests.chaos.theatre import BOOT, GPU, HELD, TRIED, TRIED_NEXT, Theatre
+from tests.chaos.theatre import (
+    BOOT,
+    CAP,
+    CEILING_HELD,
+    CEILING_TRIED,
+    GPU,
+    HELD,
+    TRIED,
+    TRIED_NEXT,
+    Theatre,
+)
 from tuner.errors import ActuationError, DeviceLost, TuningError
 
 Count = Callable[[str, int, int], None]
@@ -178,6 +189,9 @@ class Stage:
                 getattr(self.actuator, verb)(PEER, GPU, *details)
         self.actuator.gone(PEER)
 
+    def cool(self) -> None:
+        """End what is no fault, but the hardware's own doing."""
+
     def settle(self) -> None:
         """Let time pass, as the actuator's own tasks see it."""
         for _ in range(3):
@@ -202,6 +216,8 @@ def point(stage: Stage, *, restarted: bool) -> str:
     stage.faults.mended = True
     if restarted:
         stage.actuator = stage.started()
+    stage.settle()
+    stage.cool()
     stage.settle()
     return stage.theatre.check_original() or stage.usable() or stage.theatre.check_original()
 
@@ -229,5 +245,54 @@ def test_a_fault_anywhere_in_the_actuator_leaves_nothing_altered_once_it_is_over
         if problem:
             problems.append(f"{at} ({label}): {problem}")
     count(f"fault: actuator, {told(wrong)}, {told(lasting)}", struck, len(problems))
+    assert struck > 20
+    assert not problems
+
+
+class CappedStage(Stage):
+    """A trial and a hold of a ceiling that the kernel caps, now lower, now higher, until it cools."""
+
+    def play(self) -> None:
+        asked: tuple[tuple[str, Any], ...] = (
+            ("hold", (CEILING_HELD, 1000.0)),
+            ("cap", CAP),
+            ("renew", (5.0,)),
+            ("acquire", (5.0,)),
+            ("apply", (CEILING_TRIED,)),
+            ("cap", CAP - 500),
+            ("renew", (5.0,)),
+            ("hold", (CEILING_HELD, 1000.0)),
+            ("release", ()),
+        )
+        for verb, details in asked:
+            with suppress(Exception):  # as whoever answers a peer contains it
+                if verb == "cap":
+                    self.theatre.happens(cap=details)
+                else:
+                    getattr(self.actuator, verb)(PEER, GPU, *details)
+        self.actuator.gone(PEER)
+
+    def cool(self) -> None:
+        self.theatre.happens()
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=told)
+@pytest.mark.parametrize("wrong", [None, refused, lost, done_but_unheard, nonsense], ids=told)
+def test_a_fault_anywhere_under_a_cap_leaves_nothing_altered_once_it_is_over(
+    wrong: Wrong | None, lasting: bool, tmp_path: Path, count: Count
+) -> None:
+    theatre = Theatre(tmp_path / "t", knobs=fake.ALL)
+    dry = CappedStage(theatre, Faults(), wrong)
+    assert point(dry, restarted=False) == ""
+    problems: list[str] = []
+    struck = 0
+    for at, label in enumerate(dry.faults.labels, 1):
+        theatre.renew_hardware()
+        stage = CappedStage(theatre, Faults(at, lasting=lasting), wrong)
+        problem = point(stage, restarted=at % 2 == 0)
+        struck += stage.faults.struck
+        if problem:
+            problems.append(f"{at} ({label}): {problem}")
+    count(f"fault: capped actuator, {told(wrong)}, {told(lasting)}", struck, len(problems))
     assert struck > 20
     assert not problems
