@@ -20,8 +20,8 @@ from tuner.errors import ActuationError
 CPU_CLOCK = "cpu.max_mhz"
 CPUS, TOP = "sys/devices/system/cpu", "cpuinfo_max_freq"
 POLICIES = f"{CPUS}/cpufreq/policy[0-9]*"
-SMALL_CORES = ("cpu_atom", "cpu_lowpower")
-"""An Intel hybrid's PMUs of its small cores: each has a file `cpus`, a list such as `16-23,30`."""
+SMALL_CORES = "sys/devices/cpu_[al]*/cpus"
+"""Lists such as `16-23,30` of an Intel hybrid's small cores, by their PMUs: cpu_atom and cpu_lowpower."""
 KHZ, STEP_KHZ = 1000, 100_000
 LIKE, MOST_DIGITS, MOST_RUNGS = 0.85, 18, 1000
 """A number in a file with more digits, or a ladder with more steps, is none."""
@@ -183,9 +183,7 @@ def cpu_clocks(root: Path) -> dict[str, FileKnob]:
 
     A policy that does not answer has no CPU at work, and is left alone.
     """
-    small = ",".join(
-        words(*(f for pmu in SMALL_CORES for f in root.glob(f"sys/devices/{pmu}/cpus")))
-    )
+    small = ",".join(words(*root.glob(SMALL_CORES)))
     spans = [(int(a), int(b or a)) for a, b in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", small)]
     found = []
     for file in root.glob(f"{POLICIES}/scaling_max_freq"):

@@ -52,18 +52,13 @@ class BoostKnob(FileKnob):
 
     def write(self, value: Value | None) -> None:
         """Allow or forbid boost; None allows it."""
-        before = [
-            (knob, knob.read()) for knob in self.clocks if knob.asked or is_lower(knob.files[0])
-        ]
+        tops = [(knob, knob.files[0].with_name(sysfs.TOP)) for knob in self.clocks]
+        lower = [k for k, top in tops if k.asked or numbers(k.files[0]) < numbers(top)]
+        before = [(knob, knob.read()) for knob in lower]
         FileKnob.write(self, self.on if value in ("on", None) else str(1 - int(self.on)))
         for knob, ceiling in before:
             if knob.read() != ceiling:
                 knob.write(ceiling)
-
-
-def is_lower(ceiling: Path) -> bool:
-    """Return whether a ceiling is under its top."""
-    return numbers(ceiling) < numbers(ceiling.with_name(sysfs.TOP))
 
 
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
