@@ -7,21 +7,23 @@ table, the ladder goes in steps of 100 MHz; cores are like while the next weaker
 core's `cpu_capacity`, else of its greatest clock, where no list tells a hybrid's small cores.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agents.actuator.driver import Value
 from tuner.errors import ActuationError
 
 CPU_CLOCK = "cpu.max_mhz"
-POLICIES = "sys/devices/system/cpu/cpufreq/policy*"
-SMALL_CORES = ("cpu_atom", "cpu_lowpower")
-"""An Intel hybrid's PMUs of its small cores: each has a file `cpus`, a list such as `16-23,30`."""
+CPUS, TOP = "sys/devices/system/cpu", "cpuinfo_max_freq"
+POLICIES = f"{CPUS}/cpufreq/policy[0-9]*"
+SMALL_CORES = "sys/devices/cpu_[al]*/cpus"
+"""Lists such as `16-23,30` of an Intel hybrid's small cores, by their PMUs: cpu_atom and cpu_lowpower."""
 KHZ, STEP_KHZ = 1000, 100_000
-LIKE = 0.85
-MOST_DIGITS, MOST_RUNGS = 18, 1000
+LIKE, MOST_DIGITS, MOST_RUNGS = 0.85, 18, 1000
 """A number in a file with more digits, or a ladder with more steps, is none."""
 CEILINGS = ("scaling_max_freq", "max_freq")
 """Files of cpufreq and devfreq that show the limit in force, not the one that was asked for."""
@@ -32,27 +34,24 @@ REFUSED = "is a floor above that, or has the actuator no drop-in for this device
 class FileKnob:
     """One knob: files that are written alike, and the values offered, ascending.
 
-    `unit` is how many of the files' units make one of the knob's; 0: it is a text. `tops` are files with
-    the most that each of the files may say now: more is clipped to it, as the kernel does, and the knob
-    stands at what was `asked`. Files that stand at different values are told, and can be written, as one
-    text of all. Every method raises ActuationError.
+    `unit` is how many of the files' units make one of the knob's; 0: it is a text. More than a file `TOP`
+    beside says now is clipped to that, as the kernel does, and the knob stands at what was `asked`. Files
+    that stand at different values are told, and can be written, as one text of all. Every method raises
+    ActuationError.
     """
 
     files: Sequence[Path]
     values: tuple[Value, ...]
     unit: int = 0
-    tops: Sequence[Path] = ()
-    asked: Sequence[int] = ()
+    asked: Sequence[Any] = ()
 
     def read(self) -> Value | None:
         """Return what the files say."""
-        if not self.unit:
-            return told([content(file) for file in self.files])
-        shown = self.clipped([whole(file) for file in self.files])
-        for wanted in (self.asked, [max(shown)] * len(shown)):
-            if wanted and self.clipped(wanted) == shown:
-                return told([scaled(number, self.unit) for number in wanted])
-        return told([scaled(number, self.unit) for number in shown])
+        shown = self.clipped([content(file, int if self.unit else str) for file in self.files])
+        guesses = (self.asked, [max(shown)] * len(shown))
+        wanted = next((g for g in guesses if g and self.clipped(g) == shown), shown)
+        told = [scaled(number, self.unit) if self.unit else number for number in wanted]
+        return told[0] if len({*told}) == 1 else " ".join(map(str, told))
 
     def write(self, value: Value | None) -> None:
         """Write all files, each for itself: one that refuses stops no other.
@@ -63,9 +62,8 @@ class FileKnob:
             value = "performance" if "performance" in self.values else self.values[-1]
         texts, failures = str(value).split(), list[str]()
         texts *= len(self.files) // len(texts)
-        if self.unit:
-            self.asked = [round(float(text) * self.unit) for text in texts]
-            texts = [str(number) for number in self.clipped(self.asked)]
+        self.asked = [round(float(text) * self.unit) if self.unit else text for text in texts]
+        texts = [str(most) for most in self.clipped(self.asked)]
         for file, text in zip(self.files, texts, strict=True):
             try:
                 file.write_text(text)
@@ -74,9 +72,9 @@ class FileKnob:
         if failures:
             raise ActuationError("; ".join(failures), hint=REFUSED)
 
-    def clipped(self, values: Sequence[int]) -> list[int]:
+    def clipped(self, values: Sequence[Any]) -> list[Any]:
         """Return the most that each file may say of a value; a top that is silent clips none."""
-        tops = [numbers(top) for top in self.tops] or [[]] * len(values)
+        tops = [numbers(file.with_name(TOP)) if self.unit else [] for file in self.files]
         return [min([value, *top]) for value, top in zip(values, tops, strict=True)]
 
 
@@ -114,12 +112,11 @@ class FileKnobs:
         self.offered[knob].write(value)
 
 
+Found = Mapping[str, FileKnob | str]
+
+
 def devices(
-    uuid: str,
-    board: str,
-    kinds: Sequence[str],
-    found: Mapping[str, FileKnob | str],
-    probed: Collection[str] = (),
+    uuid: str, board: str, kinds: Sequence[str], found: Found, probed: Collection[str] = ()
 ) -> list[FileKnobs]:
     """Return the device that has these knobs; none where none of them can be used.
 
@@ -140,17 +137,12 @@ def devices(
     return [made] if offered or without else []
 
 
-def content(file: Path) -> str:
+def content(file: Path, kind: type = str) -> Any:  # noqa: ANN401 - of that kind
     """Return what a file says, without the NUL of a device tree. Raises ActuationError."""
     try:
-        return file.read_text().strip("\0\n ")
+        return kind(file.read_text().strip("\0\n "))
     except (OSError, ValueError) as error:
         raise ActuationError(f"cannot read {file}: {error}") from error
-
-
-def told(values: Sequence[Value]) -> Value:
-    """Return values as one: that of all, else a text of them."""
-    return values[0] if len({*values}) == 1 else " ".join(map(str, values))
 
 
 def words(*files: Path) -> set[str]:
@@ -160,14 +152,6 @@ def words(*files: Path) -> set[str]:
     return set()
 
 
-def whole(file: Path) -> int:
-    """Return the whole number that a file says. Raises ActuationError."""
-    text = content(file)
-    if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise ActuationError(f"{file} says {text[:40]!r}, which is no whole number")
-    return int(text)
-
-
 def numbers(*files: Path) -> list[int]:
     """Return the whole numbers in files, ascending; none where one of them does not answer."""
     found = (word for word in words(*files) if word.isdecimal() and len(word) <= MOST_DIGITS)
@@ -175,40 +159,23 @@ def numbers(*files: Path) -> list[int]:
 
 
 def scaled(number: int, unit: int) -> int | float:
-    """Return a number in a greater unit, whole where it is."""
-    return number / unit if number % unit else number // unit
+    """Return a number in a greater unit, whole where it is, or greater than any that is measured."""
+    return number / unit if number % unit and number < 10**MOST_DIGITS else number // unit
 
 
-def ceiling(
-    files: Sequence[Path], ladder: Sequence[int], floor: str, unit: int, top: str = ""
-) -> FileKnob:
+def ceiling(files: Sequence[Path], ladder: Sequence[int], floor: str, unit: int) -> FileKnob:
     """Return the knob over files that limit a clock; `floor` is the file beside that limits it from below.
 
-    What is under a floor that is set is not offered: the kernel would refuse it. `top` is the file beside
-    with the most that one can say, empty where there is none.
+    What is under a floor that is set is not offered: the kernel would refuse it.
     """
     least = max(numbers(*(file.with_name(floor) for file in files)), default=0)
-    tops = [file.with_name(top) for file in files] if top else []
-    return FileKnob(files, tuple(scaled(n, unit) for n in ladder if n >= least), unit, tops)
+    return FileKnob(files, tuple(scaled(n, unit) for n in ladder if n >= least), unit)
 
 
 def span(ends: Sequence[int], step: int = STEP_KHZ) -> list[int]:
     """Return the ladder from the first to the last of these numbers, nothing where that is no ladder."""
-    if not ends or ends[-1] - ends[0] > MOST_RUNGS * step:
-        return []
-    return [*range(ends[0], ends[-1], step), ends[-1]]
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A clock domain that has a CPU at work. `weight` is how strong its cores are, in any unit."""
-
-    number: int
-    file: Path
-    ends: tuple[int, ...]
-    table: tuple[int, ...]
-    weight: int
-    small: bool
+    short = ends and ends[-1] - ends[0] <= MOST_RUNGS * step
+    return [*range(ends[0], ends[-1], step), ends[-1]] if short else []
 
 
 def cpu_clocks(root: Path) -> dict[str, FileKnob]:
@@ -216,57 +183,25 @@ def cpu_clocks(root: Path) -> dict[str, FileKnob]:
 
     A policy that does not answer has no CPU at work, and is left alone.
     """
-    groups = kinds(policies(root))
-    found: dict[str, FileKnob] = {}
-    for like in groups:
-        files = [policy.file for policy in like]
-        ends = sorted(end for policy in like for end in policy.ends)
-        ladder = max((policy.table for policy in like), key=len) or span(ends)
-        name = CPU_CLOCK + f".{like[0].number}" * (len(groups) > 1)
-        found[name] = ceiling(files, ladder, "scaling_min_freq", KHZ, "cpuinfo_max_freq")
-    return found
-
-
-def policies(root: Path) -> list[Policy]:
-    """Return the clock domains that can be limited, by their numbers: those of their first CPUs."""
-    found: list[Policy] = []
-    small = words(*(f for core in SMALL_CORES for f in root.glob(f"sys/devices/{core}/cpus")))
-    folders = {int(f.name[6:]): f for f in root.glob(POLICIES) if f.name[6:].isdecimal()}
-    cpus = root / "sys/devices/system/cpu"
-    capacity = {number: numbers(cpus / f"cpu{number}/cpu_capacity") for number in folders}
-    for number, folder in sorted(folders.items()):
-        file = folder / "scaling_max_freq"
-        ends = tuple(numbers(folder / "cpuinfo_min_freq", folder / "cpuinfo_max_freq"))
-        table = tuple(numbers(folder / "scaling_available_frequencies"))
-        if (table or span(ends)) and numbers(file):
-            told = capacity[number] if all(capacity.values()) else table or ends
-            weight = 0 if small else told[-1]
-            found.append(Policy(number, file, ends, table, weight, listed(number, small)))
-    return found
-
-
-def kinds(found: Sequence[Policy]) -> list[list[Policy]]:
-    """Return clock domains by the kind of their cores, each in its order."""
-    groups: list[list[Policy]] = []
-    for policy in sorted(found, key=lambda p: (-p.weight, -len(p.table), p.number)):
-        like = next((group for group in groups if alike(policy, group)), [])
-        if not like:
-            groups.append(like)
-        like.append(policy)
-    ordered = [sorted(group, key=lambda policy: policy.number) for group in groups]
-    return sorted(ordered, key=lambda group: group[0].number)
-
-
-def alike(policy: Policy, group: Sequence[Policy]) -> bool:
-    """Return whether a domain's cores are like those of stronger ones: a table is then a part of theirs."""
-    first, last = group[0], group[-1]
-    same = policy.small == last.small and bool(policy.table) == bool(last.table)
-    fits = first.table[: len(policy.table)] == policy.table
-    return same and fits and policy.weight >= LIKE * last.weight
-
-
-def listed(number: int, lists: Collection[str]) -> bool:
-    """Return whether a CPU is in one of the kernel's lists, such as `0-3,8`."""
-    parts = [part.split("-") for cpus in lists for part in cpus.split(",")]
-    spans = [part for part in parts if all(n.isdecimal() and len(n) <= MOST_DIGITS for n in part)]
-    return any(int(span[0]) <= number <= int(span[-1]) for span in spans)
+    small = ",".join(words(*root.glob(SMALL_CORES)))
+    spans = [(int(a), int(b or a)) for a, b in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", small)]
+    found = []
+    for file in root.glob(f"{POLICIES}/scaling_max_freq"):
+        cpu = int(file.parent.name.removeprefix("policy"))
+        ends = numbers(file.with_name("cpuinfo_min_freq"), file.with_name(TOP))
+        table = tuple(numbers(file.with_name("scaling_available_frequencies")))
+        if numbers(file) and (table or span(ends)):
+            strong = numbers(root / CPUS / f"cpu{cpu}/cpu_capacity") or ends or table
+            found.append((strong[-1], cpu, table, ends, file))
+    kinds: dict[Any, list[tuple[int, list[int], Path]]] = {}
+    step = last = 0
+    for strength, cpu, table, ends, file in sorted(found, reverse=True):
+        step, last = step + (strength < LIKE * last), strength
+        kind = table or (any(a <= cpu <= b for a, b in spans) if spans else step)
+        kinds.setdefault((table, kind), []).append((cpu, ends, file))
+    knobs: dict[str, FileKnob] = {}
+    for (table, _), like in sorted(kinds.items(), key=lambda item: min(item[1])):
+        name = CPU_CLOCK + f".{min(like)[0]}" * (len(kinds) > 1)
+        ladder = table or span(sorted(end for _, ends, _ in like for end in ends))
+        knobs[name] = ceiling([file for *_, file in sorted(like)], ladder, "scaling_min_freq", KHZ)
+    return knobs

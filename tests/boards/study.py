@@ -51,9 +51,9 @@ histogram = "batch_seconds"
 ACTUATOR = """
 socket = "{folder}/actuator.sock"
 state_dir = "{folder}/journal"
-drivers = ["jetson:{root}"]
+drivers = ["{device}:{root}"]
 [[device]]
-match = "jetson"
+match = "{device}"
 [device.grant]
 {grants}
 """
@@ -144,8 +144,7 @@ def steady(machine: Machine) -> tuple[float, float]:
 
 
 def study(there: MountedBoard, policy: str, seed: int, trials: int, folder: Path) -> dict[str, Any]:
-    """Run one study and return what `jouletune run --json` printed."""
-    (folder / "service.toml").write_text(SERVICE.format(url=there.url))
+    """Run one study of a Jetson board and return what `jouletune run --json` printed."""
     layout = LAYOUTS["orin" if there.name == "odd" else there.name]
     spans = {
         "gpu.clock_mhz": [hz / 1e6 for hz in layout.gpu_hz],
@@ -153,8 +152,22 @@ def study(there: MountedBoard, policy: str, seed: int, trials: int, folder: Path
         "cpu.max_mhz": [khz / 1e3 for khz in layout.cpu_khz],
     }
     grants = "\n".join(f'"{k}" = {{ min = {v[0]}, max = {v[-1]} }}' for k, v in spans.items())
+    return granted_study(there, "jetson", grants, policy, seed, trials, folder)
+
+
+def granted_study(
+    there: MountedBoard,
+    device: str,
+    grants: str,
+    policy: str,
+    seed: int,
+    trials: int,
+    folder: Path,
+) -> dict[str, Any]:
+    """Run one study of a device with these grants and return what `jouletune run --json` printed."""
+    (folder / "service.toml").write_text(SERVICE.format(url=there.url))
     config = folder / "actuator.toml"
-    config.write_text(ACTUATOR.format(folder=folder, root=there.root, grants=grants))
+    config.write_text(ACTUATOR.format(folder=folder, device=device, root=there.root, grants=grants))
     environ = os.environ | {
         "JOULETUNE_ROOT": str(there.root),
         "JOULETUNE_ACTUATOR": str(folder / "actuator.sock"),
@@ -167,7 +180,7 @@ def study(there: MountedBoard, policy: str, seed: int, trials: int, folder: Path
             while not answers(folder / "actuator.sock"):
                 assert actuator.poll() is None and time.monotonic() < until, "no actuator"
                 time.sleep(0.05)
-            options = ["--device", "jetson", "--workload", f"service:{folder / 'service.toml'}"]
+            options = ["--device", device, "--workload", f"service:{folder / 'service.toml'}"]
             options += ["--policy", policy, "--trials", str(trials), "--seed", str(seed), "--json"]
             options += ["--constraint", f"latency_p99_ms <= {LIMIT}x baseline", "--window", "1.5"]
             done = subprocess.run(

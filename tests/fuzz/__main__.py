@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pynvml
+
 from tests.fuzz.crashes import Crashes
 from tests.fuzz.gpus import CALLS, CODES, Gpus
 from tests.fuzz.hosts import Hosts
@@ -26,6 +28,11 @@ HASTE = {
     "agents.devices.jetson.knobs.LATE_S": 0.0,
 }
 """Waits that show nothing more on files that nothing moves."""
+BINDING: dict[str, Any] = {
+    "nvmlLib": None,
+    "_nvmlLib_refcount": 0,
+    "_nvmlGetFunctionPointer_cache": {},
+}
 
 
 def fuzz(cases: int, seed: int, folder: Path) -> dict[str, Any]:
@@ -62,6 +69,11 @@ def surroundings() -> Iterator[Path]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory))
         nobody = {"JOULETUNE_ACTUATOR": str(Path(folder) / "nobody.sock")}
         stack.enter_context(mock.patch.dict(os.environ, nobody))
+        for (
+            name,
+            value,
+        ) in BINDING.items():  # the library that it has loaded is another one meanwhile
+            stack.enter_context(mock.patch.object(pynvml, name, value))
         for constant, value in HASTE.items():
             stack.enter_context(mock.patch(constant, value))
         yield Path(folder)

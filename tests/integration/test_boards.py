@@ -16,10 +16,10 @@ import pytest
 from tests.actuation import answers
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.mounted import HERE
-from tests.boards.study import LIMIT, Truth, study, trials_of
+from tests.boards.study import LIMIT, Truth, granted_study, study, trials_of
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
-from tuner.core import Phase
+from tuner.core import Phase, TrialState
 
 __all__ = ["boards", "library", "mount"]
 LEASE_S = 2.0
@@ -83,6 +83,23 @@ def test_a_run_saves_what_the_board_shows_and_leaves_every_file_as_it_was(
     assert len(tried) == 6
     _, kept = truth.of(told["best"]["setting"], LIMIT * truth.grid[truth.default][1])
     assert kept
+    assert board.altered == {}
+
+
+@pytest.mark.slow
+def test_a_cpu_that_boosts_over_its_ceiling_is_tuned_with_its_boost_and_goes_back(
+    mount: Mount, tmp_path: Path
+) -> None:
+    """acpi-cpufreq on an EPYC: 2.89 GHz over a ceiling of 2.3 on an untouched host (util-linux 755)."""
+    board = mount("zen")
+    grants = '"cpu.max_mhz" = { min = 1200, max = 2300 }\n"cpu.boost" = ["off", "on"]'
+    granted_study(board, "cpu", grants, "sobol", 3, 4, tmp_path)
+    made = trials_of(tmp_path)
+    states = {(t.phase, t.state): t.reason for t in made}
+    assert all(state is TrialState.COMPLETED for _, state in states), states
+    tried = [t.setting for t in made if t.phase is Phase.TUNING]
+    assert len(tried) == 4 and {"off", "on"} == {setting["cpu.boost"] for setting in tried}
+    assert all("energy_j" in t.shown for t in made if t.phase is Phase.BASELINE)
     assert board.altered == {}
 
 

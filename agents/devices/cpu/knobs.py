@@ -18,8 +18,7 @@ from agents.actuator import sysfs
 from agents.actuator.driver import Value
 from agents.actuator.sysfs import FileKnob, content, numbers, words
 
-BOOST, BOOST_VALUES = "cpu.boost", ("off", "on")
-GOVERNOR, PREFERENCE = "cpu.governor", "cpu.epp"
+BOOST, GOVERNOR, PREFERENCE = "cpu.boost", "cpu.governor", "cpu.epp"
 UNCORE, POWER = "cpu.uncore_mhz", "cpu.package_power_limit_w"
 KNOBS = (sysfs.CPU_CLOCK, BOOST, GOVERNOR, PREFERENCE, UNCORE, POWER)
 CHOICES = {
@@ -27,10 +26,7 @@ CHOICES = {
     PREFERENCE: ("energy_performance_preference", "energy_performance_available_preferences"),
 }
 """Knob to the file of a policy that has it, and the file with its words."""
-BOOSTS = {
-    "sys/devices/system/cpu/cpufreq/boost": "1",
-    "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
-}
+BOOSTS = {f"{sysfs.CPUS}/cpufreq/boost": "1", f"{sysfs.CPUS}/intel_pstate/no_turbo": "0"}
 """File to what it says while clocks above the nominal one are allowed; no host has both."""
 DIES = "sys/devices/system/cpu/intel_uncore_frequency/package_*_die_*"
 ZONES, ZONE = "sys/class/powercap/intel-rapl*:*", re.compile(r"intel-rapl(-mmio)?:\d+")
@@ -56,24 +52,13 @@ class BoostKnob(FileKnob):
 
     def write(self, value: Value | None) -> None:
         """Allow or forbid boost; None allows it."""
-        lower = [knob for knob in self.clocks if knob.asked or is_lower(knob)]
+        tops = [(knob, knob.files[0].with_name(sysfs.TOP)) for knob in self.clocks]
+        lower = [k for k, top in tops if k.asked or numbers(k.files[0]) < numbers(top)]
         before = [(knob, knob.read()) for knob in lower]
         FileKnob.write(self, self.on if value in ("on", None) else str(1 - int(self.on)))
         for knob, ceiling in before:
             if knob.read() != ceiling:
                 knob.write(ceiling)
-
-
-def is_lower(knob: FileKnob) -> bool:
-    """Return whether a ceiling is under its top somewhere."""
-    pairs = zip(knob.files, knob.tops, strict=True)
-    return any(numbers(file) < numbers(top) for file, top in pairs)
-
-
-def boost_file(root: Path) -> tuple[Path, str] | None:
-    """Return the file that allows boost, and what it says then; None where there is none."""
-    there = ((root / file, on) for file, on in BOOSTS.items() if numbers(root / file))
-    return next(there, None)
 
 
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
@@ -84,8 +69,11 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
         return []
     clocks = sysfs.cpu_clocks(root)
     choices = {knob: _choice(root, *files) for knob, files in CHOICES.items()}
-    if found := boost_file(root):
-        choices[BOOST] = BoostKnob([found[0]], BOOST_VALUES, on=found[1], clocks=[*clocks.values()])
+    for file, on in BOOSTS.items():
+        if numbers(root / file):
+            choices[BOOST] = BoostKnob(
+                [root / file], ("off", "on"), on=on, clocks=[*clocks.values()]
+            )
     all_knobs = {**clocks, **choices, UNCORE: _uncore(root), POWER: _power(root)}
     return sysfs.devices("cpu", "CPU", KNOBS, all_knobs, probed=(POWER,))
 
@@ -99,9 +87,7 @@ def _choice(root: Path, file: str, plural: str) -> FileKnob:
 
 
 def _uncore(root: Path) -> FileKnob:
-    ends = numbers(
-        *(file for end in ("min", "max") for file in root.glob(f"{DIES}/initial_{end}_freq_khz"))
-    )
+    ends = numbers(*root.glob(f"{DIES}/initial_m[ai][nx]_freq_khz"))
     files = sorted(root.glob(f"{DIES}/max_freq_khz"))
     return sysfs.ceiling(files, sysfs.span(ends), "min_freq_khz", sysfs.KHZ)
 

@@ -70,7 +70,7 @@ class TestOneKnobOverFiles:
         assert clock.read() == 3
 
     def test_a_file_that_says_no_number_is_an_error_not_a_value(self, tmp_path: Path) -> None:
-        with pytest.raises(ActuationError, match="'<unsupported>', which is no whole number"):
+        with pytest.raises(ActuationError, match=r"cannot read .*'<unsupported>'"):
             knob(tmp_path, "<unsupported>").read()
 
 
@@ -153,13 +153,6 @@ class TestClocksOfAllCpus:
         assert list(found) == ["cpu.max_mhz.0", "cpu.max_mhz.3"]
         small = [f.parent.name for f in found["cpu.max_mhz.3"].files]
         assert small == ["policy3", "policy7"]
-
-    def test_a_table_that_is_no_part_of_the_others_is_another_knob(self, tmp_path: Path) -> None:
-        tables = ("2000000 1000000", "2000000 1500000", "2000000 1000000", "1000000")
-        for number, table in enumerate(tables):
-            folder = ranged(tmp_path, number, 1_000_000, 2_000_000)
-            (folder / "scaling_available_frequencies").write_text(table)
-        assert list(cpu_clocks(tmp_path)) == ["cpu.max_mhz.0", "cpu.max_mhz.1", "cpu.max_mhz.3"]
 
     @pytest.mark.parametrize("text", ["9" * 30, "9" * 5000, "", "-1", "many", "0"])
     def test_an_absurd_end_of_a_range_is_no_ladder_without_end(

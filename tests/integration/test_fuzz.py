@@ -1,0 +1,30 @@
+"""Hosts whose files, and GPUs whose answers, are wrong: a few of the cases of `make fuzz`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.fuzz.__main__ import main
+from tests.fuzz.crashes import Crashes
+from tuner.errors import ActuationError
+
+
+@pytest.mark.slow
+def test_nothing_crashes_and_the_answer_is_one_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["60", "0"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["cases"], told["crashes"], told["crashed"]) == (60, 0, [])
+    assert told["hosts"]["cases"] >= 40
+
+
+def test_an_error_of_ours_is_an_answer_and_any_other_a_crash_with_its_place() -> None:
+    crashes = Crashes()
+    with crashes.case("a"), crashes.contained("a"):
+        raise ActuationError("refused")
+    with crashes.case("b"), crashes.contained("agent: b"):
+        raise IndexError("nothing there")
+    assert crashes.cases == 2
+    (found,) = crashes.found
+    assert found["case"] == "agent: b" and "test_fuzz.py" in found["where"]
