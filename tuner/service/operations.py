@@ -52,6 +52,7 @@ from tuner.service.drafts import (
     read_constraints,
     refuse_controls,
     refuse_shared_joules,
+    refuse_unheeded,
     require,
     signals_of,
     space_of,
@@ -136,7 +137,7 @@ class Operations:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
         refuse_controls(draft)
         refuse_shared_joules(draft, devices)
-        self.loop.policies(draft.policy)
+        policy = self.loop.policies(draft.policy)
         objective = Objective.parse(draft.objective, devices[0].quantities)
         study = Study(
             id=uuid.uuid4().hex[:8],
@@ -155,6 +156,7 @@ class Operations:
         for device in devices:
             for metric in (objective.metric, *(c.metric for c in study.constraints)):
                 require(device, metric, study)
+        refuse_unheeded(study, policy)
         self.loop.store.studies.add(study, draft.who, "created")
         self.loop.publish(study)
         wishes = ", ".join(map(str, study.constraints)) or "no constraint"
