@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tuner.core import FOREIGN_SHARE, Verdict, called, render_setting
-from tuner.presentation.figures import change, figure, how_many, joined, shown
+from tuner.presentation.figures import change, figure, how_many, joined, percent, shown
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.texts import (
     asked_metrics,
