@@ -83,6 +83,10 @@ def filesystem_root() -> Path:
     return Path(os.environ.get("JOULETUNE_ROOT", "/"))
 
 
+class NoDevice(ConfigError):
+    """The configuration names no device. Wait until it does, or say so and end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """Everything an agent can be told, with its defaults.
@@ -95,7 +99,8 @@ class AgentConfig:
     are measured again.
 
     Raises:
-        ConfigError: there is no device, the tuner's address is none, the name does not fit a URL,
+        NoDevice: there is no device.
+        ConfigError: the tuner's address is none, the name does not fit a URL,
             `metrics` is not on this host, or the share is none.
     """
 
@@ -114,7 +119,10 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         if not self.devices:
-            raise ConfigError("the agent has no device", hint="give one with --device")
+            raise NoDevice(
+                "the agent has no device",
+                hint="give one with --device, or a [[device]] table in agent.toml",
+            )
         if not self.tuner.startswith(("http://", "https://")):
             raise ConfigError(
                 f"tuner cannot be {self.tuner!r}", hint='write it like "http://127.0.0.1:8790"'

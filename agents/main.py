@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agents.agent.loop import DeviceAgent, Surroundings
-from agents.config import AgentConfig, Attachment, MetricsAddress
+from agents.config import AgentConfig, Attachment, MetricsAddress, NoDevice
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, suspended_s
 from agents.target.measure import Measurer
@@ -37,6 +37,39 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 20.0
 """How long a stop waits for trials to be undone; a hung device must not keep the process."""
+
+
+LOOK_S = 30.0
+"""How often an agent without a device looks whether it has one by now: our choice."""
+
+
+def wait_for_device(
+    read: Callable[[], AgentConfig], stop: threading.Event | None = None
+) -> AgentConfig | None:
+    """Return what `read` reads once that names a device, None at SIGTERM, SIGINT or `stop`.
+
+    Meanwhile the service is ready: a host whose devices are named later is no failure.
+
+    Raises:
+        ConfigError: the first reading has another fault; a later one is logged, and read again.
+    """
+    stop, first = stop or threading.Event(), True
+    with _stopping_on_signals(stop):
+        while not stop.is_set():
+            try:
+                return read()
+            except NoDevice as error:
+                log.warning("event=no_device why=%r looks_again_s=%g", str(error), LOOK_S)
+            except ConfigError as error:
+                if first:
+                    raise
+                log.error("event=configuration_refused why=%r", str(error))
+            if first:
+                notify("READY=1\nSTATUS=no device: add a [[device]] table to agent.toml")
+            first, until = False, time.monotonic() + LOOK_S
+            while time.monotonic() < until and not stop.wait(min(1.0, LOOK_S)):
+                notify("WATCHDOG=1")
+    return None
 
 
 def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:

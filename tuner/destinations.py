@@ -18,6 +18,7 @@ SUBJECTS = (
     "drift",
     "restore",
     "offline",
+    "proposed",
     "finished",
     "limit-not-met",
     "stop",

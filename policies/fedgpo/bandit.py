@@ -47,6 +47,8 @@ PASSES = 3
 class Bandit:
     """Picks the setting that promises the most progress per joule, in doubt by chance."""
 
+    heeds: frozenset[str] = frozenset()
+
     def suggest(self, past: Past) -> Suggestion:
         """Return the next round's setting; it never ends.
 

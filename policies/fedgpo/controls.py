@@ -18,6 +18,8 @@ SEARCHED_ROUNDS = 30
 class FixedRounds:
     """Runs every round at the baseline: a study's defaults."""
 
+    heeds: frozenset[str] = frozenset()
+
     def suggest(self, past: Past) -> Suggestion:
         """Return the baseline. Raises InvalidInput where the space is no federation's."""
         federation = Federation.of(past.study.space)
@@ -26,6 +28,8 @@ class FixedRounds:
 
 class RandomRounds:
     """Runs every round at any setting."""
+
+    heeds: frozenset[str] = frozenset()
 
     def suggest(self, past: Past) -> Suggestion:
         """Return a setting drawn by seed and round. Raises InvalidInput where it is no federation's."""
@@ -40,6 +44,8 @@ class SearchedRounds:
 
     As if rounds did not depend on what came before and the federation's state did not matter.
     """
+
+    heeds: frozenset[str] = frozenset()
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next setting of the search, or the best. Raises InvalidInput as `FixedRounds`."""

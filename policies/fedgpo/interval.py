@@ -24,6 +24,8 @@ ROUNDS = 3
 class AveragingInterval:
     """Averages every n local steps, n by what skewed data costs; other knobs keep their defaults."""
 
+    heeds: frozenset[str] = frozenset()
+
     def suggest(self, past: Past) -> Suggestion:
         """Return the next round's setting; it never ends.
 

@@ -41,6 +41,8 @@ ActionT = TypeVar("ActionT", bound=Hashable)
 class QLearning:
     """Picks B and E for each class of clients and K, by what each was worth in like states."""
 
+    heeds: frozenset[str] = frozenset()
+
     def suggest(self, past: Past) -> Suggestion:
         """Return the next round's setting; it never ends.
 

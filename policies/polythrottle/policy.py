@@ -61,6 +61,7 @@ class Polythrottle:
         self._without = without
 
     explores_apart = True
+    heeds = frozenset({"objective", "constraints", "safety"})
 
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next.
@@ -96,6 +97,7 @@ class TwoPhase:
     """
 
     explores_apart = True
+    heeds = frozenset({"objective", "constraints", "safety"})
 
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next.

@@ -67,6 +67,7 @@ def serve(
     Until SIGTERM or Ctrl-C; holds stay in force when it ends.
     """
     from agents.main import serve as serve_agent
+    from agents.main import wait_for_device
     from tuner.cli import logs
 
     given = {
@@ -78,7 +79,13 @@ def serve(
         "foreign_share": foreign_share,
     }
     logs.begin("httpx")
-    serve_agent(_configured(config, device or (), workload, given))
+
+    def read() -> AgentConfig:
+        return _configured(config, device or (), workload, given)
+
+    found = read() if config is None else wait_for_device(read)
+    if found is not None:
+        serve_agent(found)
 
 
 @commands.command()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -114,6 +117,8 @@ CTRL_C = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 anything else.
 
+    A service whose configuration is wrong ends with 78.
+
     Errors of the family and of usage become one line on stderr, a JSON object with `--json`.
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
@@ -125,9 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except USAGE_ERROR as error:
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
     except _family() as error:
-        return _refuse(
-            error.code, error.message, error.hint, as_json=as_json, code=_exit_code(error)
-        )
+        code = EX_CONFIG if _misconfigured(given, error) else _exit_code(error)
+        return _refuse(error.code, error.message, error.hint, as_json=as_json, code=code)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] in ("tuner", "agents", "policies", "db"):
             raise
@@ -156,6 +160,20 @@ def _family() -> type[TuningError]:
     from tuner.core import TuningError
 
     return TuningError
+
+
+EX_CONFIG = 78
+"""A service that is configured wrongly (sysexits.h): systemd is not to start it again and again."""
+
+
+def _misconfigured(given: Sequence[str], error: TuningError) -> bool:
+    """Return whether a service was not started for what its file says; options are somebody's typing."""
+    from tuner.core import ConfigError
+
+    if list(given[1:2]) != ["serve"] or not isinstance(error, ConfigError):
+        return False
+    file = next((b for a, b in pairwise(given) if a == "--config"), "")
+    return bool(os.environ.get("NOTIFY_SOCKET")) or Path(file).is_file()
 
 
 def _exit_code(error: TuningError) -> int:

@@ -143,7 +143,7 @@ def best_so_far(view: StudyView) -> str:
     """Return the best so far against the baseline."""
     metric, best = asked_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
-        return "nothing feasible yet"
+        return "no setting is proven to keep every limit over all of its windows yet"
     base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
     if base is None or found is None:
         return "nothing to compare yet"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from tuner import files
 from tuner.core import InvalidInput, Value
 
+PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 NAME = "program-{}.toml"
 """By what it says: of two runs in one folder, neither finds the other's."""
 
@@ -33,6 +35,12 @@ class Program:
             raise InvalidInput(f"--command cannot be read: {error}", hint="close it") from None
         if not words:
             raise InvalidInput("--command names no program", hint='write "python train.py {batch}"')
+        named = PLACEHOLDER.findall(self.command)
+        if named and not self.knobs:
+            raise InvalidInput(
+                f"--command names {{{named[0]}}}, and no --knob says what that may be",
+                hint=f"add --knob {named[0]}=8,16,32; the first is the baseline",
+            )
         return "\n".join(self._lines(words)) + "\n"
 
     def _lines(self, words: Sequence[str]) -> Iterator[str]:

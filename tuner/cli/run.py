@@ -309,7 +309,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
         progress.print("\nNext:", style="bold")
         for command in next_steps(finished, _reach(record, state_dir)):
             progress.print(f"  {command}", soft_wrap=True)
-    _refuse_vain(finished)
+    _refuse_vain(finished, f" --db {record.db}")
 
 
 def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress: Console) -> None:
@@ -330,7 +330,14 @@ def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress
         progress.print(f"  {text}", soft_wrap=True)
 
 
-def _refuse_vain(finished: Sequence[Result]) -> None:
+OTHERS_USED = "other processes used"
+"""How a discarded window says why: see `agents.target.measure`."""
+ALLOW_OTHERS = (
+    "stop the other programs, or allow what they use: --foreign-share 0.5 (a share of the machine)"
+)
+
+
+def _refuse_vain(finished: Sequence[Result], reach: str) -> None:
     """Return quietly unless a study of the run could tune nothing: no script may take that for done.
 
     Raises:
@@ -341,9 +348,11 @@ def _refuse_vain(finished: Sequence[Result]) -> None:
     for result in finished:
         view = result.main.report.study
         if not result.main.tuned:
+            foreign = any(OTHERS_USED in trial.reason for trial in result.main.trials)
             raise TuningError(
                 f"nothing could be tuned on {view.devices[0]}: {result.main.why}",
-                hint=f"see what was tried with `jouletune trial list {view.id}`",
+                hint=f"see what was tried with `jouletune trial list {view.id}{reach}`"
+                + (f"; {ALLOW_OTHERS}" if foreign else ""),
             )
 
 

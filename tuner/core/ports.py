@@ -51,6 +51,17 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class SaysWhatItHeeds(Protocol):
+    """A policy that says which parts of a study it heeds: `objective`, `constraints`, `safety`.
+
+    One that does not say heeds the first two: to heed `safety` it must predict what it tries. What a study
+    asks for and its policy does not heed is refused when the study is made.
+    """
+
+    heeds: frozenset[str]
+
+
+@runtime_checkable
 class ExploresApart(Protocol):
     """A policy that may be asked while trials run, and whose like devices may so try one each.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tuner.core import Verdict, called, render_setting
-from tuner.presentation.figures import change, figure, joined, shown
+from tuner.core import FOREIGN_SHARE, Verdict, called, render_setting
+from tuner.presentation.figures import change, figure, how_many, joined, percent, shown
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.texts import (
     asked_metrics,
@@ -116,6 +116,7 @@ def account(main: StudyOutcome) -> Iterator[str]:
         f"({joined(f'{n} {phase}' for phase, n in phases.items())})"
     )
     yield f"          {broken(main.report.study)}"
+    yield from _disturbed(main)
     baseline = main.report.study.baseline.setting
     for trial in main.report.failures[:MOST_FAILURES]:
         where, why = change(trial.setting, baseline), trial.reason or "no reason given"
@@ -124,6 +125,17 @@ def account(main: StudyOutcome) -> Iterator[str]:
     if more > 0:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
     yield f"bill      {billed(main.report.bill, won=main.won)}"
+
+
+def _disturbed(main: StudyOutcome) -> Iterator[str]:
+    """Yield in how many windows that count others used more than is usually allowed, where any did."""
+    shares = [t.foreign for t in main.trials if t.state.evidence and t.foreign > FOREIGN_SHARE]
+    if shares:
+        yield (
+            f"          in {how_many(len(shares), 'window')} that count other programs used more than "
+            f"{percent(FOREIGN_SHARE)} of the machine, up to {percent(max(shares))}, as --foreign-share "
+            "allows: the comparison may show their load"
+        )
 
 
 def provenance(report: StudyReport) -> Iterator[str]:

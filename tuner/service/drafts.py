@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.core import (
+    ENERGY,
     Constraint,
     Device,
     Estimate,
@@ -15,11 +16,15 @@ from tuner.core import (
     Objective,
     Origin,
     Part,
+    Policy,
     Role,
+    Safety,
+    SaysWhatItHeeds,
     Signal,
     Space,
     Study,
     Terms,
+    called,
     limits,
     quantity_of,
     refuse_contradiction,
@@ -189,6 +194,36 @@ def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
             f"{shared.id} is shared ({shared.shared}): which joules are this workload's is not measured",
             hint="say which part of them is with --energy-share, 1 for all; or have the device alone",
         )
+
+
+def refuse_unheeded(study: Study, policy: Policy) -> None:
+    """Refuse what a study asks for and its policy does not heed.
+
+    Raises:
+        InvalidInput: there is such a part; the message names it.
+    """
+    heeded = policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
+    metric, energy = study.objective.metric, called(ENERGY, study.quantities)
+    asked: Mapping[str, tuple[str, str]] = {
+        "constraints": (
+            f'the constraint "{study.constraints[0]}"' if study.constraints else "",
+            "leave the constraints out (--no-constraint)",
+        ),
+        "safety": (
+            "the safety strict" if study.terms.safety is Safety.STRICT else "",
+            "leave --safety out",
+        ),
+        "objective": (
+            f"the objective {metric}" if metric != energy else "",
+            f"choose the objective {energy}",
+        ),
+    }
+    for part, (what, instead) in asked.items():
+        if what and part not in heeded:
+            raise InvalidInput(
+                f"the policy {study.policy} does not heed {what}",
+                hint=f"{instead}, or choose another policy, like polythrottle",
+            )
 
 
 def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:

@@ -25,6 +25,8 @@ class Subject(StrEnum):
     """A device was put back to its original setting for another reason."""
     OFFLINE = "offline"
     """A device is not heard of, or is heard of again."""
+    PROPOSED = "proposed"
+    """A study waits for an operator's yes, or what it proposed is withdrawn."""
     FINISHED = "finished"
     """A study holds what it found, or was stopped."""
     LIMIT_NOT_MET = "limit-not-met"
@@ -40,6 +42,8 @@ BY_KIND = {
     "paused": Subject.RESTORE,
     "offline": Subject.OFFLINE,
     "online": Subject.OFFLINE,
+    "proposed": Subject.PROPOSED,
+    "withdrawn": Subject.PROPOSED,
     "holding": Subject.FINISHED,
     "stopped": Subject.FINISHED,
     "stop-all": Subject.STOP,

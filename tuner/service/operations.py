@@ -6,7 +6,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -52,6 +52,7 @@ from tuner.service.drafts import (
     read_constraints,
     refuse_controls,
     refuse_shared_joules,
+    refuse_unheeded,
     require,
     signals_of,
     space_of,
@@ -117,6 +118,9 @@ class Operations:
     """
 
     loop: Loop
+    _views: dict[str, tuple[tuple[int, int, int], StudyView]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def access(self) -> Access:
@@ -136,7 +140,7 @@ class Operations:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
         refuse_controls(draft)
         refuse_shared_joules(draft, devices)
-        self.loop.policies(draft.policy)
+        policy = self.loop.policies(draft.policy)
         objective = Objective.parse(draft.objective, devices[0].quantities)
         study = Study(
             id=uuid.uuid4().hex[:8],
@@ -155,6 +159,7 @@ class Operations:
         for device in devices:
             for metric in (objective.metric, *(c.metric for c in study.constraints)):
                 require(device, metric, study)
+        refuse_unheeded(study, policy)
         self.loop.store.studies.add(study, draft.who, "created")
         self.loop.publish(study)
         wishes = ", ".join(map(str, study.constraints)) or "no constraint"
@@ -164,7 +169,10 @@ class Operations:
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
-        return [self._row(study) for study in self.loop.store.studies.list()]
+        found = self.loop.store.studies.list()
+        for gone in self._views.keys() - {study.id for study in found}:
+            self._views.pop(gone, None)
+        return [self._row(study) for study in found]
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
@@ -582,9 +590,12 @@ class Operations:
             return faulty_view(study, error)
 
     def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        revision = self.loop.store.studies.latest(study.id)
-        known = self.loop.store.trials.list(study.id) if trials is None else trials
-        view = study_view(study, known, revision.why)
+        known = self.loop.trials(study.id) if trials is None else trials
+        key = study.revision, len(known), sum(trial.state.final for trial in known)
+        seen, view = self._views.get(study.id, (None, None))
+        if view is None or seen != key:  # what has ended stays as it is
+            view = study_view(study, known, self.loop.store.studies.latest(study.id).why)
+            self._views[study.id] = key, view
         here = {
             "offline": self._offline(study),
             "unable": self.loop.presence.unable(study.devices) if study.active else "",

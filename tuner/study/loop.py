@@ -575,6 +575,10 @@ class Loop:
         """Return a study that stays in its phase, with the reason it is in that; some tell none yet."""
         return replace(study, reason=study.reason or self.store.studies.latest(study.id).why)
 
+    def trials(self, study: str) -> Sequence[Trial]:
+        """Return all trials of a study by number; what has ended is not read again."""
+        return self._ended.list(study)
+
     def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
         """Bring a study into another phase, with an event for the operator."""
         moved = self.entering(study.moved(phase, plan))

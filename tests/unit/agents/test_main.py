@@ -12,10 +12,18 @@ from typing import Any
 import httpx
 import pytest
 
+import agents.main
 from agents.agent.loop import DeviceAgent
-from agents.config import AgentConfig, Attachment
+from agents.config import AgentConfig, Attachment, load_agent_config
 from agents.devices import catalogue
-from agents.main import _telling, device_ids, open_target, refuse_shared, serve
+from agents.main import (
+    _telling,
+    device_ids,
+    open_target,
+    refuse_shared,
+    serve,
+    wait_for_device,
+)
 from agents.target.side import Side
 from tests.errors import raised
 from tests.fakes import Rig
@@ -265,3 +273,43 @@ def test_a_port_of_figures_that_is_taken_is_logged_and_keeps_no_device_waiting(
             assert where in caplog.text
     with _telling(AgentConfig(devices=(A100,), metrics=where), [], around):
         assert "jouletune_agent_build_info" in httpx.get(f"http://{where}/metrics").text
+
+
+def test_an_agent_without_a_device_is_ready_and_looks_again_until_it_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(agents.main, "notify", told.append)
+    monkeypatch.setattr(agents.main, "LOOK_S", 0.01)
+    file, looks = tmp_path / "agent.toml", list[int]()
+    file.write_text("seed = 1\n")
+
+    def read() -> AgentConfig:
+        looks.append(1)
+        if len(looks) == 3:
+            file.write_text("seed = 1\n[[device]]\nworkload = 'w'\n")
+        if len(looks) == 4:
+            file.write_text("seed = 1\n[[device]]\nspec = 'cpu'\n")
+        return load_agent_config(file)
+
+    found = wait_for_device(read)
+    assert found is not None and found.devices == (Attachment("cpu"),)
+    assert told[0].startswith("READY=1") and "no device" in told[0]
+    assert len([text for text in told if text.startswith("READY")]) == 1
+    assert "[[device]]" in caplog.text
+    assert "has no spec" in caplog.text
+
+
+def test_a_stop_ends_the_wait_for_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = threading.Event()
+
+    def read() -> AgentConfig:
+        stop.set()
+        return AgentConfig(devices=())
+
+    assert wait_for_device(read, stop) is None
+
+
+def test_a_wrong_configuration_is_no_wait() -> None:
+    with pytest.raises(ConfigError, match="tuner cannot be"):
+        wait_for_device(lambda: AgentConfig(devices=(Attachment("cpu"),), tuner="h:1"))

@@ -10,7 +10,9 @@ import agents.main
 import tuner.main
 from agents.config import AgentConfig, Attachment
 from tuner.cli.app import main
+from tuner.cli.programs import Program, write_program
 from tuner.config import TunerConfig
+from tuner.core import InvalidInput
 
 SECRET = "postgresql://u:secret@h/d"
 
@@ -139,3 +141,24 @@ def test_reverting_in_the_wrong_folder_is_an_error_and_creates_nothing(
 def test_to_stay_and_to_be_lifted_is_refused(tmp_path: Path) -> None:
     assert main(["agent", "revert", "--state-dir", str(tmp_path), "--stay", "--lift"]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("service", ["agent", "tuner"])
+def test_a_service_whose_file_is_wrong_ends_with_78_for_systemd(
+    served: list[object], tmp_path: Path, service: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """EX_CONFIG of sysexits.h: the units have RestartPreventExitStatus=78."""
+    file = tmp_path / "wrong.toml"
+    file.write_text("no_such_key = 1\n")
+    assert main([service, "serve", "--config", str(file)]) == 78
+    assert "no_such_key" in capsys.readouterr().err
+    assert served == []
+    unit = Path(__file__).parents[4] / f"deploy/jouletune-{service}.service"
+    assert "RestartPreventExitStatus=78\n" in unit.read_text()
+
+
+def test_a_command_that_names_a_knob_nobody_gave_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"names \{batch\}, and no --knob") as refused:
+        write_program(Program("python train.py {batch}"), tmp_path)
+    assert "--knob batch=" in (refused.value.hint or "")
+    assert write_program(Program("python train.py"), tmp_path).startswith("command:")

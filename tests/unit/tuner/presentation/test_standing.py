@@ -279,3 +279,21 @@ def test_what_is_not_applied_does_not_save_but_would(store: Store, ask: Ask) -> 
     verbs.approve(name, Decision(who="ann"))
     assert "not applied now" not in ask("study", "show", name)[1]
     assert gained(verbs.report(name)).startswith("saves 40.0")
+
+
+def test_a_report_says_how_much_others_used_in_the_windows_it_compares(
+    store: Store, ask: Ask
+) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.created(verbs)
+
+    def disturbed(at: Setting) -> Outcome:
+        seen = worlds.slope(at)
+        assert seen.measurement is not None
+        return replace(seen, measurement=replace(seen.measurement, foreign=0.81))
+
+    worlds.tune(verbs, disturbed)
+    told = ask("report", name)[1]
+    assert "other programs used more than 15.0 % of the machine, up to 81.0 %" in " ".join(
+        told.split()
+    )
