@@ -61,7 +61,7 @@ class FileKnob:
         if value is None:
             value = "performance" if "performance" in self.values else self.values[-1]
         texts, failures = str(value).split(), list[str]()
-        texts *= len(self.files) // len(texts)
+        texts = (texts * len(self.files))[: len(self.files)]
         self.asked = [round(float(text) * self.unit) if self.unit else text for text in texts]
         texts = [str(most) for most in self.clipped(self.asked)]
         for file, text in zip(self.files, texts, strict=True):

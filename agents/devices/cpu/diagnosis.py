@@ -65,6 +65,11 @@ def _knobs(root: Path) -> Iterator[Symptom]:
         return
     values = found[0].read()
     for name, offered in found[0].ranges().items():
+        if not offered:
+            yield Symptom(
+                f"cpu: {name}", False, "its files offer no value that can be set", NO_CLOCKS
+            )
+            continue
         span = f"{offered[0]} to {offered[-1]}, {len(offered)} values"
         words = ", ".join(map(str, offered)) if isinstance(offered[0], str) else span
         yield Symptom(f"cpu: {name}", True, f"{words}; now {values[name]}")

@@ -46,6 +46,17 @@ def test_a_machine_with_nothing_says_what_misses(tmp_path: Path) -> None:
         assert not found[about].well and found[about].cure
 
 
+def test_a_knob_without_a_value_is_a_finding(tmp_path: Path) -> None:
+    policy = tmp_path / "sys/devices/system/cpu/cpufreq/policy0"
+    policy.mkdir(parents=True)
+    for file, text in {"cpuinfo_min_freq": 800_000, "cpuinfo_max_freq": 2_000_000}.items():
+        (policy / file).write_text(f"{text}\n")
+    (policy / "scaling_max_freq").write_text("2000000\n")
+    (policy / "scaling_min_freq").write_text("2100000\n")  # a floor above the range
+    found = examined(tmp_path)["cpu: cpu.max_mhz"]
+    assert not found.well and found.cure
+
+
 def test_heat_is_told_where_the_kernel_counts_it(tmp_path: Path) -> None:
     counts = tmp_path / "sys/devices/system/cpu/cpu0/thermal_throttle"
     counts.mkdir(parents=True)
