@@ -129,7 +129,8 @@ def account(main: StudyOutcome) -> Iterator[str]:
 
 def _disturbed(main: StudyOutcome) -> Iterator[str]:
     """Yield in how many windows that count others used more than is usually allowed, where any did."""
-    shares = [t.foreign for t in main.trials if t.state.evidence and t.foreign > FOREIGN_SHARE]
+    known = [t.foreign for t in main.trials if t.state.evidence and t.foreign is not None]
+    shares = [share for share in known if share > FOREIGN_SHARE]
     if shares:
         yield (
             f"          in {how_many(len(shares), 'window')} that count other programs used more than "
