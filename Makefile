@@ -19,7 +19,7 @@ export OPENBLAS_NUM_THREADS := 1
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
 
-# Everything that takes under ten seconds, and every kill and fault point: a quarter of an hour on 2 cores.
+# Everything that takes under five seconds, and every kill and fault point: a quarter of an hour on 2 cores.
 test: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory check
 
@@ -36,7 +36,7 @@ suite: $(VENV)/.installed-dev
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist load tests/chaos $(PYTEST)
 
-# What takes over ten seconds each: whole studies by real processes.
+# What takes over five seconds each: whole studies by real processes.
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "slow and not long" -n $(WORKERS) --dist load --durations=10 $(PYTEST)
 

@@ -230,6 +230,7 @@ def revert(site: Site, option: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.promise("everything must stop now")
 @pytest.mark.parametrize("order", [hold(), trial(window_s=1e8)])
+@pytest.mark.slow
 def test_an_emergency_stop_reaches_a_running_agent_and_stays(
     site: Site, order: HoldOrder | Assignment
 ) -> None:
@@ -257,6 +258,7 @@ def test_an_emergency_stop_reaches_a_running_agent_and_stays(
 @pytest.mark.promise(
     "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good"
 )
+@pytest.mark.slow
 def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
     site: Site, played: Stage
 ) -> None:

@@ -13,6 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_every_example_of_the_page_runs_in_its_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,6 +50,7 @@ def test_an_enrolment_token_lets_one_agent_in_which_then_has_its_own(played: Sta
     )
 
 
+@pytest.mark.slow
 def test_an_agent_enrols_again_where_the_tuners_database_was_replaced(played: Stage) -> None:
     played.start_agent("simulated:a100")
     device, before = played.device(), own_token(played)

@@ -16,6 +16,7 @@ from tuner.cli.app import main
 SMALL = ["fleet", "simulate", "--agents", "24", "--busy", "4", "--orders", "3", "--seconds", "3"]
 
 
+@pytest.mark.slow
 def test_a_small_fleet_is_simulated_and_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

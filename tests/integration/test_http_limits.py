@@ -82,6 +82,7 @@ def resident_bytes(found: Stage) -> int:
     ],
     ids=["half a head", "no chunk", "no body"],
 )
+@pytest.mark.slow
 def test_health_answers_beside_hundreds_of_half_requests(found: Stage, begun: bytes) -> None:
     with silent(found.tuner_port, begun):
         for _ in range(3):

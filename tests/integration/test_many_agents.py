@@ -58,6 +58,7 @@ def test_all_agents_that_come_back_at_once_are_served_and_no_trial_is_lost(playe
 
 
 @pytest.mark.promise("a fleet comes back all at once, or its clocks are hours astray")
+@pytest.mark.slow
 def test_agents_whose_clocks_are_hours_astray_are_tuned_and_held(played: Stage) -> None:
     with Workforce(played.tuner_port, 16) as agents:
 

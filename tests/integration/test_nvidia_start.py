@@ -86,6 +86,7 @@ def host(library: Path, tmp_path: Path) -> Iterator[Host]:
             process.wait()
 
 
+@pytest.mark.slow
 def test_eight_gpus_that_are_slow_to_initialise_are_served_and_put_back(host: Host) -> None:
     # 1 to 3 s a GPU without persistence mode: longer in all than the deadlines of several calls.
     host.nvml.set("gpus", float(GPUS))

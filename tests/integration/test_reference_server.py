@@ -117,6 +117,7 @@ def test_another_allocator_takes_over_without_a_lost_request_and_memory_is_told(
 
 
 @two_cores
+@pytest.mark.slow
 def test_spares_that_are_killed_are_missed_by_nobody(server: Running) -> None:
     server.put(instances=2, threads=1)
     run = server.load()

@@ -67,6 +67,7 @@ def test_replicas_go_through_ten_minutes_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("one of several tuners dies, is cut off from PostgreSQL, or that restarts")
+@pytest.mark.slow
 def test_every_replica_knows_what_one_was_told(tmp_path: Path) -> None:
     """Tokens, revocations, sessions and stops: whoever is asked next may be another tuner."""
     with site(tmp_path, 2) as played:

@@ -126,6 +126,7 @@ def test_a_simulated_board_is_tuned_and_scored(folder: Folder) -> None:
     assert [s["phase"] for s in studies] == ["stopped", "stopped"]
 
 
+@pytest.mark.slow
 def test_a_run_for_people_ends_with_a_report(folder: Folder) -> None:
     code, out, err = folder.ask(
         "run", "--device", "simulated:a100", "--trials", "2", "--policy", "sobol",
@@ -137,6 +138,7 @@ def test_a_run_for_people_ends_with_a_report(folder: Folder) -> None:
     assert "control" not in out, "sobol is not shown beside itself"
 
 
+@pytest.mark.slow
 def test_a_table_is_replayed_by_its_own_metrics(folder: Folder) -> None:
     table = folder.path / "measured.csv"
     with table.open("w") as file:
@@ -155,6 +157,7 @@ def test_a_table_is_replayed_by_its_own_metrics(folder: Folder) -> None:
     assert found["truth"]["oracle"]["setting"] == {"clock_mhz": 1500}
 
 
+@pytest.mark.slow
 def test_a_policy_that_fails_ends_the_run_with_its_reason(folder: Folder) -> None:
     table = folder.path / "table.csv"
     rows = "".join(f"s,d,w,{clock},{clock / 100},{100 / clock}\n" for clock in (500, 1000))
@@ -191,6 +194,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(folder: Folder) -> Non
     assert "finished" in err
 
 
+@pytest.mark.slow
 def test_killing_a_run_leaves_no_process_and_the_next_one_says_what_it_stops(
     folder: Folder,
 ) -> None:
@@ -206,6 +210,7 @@ def test_killing_a_run_leaves_no_process_and_the_next_one_says_what_it_stops(
     assert f"study {record.jobs[0].study} of the interrupted run is stopped" in err
 
 
+@pytest.mark.slow
 def test_a_killed_agent_ends_the_run_with_its_log_named(folder: Folder) -> None:
     run = folder.start(*PLAIN, "--trials", "40")
     until(lambda: folder.trials() >= 2)
@@ -231,6 +236,7 @@ def test_a_run_does_not_wait_for_a_stop_to_be_lifted(folder: Folder) -> None:
     assert folder.trials() == 0
 
 
+@pytest.mark.slow
 def test_two_runs_do_not_share_a_folder(folder: Folder) -> None:
     run = folder.start(*PLAIN, "--trials", "40")
     until(lambda: folder.trials() >= 1)

@@ -81,6 +81,7 @@ def schema(store: Store, tokens: dict[str, str]) -> schemathesis.schemas.BaseSch
 
 
 @pytest.mark.parametrize("role", ROLES)
+@pytest.mark.slow
 def test_every_answer_is_documented_and_none_is_our_fault(
     role: str, schema: schemathesis.schemas.BaseSchema, tokens: dict[str, str]
 ) -> None:

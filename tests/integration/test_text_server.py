@@ -78,6 +78,7 @@ def drafted_share(server: RunningText, seconds: float = 0.5) -> float:
     return float(after["steps"] - before["steps"]) / passes if passes else 0.0
 
 
+@pytest.mark.slow
 def test_where_acceptance_collapses_it_goes_back_to_plain_decoding_and_returns(
     server: RunningText,
 ) -> None:

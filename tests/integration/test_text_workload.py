@@ -42,6 +42,7 @@ def test_its_knobs_have_roles_and_its_load_can_be_asked_for(side: Side) -> None:
     assert isinstance(side.meter, OffersLoad) and isinstance(side.actuator, Restartable)
 
 
+@pytest.mark.slow
 def test_a_window_under_an_asked_load_shows_tokens_and_acceptance(side: Side) -> None:
     side.actuator.apply({"speculation_length": 3})
     assert side.actuator.read()["speculation_length"] == 3

@@ -33,6 +33,7 @@ def ended(found: Stage, study: str) -> int:
 
 
 @pytest.mark.promise("a tool is killed while it restores or prunes the database")
+@pytest.mark.slow
 def test_a_backup_of_a_running_study_goes_on_where_it_was(
     found: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ class Node:
         self.itself = self
 
 
+@pytest.mark.slow
 def test_what_was_there_before_is_left_alone_and_what_comes_later_is_collected() -> None:
     early = Node()
     kept = weakref.ref(early)

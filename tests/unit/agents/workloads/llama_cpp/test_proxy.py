@@ -108,6 +108,7 @@ def test_a_plan_gives_each_request_the_length_for_the_load(per_request: RunningP
     assert per_request.client.delete("/plan").json() == {"plan": None, "row": None}
 
 
+@pytest.mark.slow
 def test_a_plan_falls_back_to_0_while_nothing_is_accepted(per_request: RunningProxy) -> None:
     per_request.put("/plan", {"plan": PLAN})
     lengths = [per_request.complete(n_predict=32)["length"] for _ in range(40)]
