@@ -315,12 +315,15 @@ class Restorer:
         below a ceiling that we wrote may be a cap.
         """
         found: set[str] = set()
+        # Switching boost moves the ceilings: a kill on the way back leaves them at what nobody wrote.
+        switched = any(touched.last == "off" for touched in self.record.knobs.values())
         for knob, touched in [*self.record.knobs.items()]:
             value, last, lowered = shown.get(knob), touched.last, touched.lowered
             if value is None or (touched.pending and not lowered) or self._at_cap(knob, shown):
                 continue
             ours = " ".join(map(str, (last, touched.found, touched.original))).split()
-            same = value == last or (ending and {*str(value).split()} <= {*ours})
+            moved = switched and knob in self._ceilings
+            same = value == last or (ending and (moved or {*str(value).split()} <= {*ours}))
             if same and not touched.unsure and (value != last or not lowered):
                 self.caps.pop(knob, None)
                 continue
