@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
+from tuner.core import Study
 from tuner.service.fleet import FleetOverview
 from tuner.service.sessions import Sessions
 from tuner.web.render import Pages
@@ -38,11 +39,12 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
     @router.get("/studies")
     def studies(request: Request, phase: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
-        found = [s for s in operations.loop.store.studies.list() if phase in ("", s.phase)][::-1]
+        stored = operations.loop.store.studies.stored()
+        found = [s for s in stored if phase in ("", s.phase)][::-1]
         last = max(1, -(-len(found) // PAGE))
         at = min(max(page, 1), last)
         shown = found[(at - 1) * PAGE : at * PAGE]
-        rows = [(study, fleet.summaries.of(study)) for study in shown]
+        rows = [(s, fleet.summaries.of(s), isinstance(s, Study)) for s in shown]
         return pages.page(request, "studies", rows=rows, phase=phase, at=at, last=last)
 
     @router.post("/stop")
