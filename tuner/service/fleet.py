@@ -98,6 +98,7 @@ class FleetOverview:
         unable = presence.refusal(device.id)
         online = presence.online(device, study if isinstance(study, Study) else None)
         level = applied.level if applied else Level.ORIGINAL
+        in_force = online and not stopped and saves_now(study, applied)
         energy = device.metric(called(ENERGY, device.quantities))
         return FleetRow(
             device=device.id,
@@ -114,10 +115,18 @@ class FleetOverview:
             last_seen=presence.last_seen(device),
             energy_origin=str(energy.origin) if energy else "",
             error=_error(study, known),
-            saving=known.saving if known else None,
+            saving=known.saving if known and in_force else None,
             saved_j=known.saved_j if known else None,
             saved_stderr_j=known.saved_stderr_j if known else None,
         )
+
+
+def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) -> bool:
+    """Return whether a device was last noted to be held by a study at another than its baseline."""
+    if not isinstance(study, Study) or applied is None:
+        return False
+    holds = applied.level is Level.HOLD and applied.study == study.id
+    return holds and not study.rests(applied.setting)
 
 
 def _error(study: Study | UnreadableStudy | None, known: StudySummary | None) -> str:
