@@ -107,7 +107,7 @@ TERMS = st.builds(
     Terms,
     trials=st.integers(1),
     window_s=st.floats(0.1, 1e3),
-    max_window_s=st.floats(1e3, 1e6) | st.integers(1000),
+    max_window_s=st.floats(1e3, 1e6) | st.integers(1000, 10**8),
     allow_restart=st.booleans(),
     safety=st.sampled_from(Safety),
     mode=st.just(Mode.SEARCH),

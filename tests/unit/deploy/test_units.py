@@ -184,7 +184,8 @@ OLDER = frozenset(
         "AccuracySec After CapabilityBoundingSet Conflicts Description DeviceAllow DevicePolicy "
         "Documentation ExecStart ExecStopPost Group LimitNOFILE NoNewPrivileges OnActiveSec "
         "OnUnitInactiveSec PrivateDevices PrivateNetwork PrivateTmp ProtectHome ProtectSystem Restart "
-        "RestartSec RestrictAddressFamilies RuntimeDirectory RuntimeDirectoryMode SupplementaryGroups "
+        "RestartPreventExitStatus RestartSec RestrictAddressFamilies RuntimeDirectory "
+        "RuntimeDirectoryMode SupplementaryGroups "
         "SystemCallArchitectures SystemCallErrorNumber SystemCallFilter TimeoutStartSec TimeoutStopSec "
         "Type UMask User WantedBy Wants WatchdogSec WorkingDirectory "
     ).split()

@@ -64,7 +64,7 @@ def assignment() -> Assignment:
 def order(**changes: object) -> HoldOrder:
     fields: dict[str, object] = {
         "study": "s1", "revision": 4, "plan": Plan.single(MODEL.default), "baseline": MODEL.default,
-        "limits": ((),), "metrics": ("energy_j",), "valid_for_s": 60.0, "observe_s": 0.0,
+        "limits": ((),), "metrics": ("energy_j",), "valid_for_s": 60.0, "observe_s": 1e-6,
         "window_s": 0.01, **changes,
     }  # fmt: skip
     return HoldOrder.model_validate(fields)
