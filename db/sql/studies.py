@@ -197,10 +197,8 @@ class SqlStudies:
                     StudyDeviceRow.device_id == device, StudyDeviceRow.active
                 )
             ).first()
-        if row is None:
-            return None
         with suppress(Unreadable):
-            return _decoded(row.id, row.document)
+            return None if row is None else _decoded(row.id, row.document)
         return None
 
     def situation(self, device: str) -> Situation:
