@@ -22,6 +22,7 @@ from tuner.core import (
     Trial,
     TrialState,
     TuningError,
+    UnreadableStudy,
     Verdict,
     quantity_of,
     weigh,
@@ -78,9 +79,9 @@ def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
         NotFound: the question names a study that is not there.
     """
     if question.study is not None:
-        studies: Sequence[Study] = (store.studies.get(question.study),)
+        studies: Sequence[Study | UnreadableStudy] = (store.studies.get(question.study),)
     else:
-        studies = store.studies.list(device=question.device)
+        studies = store.studies.stored(device=question.device)
     rows = [
         row
         for study in studies
@@ -112,20 +113,20 @@ def recent(
         among = (named.id,) if _of(named, question) else ()
     elif question.device or question.workload:
         among = store.studies.ids(question.device, question.workload)
-    pasts: dict[str, Past] = {}
+    pasts: dict[str, Past | None] = {}
     of = past_of or (lambda study: judging(store, study))
     page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
     found = store.trials.latest(
         page, wanted, among, question.since, question.until, question.state, question.device
     )
-    studies = {s.id: s for s in store.studies.list(among={study for study, _ in found})}
+    studies = {s.id: s for s in store.studies.stored(among={study for study, _ in found})}
     rows = []
     for study_id, trial in found:
         study = studies.get(study_id)
         if study is None:  # made or deleted since
             continue
         if study_id not in pasts:
-            pasts[study_id] = of(study)
+            pasts[study_id] = of(study) if isinstance(study, Study) else None
         row = _row(study, pasts[study_id], trial)
         if question.verdict in (None, row.verdict):
             rows.append(row)
@@ -172,19 +173,22 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     return tuple(c for _, c in sorted(front, key=lambda item: item[0]))
 
 
-def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[HistoryRow]:
-    past = Past(study=study, trials=tuple(trials))
+def _rows(study: Study | UnreadableStudy, trials: Sequence[Trial]) -> Iterator[HistoryRow]:
+    past = Past(study=study, trials=tuple(trials)) if isinstance(study, Study) else None
     for trial in trials:
         yield _row(study, past, trial)
 
 
-def _row(study: Study, past: Past, trial: Trial) -> HistoryRow:
+def _row(study: Study | UnreadableStudy, past: Past | None, trial: Trial) -> HistoryRow:
     """Return a trial's row; where it cannot be judged its reason says so, and the other rows stay."""
     verdict, reason = None, trial.reason
+    fault = study.error if isinstance(study, UnreadableStudy) else ""
     try:
-        verdict = past.at(trial.context).verdict(trial)
+        verdict = past.at(trial.context).verdict(trial) if past is not None else None
     except (ArithmeticError, ValueError, TuningError) as error:
-        reason = "; ".join(filter(None, (reason, f"cannot be judged: {error}")))
+        fault = str(error)
+    if fault:
+        reason = "; ".join(filter(None, (reason, f"cannot be judged: {fault}")))
     return HistoryRow(
         study=study.id,
         number=trial.number,
@@ -205,7 +209,7 @@ def _row(study: Study, past: Past, trial: Trial) -> HistoryRow:
     )
 
 
-def _of(study: Study, question: HistoryQuestion) -> bool:
+def _of(study: Study | UnreadableStudy, question: HistoryQuestion) -> bool:
     return question.device in (None, *study.devices) and question.workload in (
         None,
         study.workload,

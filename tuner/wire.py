@@ -557,7 +557,9 @@ class Savings(OperatorView):
 class FleetRow(OperatorView):
     """A device among all: how it stands, what is applied against its default, what its study saves.
 
-    `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet).
+    `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet),
+    and where what saves is not applied now.
+    `error` says why the study cannot be read or worked out (empty: it can).
     """
 
     device: str
@@ -573,6 +575,7 @@ class FleetRow(OperatorView):
     level: Level | None = None
     last_seen: datetime
     energy_origin: str = ""
+    error: str = ""
     saving: Estimate | None = None
     saved_j: float | None = None
     saved_stderr_j: float | None = None

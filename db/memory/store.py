@@ -70,6 +70,16 @@ class MemoryStudies:
         active: bool = False,
     ) -> Sequence[Study]:
         """Return all studies, oldest first: those of a device, of these ids, the active ones."""
+        return self.stored(device=device, among=among, active=active)
+
+    def stored(
+        self,
+        *,
+        device: str | None = None,
+        among: Collection[str] | None = None,
+        active: bool = False,
+    ) -> Sequence[Study]:
+        """Return the same: all in memory can be read."""
         with self._tables.lock:
             current = [
                 study

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from sqlalchemy import and_, bindparam, delete, exists, func, literal, select, update
+from sqlalchemy import (
+    Row,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from db import refusals
 from db.codec import decode_study, encode_study
@@ -31,13 +48,32 @@ from tuner.core import (
     Situation,
     Study,
     TrialState,
+    Unreadable,
+    UnreadableStudy,
 )
 
-CURRENT = select(RevisionRow.document).join(
-    StudyRow,
+
+class Unparsed(FunctionElement[str]):
+    """A JSON column as it is stored: as bytes on SQLite, which does not check that text is UTF-8."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(Unparsed)
+def _as_text(element: Unparsed, compiler: SQLCompiler, **about: Any) -> str:  # noqa: ANN401
+    kind = "BLOB" if compiler.dialect.name == "sqlite" else "TEXT"
+    return f"CAST({compiler.process(element.clauses, **about)} AS {kind})"
+
+
+DOCUMENT = Unparsed(RevisionRow.document).label("document")
+"""A study's document as text: each is parsed alone, so that a damaged one does not take others along."""
+CURRENT = select(StudyRow.id, DOCUMENT).join(
+    RevisionRow,
     (StudyRow.id == RevisionRow.study_id) & (StudyRow.revision == RevisionRow.revision),
 )
 """The latest revision of studies."""
+REVISIONS = select(RevisionRow.study_id, DOCUMENT, RevisionRow.who, RevisionRow.why, RevisionRow.at)
 ONE = CURRENT.where(StudyRow.id == bindparam("study"))
 NAMED_AT_ONCE = 5_000
 """So many devices are named in one statement; databases take some ten thousand values."""
@@ -54,8 +90,9 @@ SITUATION = (
         AppliedRow.at.label("applied_at"),
         AppliedRow.study_id,
         AppliedRow.revision,
-        RevisionRow.document,
+        DOCUMENT,
         RevisionRow.at.label("since"),
+        StudyRow.id.label("owner"),
         StudyRow.last_trial,
         exists(literal(1))
         .where(TrialRow.study_id == StudyRow.id, TrialRow.state == TrialState.RUNNING.value)
@@ -108,10 +145,10 @@ class SqlStudies:
     def get(self, study: str) -> Study:
         """Return a study as it is now. Raises NotFound."""
         with self._database.look() as connection:
-            document = connection.scalar(ONE, {"study": study})
-        if document is None:
+            row = connection.execute(ONE, {"study": study}).first()
+        if row is None:
             raise refusals.no_study(study)
-        return decode_study(document)
+        return _decoded(row.id, row.document)
 
     def list(
         self,
@@ -120,10 +157,20 @@ class SqlStudies:
         among: Collection[str] | None = None,
         active: bool = False,
     ) -> Sequence[Study]:
-        """Return all studies, oldest first: those of a device, of these ids, the active ones."""
-        asked = select(RevisionRow.document).join(
-            StudyRow,
-            (StudyRow.id == RevisionRow.study_id) & (StudyRow.revision == RevisionRow.revision),
+        """Return the readable studies, oldest first: of a device, of these ids, the active ones."""
+        found = self.stored(device=device, among=among, active=active)
+        return tuple(study for study in found if isinstance(study, Study))
+
+    def stored(
+        self,
+        *,
+        device: str | None = None,
+        among: Collection[str] | None = None,
+        active: bool = False,
+    ) -> Sequence[Study | UnreadableStudy]:
+        """Return all studies as `list` does, in their places also those that cannot be read."""
+        asked = CURRENT.add_columns(
+            StudyRow.workload, StudyRow.phase, StudyRow.revision, StudyRow.created_at
         )
         if device is not None:
             own = select(StudyDeviceRow.study_id).where(StudyDeviceRow.device_id == device)
@@ -133,8 +180,8 @@ class SqlStudies:
         if active:
             asked = asked.where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
         with self._database.read() as session:
-            documents = session.scalars(asked.order_by(StudyRow.created_at, StudyRow.id)).all()
-        return tuple(decode_study(document) for document in documents)
+            rows = session.execute(asked.order_by(StudyRow.created_at, StudyRow.id)).all()
+            return tuple(_study_of(session, row) for row in rows)
 
     def stopped(self) -> Sequence[str]:
         """Return the ids of the studies that are over, oldest first."""
@@ -143,14 +190,16 @@ class SqlStudies:
             return tuple(session.scalars(asked.order_by(StudyRow.created_at, StudyRow.id)).all())
 
     def of(self, device: str) -> Study | None:
-        """Return the active study that has a device, None where none does."""
+        """Return the active study that has a device, None where none does that can be read."""
         with self._database.look() as connection:
-            document = connection.scalar(
+            row = connection.execute(
                 CURRENT.join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id).where(
                     StudyDeviceRow.device_id == device, StudyDeviceRow.active
                 )
-            )
-        return None if document is None else decode_study(document)
+            ).first()
+        with suppress(Unreadable):
+            return None if row is None else _decoded(row.id, row.document)
+        return None
 
     def situation(self, device: str) -> Situation:
         """Return what a device's next order goes by. Raises NotFound."""
@@ -158,20 +207,28 @@ class SqlStudies:
             row = connection.execute(SITUATION, {"device": device}).first()
         if row is None:
             raise refusals.no_device(device)
+        study, unreadable = None, ""
+        try:
+            study = None if row.document is None else _decoded(row.owner, row.document)
+        except Unreadable as error:
+            unreadable = str(error)
         return Situation(
             applied=None if row.level is None else applied_of(device, row, row.applied_at),
-            study=None if row.document is None else decode_study(row.document),
+            study=study,
             since=row.since,
             trials=row.last_trial or 0,
             running=row.running,
             stopped=row.stopped,
+            unreadable=unreadable,
         )
 
     def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
         """Return how long a window of each of these is; without those that no active study has."""
-        window_s = RevisionRow.document["terms"]["window_s"].as_float().label("window_s")
+        stated = RevisionRow.document["terms"]["window_s"].as_string()
+        if self._database.engine.dialect.name == "sqlite":  # which fails on text that is no JSON
+            stated = case((func.json_valid(RevisionRow.document) == 1, stated))
         asked = (
-            CURRENT.with_only_columns(StudyDeviceRow.device_id, window_s)
+            CURRENT.with_only_columns(StudyDeviceRow.device_id, stated.label("window_s"))
             .join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id)
             .where(StudyDeviceRow.active)
         )
@@ -179,7 +236,9 @@ class SqlStudies:
         with self._database.read() as session:
             for first in range(0, len(named), NAMED_AT_ONCE):
                 own = StudyDeviceRow.device_id.in_(named[first : first + NAMED_AT_ONCE])
-                found |= {row.device_id: row.window_s for row in session.execute(asked.where(own))}
+                for row in session.execute(asked.where(own)):
+                    with suppress(TypeError, ValueError):  # a study that cannot be read
+                        found[row.device_id] = float(row.window_s)
         return found
 
     def active(self) -> Mapping[str, int]:
@@ -238,10 +297,8 @@ class SqlStudies:
     def revisions(self, study: str) -> Sequence[Revision]:
         """Return every revision, first to last. Raises NotFound."""
         with self._database.read() as session:
-            rows = session.scalars(
-                select(RevisionRow)
-                .where(RevisionRow.study_id == study)
-                .order_by(RevisionRow.revision)
+            rows = session.execute(
+                REVISIONS.where(RevisionRow.study_id == study).order_by(RevisionRow.revision)
             ).all()
             if not rows:
                 raise refusals.no_study(study)
@@ -250,12 +307,11 @@ class SqlStudies:
     def latest(self, study: str) -> Revision:
         """Return the last revision. Raises NotFound."""
         with self._database.read() as session:
-            row = session.scalar(
-                select(RevisionRow)
-                .where(RevisionRow.study_id == study)
+            row = session.execute(
+                REVISIONS.where(RevisionRow.study_id == study)
                 .order_by(RevisionRow.revision.desc())
                 .limit(1)
-            )
+            ).first()
             if row is None:
                 raise refusals.no_study(study)
             return _to_revision(row)
@@ -301,8 +357,37 @@ def _revision_row(study: Study, who: str, why: str, at: datetime) -> RevisionRow
     )
 
 
-def _to_revision(row: RevisionRow) -> Revision:
-    return Revision(study=decode_study(row.document), who=row.who, why=row.why, at=row.at)
+def _to_revision(row: Row[str, str, str, str, datetime]) -> Revision:
+    study = _decoded(row.study_id, row.document)
+    return Revision(study=study, who=row.who, why=row.why, at=row.at)
+
+
+def _decoded(study: str, document: str | bytes) -> Study:
+    """Return the study of a document. Raises Unreadable: it is damaged, or of a newer release."""
+    try:
+        return decode_study(json.loads(document))
+    except Exception as error:  # a document may be anything, and so what it makes go wrong
+        raise Unreadable(
+            f"study {study!r} cannot be read from the database: {type(error).__name__}: {error}",
+            hint="update the tuner to the release that wrote it, or restore a backup (`db restore`)",
+        ) from error
+
+
+def _study_of(session: Session, row: Row[Any]) -> Study | UnreadableStudy:
+    """Return the study of a row; where its document cannot be read, what its columns tell."""
+    try:
+        return _decoded(row.id, row.document)
+    except Unreadable as error:
+        own = select(StudyDeviceRow.device_id).where(StudyDeviceRow.study_id == row.id)
+        return UnreadableStudy(
+            id=row.id,
+            devices=tuple(session.scalars(own.order_by(StudyDeviceRow.device_id))),
+            workload=row.workload,
+            phase=Phase(row.phase) if row.phase in set(Phase) else Phase.STOPPED,
+            revision=row.revision,
+            created_at=row.created_at,
+            error=str(error),
+        )
 
 
 def _claim(session: Session, study: Study) -> None:

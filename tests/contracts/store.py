@@ -27,6 +27,7 @@ from tests.contracts.studies import (
     DeviceOwnershipContract,
     StudiesContract,
     StudyDeletionContract,
+    UnreadableStudiesContract,
 )
 from tests.contracts.tokens import TokensContract
 from tests.contracts.trials import ReportsContract, TrialsContract
@@ -54,6 +55,7 @@ __all__ = [
     "StudyDeletionContract",
     "TokensContract",
     "TrialsContract",
+    "UnreadableStudiesContract",
 ]
 
 

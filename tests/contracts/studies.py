@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from sqlalchemy import create_engine, text
 
+from db.sql.database import read_url
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.contracts.threads import together
 from tests.errors import raised
@@ -35,6 +37,8 @@ from tuner.core import (
     Study,
     Terms,
     TrialState,
+    Unreadable,
+    UnreadableStudy,
 )
 
 LATER = START + timedelta(hours=1)
@@ -359,3 +363,52 @@ class StudyDeletionContract:
         store.observations.add(
             Observation(study=name, device=name, setting=setting(), measurement=window(), at=START)
         )
+
+
+NEWER = '{"id": "hurt", "release": 99}'
+"""As a newer release may write it: JSON, and nothing that this one knows."""
+
+
+class UnreadableStudiesContract:
+    """A store in a database that others write to, too: `url` names it."""
+
+    def _hurt(self, store: Store, url: str, document: str) -> None:
+        store.studies.add(study(id="good", devices=("a",)), "ann", "")
+        store.studies.add(
+            study(id="hurt", devices=("b", "c"), phase=Phase.BASELINE, created_at=LATER), "ann", ""
+        )
+        for name in "abc":
+            store.devices.put(device(name))
+        engine = create_engine(read_url(url))
+        with engine.begin() as connection:
+            change = text("UPDATE study_revisions SET document = :document WHERE study_id = 'hurt'")
+            connection.execute(change, {"document": document})
+        engine.dispose()
+
+    @pytest.mark.parametrize("document", [NEWER, "[]", "null"])
+    def test_a_row_that_cannot_be_read_leaves_the_others_as_they_are(
+        self, store: Store, url: str, document: str
+    ) -> None:
+        self._hurt(store, url, document)
+        assert [s.id for s in store.studies.list()] == ["good"]
+        good, hurt = store.studies.stored()
+        assert isinstance(good, Study) and isinstance(hurt, UnreadableStudy)
+        assert (hurt.id, hurt.devices, hurt.phase) == ("hurt", ("b", "c"), Phase.BASELINE)
+        assert hurt.active and hurt.created_at == LATER and "cannot be read" in hurt.error
+        assert [s.id for s in store.studies.stored(device="c", active=True)] == ["hurt"]
+        assert set(store.studies.windows_s(("a", "b", "c"))) == {"a"}
+        for read in (store.studies.get, store.studies.latest, store.studies.revisions):
+            with raised(Unreadable, "hurt"):
+                read("hurt")
+
+    @pytest.mark.parametrize("document", [NEWER, "[]"])
+    def test_its_devices_have_no_orders_of_it_and_belong_to_nobody_else(
+        self, store: Store, url: str, document: str
+    ) -> None:
+        self._hurt(store, url, document)
+        assert store.studies.of("b") is None
+        seen = store.studies.situation("b")
+        assert seen.study is None and "cannot be read" in seen.unreadable
+        assert store.studies.situation("a").study == store.studies.get("good")
+        with raised(DeviceBusy, "hurt"):
+            store.studies.add(study(id="other", devices=("b",)), "ann", "")

@@ -72,6 +72,10 @@ class TestStudies(contracts.StudiesContract):
     pass
 
 
+class TestUnreadableStudies(contracts.UnreadableStudiesContract):
+    pass
+
+
 class TestDeviceOwnership(contracts.DeviceOwnershipContract):
     pass
 

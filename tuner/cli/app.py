@@ -132,6 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _family() as error:
         code = EX_CONFIG if _misconfigured(given, error) else _exit_code(error)
         return _refuse(error.code, error.message, error.hint, as_json=as_json, code=code)
+    except ValueError as error:
+        if (said := _unfit(error)) is None:
+            raise
+        return _refuse("invalid_input", *said, as_json=as_json, code=2)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] in ("tuner", "agents", "policies", "db"):
             raise
@@ -195,6 +199,21 @@ def _usage(error: BaseException) -> tuple[str, str]:
     path = context.command_path if context is not None else "jouletune"
     words = " ".join(message.split()).rstrip(".").replace(PYDANTICS, "")
     return words, f"see `{path} --help`"
+
+
+def _unfit(error: ValueError) -> tuple[str, str] | None:
+    """Return what of the command no message takes and the next step; None where it is another error.
+
+    Every verb puts its input into a message of `tuner.wire`, for a tuner as for a database.
+    """
+    pydantic = sys.modules.get("pydantic")  # not imported for this: it takes a third of a second
+    if pydantic is None or not isinstance(error, pydantic.ValidationError):
+        return None
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    words = first["msg"].replace(PYDANTICS, "")
+    message = f"the command cannot be carried out: {f'{where}: ' if where else ''}{words}"
+    return message, "correct that, or shorten it, and give the command again"
 
 
 def _refuse(kind: str, message: str, hint: str, *, as_json: bool, code: int) -> int:

@@ -43,6 +43,6 @@ def chosen(
 def _active(api: OperatorApi, view: StudyView, start: datetime) -> bool:
     from tuner.core import Phase
 
-    if view.phase is not Phase.STOPPED or view.created_at >= start:
+    if view.error or view.phase is not Phase.STOPPED or view.created_at >= start:
         return True
     return api.revisions(view.id)[-1].at >= start

@@ -114,24 +114,35 @@ def _export(
 
     from tuner.cli.choosing import chosen
     from tuner.cli.operator_api import open_api
+    from tuner.core import StoreError
     from tuner.exports.studies import ExportCount, ExportedStudy, shown_url
     from tuner.presentation.figures import how_many
 
-    count = ExportCount()
+    count, faults = ExportCount(), []
     with open_api(tuner, token_file, db) as api:
         views, _ = chosen(api, study, since, datetime.now(timezone.utc))
         knobs = {view.device.id: view.device.space.knobs for view in api.devices()}
         to = opened()
         logging.getLogger("optuna").setLevel(logging.WARNING)
         for view in views:
-            count += to.write(
-                ExportedStudy(
+            try:
+                found = ExportedStudy(
                     report=api.report(view.id),
                     trials=tuple(api.trials(view.id)),
-                    knobs=knobs.get(view.devices[0], ()),
+                    knobs=knobs.get(next(iter(view.devices), ""), ()),
                 )
-            )
+            except (ConnectionError, StoreError):
+                raise
+            except Exception as error:  # one bad study must not keep the others here
+                if study:
+                    raise
+                faults.append(f"study {view.id} is left out: {error}")
+                continue
+            count += to.write(found)
     written = (
         f"{how_many(count.added, 'trial')} added, {count.changed} changed, {count.known} as before"
     )
-    typer.echo(f"{how_many(len(views), 'study', 'studies')} in {shown_url(where)}: {written}")
+    for fault in faults:
+        typer.echo(fault, err=True)
+    written_studies = len(views) - len(faults)
+    typer.echo(f"{how_many(written_studies, 'study', 'studies')} in {shown_url(where)}: {written}")

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from tuner.bounds import MOST_SENTENCE
+
 STATE_DIR = Path(".jouletune")
 """Where `jouletune run` keeps its database, token, logs and what to resume."""
 
@@ -95,8 +97,22 @@ Limit = Annotated[
         "--limit", metavar="N", min=1, max=10_000, show_default=False, help="Only the latest N."
     ),
 ]
+
+
+def whole(text: str) -> str:
+    """Return a sentence that is kept as it is; longer ones would be shortened without a word."""
+    if len(text) > MOST_SENTENCE:
+        raise typer.BadParameter(
+            f"it has {len(text)} characters, and {MOST_SENTENCE} are the most; shorten it"
+        )
+    return text
+
+
 Why = Annotated[
-    str, typer.Option("--why", metavar="TEXT", help="The reason, kept with the revision.")
+    str,
+    typer.Option(
+        "--why", metavar="TEXT", callback=whole, help="The reason, kept with the revision."
+    ),
 ]
 
 EnergyShare = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl, whole
 
 if TYPE_CHECKING:
     from tuner.cli.operator_api import OperatorApi
@@ -24,7 +24,10 @@ def stop_all(
         bool, typer.Option("--lift", help="Let the studies go on as they were.")
     ] = False,
     why: Annotated[
-        str, typer.Option("--why", metavar="TEXT", help="The reason, shown while it is in force.")
+        str,
+        typer.Option(
+            "--why", metavar="TEXT", callback=whole, help="The reason, shown while it is in force."
+        ),
     ] = "",
     tuner: TunerUrl = "",
     token_file: TokenFile = None,

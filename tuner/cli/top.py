@@ -100,7 +100,7 @@ def _row(row: FleetRow) -> tuple[str, ...]:
     return (
         row.device,
         f"{stands}: {row.unable}" if row.unable else stands,
-        f"{row.study} {row.phase}" if row.study else "–",
+        ": ".join(filter(None, (f"{row.study} {row.phase}", row.error))) if row.study else "–",
         change(row.setting, row.default) if row.setting else "–",
         percent(row.saving.mean, row.saving.stderr) if row.saving else "–",
         "–" if row.saved_j is None else amount("J", row.saved_j, row.saved_stderr_j or 0.0),

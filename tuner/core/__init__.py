@@ -55,6 +55,7 @@ from tuner.core.errors import (
     StaleRevision,
     StaleToken,
     TooLarge,
+    Unreadable,
     error_of,
 )
 from tuner.core.evidence import (
@@ -191,6 +192,7 @@ from tuner.core.studies import (
     Situation,
     Study,
     Terms,
+    UnreadableStudy,
 )
 from tuner.core.tails import (
     bucketed_quantile,
@@ -341,6 +343,8 @@ __all__ = [
     "Situation",
     "Space",
     "StaleRevision",
+    "Unreadable",
+    "UnreadableStudy",
     "StaleToken",
     "Stops",
     "Store",

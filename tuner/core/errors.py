@@ -29,6 +29,10 @@ class StaleRevision(Conflict, code="stale_revision"):
     """Somebody else changed the study since it was read. Read it again, then decide."""
 
 
+class Unreadable(Conflict, code="unreadable"):
+    """What is stored of a study cannot be read. Update the tuner or restore a backup; the others go on."""
+
+
 class Forbidden(Unauthorised, code="forbidden"):
     """The token is known, but does not allow this. Use one that does; do not retry with the same."""
 

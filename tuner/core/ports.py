@@ -23,7 +23,7 @@ from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
-from tuner.core.studies import Revision, Situation, Study
+from tuner.core.studies import Revision, Situation, Study, UnreadableStudy
 from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialCare, TrialState
 
 Now = Callable[[], datetime]
@@ -146,7 +146,17 @@ class Studies(Protocol):
         among: Collection[str] | None = None,
         active: bool = False,
     ) -> Sequence[Study]:
-        """Return all studies, oldest first: those of a device, of these ids, the active ones."""
+        """Return the readable studies, oldest first: of a device, of these ids, the active ones."""
+        ...
+
+    def stored(
+        self,
+        *,
+        device: str | None = None,
+        among: Collection[str] | None = None,
+        active: bool = False,
+    ) -> Sequence[Study | UnreadableStudy]:
+        """Return all studies as `list` does, in their places also those that cannot be read."""
         ...
 
     def stopped(self) -> Sequence[str]:
@@ -154,7 +164,7 @@ class Studies(Protocol):
         ...
 
     def of(self, device: str) -> Study | None:
-        """Return the active study that has a device, None where none does."""
+        """Return the active study that has a device, None where none does that can be read."""
         ...
 
     def situation(self, device: str) -> Situation:

@@ -289,7 +289,8 @@ class Situation:
 
     `applied` is what it was last noted to be set to, `study` the active study that has it, `since` when
     that came to its revision, `trials` how many it has, and `running` whether one of these has not ended.
-    `stopped` says that every device is to be at its original setting.
+    `stopped` says that every device is to be at its original setting, `unreadable` why the study that has
+    it cannot be read; `study` is None then.
     """
 
     applied: Applied | None = None
@@ -298,3 +299,22 @@ class Situation:
     trials: int = 0
     running: bool = False
     stopped: bool = False
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableStudy:
+    """A stored study whose document cannot be read: what is known beside it, and why it cannot."""
+
+    id: str
+    devices: tuple[str, ...]
+    workload: str
+    phase: Phase
+    revision: int
+    created_at: datetime
+    error: str
+
+    @property
+    def active(self) -> bool:
+        """Whether it has its devices."""
+        return self.phase in ACTIVE

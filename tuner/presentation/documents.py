@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tuner.core import ConfigError, Improvement
+from tuner.core import ConfigError, Improvement, Phase
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
 from tuner.presentation.figures import change, duration, figure, how_many, joined, when
@@ -75,7 +75,9 @@ def overview(found: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
                 view.workload,
                 standing(view),
                 str(sum(view.trials.values())),
-                _gained(gain, view) if gain is not None and one.outcome.won else "–",
+                _gained(gain, view)
+                if gain is not None and one.outcome.won and _applied_now(view)
+                else "–",
                 "–"
                 if bill.saved_j is None
                 else figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0),
@@ -83,6 +85,12 @@ def overview(found: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
             )
         )
     return rows
+
+
+def _applied_now(view: StudyView) -> bool:
+    """Return whether a study's best is in force: it is held, on a device that is heard of."""
+    heard = set(view.devices) - set(view.offline)
+    return view.phase is Phase.HOLDING and not (view.stopped or view.unable) and bool(heard)
 
 
 def _gained(gain: Improvement, view: StudyView) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, called
+from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, UnreadableStudy, called
 from tuner.service.operations import Operations
 from tuner.service.summaries import StudySummary, Summaries
 from tuner.wire import FleetRow, FleetView, Health, Savings
@@ -32,7 +32,9 @@ class FleetOverview:
     operations: Operations
     summaries: Summaries
     price: EnergyPrice = EnergyPrice()
-    _studies: dict[str, Study] = field(default_factory=dict, init=False, repr=False)
+    _studies: dict[str, Study | UnreadableStudy] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def view(self) -> FleetView:
         """Return how every device stands. Sums are of the studies that are known by now."""
@@ -55,7 +57,7 @@ class FleetOverview:
             saved=self.savings([s for s in known.values() if s is not None]),
         )
 
-    def _active(self) -> Sequence[Study]:
+    def _active(self) -> Sequence[Study | UnreadableStudy]:
         """Return the studies that are not over; those that are as they were are not read again."""
         store, known = self.operations.loop.store, self._studies
         revisions = store.studies.active()
@@ -63,7 +65,7 @@ class FleetOverview:
             known.pop(name, None)
         fresh = [n for n, r in revisions.items() if n not in known or known[n].revision != r]
         if fresh:
-            known |= {study.id: study for study in store.studies.list(among=fresh)}
+            known |= {study.id: study for study in store.studies.stored(among=fresh)}
         return [study for name in revisions if (study := known.get(name)) and study.active]
 
     def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
@@ -88,14 +90,15 @@ class FleetOverview:
         self,
         device: Device,
         applied: Applied | None,
-        study: Study | None,
+        study: Study | UnreadableStudy | None,
         known: StudySummary | None,
         stopped: bool,
     ) -> FleetRow:
         presence = self.operations.loop.presence
         unable = presence.refusal(device.id)
-        online = presence.online(device, study)
+        online = presence.online(device, study if isinstance(study, Study) else None)
         level = applied.level if applied else Level.ORIGINAL
+        in_force = online and not stopped and saves_now(study, applied)
         energy = device.metric(called(ENERGY, device.quantities))
         return FleetRow(
             device=device.id,
@@ -111,17 +114,33 @@ class FleetOverview:
             level=applied.level if applied else None,
             last_seen=presence.last_seen(device),
             energy_origin=str(energy.origin) if energy else "",
-            saving=known.saving if known else None,
+            error=_error(study, known),
+            saving=known.saving if known and in_force else None,
             saved_j=known.saved_j if known else None,
             saved_stderr_j=known.saved_stderr_j if known else None,
         )
+
+
+def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) -> bool:
+    """Return whether a device was last noted to be held by a study at another than its baseline."""
+    if not isinstance(study, Study) or applied is None:
+        return False
+    holds = applied.level is Level.HOLD and applied.study == study.id
+    return holds and not study.rests(applied.setting)
+
+
+def _error(study: Study | UnreadableStudy | None, known: StudySummary | None) -> str:
+    """Return why a study cannot be read or worked out; empty where it can."""
+    if isinstance(study, UnreadableStudy):
+        return study.error
+    return known.error if known else ""
 
 
 def _health(
     online: bool,
     unable: bool,
     level: Level,
-    study: Study | None,
+    study: Study | UnreadableStudy | None,
     known: StudySummary | None,
     stopped: bool,
 ) -> Health:

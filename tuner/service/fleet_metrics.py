@@ -11,7 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tuner.core import POWER, Delivery, Kind, Level, Phase, StoreError, Study, called, quantity_of
+from tuner.core import (
+    POWER,
+    Delivery,
+    Kind,
+    Level,
+    Phase,
+    StoreError,
+    Study,
+    UnreadableStudy,
+    called,
+    quantity_of,
+)
 from tuner.service.counts import MOST_DEVICES, Counts, HeldWindow
 from tuner.service.fleet import FleetOverview
 from tuner.service.summaries import StudySummary
@@ -37,7 +48,7 @@ class FleetCollector(Collector):
         )
         store = self._fleet.operations.loop.store
         try:
-            view, studies = self._fleet.view(), store.studies.list()
+            view, studies = self._fleet.view(), store.studies.stored()
             deliveries, newest = store.deliveries.list(), store.events.newest()
         except StoreError:
             yield _one("jouletune_database_up", "Whether the database answers.", 0.0)
@@ -153,7 +164,7 @@ def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterat
 
 
 def _studies(
-    studies: Sequence[Study], summaries: Mapping[str, StudySummary | None]
+    studies: Sequence[Study | UnreadableStudy], summaries: Mapping[str, StudySummary | None]
 ) -> Iterator[Metric]:
     """Yield studies by phase, and of the active ones each: a device has at most one of those."""
     phases = Counter(str(study.phase) for study in studies)
@@ -163,7 +174,14 @@ def _studies(
         ("phase",),
         {(str(phase),): float(phases[str(phase)]) for phase in Phase},
     )
-    active = [study for study in studies if study.active][:MOST_DEVICES]
+    yield _gauge(
+        "jouletune_study_unreadable",
+        "Studies that the database holds and this tuner cannot read.",
+        ("study",),
+        {(s.id,): 1.0 for s in studies if isinstance(s, UnreadableStudy)},
+    )
+    readable = [study for study in studies if isinstance(study, Study)]
+    active = [study for study in readable if study.active][:MOST_DEVICES]
     yield _gauge(
         "jouletune_study_info",
         "Active studies.",

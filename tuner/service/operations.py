@@ -70,6 +70,7 @@ from tuner.service.views import (
     setting_view,
     study_view,
     trial_view,
+    unreadable_view,
 )
 from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
@@ -169,10 +170,13 @@ class Operations:
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
-        found = self.loop.store.studies.list()
+        found = self.loop.store.studies.stored()
         for gone in self._views.keys() - {study.id for study in found}:
             self._views.pop(gone, None)
-        return [self._row(study) for study in found]
+        return [
+            self._row(study) if isinstance(study, Study) else unreadable_view(study)
+            for study in found
+        ]
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
@@ -432,7 +436,7 @@ class Operations:
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
         """Return all devices, or some, with what is applied to them and which study has them."""
         standing = self.loop.store.devices.standing()
-        active = self.loop.store.studies.list(active=True)
+        active = self.loop.store.studies.stored(active=True)
         owners = {device: study for study in active for device in study.devices}
         views = []
         for device in self.loop.store.devices.list():
@@ -446,7 +450,9 @@ class Operations:
                     applied=standing.get(device.id),
                     study=owner.id if owner else "",
                     last_seen=self.loop.presence.last_seen(device),
-                    online=self.loop.presence.online(device, owner),
+                    online=self.loop.presence.online(
+                        device, owner if isinstance(owner, Study) else None
+                    ),
                     unable=self.loop.presence.refusal(device.id),
                     context=dict(context),
                     context_at=context_at,

@@ -13,15 +13,16 @@ def begun_with(studies: Studies, name: str) -> Study:
     Raises:
         NotFound: there is none.
         InvalidInput: several begin so.
+        Unreadable: it cannot be read.
     """
     try:
         return studies.get(name)
     except NotFound:
-        found = [study for study in studies.list() if name and study.id.startswith(name)]
+        found = [study for study in studies.stored() if name and study.id.startswith(name)]
         if not found:
             raise
     if len(found) == 1:
-        return found[0]
+        return studies.get(found[0].id)
     listed = ", ".join(f"{study.id} ({study.phase})" for study in found[:MOST_LISTED])
     more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
     raise InvalidInput(

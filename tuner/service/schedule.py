@@ -102,8 +102,8 @@ class Maintenance:
         """
         for name in self.loop.store.studies.holding():
             yield
-            study = self.loop.store.studies.get(name)
             try:
+                study = self.loop.store.studies.get(name)
                 why = self._drift(study)
             except StoreError:
                 raise

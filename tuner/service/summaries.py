@@ -21,6 +21,8 @@ from tuner.core import (
     Study,
     TrialState,
     TuningError,
+    Unreadable,
+    UnreadableStudy,
     Verdict,
 )
 from tuner.service.operations import Operations, StudyLook
@@ -90,7 +92,7 @@ class Summaries:
         self._lock = threading.Lock()
         self._unsubscribe = operations.loop.store.bus.subscribe(self._heard)
 
-    def of(self, study: Study) -> StudySummary | None:
+    def of(self, study: Study | UnreadableStudy) -> StudySummary | None:
         """Return what is known of a study at the moment; None before it was worked out."""
         with self._lock:
             return self._of(study.id, active=study.active)
@@ -173,6 +175,8 @@ class Summaries:
             return
         except StoreError:
             raise
+        except Unreadable as error:
+            summary = StudySummary(error=str(error))
         except Exception as error:  # one bad study must not keep the others from being worked out
             log.exception("study %s cannot be worked out", study)
             summary = StudySummary(error=f"{type(error).__name__}: {error}")

@@ -19,8 +19,10 @@ from tuner.core import (
     Phase,
     Setting,
     Study,
+    Terms,
     Trial,
     TrialState,
+    UnreadableStudy,
     Verdict,
     called,
     incumbent,
@@ -105,6 +107,31 @@ def faulty_view(study: Study, error: Exception) -> StudyView:
         error=why,
         quantities=dict(study.quantities),
         signals=study.signals,
+        created_at=study.created_at,
+    )
+
+
+def unreadable_view(study: UnreadableStudy) -> StudyView:
+    """Return what is known of a study that cannot be read, and why it cannot."""
+    return StudyView(
+        id=study.id,
+        devices=study.devices,
+        workload=study.workload,
+        policy="",
+        seed=0,
+        objective="",
+        constraints=(),
+        phase=study.phase,
+        phase_why=study.error,
+        revision=study.revision,
+        terms=Terms(),
+        settings=0,
+        trials={},
+        baseline=SettingView(setting={}, metrics={}),
+        plan=None,
+        error=study.error,
+        quantities={},
+        signals=(),
         created_at=study.created_at,
     )
 

@@ -49,6 +49,7 @@ from tuner.core import (
     TrialCare,
     TrialState,
     TuningError,
+    Unreadable,
     called,
     implausible,
     merged,
@@ -188,7 +189,7 @@ class Loop:
         elif not notice.study:
             self.news.tell_all()
         else:
-            with suppress(NotFound):
+            with suppress(NotFound, Unreadable):
                 self.news.tell(self.store.studies.get(notice.study).devices)
 
     def publish(self, study: Study) -> None:
@@ -227,7 +228,7 @@ class Loop:
         study = seen.study
         if study is None:
             stopped = self._stopped(seen, device, poll)
-            return stopped or Release(why="no active study has this device")
+            return stopped or Release(why=seen.unreadable or "no active study has this device")
         if not (seen.stopped or seen.running):  # most devices hold: nobody need wait for that
             standing = self._standing(study, seen, device, poll)
             if standing is not None:
@@ -391,7 +392,7 @@ class Loop:
                     studies[message.study] = self.store.studies.get(message.study)
                 _require(message.device, studies[message.study])
             new = self.store.observations.add_all([observation for _, observation in told])
-        except (NotFound, InvalidInput) as error:
+        except (NotFound, InvalidInput, Unreadable) as error:
             if len(messages) == 1:
                 return [error]
             return [answer for message in messages for answer in self.observe_all([message])]
@@ -499,7 +500,13 @@ class Loop:
         with self._silence.listening():
             at_work = self.store.trials.at_work()
             alone = {one.study for one in at_work if self._silence.abandoned(one) or one.reported}
-            return sum(map(self._reap, sorted(alone)))
+            ended = 0
+            for name in sorted(alone):
+                try:
+                    ended += self._reap(name)
+                except Unreadable as error:  # it must not keep the others' trials running
+                    log.warning("the trials of study %s stay as they are: %s", name, error)
+            return ended
 
     def _reap(self, name: str) -> int:
         ended = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from tuner.service.fleet import FleetOverview
+from tuner.core import Study
+from tuner.service.fleet import FleetOverview, saves_now
 from tuner.service.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
@@ -38,11 +39,14 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
     @router.get("/studies")
     def studies(request: Request, phase: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
-        found = [s for s in operations.loop.store.studies.list() if phase in ("", s.phase)][::-1]
+        store = operations.loop.store
+        found = [s for s in store.studies.stored() if phase in ("", s.phase)][::-1]
         last = max(1, -(-len(found) // PAGE))
         at = min(max(page, 1), last)
         shown = found[(at - 1) * PAGE : at * PAGE]
-        rows = [(study, fleet.summaries.of(study)) for study in shown]
+        standing = {} if operations.stop_state().in_force else store.devices.standing()
+        saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
+        rows = [(s, fleet.summaries.of(s), isinstance(s, Study), s.id in saving) for s in shown]
         return pages.page(request, "studies", rows=rows, phase=phase, at=at, last=last)
 
     @router.post("/stop")

@@ -52,6 +52,24 @@ class TestStudies(contracts.StudiesContract):
     pass
 
 
+class TestUnreadableStudies(contracts.UnreadableStudiesContract):
+    @pytest.mark.parametrize("document", ['{"id": "hu', "", "12", 12, 1e308, b"{\xff}"])
+    def test_text_that_is_no_json_at_all(
+        self, store: Store, url: str, path: Path, document: object
+    ) -> None:
+        """What a damaged page or a hand at work leaves; PostgreSQL's columns take only JSON."""
+        self._hurt(store, url, "{}")
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute(
+                "UPDATE study_revisions SET document = ? WHERE study_id = 'hurt'", (document,)
+            )
+        assert [s.id for s in store.studies.list()] == ["good"]
+        assert [s.id for s in store.studies.stored()] == ["good", "hurt"]
+        assert set(store.studies.windows_s(("a", "b", "c"))) == {"a"}
+        assert store.studies.situation("b").unreadable
+        assert store.studies.situation("a").study is not None
+
+
 class TestDeviceOwnership(contracts.DeviceOwnershipContract):
     pass
 

@@ -384,3 +384,39 @@ def test_a_constraint_that_does_not_parse_changes_nothing(ask: Ask, study: str) 
     assert code == 2
     assert "latency below 50" in err and has_a_next_step(err)
     assert len(parsed(ask("constraint", "list", study, "--json"))["revisions"]) == 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("study", "stop", "STUDY", "--why", "LONG"),
+        ("stop-all", "--why", "LONG"),
+        ("constraint", "set", "STUDY", "LONG"),
+        ("constraint", "set", "STUDY", "energy_j <= \x1b[2J"),
+        ("token", "create", "LONG", "--role", "viewer"),
+        ("study", "create", "--device", "sim", "--constraint", "LONG"),
+        ("study", "create", "--device", "sim", "--objective", "LONG"),
+        ("study", "create", "--device", "sim", "--policy", "LONG"),
+        ("study", "show", "LONG"),
+        ("device", "forget", "LONG"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_text_that_no_message_takes_is_one_line_with_a_next_step(
+    tuned: tuple[Path, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    path, study = Path(shutil.copy(tuned[0], tmp_path)), tuned[1]
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{path}")
+    words = [{"STUDY": study, "LONG": "x" * 5_000}.get(word, word) for word in command]
+    before = path.read_bytes()
+    assert main([*words, *(["--json"] if as_json else [])]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error and "\x1b" not in error
+    assert len(error.splitlines()) == 1
+    assert json.loads(error)["hint"] if as_json else has_a_next_step(error)
+    assert path.read_bytes() == before

@@ -12,8 +12,8 @@ import pytest
 
 from tests.builders import START, device
 from tests.unit.tuner.cli import worlds
-from tuner.core import Bill
-from tuner.presentation.documents import ReportedStudy, html, markdown, summed
+from tuner.core import Bill, Phase
+from tuner.presentation.documents import COLUMNS, ReportedStudy, html, markdown, overview, summed
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.service.operations import Operations
 
@@ -102,3 +102,23 @@ def test_what_several_studies_saved_is_added_up_with_its_error(held: ReportedStu
     )
     assert summed([having(None, 0.0)]).endswith("nothing saved by holding is known")
     assert summed([]) == "0 studies, 0 trials, 0 s of windows; nothing saved by holding is known"
+
+
+@pytest.mark.parametrize(
+    ("now", "shown"),
+    [
+        ({"offline": ()}, "40.0 ± 0.6 %"),
+        ({"offline": ("sim",)}, "–"),
+        ({"offline": (), "stopped": True}, "–"),
+        ({"offline": (), "unable": "sim: another program sets it"}, "–"),
+        ({"offline": (), "phase": Phase.PAUSED}, "–"),
+        ({"offline": (), "phase": Phase.STOPPED}, "–"),
+    ],
+)
+def test_the_overview_tells_a_saving_only_where_it_is_applied_now(
+    held: ReportedStudy, now: dict[str, Any], shown: str
+) -> None:
+    report = held.outcome.report
+    seen = report.model_copy(update={"study": report.study.model_copy(update=now)})
+    (row,) = overview([replace(held, outcome=replace(held.outcome, report=seen))])
+    assert row[COLUMNS.index(">saves")] == shown

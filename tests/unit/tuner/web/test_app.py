@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from policies.polythrottle.policy import Polythrottle
-from tests.builders import applied, device
+from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
 from tuner.core import AccessRole, Level, Phase, Study, Verdict, digest_of
 from tuner.service.api import create_app
@@ -21,7 +21,7 @@ from tuner.service.fleet import EnergyPrice, FleetOverview
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.web.app import create_pages
-from tuner.wire import Enrolment, Poll, TokenDraft
+from tuner.wire import Change, Enrolment, Poll, TokenDraft
 
 TOKEN = "the admin's own token"
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7919}}"
@@ -313,8 +313,18 @@ def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(si
     told = browser.get("/v1/fleet").json()
     (row,) = told["rows"]
     assert (row["study"], row["phase"], told["pending"]) == (study, "holding", 0)
+    # Ordered, and not applied yet: it saves nothing now.
+    assert row["saving"] is None
+    assert not any("40.0" in text_of(browser.get(page)) for page in ("/", "/studies"))
+    held = replace(applied("sim", Level.HOLD, setting(600)), study=study)
+    site.verbs.loop.order("sim", Poll(agent="host/1", applied=held))
+    (row,) = browser.get("/v1/fleet").json()["rows"]
     assert row["saving"]["mean"] == pytest.approx(0.4)
-    assert "40.0" in text_of(browser.get("/"))
+    assert all("40.0" in text_of(browser.get(page)) for page in ("/", "/studies"))
+    site.verbs.stop_all(Change(why="heat"))
+    (row,) = browser.get("/v1/fleet").json()["rows"]
+    assert row["saving"] is None
+    assert not any("40.0" in text_of(browser.get(page)) for page in ("/", "/studies"))
     assert "No device fits" in text_of(browser.get("/?find=elsewhere"))
 
 

@@ -1,0 +1,149 @@
+"""One study in the database that cannot be read: every list, page, report, export and scrape answers.
+
+Its document is of a newer release, or no JSON at all, as a damaged page leaves it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from db import open_store
+from db.history import HistoryQuestion, history, recent
+from tests.builders import START, applied, completed, device, setting
+from tests.errors import raised
+from tests.unit.tuner.cli import worlds
+from tests.unit.tuner.web.test_app import Site
+from tuner.cli.app import main
+from tuner.core import Phase, Store, Unreadable
+from tuner.service.counts import Counts
+from tuner.service.fleet_metrics import FleetCollector
+from tuner.service.operations import Operations
+from tuner.study.silence import Silence
+from tuner.wire import HoldReport, Poll, Receipt, Release
+
+HURT = "badc0ffe"
+
+
+@pytest.fixture(params=['{"release": 99}', '{"id": "bad'])
+def document(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def good(tmp_path: Path, document: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of a study that is held, beside one on another device that cannot be read."""
+    made, path = worlds.database(tmp_path), tmp_path / worlds.FILE
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{path}")
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        store.devices.put(device("bad-device"))
+        like = store.studies.get(made)
+        hurt = replace(
+            like, id=HURT, devices=("bad-device",), phase=Phase.TUNING, plan=None, created_at=START
+        )
+        store.studies.add(hurt, "test", "created")
+        trial = store.trials.begin(HURT, setting(600), Phase.TUNING, "", START)
+        store.trials.end(HURT, trial.number, completed(), START)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        change = "UPDATE study_revisions SET document = ? WHERE study_id = ?"
+        raw.execute(change, (document, HURT))
+    return made
+
+
+@pytest.fixture
+def store(good: str, tmp_path: Path) -> Iterator[Store]:
+    with closing(open_store(f"sqlite:///{tmp_path / worlds.FILE}")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def verbs(store: Store) -> Operations:
+    return worlds.operations(store)
+
+
+def test_lists_show_the_error_in_its_row(verbs: Operations, good: str) -> None:
+    rows = {view.id: view for view in verbs.studies()}
+    assert set(rows) == {good, HURT} and not rows[good].error
+    assert "cannot be read" in rows[HURT].error and rows[HURT].devices == ("bad-device",)
+    assert {d.device.id: d.study for d in verbs.devices()}["bad-device"] == HURT
+    found = verbs.loop.store
+    for trials in (history(found, HistoryQuestion()), recent(found, HistoryQuestion(), 50)):
+        (own,) = [row for row in trials if row.study == HURT]
+        assert own.verdict is None and "cannot be read" in own.reason
+        assert good in {row.study for row in trials}
+    for name in (HURT, HURT[:4]):
+        with raised(Unreadable, HURT):
+            verbs.report(name)
+
+
+def test_pages_show_the_error_in_its_row(verbs: Operations, good: str) -> None:
+    site = Site(verbs)
+    with site.signed_in() as browser:
+        site.fleet.summaries.renew()
+        for page in ("/", "/studies", "/history", f"/studies/{good}", "/events"):
+            assert browser.get(page).status_code == 200, page
+        for page in ("/", "/studies"):
+            shown = browser.get(page).text
+            assert good in shown and HURT in shown and "cannot be read" in shown
+        assert browser.get(f"/studies/{HURT}").status_code == 409
+
+
+def test_a_scrape_counts_the_others_and_names_it(verbs: Operations, good: str) -> None:
+    fleet = Site(verbs).fleet
+    collector = FleetCollector(fleet, Counts(), "test")
+    list(collector.collect())
+    fleet.summaries.renew()
+    samples = {
+        (s.name, s.labels.get("study", "")): s.value for m in collector.collect() for s in m.samples
+    }
+    assert samples["jouletune_study_unreadable", HURT] == 1.0
+    assert samples["jouletune_studies_pending", ""] == 0.0
+    assert ("jouletune_study_saving_ratio", good) in samples
+
+
+def test_the_command_line_has_the_others_and_says_why_not_this_one(
+    good: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported = f"sqlite:///{tmp_path / 'optuna.db'}"
+    for command in (
+        ["report", "--since", "2025-01-01"],
+        ["study", "list"],
+        ["history"],
+        ["export", "optuna", "--storage", exported],
+    ):
+        assert main(command) == 0, command
+        said = capsys.readouterr()
+        assert HURT in said.out + said.err, command
+        assert good in said.out or command[0] == "export", command
+    assert main(["study", "show", HURT]) == 1
+    assert "; " in capsys.readouterr().err
+
+
+def test_its_device_is_released_and_what_others_tell_is_kept(verbs: Operations, good: str) -> None:
+    loop = verbs.loop
+    at = applied("bad-device")
+    order = loop.order("bad-device", Poll(agent="a/1", applied=at))
+    assert isinstance(order, Release) and "cannot be read" in order.why
+    held = loop.store.studies.get(good)
+    told = [
+        HoldReport(device=device, study=study, revision=1, setting=setting(600), ended="")
+        for device, study in (("bad-device", HURT), (held.devices[0], good))
+    ]
+    first, second = loop.observe_all(told)
+    assert isinstance(first, Unreadable) and isinstance(second, Receipt)
+
+
+def test_a_trial_of_it_keeps_no_other_from_ending(
+    verbs: Operations, good: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = verbs.loop
+    for study in (HURT, good):
+        loop.store.trials.begin(study, setting(600), Phase.TUNING, "", START)
+    monkeypatch.setattr(Silence, "abandoned", lambda *_: True)
+    assert loop.reap() == 1
+    assert loop.store.trials.running(HURT) and not loop.store.trials.running(good)
