@@ -51,9 +51,8 @@ class ActuatorService:
     """All devices behind one door. One that hangs, hangs nobody who asks for another.
 
     `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
-    devices that have a record and do not answer, `taken` what cannot be had, and why (a driver or a device
-    does not answer, another process has it), `blind` why no device could be looked for, `stay` who keeps
-    all devices at their originals.
+    devices that have a record and do not answer, `taken` what cannot be had, and why (discovery, a driver
+    or a device does not answer, another process has it), `stay` who keeps all devices at their originals.
     """
 
     config: ActuatorConfig
@@ -66,7 +65,6 @@ class ActuatorService:
     devices: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
     taken: dict[str, str] = field(default_factory=dict)
-    blind: str = ""
     stay: str = ""
     count: int = 0
     inside: int = 0
@@ -76,14 +74,14 @@ class ActuatorService:
 
     async def find(self) -> list[ManagedDevice]:
         """Look for devices; return those that are not taken up yet, each taken for us alone."""
-        self.blind, self.taken, told, found = "", {}, [], list[ManagedDevice]()
+        told, found = [], list[ManagedDevice]()
         try:
             told = await self.finder.ask("describe")
+            self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
         except Exception as error:
-            self.blind = str(error)
+            self.taken = {"discovery": str(error)}
             log.exception("event=no_discovery")
         await self.finder.renew()
-        self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
         shared = (self.originals, self.boot, self.now)
         known = self.devices.keys() | self.taken
         for about in (about for about in told if about["uuid"] not in known):
@@ -140,8 +138,7 @@ class ActuatorService:
 
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
-        blind = {"discovery": self.blind} if self.blind else {}
-        return dict.fromkeys(self.missing, MISSING) | self.taken | blind
+        return dict.fromkeys(self.missing, MISSING) | self.taken
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
