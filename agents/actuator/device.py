@@ -297,8 +297,9 @@ class ManagedDevice:
     async def _resumed(self) -> None:
         """Write locks again after the machine slept: the driver loses them, and nobody can read that."""
         log.warning("event=resumed device=%s next='locks are written again'", self.uuid)
+        wrote = {knob: touched.wrote for knob, touched in self.restorer.record.knobs.items()}
         try:
-            await self.restorer.again()
+            await self.restorer.change({k: v for k, v in wrote.items() if v is not None})
         except errors.TuningError as error:
             await self._end(f"its locks could not be written again after a resume: {error}")
 

@@ -160,13 +160,6 @@ class Restorer:
             state.pending = False
         self.originals.save(self.record)
 
-    async def again(self) -> None:
-        """Write the locks that nobody can read once more: a resume has lost them. Raises ActuationError."""
-        shown = await self.look()
-        for knob, touched in self.record.knobs.items():
-            if shown.get(knob) is None and touched.wrote is not None:
-                await self.driver.ask("write", self.uuid, knob, touched.wrote)
-
     async def leave(self, knob: str, why: str) -> None:
         """Pause, and leave a knob as it is where the hardware shows that another program sets it.
 
