@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agents.actuator.driver import Value
 from agents.actuator.restoring import Forgotten, Restorer, Wanted
 from tuner import errors
 
@@ -51,7 +50,6 @@ class ManagedDevice:
     """
 
     restorer: Restorer
-    allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     owner: Peer | None = None
@@ -82,13 +80,13 @@ class ManagedDevice:
                     if why := await self.restorer.probe(knob):
                         self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
                         del granted[knob]
-            self.allowed = self.restorer.granted = granted
+            self.restorer.granted = granted
         if self.errors:
             log.error("event=not_granted why=%r", "; ".join(self.errors))
 
     def describe(self) -> dict[str, Any]:
         """Return what the device is, what may be set, and where it goes back to."""
-        terms = {"granted": self.allowed, "original": self.restorer.terms.original}
+        terms = {"granted": self.restorer.granted, "original": self.restorer.terms.original}
         return {**self.restorer.about, **terms, "errors": self.errors}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,8 +162,8 @@ class ManagedDevice:
         shown = await self.restorer.shown()
         found = self.restorer.found(shown)
         return {
-            "values": {k: self.restorer.in_force(k, shown) for k in self.allowed},
-            "found": {k: found.get(k) for k in self.allowed},
+            "values": {k: self.restorer.in_force(k, shown) for k in self.restorer.granted},
+            "found": {k: found.get(k) for k in self.restorer.granted},
             "level": self.level,
             "holder": str(self.owner or ""),
             "paused": self.restorer.paused,
@@ -265,9 +263,9 @@ class ManagedDevice:
         found = self.restorer.found(await self.restorer.shown())
         whole: dict[str, Any] = {}
         for knob, value in setting.items():
-            values = self.allowed.get(knob, ())
+            values = self.restorer.granted.get(knob, ())
             if not values:
-                hint = f"granted are: {', '.join(self.allowed) or 'none'}"
+                hint = f"granted are: {', '.join(self.restorer.granted) or 'none'}"
                 raise errors.UnknownKnob(f"{knob!r} is not granted", hint=hint)
             same = [v for v in (*values, found.get(knob), None) if v == value]
             if not same:
@@ -299,8 +297,9 @@ class ManagedDevice:
     async def _resumed(self) -> None:
         """Write locks again after the machine slept: the driver loses them, and nobody can read that."""
         log.warning("event=resumed device=%s next='locks are written again'", self.uuid)
+        wrote = {knob: touched.wrote for knob, touched in self.restorer.record.knobs.items()}
         try:
-            await self.restorer.again()
+            await self.restorer.change({k: v for k, v in wrote.items() if v is not None})
         except errors.TuningError as error:
             await self._end(f"its locks could not be written again after a resume: {error}")
 

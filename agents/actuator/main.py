@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,8 +33,6 @@ from tuner.notify import notify
 
 log = logging.getLogger(__name__)
 
-Begin = Callable[[Coroutine[Any, Any, None]], object]
-"""Begins a task that ends with the service."""
 VERBS = {"serve": (1, 2), "restore": (0, 1), "stay": (0, 1), "lift": (0, 1)}
 """Verb to how many arguments it takes."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -51,9 +49,8 @@ class ActuatorService:
     """All devices behind one door. One that hangs, hangs nobody who asks for another.
 
     `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
-    devices that have a record and do not answer, `taken` what cannot be had, and why (a driver or a device
-    does not answer, another process has it), `blind` why no device could be looked for, `stay` who keeps
-    all devices at their originals.
+    devices that have a record and do not answer, `taken` what cannot be had, and why (discovery, a driver
+    or a device does not answer, another process has it), `stay` who keeps all devices at their originals.
     """
 
     config: ActuatorConfig
@@ -66,7 +63,6 @@ class ActuatorService:
     devices: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
     taken: dict[str, str] = field(default_factory=dict)
-    blind: str = ""
     stay: str = ""
     count: int = 0
     inside: int = 0
@@ -76,14 +72,14 @@ class ActuatorService:
 
     async def find(self) -> list[ManagedDevice]:
         """Look for devices; return those that are not taken up yet, each taken for us alone."""
-        self.blind, self.taken, told, found = "", {}, [], list[ManagedDevice]()
+        told, found = [], list[ManagedDevice]()
         try:
             told = await self.finder.ask("describe")
+            self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
         except Exception as error:
-            self.blind = str(error)
+            self.taken = {"discovery": str(error)}
             log.exception("event=no_discovery")
         await self.finder.renew()
-        self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
         shared = (self.originals, self.boot, self.now)
         known = self.devices.keys() | self.taken
         for about in (about for about in told if about["uuid"] not in known):
@@ -117,7 +113,7 @@ class ActuatorService:
         """Grant what the configuration says; before this, nothing is."""
         await _each(device.grant() for device in self.devices.values())
 
-    async def search(self, begin: Begin, stop: Collection[int]) -> None:
+    async def search(self, stop: Collection[int]) -> None:
         """Look for devices for as long as one is missing, and put back those that come."""
         wait_s, at = RETRY_S, self.now() + RETRY_S
         while not stop and self._absent():
@@ -128,7 +124,6 @@ class ActuatorService:
                 await _each([device.replay()])  # before anybody may ask for it
                 await _each([device.grant()])
                 self.adopt([device])
-                begin(device.mind(stop))
             wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
             at = self.now() + wait_s
 
@@ -140,8 +135,7 @@ class ActuatorService:
 
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
-        blind = {"discovery": self.blind} if self.blind else {}
-        return dict.fromkeys(self.missing, MISSING) | self.taken | blind
+        return dict.fromkeys(self.missing, MISSING) | self.taken
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
@@ -334,24 +328,19 @@ async def _tell_alive(actuator: ActuatorService) -> None:
 async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collection[int]) -> None:
     """Serve agents until stopping. One task per device minds its time, whatever the others do."""
     notify("READY=1")
-    tasks: list[asyncio.Task[None]] = []
-
-    def begin(work: Coroutine[Any, Any, None]) -> None:
-        tasks.append(asyncio.create_task(work))
-
-    for device in actuator.devices.values():
-        begin(device.mind(stop))
-    begin(actuator.search(begin, stop))
+    tasks = {"search": asyncio.create_task(actuator.search(stop))}
     while not stop:
+        for uuid in actuator.devices.keys() - tasks.keys():
+            tasks[uuid] = asyncio.create_task(actuator.devices[uuid].mind(stop))
         if not Path(actuator.config.socket).is_socket():  # somebody removed it
             server.close()
             with suppress(errors.StoreError):
                 server = await listen(actuator, Path(actuator.config.socket))
         await asyncio.sleep(BEAT_S)
-        for task in tasks:
+        for task in tasks.values():
             if task.done():
                 task.result()  # what broke ends the process, and its unit restores
-    await asyncio.gather(*tasks)
+    await asyncio.gather(*tasks.values())
     server.close()  # and do not wait: agents stay connected for as long as they like
 
 

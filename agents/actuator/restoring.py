@@ -151,7 +151,7 @@ class Restorer:
                 await self.driver.ask("write", self.uuid, knob, target)
             except KnobRefused:
                 if knob not in knobs:  # it never took: there is nothing to put back
-                    self._drop(knob)
+                    self._note(knob, None)
                 raise
         wrong = await self._differing(targets)
         if wrong:
@@ -159,13 +159,6 @@ class Restorer:
         for state in states.values():
             state.pending = False
         self.originals.save(self.record)
-
-    async def again(self) -> None:
-        """Write the locks that nobody can read once more: a resume has lost them. Raises ActuationError."""
-        shown = await self.look()
-        for knob, touched in self.record.knobs.items():
-            if shown.get(knob) is None and touched.wrote is not None:
-                await self.driver.ask("write", self.uuid, knob, touched.wrote)
 
     async def leave(self, knob: str, why: str) -> None:
         """Pause, and leave a knob as it is where the hardware shows that another program sets it.
@@ -177,13 +170,7 @@ class Restorer:
         log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         touched = self.record.knobs.get(knob)
         if touched and await self.driver.ask("overruled", self.uuid, knob, touched.wrote):
-            self._drop(knob)
-
-    def _drop(self, knob: str) -> None:
-        """Forget a knob that there is nothing to put back of. Raises StoreError."""
-        self._save(
-            replace(self.record, knobs={k: t for k, t in self.record.knobs.items() if k != knob})
-        )
+            self._note(knob, None)
 
     async def probe(self, knob: str) -> str:
         """Return why a knob is locked, empty where it is not: what it shows is written once more.
@@ -296,9 +283,10 @@ class Restorer:
         """Which ceilings the kernel holds below what was asked for."""
         return ", ".join(f"a cap holds {k} at {v!r}" for k, v in self.caps.items())
 
-    def _save(self, record: Record) -> None:
-        """Have a record on the disk, then in memory. Raises StoreError."""
-        self.originals.save(record)
+    def _save(self, record: Record, ending: bool = False) -> None:
+        """Have a record on the disk, then in memory; an `ending` needs no disk. Raises StoreError."""
+        with suppress(*([StoreError] if ending else [])):
+            self.originals.save(record)
         self.record = record
 
     def _forget(self, why: str) -> None:
@@ -365,12 +353,10 @@ class Restorer:
         self._note(knob, state, ending=True)
         return took and not unsure
 
-    def _note(self, knob: str, state: KnobState, ending: bool) -> None:
-        """Journal a knob's state; what is `ending` does not wait for a disk. Raises StoreError."""
-        record = replace(self.record, knobs={**self.record.knobs, knob: state})
-        with suppress(*([StoreError] if ending else [])):
-            self.originals.save(record)
-        self.record = record
+    def _note(self, knob: str, state: KnobState | None, ending: bool = False) -> None:
+        """Journal a knob's state, None where nothing of it is to be put back; see `_save`."""
+        knobs = {**self.record.knobs, knob: state}
+        self._save(replace(self.record, knobs={k: t for k, t in knobs.items() if t}), ending)
 
     def _capped(self, knob: str, value: Value) -> None:
         self.caps[knob] = value

@@ -1,10 +1,12 @@
 """Knobs that are files of the kernel under /sys, as root writes them.
 
-Sources: the kernel's Documentation/admin-guide/pm/cpufreq.rst; arch/x86/events/intel/core.c for the lists
-of a hybrid's cores. Ours: a clock knob is a ceiling over all clock domains of like cores, which clip it to
-what each can do, so that what idles still slows down by itself; where a driver has a range in place of a
-table, the ladder goes in steps of 100 MHz; cores are like while the next weaker one has at least 85 % of a
-core's `cpu_capacity`, else of its greatest clock, where no list tells a hybrid's small cores.
+Sources: the kernel's Documentation/admin-guide/pm/cpufreq.rst; drivers/cpufreq/cpufreq.c
+(cpufreq_set_policy: since Linux 5.16 a ceiling becomes the next lower clock of a policy's own table);
+arch/x86/events/intel/core.c for the lists of a hybrid's cores. Ours: a clock knob is a ceiling over all
+clock domains of like cores, which clip it to what each can do, so that what idles still slows down by
+itself; its ladder is all their tables, or steps of 100 MHz where a driver has a range in place of a table;
+cores are like while the next weaker one has at least 85 % of a core's `cpu_capacity`, else of its greatest
+clock, where no list tells a hybrid's small cores.
 """
 
 import re
@@ -22,6 +24,7 @@ CPUS, TOP = "sys/devices/system/cpu", "cpuinfo_max_freq"
 POLICIES = f"{CPUS}/cpufreq/policy[0-9]*"
 SMALL_CORES = "sys/devices/cpu_[al]*/cpus"
 """Lists such as `16-23,30` of an Intel hybrid's small cores, by their PMUs: cpu_atom and cpu_lowpower."""
+TABLE = "scaling_available_frequencies"
 KHZ, STEP_KHZ = 1000, 100_000
 LIKE, MOST_DIGITS, MOST_RUNGS = 0.85, 18, 1000
 """A number in a file with more digits, or a ladder with more steps, is none."""
@@ -34,10 +37,9 @@ REFUSED = "is a floor above that, or has the actuator no drop-in for this device
 class FileKnob:
     """One knob: files that are written alike, and the values offered, ascending.
 
-    `unit` is how many of the files' units make one of the knob's; 0: it is a text. More than a file `TOP`
-    beside says now is clipped to that, as the kernel does, and the knob stands at what was `asked`. Files
-    that stand at different values are told, and can be written, as one text of all. Every method raises
-    ActuationError.
+    `unit` is how many of the files' units make one of the knob's; 0: it is a text. A file takes of a value
+    what the kernel makes of it, see `clipped`, and the knob stands at what was `asked`. Files that stand at
+    different values are told, and can be written, as one text of all. Every method raises ActuationError.
     """
 
     files: Sequence[Path]
@@ -73,9 +75,18 @@ class FileKnob:
             raise ActuationError("; ".join(failures), hint=REFUSED)
 
     def clipped(self, values: Sequence[Any]) -> list[Any]:
-        """Return the most that each file may say of a value; a top that is silent clips none."""
-        tops = [numbers(file.with_name(TOP)) if self.unit else [] for file in self.files]
-        return [min([value, *top]) for value, top in zip(values, tops, strict=True)]
+        """Return the most that each file may say of a value: its `TOP`, and of values offered its `TABLE`.
+
+        What does not answer clips none; what somebody else set need not be in a table.
+        """
+        if not self.unit:
+            return [*values]
+        offered, clipped = {round(float(v) * self.unit) for v in self.values}, list[int]()
+        for file, value in zip(self.files, values, strict=True):
+            most = min([value, *numbers(file.with_name(TOP))])
+            table = numbers(file.with_name(TABLE)) if value in offered else []
+            clipped.append(max((rung for rung in table if rung <= most), default=most))
+        return clipped
 
 
 @dataclass(eq=False)
@@ -189,19 +200,20 @@ def cpu_clocks(root: Path) -> dict[str, FileKnob]:
     for file in root.glob(f"{POLICIES}/scaling_max_freq"):
         cpu = int(file.parent.name.removeprefix("policy"))
         ends = numbers(file.with_name("cpuinfo_min_freq"), file.with_name(TOP))
-        table = tuple(numbers(file.with_name("scaling_available_frequencies")))
+        table = numbers(file.with_name(TABLE))
         if numbers(file) and (table or span(ends)):
             strong = numbers(root / CPUS / f"cpu{cpu}/cpu_capacity") or ends or table
             found.append((strong[-1], cpu, table, ends, file))
-    kinds: dict[Any, list[tuple[int, list[int], Path]]] = {}
+    kinds: dict[int, list[tuple[int, list[int], list[int], Path]]] = {}
     step = last = 0
     for strength, cpu, table, ends, file in sorted(found, reverse=True):
         step, last = step + (strength < LIKE * last), strength
-        kind = table or (any(a <= cpu <= b for a, b in spans) if spans else step)
-        kinds.setdefault((table, kind), []).append((cpu, ends, file))
+        kind = any(a <= cpu <= b for a, b in spans) if spans else step
+        kinds.setdefault(kind, []).append((cpu, table, ends, file))
     knobs: dict[str, FileKnob] = {}
-    for (table, _), like in sorted(kinds.items(), key=lambda item: min(item[1])):
-        name = CPU_CLOCK + f".{min(like)[0]}" * (len(kinds) > 1)
-        ladder = table or span(sorted(end for _, ends, _ in like for end in ends))
-        knobs[name] = ceiling([file for *_, file in sorted(like)], ladder, "scaling_min_freq", KHZ)
+    for like in sorted(map(sorted, kinds.values())):
+        name = CPU_CLOCK + f".{like[0][0]}" * (len(kinds) > 1)
+        tables = {rung for _, table, _, _ in like for rung in table}
+        ladder = sorted(tables) or span(sorted(end for _, _, ends, _ in like for end in ends))
+        knobs[name] = ceiling([file for *_, file in like], ladder, "scaling_min_freq", KHZ)
     return knobs

@@ -140,7 +140,7 @@ class Bench:
         async def searched() -> None:
             stop: list[int] = []
             async with asyncio.timeout(20.0), asyncio.TaskGroup() as tasks:
-                search = tasks.create_task(self.actuator.inner.search(tasks.create_task, stop))
+                search = tasks.create_task(self.actuator.inner.search(stop))
                 await asyncio.sleep(0)
                 self.now += seconds
                 await search

@@ -81,11 +81,13 @@ def test_detached_devices_are_put_back_and_no_process_has_their_driver(
     process = site.serve()
     remote = open_remote(site.socket, GPU, Time())
     remote.hold(TRIED, "s1", 1, 1000.0)
-    assert psutil.Process(process.pid).children()
+    children = psutil.Process(process.pid).children()
+    assert children
     assert console("detach") == 0
     assert "drivers are let go of" in capsys.readouterr().out
     assert site.values == FACTORY
     assert site.socket.with_name(DETACHED).exists()
+    psutil.wait_procs(children, timeout=10.0)  # its files close before it is reaped
     assert not psutil.Process(process.pid).children()
     assert console("status") == 0
     assert not psutil.Process(process.pid).children()

@@ -31,7 +31,7 @@ from tuner.cli import doctor
 from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
 
-MOST_LINES = 1550
+MOST_LINES = 1600
 """All that the root process loads with any one driver is at most so many lines of code.
 
 Counted are lines that hold code; blank ones, comments and docstrings are not. As text it is about

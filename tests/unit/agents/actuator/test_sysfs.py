@@ -31,6 +31,12 @@ def ranged(root: Path, number: int, low: int = 800_000, high: int = 1_250_000) -
     )
 
 
+def tabled(root: Path, number: int, *rungs: int) -> Path:
+    folder = ranged(root, number, rungs[0], rungs[-1])
+    (folder / "scaling_available_frequencies").write_text(" ".join(map(str, rungs)) + " \n")
+    return folder
+
+
 def knob(folder: Path, *texts: str, unit: int = 1000) -> FileKnob:
     files = [folder / str(n) for n in range(len(texts))]
     for file, text in zip(files, texts, strict=True):
@@ -132,7 +138,61 @@ class TestClocksOfAllCpus:
         knob.write(found)
         assert (folders[1] / "scaling_max_freq").read_text() == "2000000"
 
-    @pytest.mark.parametrize("how", ["lists", "capacity", "clocks"])
+    def test_like_cores_with_tables_that_differ_are_one_knob_each_at_a_clock_of_its_own(
+        self, tmp_path: Path
+    ) -> None:
+        """acpi-cpufreq: a table is what the firmware's _PSS of each core holds.
+
+        cpufreq_set_policy of Linux 5.16 and later makes the next lower clock of the table of a ceiling, so
+        no other is written: what is read back agrees, whichever kernel it is.
+        """
+        tables = (
+            (1_200_000, 1_700_000, 2_300_000),
+            (1_200_000, 1_700_000, 2_300_000, 2_400_000),
+            (1_200_000, 1_800_000, 2_400_000),
+        )
+        folders = [tabled(tmp_path, n, *table) for n, table in enumerate(tables)]
+        (folders[0] / "cpuinfo_max_freq").write_text("2600000")  # its greatest boosted clock
+        found = cpu_clocks(tmp_path)
+        assert list(found) == ["cpu.max_mhz"]
+        knob = found["cpu.max_mhz"]
+        (folders[0] / "scaling_max_freq").write_text("2300000")
+        assert knob.values == (1200, 1700, 1800, 2300, 2400)
+        assert knob.read() == 2400
+        for value in (1800, 1700, 2300, 1200, 2400, None):
+            knob.write(value)
+            assert knob.read() == (value or 2400)
+            asked = (value or 2400) * 1000
+            said = [int((f / "scaling_max_freq").read_text()) for f in folders]
+            assert said == [max(rung for rung in table if rung <= asked) for table in tables]
+
+    def test_a_ceiling_of_no_table_that_was_found_goes_back_as_it_was(self, tmp_path: Path) -> None:
+        """Kernels before 5.16 keep what was written, and boosted clocks are in a list of their own."""
+        tables = ((1_200_000, 2_300_000), (1_200_000, 2_300_000, 2_400_000))
+        folders = [tabled(tmp_path, n, *table) for n, table in enumerate(tables)]
+        (folders[0] / "cpuinfo_max_freq").write_text("2600000")
+        for folder, khz in zip(folders, (2_600_000, 2_000_000), strict=True):
+            (folder / "scaling_max_freq").write_text(f"{khz}\n")
+        (knob,) = cpu_clocks(tmp_path).values()
+        found = knob.read()
+        assert found == "2600 2000"
+        knob.write(1200)
+        assert knob.read() == 1200
+        knob.write(found)
+        said = [int((f / "scaling_max_freq").read_text()) for f in folders]
+        assert said == [2_600_000, 2_000_000]
+
+    def test_cores_of_two_kinds_stay_two_where_their_tables_are_the_same(
+        self, tmp_path: Path
+    ) -> None:
+        for number, capacity in enumerate((1024, 1024, 623)):
+            tabled(tmp_path, number, 800_000, 1_600_000)
+            file = tmp_path / f"sys/devices/system/cpu/cpu{number}/cpu_capacity"
+            file.parent.mkdir()
+            file.write_text(str(capacity))
+        assert list(cpu_clocks(tmp_path)) == ["cpu.max_mhz.0", "cpu.max_mhz.2"]
+
+    @pytest.mark.parametrize("how", ["lists", "capacity", "clocks", "tables"])
     def test_a_hybrids_performance_and_efficiency_cores_stay_two(
         self, tmp_path: Path, how: str
     ) -> None:
@@ -140,7 +200,8 @@ class TestClocksOfAllCpus:
         for number, (top, capacity) in enumerate(
             [(5_500_000, 1009), (5_800_000, 1024), (5_500_000, 1009), (4_300_000, 623)] * 2
         ):
-            ranged(tmp_path, number, 800_000, 5_500_000 if how == "lists" else top)
+            made = tabled if how == "tables" else ranged
+            made(tmp_path, number, 800_000, 5_500_000 if how == "lists" else top)
             if how == "capacity":
                 file = tmp_path / f"sys/devices/system/cpu/cpu{number}/cpu_capacity"
                 file.parent.mkdir()

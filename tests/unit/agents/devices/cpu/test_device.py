@@ -209,6 +209,23 @@ class TestClocksAgainstCeilings:
         (held,) = Ceilings(epyc.root, cast("RemoteKnobs", remote)).ours()
         assert held.runs.parent.name == "policy0" and held.ceiling == 5_400_000
 
+    def test_at_the_top_of_its_own_table_a_like_core_may_do_what_it_can(
+        self, epyc: FakeHost
+    ) -> None:
+        """Two like cores whose tables differ (_PSS of each core): both follow one ceiling."""
+        folder = epyc.root / "sys/devices/system/cpu/cpufreq/policy1"
+        for file, text in (
+            ("scaling_available_frequencies", "2400000 2300000 1700000 1200000"),
+            ("cpuinfo_max_freq", "2400000"),
+        ):
+            (folder / file).write_text(text)
+        remote = Remote(cpu_max_mhz=2400)
+        remote.applied = {"cpu.max_mhz": 2300}
+        (held,) = Ceilings(epyc.root, cast("RemoteKnobs", remote)).ours()
+        assert held.runs.parent == folder and held.ceiling == 2_300_000
+        remote.applied = {"cpu.max_mhz": 1700}
+        assert self.ours(epyc, remote) == [1_700_000]
+
     def test_boost_that_we_set_off_makes_the_nominal_clock_a_ceiling(self, epyc: FakeHost) -> None:
         remote = Remote(cpu_boost="on", cpu_max_mhz=2300)
         remote.applied = {"cpu.boost": "off", "cpu.max_mhz": 2300}
