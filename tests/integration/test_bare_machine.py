@@ -43,7 +43,7 @@ def test_every_test_is_collected_where_everything_is_missing() -> None:
 
 @pytest.mark.slow
 def test_what_is_missing_skips_with_its_reason_and_the_way_to_have_it() -> None:
-    found = pytest_without_everything("-q", "-rs", *NEEDING)
+    found = pytest_without_everything("-q", "-rs", "-m", "not long", *NEEDING)
     assert found.returncode == 0, found.stdout[-3000:]
     reasons = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)$", found.stdout, re.MULTILINE)
     assert len(reasons) >= 5

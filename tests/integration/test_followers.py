@@ -21,7 +21,8 @@ from db import open_store
 from tests.integration.stage import Stage, stage, until
 from tuner.core import Event
 
-FOLLOWERS = 200
+FOLLOWERS, A_TOKEN = 200, 25
+"""How many follow, and how many of them by one token: the tuner lets a token have 32."""
 EVENTS = 1_000
 TEXT = "x" * 2_000
 EACH_BYTES = 300_000
@@ -91,11 +92,15 @@ def test_followers_that_never_read_take_bounded_memory_are_dropped_and_catch_up(
         (line,) = re.findall(r"^TCP: .* mem (\d+)", Path("/proc/net/sockstat").read_text(), re.M)
         return int(line) * resource.getpagesize()
 
+    viewers = [
+        played.call("POST", "/tokens", {"name": f"viewer-{n}", "role": "viewer"})["token"]
+        for n in range(FOLLOWERS // A_TOKEN)
+    ]
     before, kernel_before = tuner.memory_info().rss, kernel_bytes()
 
     with ExitStack() as followers:
-        for _ in range(FOLLOWERS):
-            followers.enter_context(follow(played, token))
+        for number in range(FOLLOWERS):
+            followers.enter_context(follow(played, viewers[number // A_TOKEN]))
         until(lambda: connections() >= FOLLOWERS, "not everybody follows")
         with closing(open_store(played.db)) as store:
             for number in range(EVENTS):
