@@ -104,7 +104,9 @@ class _Work:
 
     def _create(self, policy: str) -> str:
         # The control predicts nothing, so it can heed no safety: it is what the search is compared with.
-        job = replace(self.job, safety=None) if policy == CONTROL != self.job.policy else self.job
+        job = self.job
+        if policy == CONTROL != job.policy:
+            job = job.model_copy(update={"safety": None})
         return self.at_work.api.create(draft(job, self.device, policy, self.who)).id
 
     def _tune(self, study: str, title: str) -> StudyResult:
