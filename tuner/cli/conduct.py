@@ -13,7 +13,7 @@ from tuner.cli.jobs import CONTROL, draft
 from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Result, StudyResult, outcome
 from tuner.cli.runfile import RunJob, RunRecord, write_run
-from tuner.core import Device, NotFound, Phase, StoreError, TuningError
+from tuner.core import Device, NotFound, Phase, Safety, StoreError, TuningError
 from tuner.study.loop import TUNER
 from tuner.wire import Change
 
@@ -106,7 +106,7 @@ class _Work:
         # The control predicts nothing, so it can heed no safety: it is what the search is compared with.
         job = self.job
         if policy == CONTROL != job.policy:
-            job = job.model_copy(update={"safety": None})
+            job = job.model_copy(update={"safety": Safety.BALANCED})
         return self.at_work.api.create(draft(job, self.device, policy, self.who)).id
 
     def _tune(self, study: str, title: str) -> StudyResult:
