@@ -18,7 +18,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 """The least and the most that a quantity of a unit can be, our choice: from a picojoule an item to a year
 of a power plant's day, from a microwatt to a gigawatt, up to three years. An energy or power of 0 is a
-meter that stands still."""
+meter that stands still; a part of them, such as what waiting took, may be 0."""
 SMALLEST, LARGEST = 1e-30, 1e30
 """No number of any other unit, and no standard error, is nearer to 0 (but 0 itself) or further from it."""
 LONGEST_S = 30.0 * 86400.0
@@ -46,7 +46,8 @@ def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
     least, most = RANGES.get(quantity.unit, (-LARGEST, LARGEST))
     if quantity.signed and least >= 0.0:
         least = -most
-    if mean < least or (quantity.of_energy and mean <= 0.0):
+    stands_still = quantity.of_energy and mean <= 0.0
+    if stands_still or (mean < least and mean != 0.0):
         return f"{name} is {mean:.4g}{unit}, below {max(least, 0.0):.4g}{unit}"
     if mean > most or doubt > most:
         return f"{name} is {mean:.4g} ± {doubt:.4g}{unit}, beyond {most:.4g}{unit}"

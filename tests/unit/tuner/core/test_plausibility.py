@@ -36,6 +36,12 @@ def test_what_cannot_be_is_told_with_its_number(energy_j: float, power_w: float,
     assert why in implausible(window(extra=claim(energy_j, power_w)))
 
 
+def test_a_part_of_the_joules_may_be_none() -> None:
+    part = Quantity("J")
+    seen = window(extra={**claim(), "waiting_j": Estimate.of_mean(0.0, 0.0)})
+    assert implausible(seen, {"waiting_j": part}) == ""
+
+
 @given(st.floats(0.4, 2.5), st.floats(1e-3, 1e3), st.floats(0.1, 1e4))
 def test_an_honest_window_is_believed_in_any_size(
     factor: float, energy_j: float, rate: float
