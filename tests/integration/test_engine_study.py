@@ -15,6 +15,7 @@ STEP_MS, CROWD_MS = 0.5, 0.15
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.quiet
 def test_vllm_holds_a_table_by_the_load_and_goes_back_to_its_default(tmp_path: Path) -> None:
     running = start("vllm", tmp_path)
     engine = running.engine

@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 @pytest.mark.slow
+@pytest.mark.quiet
 def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Folder) -> None:
     page, port = Example("FastAPI"), reserved_port()
     (folder.path / "app.py").write_text(page.block("python"))

@@ -72,6 +72,7 @@ def setting_for(plan: dict[str, Any], demand: int) -> dict[str, int]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.quiet
 def test_a_plan_is_found_confirmed_held_and_followed(scene: Stage) -> None:
     port = start_batching(scene)
     scene.start_tuner()

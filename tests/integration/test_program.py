@@ -45,6 +45,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 @pytest.mark.slow
+@pytest.mark.quiet
 def test_a_program_is_tuned_within_its_limit(folder: Folder) -> None:
     command = f"{sys.executable} train.py {{batch}}"
     study = folder.run(
@@ -90,6 +91,7 @@ def test_what_cannot_be_is_refused_at_once_and_leaves_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.quiet
 def test_the_page_followed_word_by_word_leads_there(folder: Folder) -> None:
     page = (REPOSITORY / "docs" / "workloads.md").read_text()
     section = page[page.index("## A program that runs to an end") :]
