@@ -8,7 +8,7 @@ from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
 from tuner.cli.runfile import RunJob
 from tuner.core import Device, InvalidInput, Objective, Safety, Terms
-from tuner.service.drafts import longest_window, read_constraints, usual_draft
+from tuner.service.drafts import read_constraints, usual_draft
 from tuner.wire import StudyDraft
 
 CONTROL = "sobol"
@@ -97,7 +97,6 @@ def terms(job: RunJob) -> Terms:
     return Terms(
         trials=job.trials,
         window_s=job.window_s,
-        max_window_s=longest_window(job.window_s),
         safety=job.safety,
         energy_share=job.energy_share,
     )

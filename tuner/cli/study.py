@@ -116,13 +116,13 @@ def create(
     """
     from tuner.cli.operator_api import open_api
     from tuner.core import Safety, Terms
-    from tuner.service.drafts import drafted, longest_window
+    from tuner.service.drafts import drafted
     from tuner.wire import StudyDraft
 
     terms = Terms(
         trials=trials,
         window_s=window,
-        max_window_s=longest_window(window, max_window),
+        max_window_s=0.0 if max_window is None else max(max_window, window),
         allow_estimated=allow_estimated,
         allow_restart=not no_restart,
         safety=Safety(safety),

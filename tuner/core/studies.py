@@ -52,6 +52,10 @@ LONGEST_S = 10 * 366 * 86_400.0
 """No window and no hold is longer: agents refuse what is."""
 
 
+MOST_WINDOWS = 6.0
+"""Where no longest window is given, a window is extended to this many times its length."""
+
+
 class Safety(StrEnum):
     """How carefully a search keeps away from the limits: what a trial over one is worth.
 
@@ -82,13 +86,14 @@ class Mode(StrEnum):
 class Terms:
     """What a study may spend and do.
 
-    `trials` counts suggestions, not baseline or confirming windows; it ends no continuous
-    study. A window lasts `window_s` and is extended up to `max_window_s` while a tail is not yet
-    bounded. `valid_for_s` is how long a hold stands without the tuner's word. `canary` is the device
-    that a plan is held on first (empty: on all at once), until `canary_windows` of it confirm it there.
-    While a plan is held `control_share` of the windows measure the baseline again, within
-    `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share` is the part of a shared
-    device's joules that the operator ascribes to the study in its bill; None: nothing was said.
+    `trials` counts suggestions, not baseline or confirming windows; it ends no continuous study. A
+    window lasts `window_s` and is extended up to `max_window_s` while a tail is not yet bounded (0, the
+    default: six times `window_s`, which it then is). `valid_for_s` is how long a hold stands without
+    the tuner's word. `canary` is the device that a plan is held on first (empty: on all at once), until
+    `canary_windows` of it confirm it there. While a plan is held `control_share` of the windows measure
+    the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
+    is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
+    nothing was said.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -99,7 +104,7 @@ class Terms:
 
     trials: int = 20
     window_s: float = 10.0
-    max_window_s: float = 60.0
+    max_window_s: float = 0.0
     valid_for_s: float = 7 * 86400.0
     allow_estimated: bool = False
     allow_restart: bool = True
@@ -118,6 +123,8 @@ class Terms:
             raise InvalidInput(
                 f"a canary cannot be judged by {self.canary_windows} windows", hint="give 1 or more"
             )
+        if self.max_window_s == 0.0:
+            object.__setattr__(self, "max_window_s", min(MOST_WINDOWS * self.window_s, LONGEST_S))
         for name in ("window_s", "max_window_s", "valid_for_s"):
             length_s = getattr(self, name)
             if not 0.0 < length_s <= LONGEST_S:  # nor is NaN

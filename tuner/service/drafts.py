@@ -34,8 +34,6 @@ from tuner.wire import DeviceView, StudyDraft
 LATENCIES = ("latency_p99_ms", "latency_ms")
 OBJECTIVES = ("energy_j", "cpu_time_ms", *LATENCIES)
 SLACK = 1.2
-MOST_WINDOWS = 4.0
-"""A window may be extended to this many times its length while a tail is not yet bounded."""
 
 
 def usual_objective(measured: Collection[str]) -> str:
@@ -88,11 +86,6 @@ def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
         usual = usual_constraint(measured, objective.rpartition(" ")[2])
         constraints = (usual,) if usual else None
     return draft.model_copy(update={"objective": objective, "constraints": constraints})
-
-
-def longest_window(window_s: float, wished_s: float | None = None) -> float:
-    """Return how far a window may be extended, in seconds: to four times its length, or as wished."""
-    return MOST_WINDOWS * window_s if wished_s is None else max(wished_s, window_s)
 
 
 def constraints_of(

@@ -117,7 +117,6 @@ def _draft(form: Form) -> StudyDraft:
         terms=Terms(
             trials=free.trials if trials is None else trials,
             window_s=free.window_s if window_s is None else window_s,
-            max_window_s=6.0 * (free.window_s if window_s is None else window_s),
             safety=Safety(safety) if safety else free.safety,
             energy_share=_number(form, "energy_share", float),
         ),

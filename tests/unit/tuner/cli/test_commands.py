@@ -241,7 +241,7 @@ def test_what_a_study_leaves_open_is_chosen_as_by_a_run_and_said(ask: Ask, study
     assert code == 0
     assert "latency_p99_ms" in err and "throughput_per_s" in err
     made = parsed(ask("study", "list", "--json"))[-1]
-    assert (made["terms"]["window_s"], made["terms"]["max_window_s"]) == (10.0, 40.0)
+    assert (made["terms"]["window_s"], made["terms"]["max_window_s"]) == (10.0, 60.0)
     ask("study", "stop", made["id"])
     wishes = ("latency_p99_ms <= 50", "throughput_per_s >= 0.95x baseline")
     code, _, err = ask(*create, *(word for wish in wishes for word in ("--constraint", wish)))

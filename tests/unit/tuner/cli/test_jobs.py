@@ -97,7 +97,7 @@ def test_what_a_job_says_is_kept_even_where_nobody_measures_it() -> None:
     job = RunJob(device="cpu", objective="energy_j", constraints=(), trials=3, window_s=2.0)
     made = draft(job, device(metrics=CPU_METRICS), "sobol", "ann")
     assert (made.objective, made.constraints) == ("energy_j", ())
-    assert (made.terms.trials, made.terms.window_s, made.terms.max_window_s) == (3, 2.0, 8.0)
+    assert (made.terms.trials, made.terms.window_s, made.terms.max_window_s) == (3, 2.0, 12.0)
 
 
 def test_a_device_that_measures_nothing_useful_needs_an_objective() -> None:

@@ -16,6 +16,7 @@ from tuner.core import (
     ACTIVE,
     EDGES,
     HELD,
+    LONGEST_S,
     PLANNED,
     IllegalTransition,
     InvalidInput,
@@ -185,6 +186,18 @@ def test_a_study_needs_distinct_devices() -> None:
 def test_terms_must_be_possible(terms: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Terms(**terms)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("window_s", "longest_s"), [(10.0, 60.0), (90.0, 540.0)])
+def test_the_longest_window_follows_the_window_where_none_is_given(
+    window_s: float, longest_s: float
+) -> None:
+    assert Terms(window_s=window_s).max_window_s == longest_s
+    assert Terms(window_s=window_s, max_window_s=window_s).max_window_s == window_s
+
+
+def test_the_longest_window_of_the_longest_allowed_window_is_itself() -> None:
+    assert Terms(window_s=LONGEST_S).max_window_s == LONGEST_S
 
 
 @pytest.mark.parametrize("devices", [("a",), ("b", "c")])

@@ -400,6 +400,7 @@ def test_a_study_is_made_by_a_form_and_what_is_wrong_with_it_said(site: Site) ->
     (study,) = site.verbs.loop.store.studies.list()
     assert made.url.path == f"/studies/{study.id}"
     assert (study.terms.trials, study.terms.window_s, study.terms.safety) == (7, 5.0, "off")
+    assert study.terms.max_window_s == 30.0
     assert "by ann" in site.verbs.events(study=study.id)[0].text
 
 
