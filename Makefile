@@ -162,12 +162,12 @@ bench-fleet: $(VENV)/.installed-ray
 
 # Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
 bench-packrat: $(VENV)/.installed
-	mkdir -p build/bench && $(BIN)/jouletune packrat measure --json >build/bench/packrat.json
+	mkdir -p build/bench && $(BIN)/python -m tests.engines.packrat --json >build/bench/packrat.json
 	$(BIN)/python docs/figures.py packrat build/bench/packrat.json
 
 # What the memory allocator alone brings, four models on this machine: some 15 minutes on two quiet cores.
 bench-allocators: $(VENV)/.installed
-	mkdir -p build/bench && $(BIN)/jouletune bench allocators --json >build/bench/allocators.json
+	mkdir -p build/bench && $(BIN)/python -m tests.engines.allocators --json >build/bench/allocators.json
 	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
 # What tuning those examples saves: some 15 minutes on two quiet cores, docs/tuned-services.md.

@@ -31,7 +31,6 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
     That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`, or
     any service that a file on this host describes, `service:/PATH/FILE.toml`; or a program that runs to
     an end, `command:/PATH/FILE.toml`.
-    `reference:MODEL` serves another model: resnet50, mobilenet, bert or gpt2.
     `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
     logs, `clock` the time that requests are measured in.
 

@@ -40,7 +40,7 @@ class RealServer:
 @pytest.fixture(scope="session")
 def gguf_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("gguf", reason="gguf is not installed: make test-llama installs it")
-    from agents.workloads.reference.gguf_model import write_gguf
+    from tests.engines.gguf_model import write_gguf
     from tests.llama.models import DRAFT, TARGET, weights
 
     folder = tmp_path_factory.mktemp("models")

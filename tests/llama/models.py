@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.workloads.reference.gguf_model import LlamaShape
+from tests.engines.gguf_model import LlamaShape
 
 TARGET = LlamaShape(vocab=258, dim=256, layers=4, heads=8, kv_heads=4, hidden=512, context=1024)
 DRAFT = LlamaShape(vocab=258, dim=256, layers=1, heads=8, kv_heads=4, hidden=512, context=1024)

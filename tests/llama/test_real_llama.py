@@ -220,7 +220,7 @@ def test_a_plan_is_followed_where_the_effect_is_proved(
 
 
 def test_a_draft_of_another_vocabulary(real: RealServer, tmp_path: Path) -> None:
-    from agents.workloads.reference.gguf_model import ByteVocabulary, write_gguf
+    from tests.engines.gguf_model import ByteVocabulary, write_gguf
 
     pairs = [(bytes([97 + i]), bytes([98 + i])) for i in range(20)]
     shape = replace(TARGET, layers=1, vocab=278)

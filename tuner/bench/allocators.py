@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from agents.workloads.reference.allocators import GLIBC, allocators
-from agents.workloads.reference.catalogue import model
+from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from agents.workloads.reference.timing import Timer
@@ -45,7 +45,7 @@ class AllocatorGain:
 
 
 def compare_allocators(
-    name: str,
+    which: Model,
     batches: Sequence[int],
     turns: int,
     seconds: float,
@@ -56,7 +56,7 @@ def compare_allocators(
     """Yield each allocator at hand against glibc, batch by batch.
 
     Raises:
-        InvalidInput: there is no such model, or no other allocator than the C library's.
+        InvalidInput: there is no other allocator than the C library's.
         ActuationError: an instance could not be started.
     """
     others = [allocator for allocator in allocators() if allocator != GLIBC]
@@ -65,7 +65,6 @@ def compare_allocators(
             "no other allocator is at hand",
             hint="run it on glibc, and unset LD_PRELOAD and the variables with MALLOC_ in their names",
         )
-    which = model(name)
     recipe = Recipe(which, 0, which.width, inputs(which, 0), max(batches))
     with Timer(recipe, cores, Path("/proc/stat")) as timer:
 
@@ -76,14 +75,14 @@ def compare_allocators(
         timed = QuietTimer(window, most_foreign)
         for batch in sorted(batches):
             for other in others:
-                report(f"{name}: batch {batch}, {other}")
+                report(f"{which.name}: batch {batch}, {other}")
                 pairs = in_turns(
                     partial(timed, (GLIBC, batch)), partial(timed, (other, batch)), turns
                 )
                 gain = gain_of(pairs)
                 glibc, shown = (mean_of(windows) for windows in zip(*pairs, strict=True))
                 yield AllocatorGain(
-                    model=name,
+                    model=which.name,
                     batch=batch,
                     allocator=other,
                     glibc_latency_s=glibc.latency_s,

@@ -14,9 +14,10 @@ from tuner.cli.options import AsJson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agents.workloads.reference.catalogue import Model
     from tuner.bench.allocators import AllocatorGain
 
-MODELS = "mobilenet,resnet50,gpt2,bert"
+MODELS = "reference"
 
 
 def allocators(
@@ -36,16 +37,31 @@ def allocators(
 
     Windows in which others computed are thrown away and measured again.
     """
+    from tuner.cli.packrat import models_of
+
+    compare(models_of(models), batches, turns, window_s, most_foreign, as_json=as_json)
+
+
+def compare(
+    models: Sequence[Model],
+    batches: str,
+    turns: int,
+    window_s: float,
+    most_foreign: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Compare the allocators with each model, and print what was found."""
     from tuner.bench.allocators import compare_allocators
     from tuner.cli.output import console, echo_json
-    from tuner.cli.packrat import model_names, sizes
+    from tuner.cli.packrat import sizes
 
     screen, cores = console(stderr=True), sorted(os.sched_getaffinity(0))
     gains: list[AllocatorGain] = []
     with screen.status("starting") as status:
-        for name in model_names(models):
+        for model in models:
             gains += compare_allocators(
-                name, sizes(batches), turns, window_s, most_foreign, cores, status.update
+                model, sizes(batches), turns, window_s, most_foreign, cores, status.update
             )
     if as_json:
         echo_json({"cores": len(cores), "gains": gains})

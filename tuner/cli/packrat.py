@@ -15,11 +15,12 @@ from tuner.cli.options import AsJson
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from agents.workloads.reference.catalogue import Model
     from policies.packrat.packing import Group
     from tuner.bench.packrat.measure import ModelResult, Windows
     from tuner.bench.packrat.plans import PlannedBatch
 
-MODELS = "resnet50,mobilenet,bert,gpt2"
+MODELS = "reference"
 
 commands = typer.Typer(help="Plan instances, threads and batches from a measured profile.")
 
@@ -127,11 +128,20 @@ def measure(
     batch); both are then measured once more, in turns. Windows in which others computed are thrown
     away and measured again.
     """
-    from tuner.bench.packrat.measure import Windows, draw_models, summary, write_profile
-    from tuner.cli.output import echo_json
+    from tuner.bench.packrat.measure import Windows
 
     limits = Windows(windows, window_s, most_foreign)
-    results = _measured(model_names(models), sizes(batches), _cores(threads), limits, seed)
+    results = measured(models_of(models), sizes(batches), cores_of(threads), limits, seed)
+    tell_measured(results, out, plot, as_json=as_json)
+
+
+def tell_measured(
+    results: Sequence[ModelResult], out: Path | None, plot: Path | None, *, as_json: bool
+) -> None:
+    """Write the profile and the pictures where they are wanted, and print what was measured."""
+    from tuner.bench.packrat.measure import draw_models, summary, write_profile
+    from tuner.cli.output import echo_json
+
     if out is not None:
         write_profile(out, results)
     if plot is not None:
@@ -222,8 +232,8 @@ def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
-def _measured(
-    models: Sequence[str],
+def measured(
+    models: Sequence[Model],
     batches: tuple[int, ...],
     cores: Sequence[int],
     windows: Windows,
@@ -237,22 +247,22 @@ def _measured(
 
     results = []
     with Progress(console=console(stderr=True), transient=True) as progress:
-        for name in models:
-            task = progress.add_task(name, total=None)
+        for model in models:
+            task = progress.add_task(model.name, total=None)
 
             def step(what: str, total: int, task: TaskID = task) -> None:
                 progress.update(task, description=what, total=total, advance=1)
 
-            results.append(measure_model(name, batches, cores, windows, seed, step))
+            results.append(measure_model(model, batches, cores, windows, seed, step))
             progress.remove_task(task)
     return results
 
 
-def model_names(models: str) -> list[str]:
+def models_of(models: str) -> list[Model]:
     """Return the models asked for. Raises InvalidInput where there is no such model."""
     from agents.workloads.reference.catalogue import model
 
-    return [model(name.strip()).name for name in models.split(",")]
+    return [model(name.strip()) for name in models.split(",")]
 
 
 def sizes(batches: str) -> tuple[int, ...]:
@@ -270,7 +280,7 @@ def sizes(batches: str) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def _cores(threads: int) -> list[int]:
+def cores_of(threads: int) -> list[int]:
     """Return the cores to use, all that this process may for 0. Raises ConfigError."""
     cores = sorted(os.sched_getaffinity(0))
     if threads > len(cores):

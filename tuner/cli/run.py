@@ -52,8 +52,8 @@ def run(
         str,
         typer.Option(
             metavar="NAME",
-            help="What runs on the device: reference, reference:resnet50|mobilenet|bert|gpt2, "
-            "http://127.0.0.1:PORT, ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
+            help="What runs on the device: reference, http://127.0.0.1:PORT, "
+            "ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
             "command:/PATH/FILE.toml, text, or llama_cpp:http://127.0.0.1:PORT.",
             show_default=False,
         ),

@@ -1,17 +1,14 @@
-"""The models that the reference server can serve: what goes in, and where each is built.
+"""What a worker is given of a model: what goes in, and where it is built.
 
 Known without torch, so that the front of the server, which only moves their inputs, stays light.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+import json
+from dataclasses import asdict, dataclass
 
 from tuner.core import InvalidInput
-
-DEFAULT = "reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +28,38 @@ class Model:
     width: int
     parameters: int
 
+    def text(self) -> str:
+        """Return it as a line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parsed(cls, text: str) -> Model:
+        """Return the model that a line of JSON describes."""
+        fields = json.loads(text)
+        return cls(**{**fields, "shape": tuple(fields["shape"])})
+
     def weight_bytes(self, width: int) -> int:
         """Return about how many bytes the weights take: they grow with the square of the width."""
         return int(4 * self.parameters * (width / self.width) ** 2)
 
 
-_HERE = "agents.workloads.reference"
-_MODELS = (
-    Model(DEFAULT, f"{_HERE}.resnet18:classifier", (3, 96, 96), "float32", 0, 32, 2_824_580),
-    Model("resnet50", f"{_HERE}.resnet50:resnet50", (3, 224, 224), "float32", 0, 64, 25_557_032),
-    Model("mobilenet", f"{_HERE}.mobilenet:mobilenet", (3, 224, 224), "float32", 0, 32, 3_504_872),
-    Model("bert", f"{_HERE}.transformer:bert", (128,), "int64", 30_522, 768, 109_482_240),
-    Model("gpt2", f"{_HERE}.transformer:gpt2", (128,), "int64", 50_257, 768, 124_439_808),
+REFERENCE = Model(
+    name="reference",
+    built_by="agents.workloads.reference.resnet18:classifier",
+    shape=(3, 96, 96),
+    dtype="float32",
+    below=0,
+    width=32,
+    parameters=2_824_580,
 )
-MODELS: Mapping[str, Model] = MappingProxyType({model.name: model for model in _MODELS})
+"""The small ResNet-18 that the reference server serves."""
 
 
 def model(name: str) -> Model:
     """Return a model by name. Raises InvalidInput where there is none."""
-    if name not in MODELS:
+    if name != REFERENCE.name:
         raise InvalidInput(
-            f"there is no reference model {name!r}", hint=f"choose one of {', '.join(MODELS)}"
+            f"there is no reference model {name!r}",
+            hint=f"write {REFERENCE.name}, which is a ResNet-18",
         )
-    return MODELS[name]
+    return REFERENCE

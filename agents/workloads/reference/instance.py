@@ -221,7 +221,7 @@ async def launch(recipe: Recipe, allocator: str, on_end: Callable[[Instance], No
     command = [sys.executable, "-m", "agents.workloads.reference.worker"]
     files = {"--fd": theirs.fileno(), "--slab": slab.file}
     about = {"--items": recipe.items, "--seed": recipe.seed, "--width": recipe.width}
-    options: dict[str, object] = {**files, **about, "--model": recipe.model.name}
+    options: dict[str, object] = {**files, **about, "--model": recipe.model.text()}
     command += [str(word) for option in options.items() for word in option]
     if allocator == GLIBC_KEEP:
         command.append("--keep-memory")

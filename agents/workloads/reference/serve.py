@@ -48,7 +48,7 @@ from agents.host.serving import (
 )
 from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.batcher import Unserved
-from agents.workloads.reference.catalogue import DEFAULT, MODELS, model
+from agents.workloads.reference.catalogue import REFERENCE
 from agents.workloads.reference.fleet import Fleet, Switch
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
@@ -173,15 +173,13 @@ def _application(fleet: Fleet, name: str, revision: str) -> Starlette:
 
 
 async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
-    which = model(options.model)
-    width = options.width or which.width
-    recipe = Recipe(which, options.seed, width, inputs(which, options.seed))
+    width = options.width or REFERENCE.width
+    recipe = Recipe(REFERENCE, options.seed, width, inputs(REFERENCE, options.seed))
     at_hand = tuple(allocators())
     LOG.info("event=allocators at_hand=%s most_kept_bytes=%d", at_hand, malloc.MOST_KEPT_BYTES)
     fleet = Fleet(tuple(sorted(os.sched_getaffinity(0))), recipe, at_hand)
-    name = DEFAULT if which.name == DEFAULT else f"{DEFAULT}:{which.name}"
     revision = f"width {width}, seed {options.seed}, torch {version('torch')}"
-    server = quiet_server(_application(fleet, name, revision))
+    server = quiet_server(_application(fleet, REFERENCE.name, revision))
     if options.while_stdin_open:
         end_with_stdin()
     try:
@@ -196,7 +194,6 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
 def main() -> int:
     """Serve until SIGTERM, SIGINT or, where asked, the end of standard input."""
     parser = argparse.ArgumentParser(description="A model behind HTTP, to be tuned.")
-    parser.add_argument("--model", choices=sorted(MODELS), default=DEFAULT)
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
     parser.add_argument("--width", type=int, default=0, help="0: the published one")
@@ -210,7 +207,7 @@ def main() -> int:
         with listening(options.port) as listener:
             asyncio.run(_serve(options, listener))
     except TuningError as error:
-        sys.stderr.write(f"cannot serve {options.model}: {error}\n")
+        sys.stderr.write(f"cannot serve {REFERENCE.name}: {error}\n")
         return 2
     return 0
 

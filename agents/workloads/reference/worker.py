@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agents.workloads.reference.catalogue import model
+from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.memory import own_bytes
 from tuner import malloc
 from tuner.garbage import uncollected
@@ -48,8 +48,8 @@ def load(options: argparse.Namespace, loaded: Future[Engine]) -> None:
     try:
         from agents.workloads.reference.engine import Engine
 
-        which = model(options.model)
-        loaded.set_result(Engine(which, options.seed, options.width, options.slab, options.items))
+        size = (options.seed, options.width, options.slab, options.items)
+        loaded.set_result(Engine(options.model, *size))
     except BaseException as error:  # noqa: BLE001  The main thread raises it.
         loaded.set_exception(error)
 
@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for option in ("--fd", "--slab", "--items", "--seed", "--width"):
         parser.add_argument(option, type=int, required=True)
-    parser.add_argument("--model", required=True)
+    parser.add_argument("--model", type=Model.parsed, required=True, help="JSON of a Model")
     parser.add_argument("--keep-memory", action="store_true")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -21,10 +21,16 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> S
     Where the server ends unasked, setting or reading it starts it again, at its default setting.
 
     Raises:
-        InvalidInput: a package that the server needs is not installed, or it has no such model, or the
-            model does not fit in memory.
+        InvalidInput: a package that the server needs is not installed, the model does not fit in memory,
+            or `spec` names another model: there is one, a ResNet-18.
         DeviceLost: it does not start; the message has the last line of its log.
     """
+    if spec != "reference":
+        raise InvalidInput(
+            f"there is no workload {spec!r}",
+            hint="write reference, which serves a ResNet-18; your own server is named by its address, "
+            "http://127.0.0.1:PORT, or by a file that describes it, service:/PATH/FILE.toml",
+        )
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         raise InvalidInput(
@@ -32,7 +38,5 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> S
             hint="pip install -e '.[reference]'",
         )
     state_dir.mkdir(parents=True, exist_ok=True)
-    model = spec.partition(":")[2]
-    options = ["--seed", str(seed), *(["--model", model] if model else [])]
-    child = ServerProcess(spec, SERVER, options, state_dir / f"{spec.replace(':', '-')}.log")
+    child = ServerProcess(spec, SERVER, ["--seed", str(seed)], state_dir / f"{spec}.log")
     return revived(child, lambda url: attach(url, seed=seed, state_dir=state_dir, clock=clock))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agents.workloads.reference import timing
 from agents.workloads.reference.allocators import allocators
-from agents.workloads.reference.catalogue import model
+from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from policies.packrat.profile import Profile
@@ -55,7 +55,7 @@ class ModelResult:
 
 
 def measure_model(
-    name: str,
+    which: Model,
     batches: tuple[int, ...],
     cores: Sequence[int],
     windows: Windows,
@@ -67,10 +67,8 @@ def measure_model(
     `progress` is called before each step with its description and the number of steps expected.
 
     Raises:
-        InvalidInput: no reference model has this name.
         ActuationError: an instance could not be started.
     """
-    which = model(name)
     recipe = Recipe(which, seed, which.width, inputs(which, seed), max(batches))
     allocator = next(iter(allocators()), "")
     with timing.Timer(recipe, cores, Path("/proc/stat")) as timer:
@@ -80,7 +78,7 @@ def measure_model(
             return TimedBatches(sample.latency_s, sample.stderr_s, sample.foreign)
 
         def step(what: str) -> None:
-            progress(f"{name}: {what}", len(bench.cells) + 2 * windows.count * len(batches))
+            progress(f"{which.name}: {what}", len(bench.cells) + 2 * windows.count * len(batches))
 
         timed = QuietTimer(window, windows.most_foreign)
         bench = ModelBench(len(cores), batches, windows.count, timed, step)
@@ -88,7 +86,7 @@ def measure_model(
         bench.side_by_side()
         comparisons = tuple(bench.compare(batch) for batch in batches)
         return ModelResult(
-            model=name,
+            model=which.name,
             bench=bench,
             comparisons=comparisons,
             memory_bytes=timer.own_bytes(allocator),

@@ -9,7 +9,7 @@ import pytest
 
 from agents.workloads.reference import fleet as module
 from agents.workloads.reference.batcher import MOST_TRIES, MOST_WAITING, Unserved
-from agents.workloads.reference.catalogue import model
+from agents.workloads.reference.catalogue import REFERENCE
 from agents.workloads.reference.fleet import Fleet
 from agents.workloads.reference.instance import Placement, Recipe
 from agents.workloads.reference.slab import inputs
@@ -109,7 +109,7 @@ class Stage:
             return puppet
 
         monkeypatch.setattr(module, "launch", launch)
-        which = model("reference")
+        which = REFERENCE
         recipe = Recipe(which, 0, 8, inputs(which, 0))
         self.fleet = Fleet((0, 1, 2, 3), recipe, ("kept", "given"), lambda: self.available)
 

@@ -9,7 +9,7 @@ from tests.errors import raised
 
 pytest.importorskip("torch", reason="the reference workload needs torch")
 
-from agents.workloads.reference.catalogue import model
+from agents.workloads.reference.catalogue import REFERENCE
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from agents.workloads.reference.timing import LEAST_BATCHES, Timer
@@ -17,7 +17,7 @@ from tuner.core import InvalidInput
 
 
 def test_a_batch_is_timed_on_instances_that_end_with_the_timer() -> None:
-    which = model("reference")
+    which = REFERENCE
     others = set(_children())
     cores = sorted(os.sched_getaffinity(0))[:1]
     with Timer(Recipe(which, 0, 8, inputs(which, 0), 32), cores, Path("/proc/stat")) as timer:

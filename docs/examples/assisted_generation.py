@@ -1,6 +1,6 @@
 """Assisted generation of Hugging Face transformers, to be set and measured in the process that runs it.
 
-For a program of your own that calls `model.generate`: import this file there, or copy it, since it needs
+For a program of your own that calls `model.generate`: copy this file, since it needs
 nothing but Python's standard library. It speaks the HTTP contract of docs/workloads.md on loopback, and
 Prometheus text at `/metrics`.
 

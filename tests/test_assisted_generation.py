@@ -11,12 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import assisted_generation
 import httpx
 import pytest
+from assisted_generation import AssistedGeneration, AssistedServer
 
 from agents.target.side import Restartable, Side
-from agents.workloads import assisted_generation, open_workload
-from agents.workloads.assisted_generation import AssistedGeneration, AssistedServer
+from agents.workloads import open_workload
 from tests.contracts.actuator import SettableContract
 from tests.unit.agents.workloads.http.test_engines import documented
 from tests.unit.agents.workloads.http.wall import Wall

@@ -1,0 +1,35 @@
+"""`jouletune packrat measure` of four published models: `python -m tests.engines.packrat --json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tests.engines.models import models as models_of
+from tuner.bench.packrat.measure import Windows
+from tuner.cli.options import AsJson
+from tuner.cli.packrat import cores_of, measured, sizes, tell_measured
+
+
+def main(
+    models: Annotated[str, typer.Option(metavar="A,B,…")] = "resnet50,mobilenet,bert,gpt2",
+    batches: Annotated[str, typer.Option(metavar="A,B,…")] = "1,2,4,8,16",
+    threads: Annotated[int, typer.Option(metavar="T", help="0: all that this process may.")] = 0,
+    windows: Annotated[int, typer.Option(metavar="N", min=2)] = 5,
+    window_s: Annotated[float, typer.Option(metavar="S", min=0.05)] = 1.0,
+    most_foreign: Annotated[float, typer.Option(metavar="SHARE", min=0.0)] = 0.05,
+    seed: Annotated[int, typer.Option(metavar="N")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.csv")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Profile models, plan for every batch size, and measure the plan, as the product's command does."""
+    limits = Windows(windows, window_s, most_foreign)
+    results = measured(models_of(models), sizes(batches), cores_of(threads), limits, seed)
+    tell_measured(results, out, plot, as_json=as_json)
+
+
+if __name__ == "__main__":
+    typer.run(main)
