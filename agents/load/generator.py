@@ -1,22 +1,17 @@
 """The one load generator: closed and open loop, against anything that can be sent one request.
 
 It runs inside the agent and shares the machine with what it measures, so a request must cost little:
-callers are threads that block on a socket, and `HttpCaller` writes and reads HTTP/1.1 itself. Back
-to back on loopback with 4 callers that took some 40 µs of CPU a request, `http.client` 220 and httpx
-1200; at 100 to 300 requests a second, with threads to wake up, 100 to 200 µs.
+callers are threads that block on a socket (`agents.load.http_caller`).
 """
 
 from __future__ import annotations
 
 import math
 import random
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Protocol
 
 from tuner.core import Clock, Context, InvalidInput, Signal
@@ -34,10 +29,7 @@ REQUESTS = Signal("requests_in_system", askable=True)
 ARRIVALS = Signal("arrival_rate_per_s", "1/s", askable=True)
 """What our load can be asked for: so many callers, or so many arrivals."""
 
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-
 UNSENT = "not sent: every caller was busy"
-CUT_OFF = "not answered before the stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,179 +275,3 @@ class LoadRun:
             self._due = due
             self._arrived.append(due - self._began)
             self._failures[UNSENT] += 1
-
-
-class HttpCaller:
-    """Sends one fixed request again and again over one kept connection, or one with each next body.
-
-    Understands answers with a Content-Length, which is all that the workload contract allows, and
-    those in chunks (RFC 9112, §7.1), which Ray's proxy sends. A kept connection that the server
-    closed meanwhile is opened anew once; anything else that goes wrong is the answer's failure.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        path: str,
-        *,
-        method: str = "POST",
-        body: bytes | Callable[[], bytes] = b"",
-        headers: Mapping[str, str] = NO_HEADERS,
-        timeout_s: float = 10.0,
-    ) -> None:
-        self._address = (host, port)
-        self._timeout_s = timeout_s
-        self._socket: socket.socket | None = None
-        self._closed = False
-        sent = {"Host": f"{host}:{port}", "Content-Type": "application/json", **headers}
-        lines = [
-            f"{method} {path} HTTP/1.1",
-            *(f"{name}: {text}" for name, text in sent.items()),
-            "",
-        ]
-        self._head = "\r\n".join(lines).encode("ascii")
-        self._next = body if callable(body) else None
-        self._request = b"" if callable(body) else self._with(body)
-
-    def send(self) -> str:
-        """Send once and return what went wrong: empty for an answer with status 2xx."""
-        if self._next is not None:
-            self._request = self._with(self._next())
-        wrong = self._sent()
-        return CUT_OFF if wrong and self._closed else wrong
-
-    def _with(self, body: bytes) -> bytes:
-        return b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body)
-
-    def _sent(self) -> str:
-        try:
-            reused = self._socket is not None
-            answer = self._exchange()
-            if answer is None and reused and not self._closed:
-                answer = self._exchange()
-            if answer is None:
-                return "connection closed before an answer"
-        except TimeoutError:
-            self._drop()
-            return f"no answer within {self._timeout_s:g} s"
-        except OSError as error:
-            self._drop()
-            return error.strerror or type(error).__name__
-        except ValueError:
-            self._drop()
-            return "not an HTTP answer whose end is told"
-        return "" if 200 <= answer < 300 else f"HTTP {answer}"
-
-    def close(self) -> None:
-        """Cut the connection."""
-        self._closed = True
-        self._drop()
-
-    def _exchange(self) -> int | None:
-        """Return the answer's status, None where the server closed before a first byte."""
-        connection = self._socket
-        if connection is None:
-            connection = socket.create_connection(self._address, self._timeout_s)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = connection
-            if self._closed:
-                self._drop()
-                return None
-        try:
-            connection.sendall(self._request)
-            head, body = _read_head(connection)
-        except ConnectionError:
-            head, body = b"", b""
-        if not head:
-            self._drop()
-            return None
-        status, length, keep = _parse_head(head)
-        if length is None:
-            _pass_chunks(connection, body)
-        else:
-            left = length - len(body)
-            while left > 0:
-                left -= len(_more(connection))
-        if not keep:
-            self._drop()
-        return status
-
-    def _drop(self) -> None:
-        connection, self._socket = self._socket, None
-        if connection is None:
-            return
-        with connection, suppress(OSError):
-            # Wakes a thread that waits in recv, which close alone would not; the peer may be faster.
-            connection.shutdown(socket.SHUT_RDWR)
-
-
-def _read_head(connection: socket.socket) -> tuple[bytes, bytes]:
-    """Return an answer's head and the part of its body that came along; empty at a closed end."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        chunk = connection.recv(65536)
-        if not chunk or len(data) > 65536:
-            if data:
-                raise ValueError("no complete head")
-            return b"", b""
-        data += chunk
-    head, _, body = data.partition(b"\r\n\r\n")
-    return head, body
-
-
-def _more(connection: socket.socket) -> bytes:
-    chunk = connection.recv(65536)
-    if not chunk:
-        raise ConnectionResetError("cut off in the middle of an answer")
-    return chunk
-
-
-def _pass_chunks(connection: socket.socket, data: bytes) -> None:
-    """Read a body in chunks to its end, and its trailers. Raises ValueError."""
-    while True:
-        line, data = _line(connection, data)
-        size = int(line.split(b";")[0], 16)
-        if size <= 0:
-            break
-        while len(data) < size + 2:
-            data += _more(connection)
-        data = data[size + 2 :]
-    while line:
-        line, data = _line(connection, data)
-
-
-def _line(connection: socket.socket, data: bytes) -> tuple[bytes, bytes]:
-    """Return the next line and what came along after it."""
-    while b"\r\n" not in data:
-        data += _more(connection)
-        if len(data) > 65536 and b"\r\n" not in data:
-            raise ValueError("no end of a line")
-    line, _, rest = data.partition(b"\r\n")
-    return line, rest
-
-
-def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
-    """Return status, length of the body, and whether the connection is kept. Raises ValueError.
-
-    The length is None for a body in chunks.
-    """
-    first, *lines = head.split(b"\r\n")
-    version, status = first.split(b" ", 2)[:2]
-    if not version.startswith(b"HTTP/1."):
-        raise ValueError("not HTTP/1")
-    length: int | None = None
-    chunked = False
-    keep = version != b"HTTP/1.0"
-    for line in lines:
-        name, _, value = line.partition(b":")
-        name = name.strip().lower()
-        if name == b"content-length":
-            length = int(value)
-        elif name == b"connection":
-            keep = value.strip().lower() != b"close"
-        elif name == b"transfer-encoding":
-            chunked = value.strip().lower() == b"chunked"
-    if length is None and not chunked:
-        raise ValueError("no length")
-    return int(status), None if chunked else length, keep

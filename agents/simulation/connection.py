@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from agents.load.http_caller import HEAD_END, parse_head
 from agents.tuner_link.client import PATIENCE_S
 from tuner.core import ConfigError, LinkError
 
@@ -104,14 +105,13 @@ class AgentConnection:
         reader, writer = streams
         try:
             writer.write(message)
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            fields = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
-            status = int(head[0].split(" ", 2)[1])
-            length = 0 if status == 204 else int(fields["content-length"])
-            body = await reader.readexactly(length)
+            head = parse_head((await reader.readuntil(HEAD_END)).removesuffix(HEAD_END))
+            if head.length is None:
+                raise ValueError("the tuner answers in chunks")
+            body = await reader.readexactly(head.length)
         except BaseException:
             self.close()
             raise
-        if fields.get("connection") == "close":
+        if not head.keep:
             self.close()
-        return HttpAnswer(status, body, fields.get("retry-after", ""))
+        return HttpAnswer(head.status, body, head.fields.get(b"retry-after", b"").decode("latin-1"))

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from agents.load.generator import CUT_OFF
+from agents.load.http_caller import HttpCaller
 from tuner.core import Clock
 
 MADE = re.compile(rb'"tokens_predicted":\s*(\d+)(?=\D)')
 LONGEST_COUNT = 64
-HEAD = (
-    b"POST /completion HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
-    b"Content-Length: %d\r\n\r\n"
-)
-GOOD, END = b"HTTP/1.1 200", b"0\r\n\r\n"
-"""A stream comes in chunks: the last one is empty (RFC 9112, §7.1)."""
 ANSWER_S = 120.0
 
 
@@ -61,71 +53,36 @@ class PromptCaller:
     """Sends one completion after another, each on a connection that is kept.
 
     A token must cost little here, for the load shares the machine with what it measures: what has come
-    is read at once and looked through for the server's own count, and parsed no further.
+    is looked through for the server's own count at once, and its JSON is not parsed.
     """
 
     def __init__(
         self, host: str, port: int, deck: PromptDeck, times: TokenTimes, clock: Clock
     ) -> None:
-        self._address = (host, port)
-        self._deck, self._times, self._clock = deck, times, clock
-        self._socket: socket.socket | None = None
-        self._closed = False
+        self._times, self._clock = times, clock
+        self._http = HttpCaller(
+            host, port, "/completion", body=deck.deal, timeout_s=ANSWER_S, seen=self._count
+        )
+        self.close = self._http.close
+        self._before_s, self._made, self._tail = 0.0, 0, b""
 
     def send(self) -> str:
         """Send one, read its stream to the end, and return what went wrong: empty if nothing."""
-        try:
-            wrong = self._exchange()
-        except OSError as error:
-            wrong = error.strerror or type(error).__name__
-        if wrong:
-            self._drop()
-        return CUT_OFF if wrong and self._closed else wrong
+        self._before_s, self._made, self._tail = self._clock.monotonic(), 0, b""
+        wrong = self._http.send()
+        return wrong or ("" if self._made else "an answer without a token")
 
-    def close(self) -> None:
-        """Cut the connection."""
-        self._closed = True
-        self._drop()
-
-    def _exchange(self) -> str:
-        body = self._deck.deal()
-        asked_s = self._clock.monotonic()
-        connection = self._socket
-        if connection is None:
-            connection = self._socket = socket.create_connection(self._address, ANSWER_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._closed:
-                return CUT_OFF
-        connection.sendall(HEAD % (*self._named, len(body)) + body)
-        made, before_s, tail = 0, asked_s, b""
-        while not tail.endswith(END):
-            chunk = connection.recv(65536)
-            if not chunk:
-                return "connection closed before the end of an answer"
-            if not tail and not chunk.startswith(GOOD):
-                return "HTTP " + chunk[9:12].decode("ascii", "replace")
-            tail += chunk
-            counts = MADE.findall(tail)
-            tail = tail[-LONGEST_COUNT:]
-            if counts and (total := int(counts[-1])) > made:
-                now_s = self._clock.monotonic()
-                (self._times.gaps_s if made else self._times.first_s).append(now_s - before_s)
-                self._times.tokens.append((now_s, total - made))
-                before_s, made = now_s, total
-        return "" if made else "an answer without a token"
-
-    @property
-    def _named(self) -> tuple[bytes, int]:
-        host, port = self._address
-        return host.encode(), port
-
-    def _drop(self) -> None:
-        connection, self._socket = self._socket, None
-        if connection is None:
-            return
-        with connection, suppress(OSError):
-            # Wakes a thread that waits in recv, which close alone would not.
-            connection.shutdown(socket.SHUT_RDWR)
+    def _count(self, piece: bytes) -> None:
+        """Count the tokens that a piece of an answer brought, and when."""
+        tail = self._tail + piece
+        counts = MADE.findall(tail)
+        self._tail = tail[-LONGEST_COUNT:]
+        if counts and (total := int(counts[-1])) > self._made:
+            now_s = self._clock.monotonic()
+            gaps_s = self._times.gaps_s if self._made else self._times.first_s
+            gaps_s.append(now_s - self._before_s)
+            self._times.tokens.append((now_s, total - self._made))
+            self._before_s, self._made = now_s, total
 
 
 def _body(prompt: str, tokens: int) -> bytes:

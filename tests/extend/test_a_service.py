@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agents.load.generator import HttpCaller
+from agents.load.http_caller import HttpCaller
 from tests.integration.stage import Stage, stage, until
 
 PAGE = Path(__file__).parents[2] / "docs/workloads.md"

@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 
 from agents.host.host import HostClock
-from agents.load.generator import HttpCaller, LoadRun, LoadShape
+from agents.load.generator import LoadRun, LoadShape
+from agents.load.http_caller import HttpCaller
 
 COMMAND = [sys.executable, "-m", "agents.workloads.reference.serve", "--width", "8"]
 

@@ -26,7 +26,8 @@ from agents.holding.holder import Holder
 from agents.holding.journal import Journal
 from agents.holding.plan_runner import PlanRunner
 from agents.host.host import Host, HostClock
-from agents.load.generator import CUT_OFF, REQUESTS, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
+from agents.load.generator import REQUESTS, UNSENT, LoadRun, LoadShape, Tally
+from agents.load.http_caller import CUT_OFF, HttpCaller
 from agents.target.target import Target
 from agents.workloads import open_workload
 from tests.integration.reference import Running

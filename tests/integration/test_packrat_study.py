@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from agents.host.host import HostClock
-from agents.load.generator import HttpCaller, LoadRun, LoadShape
+from agents.load.generator import LoadRun, LoadShape
+from agents.load.http_caller import HttpCaller
 from tests.integration.batching import seconds
 from tests.integration.stage import Stage, stage, until
 

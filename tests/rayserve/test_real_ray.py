@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from agents.host.host import HostClock
-from agents.load.generator import HttpCaller, LoadRun, LoadShape
+from agents.load.generator import LoadRun, LoadShape
+from agents.load.http_caller import HttpCaller
 from agents.load.stats import shown_by
 from agents.target.side import NothingToSet, Side
 from agents.target.target import Target

@@ -29,18 +29,21 @@ class Past:
     """All that a decision may read; no clock, no device.
 
     The study, its trials that still count (running ones too, by number; none of a setting that its devices
-    offer no more) and the situation now. What
-    follows from these is worked out when it is first asked for, and once.
+    offer no more) and the situation now. `withdrawn` counts the tuning trials of such settings: they
+    were spent. What follows from these is worked out when it is first asked for, and once.
     """
 
     study: Study
     trials: tuple[Trial, ...]
     context: Context = field(default_factory=dict)
+    withdrawn: int = 0
 
     def __post_init__(self) -> None:
         trials = counted(self.study, self.trials)
         here = tuple(t for t in trials if self.study.space.has(t.setting))
+        gone = trials_spent(trials) - trials_spent(here)
         object.__setattr__(self, "trials", here)
+        object.__setattr__(self, "withdrawn", self.withdrawn + gone)
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -85,7 +88,7 @@ class Past:
     @cached_property
     def spent(self) -> int:
         """How many trials were spent on tuning."""
-        return trials_spent(self.trials)
+        return self.withdrawn + trials_spent(self.trials)
 
     @property
     def left(self) -> int:

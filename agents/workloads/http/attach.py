@@ -14,7 +14,7 @@ from agents.host.local_http import LocalHttp
 from agents.host.ownership import WorkloadIdentity
 from agents.host.program_runs import RunMeter
 from agents.host.service_process import ProcessTree, ServiceProcess, UnitProcess
-from agents.load.generator import HttpCaller
+from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter, Totals
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
 from agents.target.side import LiveSignal, Side

@@ -10,7 +10,8 @@ from urllib.parse import unquote
 
 from agents.host.local_http import local_url
 from agents.host.ownership import WorkloadIdentity
-from agents.load.generator import HttpCaller, LoadShape
+from agents.load.generator import LoadShape
+from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
 from agents.target.side import Side

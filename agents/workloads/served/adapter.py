@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from agents.host.local_http import local_url
 from agents.host.ownership import WorkloadIdentity
-from agents.load.generator import HttpCaller, LoadShape
+from agents.load.generator import LoadShape
+from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter
 from agents.target.side import Side
 from agents.workloads.served.contract import Server, StatsReply

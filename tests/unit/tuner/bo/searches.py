@@ -40,8 +40,8 @@ def at_baseline(at: Study) -> list[Trial]:
 
 
 def idle(at: Study, count: int = 12) -> list[Trial]:
-    """Return tuning trials that show nothing new: once more the baseline, then contaminated ones."""
-    seen = trial(1, at.baseline, state=TrialState.CONTAMINATED)
+    """Return tuning trials that show nothing new: once more the baseline, then what no row is."""
+    seen = trial(1, {**at.baseline, "gpu.clock_mhz": 1}, state=TrialState.CONTAMINATED)
     lost = [replace(seen, number=n) for n in range(100, 99 + count)]
     return [trial(99, at.baseline, window()), *lost]
 

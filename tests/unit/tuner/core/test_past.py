@@ -17,6 +17,7 @@ from tuner.core import (
     Limit,
     Objective,
     Past,
+    Space,
     TrialState,
     incumbent,
     weigh,
@@ -49,6 +50,17 @@ def test_a_trial_ended_from_outside_is_not_spent() -> None:
     assert past(at, [*seen.trials, begun]).running
 
 
+def test_a_trial_of_a_setting_offered_no_more_is_spent_and_shows_nothing() -> None:
+    at = asked(4)
+    clock, *others = at.space.knobs
+    narrowed = replace(at, space=Space((replace(clock, values=(800, 1000)), *others)))
+    trials = [*baseline(at), trial(3, setting(600), window()), trial(4, setting(800), window())]
+    seen = past(narrowed, trials)
+    assert [t.number for t in seen.trials] == [1, 2, 4]
+    assert (seen.spent, seen.left) == (2, 2)
+    assert replace(seen, context={"price": 0.3}).spent == 2
+
+
 def test_limits_are_known_once_the_baseline_shows_them_and_the_objective() -> None:
     at = replace(asked(4), constraints=(Constraint("latency_p99_ms", "<=", 50.0),))
     assert past(at, []).limits is None
@@ -74,4 +86,4 @@ def test_the_situation_reaches_the_objective(context: Context, known: bool) -> N
 
 
 def test_a_past_tells_no_time_and_no_device() -> None:
-    assert [f.name for f in fields(Past)] == ["study", "trials", "context"]
+    assert [f.name for f in fields(Past)] == ["study", "trials", "context", "withdrawn"]

@@ -565,7 +565,8 @@ def test_what_a_device_refuses_leaves_its_study_and_the_study_goes_on(world: Wor
     study = world.store.studies.get("s1")
     assert study.phase is Phase.TUNING
     assert study.space.knob("gpu.clock_mhz").values == (1000,)
-    assert not Past(study=study, trials=tuple(world.store.trials.list("s1"))).spent
+    past = Past(study=study, trials=tuple(world.store.trials.list("s1")))
+    assert (past.spent, len(past.trials)) == (1, 2)
     (event,) = [e for e in world.store.events.list() if e.kind == "narrowed"]
     assert "gpu.clock_mhz: Not Supported" in event.text
     world.loop.register(offering(1000))

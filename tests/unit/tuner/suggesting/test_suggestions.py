@@ -13,8 +13,8 @@ import pytest
 from policies import load_policy
 from tests.builders import baseline, past, policies, setting, study, trial
 from tests.integration.stage import until
-from tuner.core import Past, Policy, Study, TrialState, Try, TuningError, Wait
-from tuner.suggesting.questions import BatchAnswers, BatchQuestion, NotDecided, Tried
+from tuner.core import Past, Policy, Space, Study, TrialState, Try, TuningError, Wait
+from tuner.suggesting.questions import BatchAnswers, BatchQuestion, NotDecided, Tried, ask
 from tuner.suggesting.suggestions import WORKING, Suggestions
 from tuner.suggesting.workers import WorkerLost
 
@@ -220,3 +220,12 @@ def test_a_quick_policy_decides_at_once() -> None:
         suggestions.took = lambda policy, _: took.append(policy)
         assert isinstance(suggestions.policy("hillclimb").suggest(of()), Try)
         assert took == ["hillclimb"]
+
+
+def test_a_question_tells_what_was_spent_on_settings_offered_no_more() -> None:
+    at = study(id="s1")
+    clock, *others = at.space.knobs
+    narrowed = replace(at, space=Space((replace(clock, values=(800, 1000)), *others)))
+    here = past(narrowed, [*baseline(at), trial(3, setting(600)), trial(4, setting(800))])
+    (there,) = BatchQuestion.model_validate_json(ask("sobol", [here])).pasts
+    assert (there.trials, there.spent, there.left) == (here.trials, 2, here.left)

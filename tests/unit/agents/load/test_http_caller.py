@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agents.load.http_caller import CUT_OFF, HttpCaller, parse_head
+
+
+def ok(body: bytes = b'{"label":1}', extra: bytes = b"") -> bytes:
+    return b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n%s" % (extra, len(body), body)
+
+
+class Canned:
+    """A server that answers each request with the next list of byte strings, then closes."""
+
+    def __init__(self, *connections: list[list[bytes]]) -> None:
+        self.requests: list[bytes] = []
+        self.accepted = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, args=(connections,), daemon=True)
+        self._thread.start()
+
+    def _serve(self, connections: tuple[list[list[bytes]], ...]) -> None:
+        for answers in connections:
+            peer, _ = self._listener.accept()
+            self.accepted += 1
+            with peer:
+                for answer in answers:
+                    self.requests.append(peer.recv(65536))
+                    for piece in answer:
+                        peer.sendall(piece)
+                        time.sleep(0.002)
+
+    def caller(self, timeout_s: float = 5.0) -> HttpCaller:
+        return HttpCaller("127.0.0.1", self.port, "/infer", body=b"{}", timeout_s=timeout_s)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def canned(request: pytest.FixtureRequest) -> Iterator[Canned]:
+    server = Canned(*request.param)
+    yield server
+    server.close()
+
+
+def chunked(*pieces: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(pieces)
+
+
+def byte_by_byte(answer: bytes) -> list[bytes]:
+    return [answer[i : i + 1] for i in range(len(answer))]
+
+
+@pytest.mark.parametrize(
+    ("canned", "expected"),
+    [
+        ([[[ok()]]], ""),
+        ([[byte_by_byte(ok())]], ""),
+        ([[[ok(b"")]]], ""),
+        ([[[ok().replace(b"200 OK", b"503 Busy")]]], "HTTP 503"),
+        ([[[chunked(b"3\r\nabc\r\n", b"a;x=1\r\n0123456789\r\n0\r\n\r\n")]]], ""),
+        ([[[chunked(b"0\r\nX-Sum: 1\r\n\r\n")]]], ""),
+        ([[byte_by_byte(chunked(b"3\r\nabc\r\n0\r\n\r\n"))]], ""),
+        ([[[chunked(b"3\r\nabc\r\n")]]], "ConnectionResetError"),
+        ([[[chunked(b"abc\r\nxyz\r\n")]]], "ConnectionResetError"),
+        ([[[chunked(b"no size\r\n")]]], "not an HTTP answer whose end is told"),
+        ([[[b"HTTP/1.1 200 OK\r\n\r\n"]]], "not an HTTP answer whose end is told"),
+        ([[[b"SSH-2.0-x\r\n\r\n"]]], "not an HTTP answer whose end is told"),
+        ([[[b"HTTP/1.1 200 OK\r\ncontent-len"]]], "not an HTTP answer whose end is told"),
+        ([[[ok()[:-3]]]], "ConnectionResetError"),
+        ([[[b""]]], "connection closed before an answer"),
+    ],
+    indirect=["canned"],
+)
+def test_one_post_and_what_it_makes_of_the_answer(canned: Canned, expected: str) -> None:
+    caller = canned.caller()
+    assert caller.send() == expected
+    caller.close()
+    first, _, body = canned.requests[0].partition(b"\r\n\r\n")
+    assert first.startswith(b"POST /infer HTTP/1.1\r\n")
+    assert body == b"{}"
+
+
+@pytest.mark.parametrize(
+    "canned",
+    [[[[ok()], [ok()], [ok()]]], [[[chunked(b"3\r\nabc\r\n0\r\n\r\n")]] * 3]],
+    indirect=True,
+)
+def test_the_connection_is_kept(canned: Canned) -> None:
+    caller = canned.caller()
+    assert [caller.send() for _ in range(3)] == ["", "", ""]
+    assert canned.accepted == 1
+    caller.close()
+
+
+@pytest.mark.parametrize(
+    "canned",
+    [[[[ok()]], [[ok()]]], [[[ok(extra=b"Connection: close\r\n")]], [[ok()]]]],
+    indirect=True,
+)
+def test_a_connection_the_server_closed_between_requests_is_opened_anew(canned: Canned) -> None:
+    caller = canned.caller()
+    assert [caller.send(), caller.send()] == ["", ""]
+    assert canned.accepted == 2
+    caller.close()
+
+
+def test_nobody_listening_is_a_failure_with_a_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert HttpCaller("127.0.0.1", port, "/infer").send() == "Connection refused"
+
+
+def test_an_answer_that_does_not_come_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        caller = HttpCaller("127.0.0.1", listener.getsockname()[1], "/infer", timeout_s=0.05)
+        assert caller.send() == "no answer within 0.05 s"
+        caller.close()
+
+
+def test_close_ends_a_request_under_way() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        caller = HttpCaller("127.0.0.1", listener.getsockname()[1], "/infer", timeout_s=30.0)
+        ended: list[str] = []
+        thread = threading.Thread(target=lambda: ended.append(caller.send()), daemon=True)
+        thread.start()
+        peer, _ = listener.accept()
+        with peer:
+            assert peer.recv(65536)
+            caller.close()
+            thread.join(5)
+    assert ended == [CUT_OFF]
+
+
+@pytest.mark.parametrize(
+    "canned", [[[byte_by_byte(chunked(b"3\r\nabc\r\n0\r\n\r\n"))]]], indirect=True
+)
+def test_each_piece_of_an_answer_is_seen_as_it_comes(canned: Canned) -> None:
+    seen: list[bytes] = []
+    caller = HttpCaller("127.0.0.1", canned.port, "/infer", seen=seen.append)
+    assert caller.send() == ""
+    caller.close()
+    assert b"".join(seen) == chunked(b"3\r\nabc\r\n0\r\n\r\n") and len(seen) > 1
+
+
+def test_an_answer_without_content_has_no_length_to_wait_for() -> None:
+    head = parse_head(b"HTTP/1.1 204 No Content\r\nRetry-After: 3\r\nConnection: close")
+    assert (head.status, head.length, head.keep) == (204, 0, False)
+    assert head.fields[b"retry-after"] == b"3"
