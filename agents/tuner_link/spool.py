@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from tuner import files
 from tuner.core import Conflict, Forbidden, InvalidInput, NotFound, StoreError
-from tuner.wire import HoldReport, Message, Reverted, StepReport, TrialReport
+from tuner.wire import HoldReport, Reverted, StepReport, TrialReport
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +30,6 @@ KINDS: Mapping[str, type[Report]] = {
 }
 WINDOW = "window"
 """A hold's report that is not its end."""
-
-
-class Refusal(Message):
-    """A report that the tuner will never take, and why."""
-
-    why: str
-    report: str
 
 
 class Spool:
@@ -156,9 +150,10 @@ class Spool:
     def _refuse(self, path: Path, text: bytes, why: str) -> None:
         """Set a report aside with the reason; where the disk refuses, it stays and is sent again."""
         log.error("event=report_refused file=%s why=%r", path.name, why)
-        refusal = Refusal(why=why, report=text.decode(errors="replace"))
+        # Kept on this host only: the bounds of a message would refuse a report of usual length.
+        refusal = json.dumps({"why": why, "report": text.decode(errors="replace")})
         try:
-            files.write(self._refused / path.name, refusal.model_dump_json())
+            files.write(self._refused / path.name, refusal)
         except StoreError as error:
             log.error("event=refusal_not_kept file=%s why=%r", path.name, str(error))
             return

@@ -13,6 +13,7 @@ from tests.builders import completed, setting
 from tests.errors import raised
 from tests.fakes import failing
 from tuner import files
+from tuner.bounds import MOST_TEXT
 from tuner.core import (
     Forbidden,
     InvalidInput,
@@ -187,6 +188,17 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 def test_a_file_name_has_nothing_that_leads_elsewhere() -> None:
     assert files.file_name("../a b/c@host", ".json") == "..-a-b-c@host.json"
+
+
+def test_a_refused_report_longer_than_a_message_text_is_kept_whole(tmp_path: Path) -> None:
+    spool, far = Spool(tmp_path), Far()
+    far.error = NotFound("study s has no trial 1")
+    message = report(1).model_copy(update={"nonce": "n" * 900})
+    spool.put(message)
+    spool.deliver(far.send)
+    (kept,) = (tmp_path / "refused").glob("*.json")
+    refused = json.loads(kept.read_bytes())["report"]
+    assert len(refused) > MOST_TEXT and TrialReport.model_validate_json(refused) == message
 
 
 def test_what_the_disk_refuses_is_sent_all_the_same(
