@@ -61,13 +61,12 @@ def create(
     trials: Annotated[int, typer.Option(help="How many settings to try.")] = 20,
     window: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window.")] = 10.0,
     max_window: Annotated[
-        float | None,
+        float,
         typer.Option(
             metavar="SECONDS",
-            help="Longest window, where a tail needs more requests (four windows).",
-            show_default=False,
+            help="Longest window, where a tail needs more requests; 0: six windows.",
         ),
-    ] = None,
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
     choose: Annotated[
         list[str] | None,
@@ -122,7 +121,7 @@ def create(
     terms = Terms(
         trials=trials,
         window_s=window,
-        max_window_s=0.0 if max_window is None else max(max_window, window),
+        max_window_s=max_window,
         allow_estimated=allow_estimated,
         allow_restart=not no_restart,
         safety=Safety(safety),

@@ -135,7 +135,8 @@ class Terms:
         if self.max_window_s < self.window_s:
             raise InvalidInput(
                 f"the longest window ({self.max_window_s} s) is shorter than the window "
-                f"({self.window_s} s)"
+                f"({self.window_s} s)",
+                hint=f"give {self.window_s:g} s or more, or 0 for six windows",
             )
         if self.mode is Mode.CONTINUOUS and self.safety is Safety.ADVISE:
             raise InvalidInput(

@@ -247,6 +247,8 @@ def test_what_a_study_leaves_open_is_chosen_as_by_a_run_and_said(ask: Ask, study
     code, _, err = ask(*create, *(word for wish in wishes for word in ("--constraint", wish)))
     assert code == 0 and "latency_p99_ms" not in err and "throughput_per_s" not in err
     ask("study", "stop", parsed(ask("study", "list", "--json"))[-1]["id"])
+    code, _, err = ask(*create, "--no-constraint", "--max-window", "5")
+    assert code == 2 and "the longest window (5.0 s)" in err and "give 10 s or more" in err
     code, _, err = ask(*create, "--no-constraint", "--max-window", "99")
     assert code == 0 and "--constraint was given" not in err
     made = parsed(ask("study", "list", "--json"))[-1]
