@@ -48,7 +48,7 @@ def parse_head(head: bytes) -> AnswerHead:
     length: int | None = None
     if fields.get(b"transfer-encoding") != b"chunked":
         text = b"0" if status == 204 else fields.get(b"content-length")
-        if text is None:
+        if text is None or not text.isdigit():
             raise ValueError("no length")
         length = int(text)
     keep = fields.get(b"connection") != b"close"
@@ -118,7 +118,7 @@ class HttpCaller:
             return error.strerror or type(error).__name__
         except ValueError:
             self._drop()
-            return "not an HTTP answer whose end is told"
+            return "not a complete HTTP/1 answer with a Content-Length or chunks"
         return "" if 200 <= answer < 300 else f"HTTP {answer}"
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from agents.load.http_caller import CUT_OFF, HttpCaller, parse_head
 
+NO_ANSWER = "not a complete HTTP/1 answer with a Content-Length or chunks"
+
 
 def ok(body: bytes = b'{"label":1}', extra: bytes = b"") -> bytes:
     return b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n%s" % (extra, len(body), body)
@@ -71,10 +73,11 @@ def byte_by_byte(answer: bytes) -> list[bytes]:
         ([[byte_by_byte(chunked(b"3\r\nabc\r\n0\r\n\r\n"))]], ""),
         ([[[chunked(b"3\r\nabc\r\n")]]], "ConnectionResetError"),
         ([[[chunked(b"abc\r\nxyz\r\n")]]], "ConnectionResetError"),
-        ([[[chunked(b"no size\r\n")]]], "not an HTTP answer whose end is told"),
-        ([[[b"HTTP/1.1 200 OK\r\n\r\n"]]], "not an HTTP answer whose end is told"),
-        ([[[b"SSH-2.0-x\r\n\r\n"]]], "not an HTTP answer whose end is told"),
-        ([[[b"HTTP/1.1 200 OK\r\ncontent-len"]]], "not an HTTP answer whose end is told"),
+        ([[[chunked(b"no size\r\n")]]], NO_ANSWER),
+        ([[[b"HTTP/1.1 200 OK\r\n\r\n"]]], NO_ANSWER),
+        ([[[b"SSH-2.0-x\r\n\r\n"]]], NO_ANSWER),
+        ([[[b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"]]], NO_ANSWER),
+        ([[[b"HTTP/1.1 200 OK\r\ncontent-len"]]], NO_ANSWER),
         ([[[ok()[:-3]]]], "ConnectionResetError"),
         ([[[b""]]], "connection closed before an answer"),
     ],
