@@ -17,13 +17,8 @@ if TYPE_CHECKING:
     from agents.workloads.reference.catalogue import Model
     from tuner.bench.allocators import AllocatorGain
 
-MODELS = "reference"
-
 
 def allocators(
-    models: Annotated[
-        str, typer.Option(metavar="A,B,…", help="Reference models to measure.")
-    ] = MODELS,
     batches: Annotated[str, typer.Option(metavar="A,B,…", help="Batch sizes.")] = "1,2,4,8,16",
     turns: Annotated[int, typer.Option(min=2, help="Pairs of windows of each comparison.")] = 4,
     window_s: Annotated[float, typer.Option(metavar="S", min=0.05, help="Seconds of one.")] = 1.0,
@@ -37,9 +32,9 @@ def allocators(
 
     Windows in which others computed are thrown away and measured again.
     """
-    from tuner.cli.packrat import models_of
+    from agents.workloads.reference.catalogue import REFERENCE
 
-    compare(models_of(models), batches, turns, window_s, most_foreign, as_json=as_json)
+    compare([REFERENCE], batches, turns, window_s, most_foreign, as_json=as_json)
 
 
 def compare(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tuner.bench.packrat.measure import ModelResult, Windows
     from tuner.bench.packrat.plans import PlannedBatch
 
-MODELS = "reference"
-
 commands = typer.Typer(help="Plan instances, threads and batches from a measured profile.")
 
 
@@ -98,9 +96,6 @@ def plan(
 
 @commands.command()
 def measure(
-    models: Annotated[
-        str, typer.Option(metavar="A,B,…", help="Reference models to measure.")
-    ] = MODELS,
     batches: Annotated[str, typer.Option(metavar="A,B,…", help="Batch sizes.")] = "1,2,4,8,16",
     threads: Annotated[
         int, typer.Option(metavar="T", help="Cores to use; 0: all that this process may.")
@@ -118,20 +113,21 @@ def measure(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png", help="Draw latency against batch size; one per model."),
+        typer.Option(metavar="FILE.png", help="Draw latency against batch size."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Profile models on this machine, plan for every batch size, and measure the plan.
+    """Profile the reference model on this machine, plan for every batch size, and measure the plan.
 
     A plan is chosen only where it is confirmed against the fat instance (all threads, the whole
     batch); both are then measured once more, in turns. Windows in which others computed are thrown
     away and measured again.
     """
+    from agents.workloads.reference.catalogue import REFERENCE
     from tuner.bench.packrat.measure import Windows
 
     limits = Windows(windows, window_s, most_foreign)
-    results = measured(models_of(models), sizes(batches), cores_of(threads), limits, seed)
+    results = measured([REFERENCE], sizes(batches), cores_of(threads), limits, seed)
     tell_measured(results, out, plot, as_json=as_json)
 
 
@@ -256,13 +252,6 @@ def measured(
             results.append(measure_model(model, batches, cores, windows, seed, step))
             progress.remove_task(task)
     return results
-
-
-def models_of(models: str) -> list[Model]:
-    """Return the models asked for. Raises InvalidInput where there is no such model."""
-    from agents.workloads.reference.catalogue import model
-
-    return [model(name.strip()) for name in models.split(",")]
 
 
 def sizes(batches: str) -> tuple[int, ...]:

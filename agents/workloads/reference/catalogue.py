@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from tuner.core import InvalidInput
-
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -53,13 +51,3 @@ REFERENCE = Model(
     parameters=2_824_580,
 )
 """The small ResNet-18 that the reference server serves."""
-
-
-def model(name: str) -> Model:
-    """Return a model by name. Raises InvalidInput where there is none."""
-    if name != REFERENCE.name:
-        raise InvalidInput(
-            f"there is no reference model {name!r}",
-            hint=f"write {REFERENCE.name}, which is a ResNet-18",
-        )
-    return REFERENCE

@@ -49,7 +49,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def asked(*options: str) -> list[str]:
-    return ["packrat", "measure", "--models", "reference", "--windows", "2", *options]
+    return ["packrat", "measure", "--windows", "2", *options]
 
 
 def test_the_command_tells_every_batch_and_what_it_comes_to(
@@ -96,7 +96,7 @@ def test_the_command_tells_what_was_not_confirmed_and_what_lost_all_the_same(
 ) -> None:
     """Two windows of each: 8 side by side, then batch by batch 2 to confirm and 2 to tell."""
     monkeypatch.setattr(FakeTimer, "luck", [1.0] * 8 + [2.0] * 2 + [1.0] * 2 + [2.0] * 2)
-    assert main(["packrat", "measure", "--models", "reference", "--windows", "2"]) == 0
+    assert main(["packrat", "measure", "--windows", "2"]) == 0
     text = capsys.readouterr().out
     assert "batch 2: 2×⟨1,1⟩ measured 0." in text
     assert "1 of 5 slower than the fat instance beyond noise" in text
@@ -105,7 +105,6 @@ def test_the_command_tells_what_was_not_confirmed_and_what_lost_all_the_same(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--models", "resnet50"], "no reference model 'resnet50'"),
         (["--batches", "1,x"], "--batches cannot be '1,x'"),
         (["--batches", "0"], "--batches cannot be '0'"),
         (["--threads", "3"], "this process may use 2 cores"),

@@ -4,14 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.errors import raised
-
 torch = pytest.importorskip("torch", reason="the reference workload needs torch")
 
-from agents.workloads.reference.catalogue import REFERENCE, Model, model  # noqa: E402
+from agents.workloads.reference.catalogue import REFERENCE, Model  # noqa: E402
 from agents.workloads.reference.resnet18 import classifier  # noqa: E402
 from agents.workloads.reference.slab import Slab  # noqa: E402
-from tuner.core import InvalidInput  # noqa: E402
 
 
 def test_at_full_width_it_has_the_parameters_of_resnet_18() -> None:
@@ -24,12 +21,6 @@ def test_shared_memory_leaves_no_file_behind() -> None:
     slab = Slab(REFERENCE, 16)
     assert str(Path(f"/proc/self/fd/{slab.file}").readlink()).startswith("/memfd:")
     slab.close()
-
-
-def test_an_unknown_model_is_told_which_there_are() -> None:
-    assert model("reference") is REFERENCE
-    with raised(InvalidInput, "write reference"):
-        model("resnet5")
 
 
 def test_a_model_reaches_its_worker_as_text() -> None:
