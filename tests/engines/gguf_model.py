@@ -17,25 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.workloads.reference.text.model import TextModelConfig
+
 BYTES = 256
 NEVER_MERGED = "! !"
 """llama.cpp refuses a byte-pair vocabulary without any merge, and `gguf` writes no empty list. This one
 makes no token of its own, so that llama.cpp falls back to the two bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class LlamaShape:
-    """The sizes of a Llama model. `hidden` is the width of its feed-forward layers."""
-
-    vocab: int
-    dim: int
-    layers: int
-    heads: int
-    kv_heads: int
-    hidden: int
-    context: int
-    rope_theta: float = 10_000.0
-    norm_eps: float = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,7 @@ class ByteVocabulary:
 def write_gguf(
     path: Path,
     name: str,
-    shape: LlamaShape,
+    shape: TextModelConfig,
     weights: Mapping[str, torch.Tensor],
     vocabulary: ByteVocabulary | None = None,
 ) -> None:
@@ -98,7 +85,7 @@ def write_gguf(
         Path(temporary).unlink(missing_ok=True)
 
 
-def _describe(writer: gguf.GGUFWriter, name: str, shape: LlamaShape) -> None:
+def _describe(writer: gguf.GGUFWriter, name: str, shape: TextModelConfig) -> None:
     writer.add_name(name)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_vocab_size(shape.vocab)
@@ -157,7 +144,7 @@ _ROTATED = {"self_attn.q_proj", "self_attn.k_proj"}
 
 
 def _tensors(
-    shape: LlamaShape, weights: Mapping[str, torch.Tensor]
+    shape: TextModelConfig, weights: Mapping[str, torch.Tensor]
 ) -> list[tuple[str, NDArray[np.float32]]]:
     missing = [name for name in _names(shape) if name not in weights]
     if missing:
@@ -173,7 +160,7 @@ def _tensors(
     return found
 
 
-def _names(shape: LlamaShape) -> dict[str, str]:
+def _names(shape: TextModelConfig) -> dict[str, str]:
     names = {
         "model.embed_tokens.weight": "token_embd.weight",
         "model.norm.weight": "output_norm.weight",

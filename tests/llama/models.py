@@ -9,17 +9,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.engines.gguf_model import LlamaShape
+from agents.workloads.reference.text.model import TextModelConfig
 
-TARGET = LlamaShape(vocab=258, dim=256, layers=4, heads=8, kv_heads=4, hidden=512, context=1024)
-DRAFT = LlamaShape(vocab=258, dim=256, layers=1, heads=8, kv_heads=4, hidden=512, context=1024)
+TARGET = TextModelConfig(
+    vocab=258, dim=256, layers=4, heads=8, kv_heads=4, hidden=512, context=1024
+)
+DRAFT = TextModelConfig(vocab=258, dim=256, layers=1, heads=8, kv_heads=4, hidden=512, context=1024)
 """The target's own first layer: it guesses right now and then."""
 BOS = 256
 LATER = 0.15
 """How much a layer after the first adds: little, so that the draft is often right."""
 
 
-def weights(shape: LlamaShape, seed: int = 0) -> dict[str, Tensor]:
+def weights(shape: TextModelConfig, seed: int = 0) -> dict[str, Tensor]:
     """Return weights under Hugging Face's names; those of fewer layers are a part of those of more."""
     made = torch.Generator().manual_seed(seed)
     width = shape.dim // shape.heads
@@ -51,7 +53,7 @@ def weights(shape: LlamaShape, seed: int = 0) -> dict[str, Tensor]:
     return found
 
 
-def logits(shape: LlamaShape, weight: dict[str, Tensor], tokens: Sequence[int]) -> Tensor:
+def logits(shape: TextModelConfig, weight: dict[str, Tensor], tokens: Sequence[int]) -> Tensor:
     """Return the logits after each token."""
     x = weight["model.embed_tokens.weight"][torch.tensor(tokens)]
     turn = _turn(shape, len(tokens))
@@ -75,7 +77,7 @@ def logits(shape: LlamaShape, weight: dict[str, Tensor], tokens: Sequence[int]) 
     return _norm(shape, x, weight["model.norm.weight"]) @ weight["lm_head.weight"].T
 
 
-def _norm(shape: LlamaShape, x: Tensor, weight: Tensor) -> Tensor:
+def _norm(shape: TextModelConfig, x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + shape.norm_eps) * weight
 
 
@@ -83,7 +85,7 @@ def _heads(x: Tensor, heads: int) -> Tensor:
     return x.view(len(x), heads, -1).transpose(0, 1)
 
 
-def _turn(shape: LlamaShape, tokens: int) -> tuple[Tensor, Tensor]:
+def _turn(shape: TextModelConfig, tokens: int) -> tuple[Tensor, Tensor]:
     width = shape.dim // shape.heads
     rates = shape.rope_theta ** (-torch.arange(0, width, 2) / width)
     angles = torch.outer(torch.arange(tokens).float(), rates).repeat(1, 2)
