@@ -209,7 +209,7 @@ def test_little_known_makes_the_same_risk_dearer() -> None:
 
 def test_a_risk_is_taken_in_the_end_where_it_is_worth_a_trial_net_of_its_price() -> None:
     moved = (measured(3, 800, 11.0),)
-    much, little = ((-saves, 0.001, chance_of(0.65), 0.05) for saves in (0.3, 0.01))
+    much, little = ((-saves, 0.001, chance_of(0.65), 0.05) for saves in (0.3, 0.002))
     answer = explore(after({600: much}, trials=moved))
     assert answer is not None
     assert answer.setting == setting(600)
