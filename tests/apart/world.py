@@ -160,7 +160,7 @@ def run(
         end, name, order = heapq.heappop(ends)
         time.sleep(end - time.monotonic())
         outcome = boards[name].outcome(order.setting, time)
-        loop.record(
+        loop.trial_reports.record(
             TrialReport(
                 device=name,
                 study=order.study,

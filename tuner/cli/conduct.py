@@ -14,7 +14,7 @@ from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Result, StudyResult, outcome
 from tuner.cli.runfile import RunJob, RunRecord, write_run
 from tuner.core import Device, NotFound, Phase, Safety, StoreError, TuningError
-from tuner.study.loop import TUNER
+from tuner.study.changes import TUNER
 from tuner.wire import Change
 
 if TYPE_CHECKING:

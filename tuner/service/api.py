@@ -298,14 +298,14 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
         """Tell how an attempt ended."""
         _spoken(message)
         access.require_own(caller, message.device)
-        return _one(loop.record(message))
+        return _one(loop.trial_reports.record(message))
 
     @router.post("/trials/step", response_model=Receipt)
     def step(message: StepReport, caller: AgentCaller) -> Response:
         """Tell of a step of a continuous study that the agent made by itself."""
         _spoken(message)
         access.require_own(caller, message.device)
-        return _one(loop.own_step(message))
+        return _one(loop.trial_reports.own_step(message))
 
     @router.post("/reverts", response_model=Receipt)
     def reverted(message: Reverted, caller: AgentCaller) -> Response:

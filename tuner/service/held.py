@@ -79,7 +79,7 @@ class HeldWindows:
     def _all(self, told: Sequence[Told]) -> Sequence[Receipt | TuningError]:
         refused = [self._refusal(caller, message.device) for caller, message in told]
         own = [message for (_, message), no in zip(told, refused, strict=True) if no is None]
-        taken = iter(self._loop.observe_all(own))
+        taken = iter(self._loop.hold_reports.observe_all(own))
         return [no or next(taken) for no in refused]
 
     def _refusal(self, caller: Caller, device: str) -> TuningError | None:

@@ -162,10 +162,10 @@ class Operations:
                 require(device, metric, study)
         refuse_unheeded(study, policy)
         self.loop.store.studies.add(study, draft.who, "created")
-        self.loop.publish(study)
+        self.loop.changes.publish(study)
         wishes = ", ".join(map(str, study.constraints)) or "no constraint"
         asked = f"{objective.goal} {objective.metric} under {wishes}"
-        self.loop.note("created", f"{asked} by {draft.who}", study.id)
+        self.loop.changes.note("created", f"{asked} by {draft.who}", study.id)
         return self.study(study.id)
 
     def studies(self) -> list[StudyView]:
@@ -207,7 +207,7 @@ class Operations:
         study = self.loop.store.studies.of(message.device)
         if study is None:
             return Receipt(result="late")
-        with self.loop.lock(study.id):
+        with self.loop.changes.lock(study.id):
             known = any(r.why == message.why for r in self.revisions(study.id))
             if known or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
                 return Receipt(result="duplicate")
@@ -221,7 +221,7 @@ class Operations:
         One that is not paused goes on as it is.
         """
         study = self.full_id(study)
-        with self.loop.lock(study):
+        with self.loop.changes.lock(study):
             found = self.loop.store.studies.get(study)
             if found.phase not in (Phase.PAUSED, Phase.STOPPED):
                 return self.study(study)
@@ -230,9 +230,9 @@ class Operations:
             entitled = self._entitled(resumed)
             if not entitled:
                 resumed = self._tuning_on(resumed, granting=False)
-            self._revise(self.loop.entering(resumed), change.who, why)
+            self._revise(self.loop.changes.entering(resumed), change.who, why)
             if not entitled:
-                self.loop.note_withdrawn(found, why)
+                self.loop.changes.note_withdrawn(found, why)
         return self.study(study)
 
     @looking_again
@@ -245,12 +245,12 @@ class Operations:
 
     def _halted(self, study: str, phase: Phase, change: Change) -> StudyView:
         study = self.full_id(study)
-        with self.loop.lock(study):
+        with self.loop.changes.lock(study):
             found = self.loop.store.studies.get(study)
             if found.phase is not phase:
                 why = change.why or f"{phase} by {change.who}"
                 moved = found.moved(phase)
-                self.loop.abort(found, why)
+                self.loop.changes.abort(found, why)
                 self._revise(moved, change.who, why)
         return self.study(study)
 
@@ -269,7 +269,7 @@ class Operations:
     def delete(self, study: str, change: Change) -> None:
         """Remove a stopped study with everything it measured. Raises NotFound, Conflict."""
         self.loop.store.studies.delete(study)
-        self.loop.note("deleted", f"study {study} deleted by {change.who}")
+        self.loop.changes.note("deleted", f"study {study} deleted by {change.who}")
 
     @looking_again
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
@@ -285,19 +285,21 @@ class Operations:
             IllegalTransition: it is stopped.
         """
         study = self.full_id(study)
-        with self.loop.lock(study):
+        with self.loop.changes.lock(study):
             found = self.loop.store.studies.get(study)
             then = self._under(found, change)
             if then.constraints == found.constraints:
                 return self.study(study)
             why = change.why or _changed_to(change.constraints)
             if _goes_on(found, then):
-                self._revise(self.loop.with_reason(then), change.who, why, kind="constraints")
+                self._revise(
+                    self.loop.changes.with_reason(then), change.who, why, kind="constraints"
+                )
             else:
-                self.loop.abort(found, "the constraints changed")
+                self.loop.changes.abort(found, "the constraints changed")
                 kind = "constraints" if then.phase is Phase.PAUSED else ""
                 self._revise(then, change.who, why, kind)
-                self.loop.note_withdrawn(found, why)
+                self.loop.changes.note_withdrawn(found, why)
         return self.study(study)
 
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
@@ -482,7 +484,7 @@ class Operations:
         self.loop.store.devices.forget(device)
         self.loop.presence.forget(device)
         self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
-        self.loop.note("forgotten", f"forgotten by {change.who}", device=device)
+        self.loop.changes.note("forgotten", f"forgotten by {change.who}", device=device)
 
     def stop_all(self, change: Change) -> StopView:
         """Put every device back to its original setting until it is lifted; no study changes."""
@@ -543,8 +545,8 @@ class Operations:
             ) from None
 
     def _revise(self, study: Study, who: str, why: str, kind: str = "") -> None:
-        self.loop.revise(study, who, why)
-        self.loop.note(kind or str(study.phase), why, study.id)
+        self.loop.changes.revise(study, who, why)
+        self.loop.changes.note(kind or str(study.phase), why, study.id)
 
     def _tuning_on(self, study: Study, *, granting: bool = True) -> Study:
         """Return the study tuning again: what it tried counts.
@@ -557,7 +559,7 @@ class Operations:
         if granting and spent >= terms.trials:
             given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
             terms = replace(terms, trials=spent + -(-given // 2))
-        tuning = self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
+        tuning = self.loop.changes.entering(replace(study.moved(Phase.TUNING), terms=terms))
         return tuning.moved(Phase.PAUSED) if study.phase is Phase.PAUSED else tuning
 
     def _entitled(self, study: Study, *, loosened: bool = False) -> bool:
@@ -596,7 +598,7 @@ class Operations:
             return faulty_view(study, error)
 
     def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        known = self.loop.trials(study.id) if trials is None else trials
+        known = self.loop.changes.trials(study.id) if trials is None else trials
         key = study.revision, len(known), sum(trial.state.final for trial in known)
         seen, view = self._views.get(study.id, (None, None))
         if view is None or seen != key:  # what has ended stays as it is

@@ -91,7 +91,7 @@ class Maintenance:
 
     def reap(self) -> None:
         """End trials whose agents never came back."""
-        ended = self.loop.reap()
+        ended = self.loop.trial_reports.reap()
         if ended:
             log.info("reaped %d abandoned trials", ended)
 
@@ -112,10 +112,12 @@ class Maintenance:
                 continue
             if why is None:
                 continue
-            with self.loop.lock(study.id):  # judged without it: its agents need not wait for that
+            with self.loop.changes.lock(
+                study.id
+            ):  # judged without it: its agents need not wait for that
                 if self.loop.store.studies.get(study.id).revision == study.revision:
-                    self.loop.note("drift", why, study.id)
-                    self.loop.start_over(study, why)
+                    self.loop.changes.note("drift", why, study.id)
+                    self.loop.changes.start_over(study, why)
 
     def keep_seen(self) -> None:
         """Store when devices were last heard of."""
@@ -126,7 +128,7 @@ class Maintenance:
         turned, now = self.loop.presence.turned(self.loop.store.studies.windows_s), self.loop.now()
         events = [_turn(device, now, online=online) for device, online in turned]
         for first in range(0, len(events), NOTED_AT_ONCE):
-            self.loop.note_all(events[first : first + NOTED_AT_ONCE])
+            self.loop.changes.note_all(events[first : first + NOTED_AT_ONCE])
 
     def prune(self) -> None:
         """Delete observations and events that are older than `keep_days`; say how many.
@@ -143,7 +145,7 @@ class Maintenance:
         gone = _shorten(store.observations, before), _shorten(store.events, of_events)
         if any(gone):
             text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
-            self.loop.note("pruned", text)
+            self.loop.changes.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:
         """Return how a held study has drifted, None where it has not or where that cannot be told.

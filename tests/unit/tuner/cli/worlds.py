@@ -150,7 +150,7 @@ def tune(
         if isinstance(order, until):
             return
         assert isinstance(order, Assignment), order
-        verbs.loop.record(
+        verbs.loop.trial_reports.record(
             TrialReport(
                 device=name,
                 study=order.study,

@@ -37,7 +37,8 @@ class Scraped:
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
-        self.world.loop.telemetry = self.counts
+        self.world.telemetry = self.counts
+        self.world.loop = self.world.restarted()
         self.verbs = Operations(self.world.loop)
         monotonic = self.world.time.monotonic
         self.summaries = Summaries(self.verbs, monotonic)
@@ -73,7 +74,7 @@ def held(scraped: Scraped) -> None:
     scraped.world.start()
     order = scraped.world.run(truth)
     scraped.world.ask_holding(order)
-    scraped.world.loop.observe(report(order, scraped.world, 1))
+    scraped.world.loop.hold_reports.observe(report(order, scraped.world, 1))
     assert scraped.value("studies_pending") == 1.0
     assert scraped.summaries.renew() == 1
 
@@ -183,8 +184,8 @@ def test_without_its_database_the_tuner_tells_that_and_what_it_has_counted(
 def test_a_destination_that_lags_behind_is_told(scraped: Scraped) -> None:
     store = scraped.world.store
     store.deliveries.put(Delivery("slack", 0, attempts=3, given_up=2))
-    scraped.world.loop.note("drift", "x")
-    scraped.world.loop.note("drift", "y")
+    scraped.world.loop.changes.note("drift", "x")
+    scraped.world.loop.changes.note("drift", "y")
     assert scraped.value("notification_events_behind", destination="slack") == 2.0
     assert scraped.value("notification_failed_attempts", destination="slack") == 3.0
     assert scraped.value("notifications_given_up_total", destination="slack") == 2.0

@@ -29,6 +29,7 @@ from tuner.core import (
 from tuner.presentation.texts import billed
 from tuner.service.counts import Counts
 from tuner.service.operations import Operations
+from tuner.study.loop import Loop
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -120,7 +121,7 @@ def test_nothing_is_saved_where_the_baseline_is_held() -> None:
 
 
 def observed(verbs: Operations, name: str, energy_j: float, ended: str = "") -> None:
-    verbs.loop.observe(
+    verbs.loop.hold_reports.observe(
         HoldReport(
             device="sim",
             study=name,
@@ -319,12 +320,14 @@ def test_a_plan_that_was_confirmed_at_a_load_is_held_on_after_a_pause() -> None:
 
 def test_windows_of_a_hold_that_break_a_limit_are_counted_as_a_scrape_counts_them() -> None:
     verbs, name = worlds.held()
-    counts = verbs.loop.telemetry = Counts()
+    counts = Counts()
+    loop = Loop(verbs.loop.store, worlds.policies, verbs.loop.now, telemetry=counts)
+    verbs = Operations(loop)
     order = asking(verbs, name, setting(600))
     assert isinstance(order, HoldOrder)
     for minute in range(1, 41):
         slow = replace(window(6.0, 150.0), started_at=START + timedelta(minutes=minute))
-        verbs.loop.observe(
+        verbs.loop.hold_reports.observe(
             HoldReport(
                 device="sim", study=name, revision=order.revision, setting=setting(600),
                 measurement=slow,
@@ -347,9 +350,9 @@ def unmet(terms: Terms, tried: int) -> tuple[Operations, str]:
         phase = Phase.BASELINE if number < 2 else Phase.TUNING
         trial = store.trials.begin(name, at, phase, "", START)
         store.trials.end(name, trial.number, completed(10.0, 100.0), START)
-    study = verbs.loop.move(study, Phase.TUNING, "the baseline was measured in 2 windows")
+    study = verbs.loop.changes.move(study, Phase.TUNING, "the baseline was measured in 2 windows")
     why = "LIMIT NOT MET: holding the baseline (latency_p99_ms 100, the limit is <= 50)"
-    verbs.loop.move(study, Phase.HOLDING, why, Plan.single(setting()))
+    verbs.loop.changes.move(study, Phase.HOLDING, why, Plan.single(setting()))
     return verbs, name
 
 
@@ -391,7 +394,7 @@ def test_a_tightened_limit_leaves_a_baseline_that_keeps_it() -> None:
     verbs, name = unmet(Terms(trials=20), 3)
     limited(verbs, name, "latency_p99_ms <= 150")
     found = verbs.loop.store.studies.get(name)
-    verbs.loop.move(found, Phase.HOLDING, "nothing beats it", Plan.single(setting()))
+    verbs.loop.changes.move(found, Phase.HOLDING, "nothing beats it", Plan.single(setting()))
     assert limited(verbs, name, "latency_p99_ms <= 130") is Phase.HOLDING
     assert verbs.study(name).phase_why == "nothing beats it"
 

@@ -108,14 +108,14 @@ def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
     world.start()
     world.run(truth)
     observe(world, setting(600), *[7.5] * 10)
-    lock = world.loop.lock("s1")
+    lock = world.loop.changes.lock("s1")
 
     def paused_first(study: str) -> RLock:
         held = world.store.studies.get(study)
         world.store.studies.revise(held.moved(Phase.PAUSED), "ann", "mine", world.time.now())
         return lock
 
-    world.loop.lock = paused_first  # type: ignore[method-assign]
+    world.loop.changes.lock = paused_first  # type: ignore[method-assign]
     list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.latest("s1").who == "ann"
 

@@ -17,6 +17,7 @@ from tuner.core import (
     Study,
 )
 from tuner.study.loop import Loop
+from tuner.study.telemetry import Telemetry
 from tuner.wire import (
     Assignment,
     HoldOrder,
@@ -31,20 +32,27 @@ class World:
 
     time: Time = field(default_factory=Time)
     store: MemoryStore = field(default_factory=MemoryStore)
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     def __post_init__(self) -> None:
         self.loop = self.restarted()
 
     def restarted(self) -> Loop:
         """Return the loop as another process would have it."""
-        return Loop(self.store, lambda _: Descend(), self.time.now, monotonic=self.time.monotonic)
+        return Loop(
+            self.store,
+            lambda _: Descend(),
+            self.time.now,
+            monotonic=self.time.monotonic,
+            telemetry=self.telemetry,
+        )
 
     def wait(self, seconds: float) -> int:
         """Let time pass, reaping as the schedule does; return how many trials were given up."""
         ended = 0
         for _ in range(math.ceil(seconds / 10.0)):
             self.time.sleep(10.0)
-            ended += self.loop.reap()
+            ended += self.loop.trial_reports.reap()
         return ended
 
     @property
@@ -79,7 +87,7 @@ class World:
         return order
 
     def report(self, order: Assignment, outcome: Outcome, name: str = "sim") -> str:
-        return self.loop.record(
+        return self.loop.trial_reports.record(
             TrialReport(
                 device=name,
                 study=order.study,

@@ -118,7 +118,7 @@ def test_a_browser_that_is_not_signed_in_is_sent_there_however_often_it_asks(sit
 
 def test_the_log_comes_in_pages_however_long_its_sentences_are(site: Site) -> None:
     for n in range(250):
-        site.verbs.loop.note("unable", f"event {n} " + "x" * 1_900, device="sim")
+        site.verbs.loop.changes.note("unable", f"event {n} " + "x" * 1_900, device="sim")
     browser = site.signed_in()
     pages = [browser.get(f"/events?page={page}&device=sim") for page in (1, 2, 3)]
     assert max(len(page.content) for page in pages) < 300_000
