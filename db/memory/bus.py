@@ -26,7 +26,7 @@ class LocalBus:
             try:
                 listener(notice)
             except Exception:  # what was stored is stored: its writer need not know of a listener
-                log.exception("a subscriber of the bus failed")
+                log.exception("event=subscriber_failed")
 
     def subscribe(self, listener: Heard) -> Callable[[], None]:
         """Have `heard` called with every notice; return what ends that."""

@@ -64,7 +64,11 @@ class SqlBus:
             with self._database.act() as connection:
                 self._notify(connection, notice)
         except StoreError as error:
-            log.warning("other tuners hear of %s only later: %s", notice.study or "this", error)
+            log.warning(
+                "event=notice_late study=%s: other tuners hear of it only later: %s",
+                notice.study or "this",
+                error,
+            )
 
     def announce(self, session: Session, notice: Notice) -> None:
         """Tell other processes once the session's transaction is stored."""
@@ -124,7 +128,9 @@ class SqlBus:
             try:
                 self._hear_on_one_connection()
             except (StoreError, Error) as error:
-                log.warning("the tuners of this database do not hear each other: %s", error)
+                log.warning(
+                    "event=bus_deaf the tuners of this database do not hear each other: %s", error
+                )
                 self._ended.wait(RETRY_S)
             finally:
                 self._leads, self._lag_s = False, None
@@ -169,7 +175,7 @@ class SqlBus:
             try:
                 last = self._look_once(last)
             except StoreError as error:
-                log.warning("what others write is not seen: %s", error)
+                log.warning("event=bus_blind what others write is not seen: %s", error)
 
     def _look_once(self, last: int | None) -> int:
         with self._database.read() as session:
