@@ -105,7 +105,8 @@ def constraints_of(
     if draft.constraints is None and quantity_of(objective.metric, device.quantities).of_energy:
         raise InvalidInput(
             f"{objective.metric} needs a constraint: without one the slowest setting is best",
-            hint="add a --constraint; or say --no-constraint (`constraints: []` over HTTP) to save without a limit",
+            hint="add a --constraint; or say --no-constraint (`constraints: []` over HTTP) to save "
+            "without a limit",
         )
     return read_constraints(draft.constraints or (), {})
 
