@@ -20,7 +20,7 @@ DOING = {
 }
 """What a study does once its constraints have changed, by its phase."""
 
-commands = typer.Typer(help="See and replace the constraints of a study.")
+commands = typer.Typer()
 
 
 @commands.command("set")

@@ -35,7 +35,7 @@ Revision = Annotated[
     ),
 ]
 
-commands = typer.Typer(help="Create, list, show and end studies.")
+commands = typer.Typer()
 
 
 @commands.command()
