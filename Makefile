@@ -182,7 +182,7 @@ bench-speculation: $(VENV)/.installed-dev
 
 # FedGPO and its rivals on modelled federations, really trained: some 40 minutes on two cores.
 bench-federated: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m agents.federated.bench build/bench/federated.json --plots docs/images
+	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images
 	$(BIN)/python docs/figures.py federated build/bench/federated.json
 
 # Lines of code, without blank ones, comments and docstrings; the tests apart. Then the numbers, other than
