@@ -12,7 +12,7 @@ from tuner.cli.options import AsJson
 if TYPE_CHECKING:
     from tuner.destinations import Email, Webhook
 
-commands = typer.Typer(help="See and try the webhooks and the e-mail of tuner.toml.")
+commands = typer.Typer()
 ConfigFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="tuner.toml.")]
 
 
