@@ -16,7 +16,7 @@ import pytest
 from anyio import to_thread
 from starlette.testclient import TestClient
 
-from db.memory.store import MemoryStore
+from db import open_store
 from tests.builders import Time, applied, device, policies, setting, window
 from tests.builders import study as at_hold
 from tuner.core import (
@@ -58,7 +58,7 @@ DRAFT = StudyDraft(
 
 @pytest.fixture
 def operations() -> Operations:
-    return Operations(Loop(MemoryStore(), policies, Time().now))
+    return Operations(Loop(open_store("memory://"), policies, Time().now))
 
 
 @pytest.fixture
