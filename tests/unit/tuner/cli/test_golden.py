@@ -14,6 +14,7 @@ from db import open_store
 from tests.golden import FOLDER, golden, steady
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import app, main
+from tuner.cli.lazy import below
 
 CASES: dict[str, list[str]] = {
     "audit": ["audit"],
@@ -117,12 +118,12 @@ Ask = Callable[[list[str]], str]
 
 def commands(of: object = None, path: str = "") -> Iterator[str]:
     """Yield every command of the command line that has none below it."""
-    below = getattr(of or typer.main.get_command(app), "commands", None)
-    if below is None:
+    of = of or typer.main.get_command(app)
+    names = [*getattr(of, "commands", ())]
+    if not names:
         yield path
-        return
-    for name, one in below.items():
-        yield from commands(one, f"{path} {name}".strip())
+    for name in names:
+        yield from commands(below(of, name), f"{path} {name}".strip())
 
 
 @pytest.fixture(scope="module")
