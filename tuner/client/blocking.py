@@ -12,9 +12,10 @@ from pydantic import PrivateAttr
 from db.history import HistoryQuestion
 from tuner.client import calls
 from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
-from tuner.client.history import History, Narrowing, asked_of
+from tuner.client.history import History, Narrowing
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
 from tuner.tls import SYSTEM, ClientTls
+from tuner.verbs.questions import asked_of
 from tuner.verbs.row import Verb
 from tuner.verbs.table import TokenVerbs, Verbs
 from tuner.wire import (
