@@ -17,8 +17,8 @@ from anyio import to_thread
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
+from db import open_store
 from db.history import HistoryRow
-from db.memory.store import MemoryStore
 from tests.builders import Time, applied, device, policies, setting, window
 from tests.builders import study as at_hold
 from tuner.core import (
@@ -60,7 +60,7 @@ DRAFT = StudyDraft(
 
 @pytest.fixture
 def operations() -> Operations:
-    return Operations(Loop(MemoryStore(), policies, Time().now))
+    return Operations(Loop(open_store("memory://"), policies, Time().now))
 
 
 @pytest.fixture

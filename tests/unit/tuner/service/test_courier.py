@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.memory.store import MemoryStore
+from db import open_store
 from tests.builders import START, Time
 from tuner.core import Delivery, Event, LinkError, StoreError
 from tuner.destinations import Subject
@@ -42,7 +42,7 @@ class Desk:
     """A store, a receiver, and a courier between them, on a clock that is moved by hand."""
 
     def __init__(self) -> None:
-        self.time, self.store, self.receiver = Time(), MemoryStore(), Receiver()
+        self.time, self.store, self.receiver = Time(), open_store("memory://"), Receiver()
         self.courier = self.started()
         self.courier.take_up()
 

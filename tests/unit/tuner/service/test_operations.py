@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from db.memory.log import MemoryObservations
+from db.sql.log import SqlObservations
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
@@ -167,7 +167,7 @@ def test_what_was_saved_says_since_when_its_windows_are() -> None:
 def test_a_report_does_not_load_every_window_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs, name = worlds.held()
     observed(verbs, name, 6.0)
-    monkeypatch.delattr(MemoryObservations, "list")
+    monkeypatch.delattr(SqlObservations, "list")
     assert verbs.report(name).bill.saved_j is not None
 
 
