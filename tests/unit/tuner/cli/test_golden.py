@@ -23,6 +23,10 @@ CASES: dict[str, list[str]] = {
     "bench surfaces": ["bench surfaces none"],
     "constraint clear": ["constraint clear STUDY"],
     "constraint list": ["constraint list STUDY", "constraint list nothing"],
+    "constraint preview": [
+        "constraint preview STUDY 'latency_p99_ms <= 106'",
+        "constraint preview STUDY 'latency_p99_ms <= 130' --json",
+    ],
     "constraint set": [
         "constraint set STUDY 'latency_p99_ms <= 130'",
         "constraint set STUDY 'latency_p99_ms <= 130'",
