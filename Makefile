@@ -182,13 +182,17 @@ bench-speculation: $(VENV)/.installed-dev
 
 # FedGPO and its rivals on modelled federations, really trained: some 40 minutes on two cores.
 bench-federated: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m agents.federated.bench build/bench/federated.json --plots docs/images
+	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images
 	$(BIN)/python docs/figures.py federated build/bench/federated.json
 
 # Lines of code, without blank ones, comments and docstrings; the tests apart. Then the numbers, other than
 # 0, 1 and 2, that are written into the optimiser and the guard: each is a choice that needs a reason.
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
+
+# What the table of verbs and the awaited client make: the blocking client, the awaited verbs, a page.
+client: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.generated
 
 # What each command prints, written down anew in tests/golden: what changed there is what operators read.
 golden: $(VENV)/.installed-dev

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from policies import load_policy
+from tests.bench.rivals import load_tuner
 from tuner.core import InvalidInput, Policy, Safety
 
 
@@ -47,7 +47,7 @@ def policy_of(tuner: Tuner) -> Policy:
     Raises:
         InvalidInput: there is no such policy, it has no such rule, or it does not take the options.
     """
-    policy = load_policy(tuner.policy)
+    policy = load_tuner(tuner.policy)
     options = dict(tuner.options)
     if tuner.without:
         rules = tuple(getattr(policy, "rules", ()))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli import bench_allocators, bench_devices, bench_speculation
 from tuner.cli import bench_contest as contest
 from tuner.cli.bench_contest import (
     EVERY_TUNER,
@@ -29,12 +30,7 @@ from tuner.cli.bench_contest import (
 )
 from tuner.cli.options import AsJson
 
-commands = typer.Typer(help="Judge tuners where the truth is known.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """Judge tuners where the truth is known."""
+commands = typer.Typer()
 
 
 @commands.command()
@@ -119,3 +115,8 @@ def made_up(
     made = generated(seed, surfaces)
     problems = narrowed(made, terms, contest.names("sources", sources), per_source)
     contest.compete(problems, terms, telling)
+
+
+commands.command("devices")(bench_devices.devices)
+commands.command("speculation")(bench_speculation.speculation)
+commands.command("allocators")(bench_allocators.allocators)

@@ -12,12 +12,7 @@ from tuner.cli.options import AsJson
 if TYPE_CHECKING:
     from tuner.core import Limit
 
-commands = typer.Typer(help="Ask whether fine-tuning may start beside inference.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """Ask whether fine-tuning may start beside inference."""
+commands = typer.Typer()
 
 
 @commands.command("admit")

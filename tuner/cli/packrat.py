@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from tuner.bench.packrat.measure import ModelResult, Windows
     from tuner.bench.packrat.plans import PlannedBatch
 
-commands = typer.Typer(help="Plan instances, threads and batches from a measured profile.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """Plan instances, threads and batches from a measured profile, or measure them here."""
+commands = typer.Typer()
 
 
 @commands.command()

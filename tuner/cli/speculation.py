@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from agents.workloads.llama_cpp.control import LengthControl
     from tuner.core import Plan
 
-commands = typer.Typer(help="Set how many tokens a draft proposes, as the load changes.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """Set how many tokens a draft proposes, as the load changes."""
+commands = typer.Typer()
 
 
 @commands.command()

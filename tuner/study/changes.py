@@ -135,7 +135,7 @@ class Changes:
         try:
             ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
         except IllegalTransition as error:
-            log.info("trial %d of study %s: %s", trial.number, study.id, error)
+            log.info("event=trial_not_ended trial=%d study=%s: %s", trial.number, study.id, error)
             return
         self.telemetry.ended(outcome)
         self.publish(study)

@@ -383,7 +383,7 @@ class Loop:
                 self.telemetry.suggested(study.policy, self.monotonic() - began)
             return step
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
-            log.exception("policy %s failed in study %s", study.policy, study.id)
+            log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
             why = str(error)
             if not isinstance(error, TuningError):
                 why = f"{type(error).__name__}: {why}; the tuner's log shows where"

@@ -149,7 +149,9 @@ class TrialReports:
                 try:
                     ended += self._reap(name)
                 except Unreadable as error:  # it must not keep the others' trials running
-                    log.warning("the trials of study %s stay as they are: %s", name, error)
+                    log.warning(
+                        "event=not_reaped study=%s: its trials stay as they are: %s", name, error
+                    )
             return ended
 
     def _reap(self, name: str) -> int:

@@ -59,7 +59,7 @@ def task(problem: SurfaceProblem, **changes: object) -> Task:
 
 
 def played(policy: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.bench.tuners.load_policy", lambda _: policy)
+    monkeypatch.setattr("tuner.bench.tuners.load_tuner", lambda _: policy)
 
 
 def test_each_budget_is_scored_by_the_true_table(

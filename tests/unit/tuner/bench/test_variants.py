@@ -38,7 +38,7 @@ class Dialled:
 
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.bench.tuners.load_policy", lambda _: Dialled())
+    monkeypatch.setattr("tuner.bench.tuners.load_tuner", lambda _: Dialled())
 
 
 def made(tuner: Tuner) -> Dialled:

@@ -7,12 +7,37 @@ import sys
 
 import pytest
 
-from policies import load_policy
-from policies.rivals.hillclimb import Hillclimb
+from tests.bench.rivals import load_tuner
+from tests.bench.rivals.hillclimb import Hillclimb
 from tests.builders import asked, baseline, knob, past, surface, trial, window
 from tests.contracts.policy import PolicyContract
 from tests.errors import raised
-from tuner.core import Done, InvalidInput, Setting, Space, Study, Try, setting_key
+from tuner.core import Done, InvalidInput, Policy, Setting, Space, Study, Try, setting_key
+
+
+class TestHillclimb(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return load_tuner("hillclimb")
+
+
+class TestOptunaTpe(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return load_tuner("optuna-tpe")
+
+
+class TestOptunaGp(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return load_tuner("optuna-gp")
+
+
+class TestBotorchPlain(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return load_tuner("botorch-plain")
+
 
 LADDER = tuple(range(1, 33))
 LONG = Space((knob("clock_mhz", LADDER, 32), knob("mem_mhz", (1, 2, 3), 3)))
@@ -71,13 +96,13 @@ def test_holes_in_the_table_are_stepped_around() -> None:
 def test_a_rival_learns_and_depends_on_its_seed(name: str) -> None:
     def first(seed: int) -> object:
         at = asked(4, seed=seed, space=LONG)
-        answer = load_policy(name).suggest(past(at, baseline(at, window(*valley(LONG.default)))))
+        answer = load_tuner(name).suggest(past(at, baseline(at, window(*valley(LONG.default)))))
         assert isinstance(answer, Try)
         return setting_key(answer.setting)
 
     assert len({first(seed) for seed in range(3)}) > 1
     at = asked(5, seed=1)
-    _, done = PolicyContract().play(load_policy(name), at)
+    _, done = PolicyContract().play(load_tuner(name), at)
     best = surface(done.plan.rows[0].setting).estimates["energy_j"].mean
     assert best < surface(at.baseline).estimates["energy_j"].mean
 
@@ -89,12 +114,12 @@ def test_without_optuna_the_error_names_what_to_install(
     monkeypatch.setitem(sys.modules, "optuna", None)
     at = asked(4)
     with raised(InvalidInput, "pip install 'jouletune[bench]'"):
-        load_policy(name).suggest(past(at, baseline(at)))
+        load_tuner(name).suggest(past(at, baseline(at)))
 
 
 def test_optuna_is_loaded_by_its_first_suggestion_only() -> None:
     code = (
-        "import sys; from policies import load_policy; load_policy('optuna-gp');"
+        "import sys; from tests.bench.rivals import load_tuner; load_tuner('optuna-gp');"
         "print('optuna' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -108,7 +108,7 @@ def _optuna() -> ModuleType:
         if error.name != "optuna":
             raise
         raise InvalidInput(
-            "this policy needs Optuna, which is not installed",
+            "this tuner needs Optuna, which is not installed",
             hint="pip install 'jouletune[bench]'",
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -1,6 +1,6 @@
 """Plain BoTorch: what a user of BoTorch would write in an afternoon, to measure ours against.
 
-Described in `tuner.bo.plain`: no physics, no safety, no proof.
+Described in `tests.bench.rivals.plain`: no physics, no safety, no proof.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class BotorchPlain:
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the setting of the greatest expected gain, or the best feasible one at the end."""
-        from tuner.bo.plain import choose  # torch comes with the first suggestion only
+        from tests.bench.rivals.plain import choose  # torch comes with the first suggestion only
 
         sofar = observed(past)
         if not isinstance(sofar, Observed):

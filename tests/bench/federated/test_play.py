@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from agents.federated.bench.play import FederationSetup, Played, play, play_fixed
 from agents.federated.fleet.devices import load_devices
+from tests.bench.federated.play import FederationSetup, Played, play, play_fixed
 
 SMALL = FederationSetup("digits", None, load_devices(), rounds=6)
 

@@ -13,9 +13,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 
-from agents.federated.bench.play import FederationSetup, Played, play, play_fixed
 from agents.federated.fleet.devices import load_devices
 from agents.federated.fleet.rounds import BATCHES, EPOCHS, FLOWER, PARTICIPANTS
+from tests.bench.federated.play import FederationSetup, Played, play, play_fixed
 
 POLICIES = ("fedgpo", "fedgpo-qlearning", "fedgpo-bo", "fedgpo-random")
 SEEDS, OTHER_SEEDS = (0, 1, 2, 3, 4), (100, 101, 102)

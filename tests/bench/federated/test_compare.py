@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.federated.bench import compare
-from agents.federated.bench.compare import Bench
-from agents.federated.bench.play import FederationSetup
 from agents.federated.fleet.devices import load_devices
+from tests.bench.federated import compare
+from tests.bench.federated.compare import Bench
+from tests.bench.federated.play import FederationSetup
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`python -m agents.federated.bench FILE`: compare, and write what came of it as JSON."""
+"""`python -m tests.bench.federated FILE`: compare, and write what came of it as JSON."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agents.federated.bench.compare import Bench, federations
-from agents.federated.bench.plot import draw
+from tests.bench.federated.compare import Bench, federations
+from tests.bench.federated.plot import draw
 from tuner import files
 
 PICTURED = {"digits, α = 0.1": "federated.png"}
@@ -20,7 +20,7 @@ PICTURED = {"digits, α = 0.1": "federated.png"}
 
 def main() -> None:
     """Run the whole comparison, or federations whose title contains a text."""
-    parser = argparse.ArgumentParser(prog="python -m agents.federated.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.federated", description=__doc__)
     parser.add_argument(
         "output", type=Path, help="the JSON file, written anew after each federation"
     )

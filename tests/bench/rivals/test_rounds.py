@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policies.fedgpo.controls import SEARCHED_ROUNDS, FixedRounds, RandomRounds, SearchedRounds
+from tests.bench.rivals.rounds import SEARCHED_ROUNDS, FixedRounds, RandomRounds, SearchedRounds
 from tests.unit.policies.fedgpo.made_up import (
     CLASSES,
     MadeUp,

@@ -12,7 +12,7 @@ from statistics import fmean
 from agents.federated.fleet.devices import FleetDevices
 from agents.federated.fleet.rounds import FederatedTraining, RoundResult
 from agents.federated.fleet.task import TASKS
-from policies import load_policy
+from tests.bench.rivals import load_tuner
 from tuner.core import (
     Estimate,
     Load,
@@ -84,7 +84,7 @@ def play(federation: FederationSetup, policy: str, seed: int) -> Played:
     Raises:
         TuningError: the policy does not go on.
     """
-    training, chosen = federation.training(seed), load_policy(policy)
+    training, chosen = federation.training(seed), load_tuner(policy)
     study = _study(training.space, policy, seed)
     trials: list[Trial] = []
     results: list[RoundResult] = []
