@@ -190,6 +190,10 @@ bench-federated: $(VENV)/.installed-dev
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
 
+# Sdist and wheel in build/dist, with the commit in them.
+wheel: $(VENV)/.installed-dev
+	$(BIN)/python deploy/build_wheel.py build/dist
+
 # What each command prints, written down anew in tests/golden: what changed there is what operators read.
 golden: $(VENV)/.installed-dev
 	rm -f tests/golden/*.txt

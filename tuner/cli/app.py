@@ -69,9 +69,16 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from db import SCHEMA
+        from tuner.release import commit, version
+        from tuner.wire import PROTOCOL
 
-        typer.echo(f"jouletune {version('jouletune')}")
+        parts = (commit() or "unknown", SCHEMA, PROTOCOL)
+        typer.echo(
+            "jouletune {} (commit {}, database schema {}, wire protocol {})".format(
+                version(), *parts
+            )
+        )
         raise typer.Exit
 
 
@@ -102,6 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if why := too_old(given, sys.version_info[:2]):
         return _refuse("usage", *why, as_json=as_json, code=2)
     try:
+        if given[0] == "run" or given[1:2] == ["serve"]:
+            _check_names()
         code = app(given, prog_name="jouletune", standalone_mode=False)
     except USAGE_ERROR as error:
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
@@ -133,6 +142,13 @@ def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | 
         f"jouletune {given[0]} needs Python 3.11 or newer; this is Python {this}",
         "run the tuner on another host; on this one run `jouletune agent serve` with its --tuner",
     )
+
+
+def _check_names() -> None:
+    """Raise ConfigError where what is about to start may be mixed with another distribution's files."""
+    from tuner.release import check_names
+
+    check_names()
 
 
 def _family() -> type[TuningError]:
