@@ -194,6 +194,10 @@ lines:
 wheel: $(VENV)/.installed-dev
 	$(BIN)/python deploy/build_wheel.py build/dist
 
+# What the table of verbs and the awaited client make: the blocking client, the awaited verbs, a page.
+client: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.generated
+
 # What each command prints, written down anew in tests/golden: what changed there is what operators read.
 golden: $(VENV)/.installed-dev
 	rm -f tests/golden/*.txt

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, text
 
 from db import SCHEMA
 from db.schema import EventRow
-from db.sql.database import Database, existing
+from db.sql.address import existing
+from db.sql.database import Database
 from db.sql.upgrade import revision
 from tuner.core import Now
 

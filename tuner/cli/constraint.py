@@ -11,7 +11,8 @@ import typer
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
 
 if TYPE_CHECKING:
-    from tuner.cli.operator_api import OperatorApi
+    from tuner.verbs.table import Verbs
+    from tuner.wire import StudyView
 
 DOING = {
     "baseline": "measuring the baseline",
@@ -61,7 +62,9 @@ def clear(
         _replace(api, study, (), why, as_json)
 
 
-def _replace(api: OperatorApi, study: str, texts: Sequence[str], why: str, as_json: bool) -> None:
+def _replace(
+    api: Verbs[StudyView], study: str, texts: Sequence[str], why: str, as_json: bool
+) -> None:
     from tuner.cli.output import echo_json
     from tuner.presentation.figures import joined
     from tuner.wire import ConstraintChange
