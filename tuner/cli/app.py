@@ -53,7 +53,6 @@ class Commands(LazyGroup):
         ("finetune", "finetune", "Ask whether fine-tuning may start beside inference."),
         ("speculation", "speculation", "Set how many tokens a draft proposes as the load changes."),
         ("fleet", "fleet", "Try how large a fleet a tuner can take."),
-        ("bench", "bench", "Judge tuners where the truth is known."),
     )
 
 
@@ -90,7 +89,9 @@ CTRL_C = 130
 """What Typer makes of an interrupt; our codes are 0, 1 and 2."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, root: typer.Typer | None = None, name: str = "jouletune"
+) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 anything else.
 
     A service whose configuration is wrong ends with 78.
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if why := too_old(given, sys.version_info[:2]):
         return _refuse("usage", *why, as_json=as_json, code=2)
     try:
-        code = app(given, prog_name="jouletune", standalone_mode=False)
+        code = (root or app)(given, prog_name=name, standalone_mode=False)
     except USAGE_ERROR as error:
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
     except _family() as error:
