@@ -190,6 +190,10 @@ bench-federated: $(VENV)/.installed-dev
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
 
+# What the table of verbs and the awaited client make: the blocking client, the awaited verbs, a page.
+client: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.generated
+
 # What each command prints, written down anew in tests/golden: what changed there is what operators read.
 golden: $(VENV)/.installed-dev
 	rm -f tests/golden/*.txt

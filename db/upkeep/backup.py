@@ -13,8 +13,9 @@ from pathlib import Path
 
 from sqlalchemy import URL, text
 
+from db.sql.address import existing, read_url, shown
 from db.sql.bus import TUNER_LOCK
-from db.sql.database import Database, existing, read_url, shown
+from db.sql.database import Database
 from db.sql.upgrade import HEAD, bring_up, revision
 from tuner import files
 from tuner.core import Conflict, InvalidInput, NotFound, StoreError

@@ -10,7 +10,8 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from db.schema import EventRow
-from db.sql.database import Database, existing
+from db.sql.address import existing
+from db.sql.database import Database
 from db.sql.upgrade import HEAD, revision
 from tuner.core import Now
 

@@ -17,7 +17,8 @@ from sqlalchemy.engine.interfaces import ReflectedIndex
 
 from db import open_store
 from db.schema import Base
-from db.sql.database import connect, read_url
+from db.sql.address import read_url
+from db.sql.engine import connect
 from db.sql.upgrade import HEAD, revision
 from tests.builders import START, completed, setting, study
 from tests.contracts.killed_writer import ROOT

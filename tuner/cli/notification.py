@@ -62,8 +62,9 @@ def test(
 
     from tuner.config import load_tuner_config
     from tuner.core import Event, NotFound
+    from tuner.destinations import Subject
     from tuner.main import utc_now
-    from tuner.service.notifications import Notification, Subject
+    from tuner.service.notifications import Notification
     from tuner.service.senders import EmailSender, Sender, WebhookSender
 
     configured = load_tuner_config(config)

@@ -15,7 +15,8 @@ from tuner.presentation.true_score import Score, score
 from tuner.wire import SettingView, TrialView
 
 if TYPE_CHECKING:
-    from tuner.cli.operator_api import OperatorApi
+    from tuner.verbs.table import Verbs
+    from tuner.wire import StudyView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Result:
     control: StudyResult | None = None
 
 
-def outcome(api: OperatorApi, study: str, job: RunJob, device: Device) -> StudyResult:
+def outcome(api: Verbs[StudyView], study: str, job: RunJob, device: Device) -> StudyResult:
     """Return how a study ended: what it holds, or held until it was stopped."""
     report = api.report(study)
     made = StudyResult.of(report, api.revisions(study), api.trials(study))

@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pydantic import ConfigDict, TypeAdapter
-
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
     ENERGY,
@@ -52,10 +50,12 @@ from tuner.service.drafts import (
     read_constraints,
     refuse_controls,
     refuse_shared_joules,
+    refuse_too_much,
     refuse_unheeded,
     require,
     signals_of,
     space_of,
+    usual_draft,
 )
 from tuner.service.explanations import explained
 from tuner.service.prefixes import begun_with
@@ -75,6 +75,7 @@ from tuner.service.views import (
 from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
+from tuner.verbs.table import Verbs
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -96,11 +97,6 @@ from tuner.wire import (
 
 log = logging.getLogger(__name__)
 
-ROWS: TypeAdapter[tuple[HistoryRow, ...]] = TypeAdapter(
-    tuple[HistoryRow, ...], config=ConfigDict(ser_json_inf_nan="strings")
-)
-"""History rows as they travel."""
-
 
 @dataclass(frozen=True, slots=True)
 class StudyLook:
@@ -111,7 +107,7 @@ class StudyLook:
 
 
 @dataclass(frozen=True)
-class Operations:
+class Operations(Verbs[StudyView]):
     """What operators do, over one loop and its store. A refused wish changes nothing.
 
     Whoever names a study may give the beginning of its id, where no other begins so; only `delete` wants
@@ -129,16 +125,18 @@ class Operations:
         return Access(self.loop.store, self.loop.now)
 
     def create(self, draft: StudyDraft) -> StudyView:
-        """Create a study and give it its devices.
+        """Create a study and give it its devices; what the draft leaves open is chosen here.
 
         Raises:
             NotFound: a device is not registered.
             InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
+        refuse_too_much(draft)
         devices = [self._device(name) for name in draft.devices]
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
+        draft = usual_draft(draft, devices[0])
         refuse_controls(draft)
         refuse_shared_joules(draft, devices)
         policy = self.loop.policies(draft.policy)
@@ -309,7 +307,8 @@ class Operations:
         found = self._found(study)
         then = self._under(found, change)
         trials = self.loop.store.trials.list(found.id)
-        more = 0 if _goes_on(found, then) else then.terms.trials - trials_spent(trials)
+        spent = trials_spent(counted(then, trials))
+        more = 0 if _goes_on(found, then) else then.terms.trials - spent
         return preview(found, then, trials, max(0, more))
 
     def _under(self, found: Study, change: ConstraintChange) -> Study:

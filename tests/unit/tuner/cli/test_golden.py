@@ -21,6 +21,10 @@ CASES: dict[str, list[str]] = {
     "best": ["best STUDY", "best STUDY --pareto", "best nothing"],
     "constraint clear": ["constraint clear STUDY"],
     "constraint list": ["constraint list STUDY", "constraint list nothing"],
+    "constraint preview": [
+        "constraint preview STUDY 'latency_p99_ms <= 106'",
+        "constraint preview STUDY 'latency_p99_ms <= 130' --json",
+    ],
     "constraint set": [
         "constraint set STUDY 'latency_p99_ms <= 130'",
         "constraint set STUDY 'latency_p99_ms <= 130'",

@@ -12,7 +12,8 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from db.memory.store import MemoryDevices, MemoryTrials
+from db.sql.devices import SqlDevices
+from db.sql.trials import SqlTrials
 from tests.builders import applied, device, setting
 from tests.unit.tuner.study.test_telemetry import report
 from tests.unit.tuner.study.worlds import World, truth
@@ -159,10 +160,10 @@ def test_a_scrape_reads_no_trial_and_is_the_same_for_some_seconds(
 ) -> None:
     held(scraped)
     for name in ("list", "running", "reports", "states"):
-        monkeypatch.setattr(MemoryTrials, name, lambda *_: pytest.fail("trials were read"))
+        monkeypatch.setattr(SqlTrials, name, lambda *_: pytest.fail("trials were read"))
     told = scraped.told()
     assert any(name == "jouletune_trials" for name, _ in told)
-    monkeypatch.setattr(MemoryDevices, "list", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(SqlDevices, "list", lambda *_: pytest.fail("it was read again"))
     scraped.metrics.text()
 
 
@@ -174,7 +175,7 @@ def test_without_its_database_the_tuner_tells_that_and_what_it_has_counted(
     def away(*_: object) -> NoReturn:
         raise StoreError("gone")
 
-    monkeypatch.setattr(MemoryDevices, "list", away)
+    monkeypatch.setattr(SqlDevices, "list", away)
     assert scraped.value("database_up") == 0.0
     assert scraped.value("device_online", device="sim") is None
     assert scraped.value("trials_ended_total", state="completed") == 8.0

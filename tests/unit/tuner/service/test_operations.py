@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from db.memory.log import MemoryObservations
+from db.sql.log import SqlObservations
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
@@ -16,6 +16,7 @@ from tuner.core import (
     InvalidInput,
     Level,
     Limit,
+    Metric,
     Mode,
     Observation,
     Outcome,
@@ -166,7 +167,7 @@ def test_what_was_saved_says_since_when_its_windows_are() -> None:
 def test_a_report_does_not_load_every_window_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs, name = worlds.held()
     observed(verbs, name, 6.0)
-    monkeypatch.delattr(MemoryObservations, "list")
+    monkeypatch.delattr(SqlObservations, "list")
     assert verbs.report(name).bill.saved_j is not None
 
 
@@ -228,13 +229,49 @@ def test_a_bare_throughput_is_maximised() -> None:
 @pytest.mark.parametrize("objective", ["energy_j", "minimize power_w"])
 def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None:
     verbs = worlds.operations()
+    verbs.loop.register(device(metrics=(Metric("energy_j"), Metric("power_w"))))
     draft = StudyDraft(devices=("sim",), objective=objective, policy="scripted")
     with raised(InvalidInput, "constraint") as caught:
         verbs.create(draft)
-    assert f'--constraint "{worlds.LIMIT}"' in caught.value.hint
     assert "--no-constraint" in caught.value.hint
     assert verbs.studies() == []
     assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
+
+
+def test_what_is_left_open_is_chosen_by_what_the_first_device_measures() -> None:
+    made = worlds.operations().create(StudyDraft(devices=("sim",), policy="scripted"))
+    assert (made.objective, made.constraints) == ("minimize energy_j", (worlds.LIMIT,))
+
+
+@pytest.mark.parametrize(
+    ("wish", "named"),
+    [
+        ({"devices": ("sim",) * 257}, "devices"),
+        ({"constraints": ("energy_j <= 1",) * 33}, "constraints"),
+        ({"choices": {"a": (1,) * 5_001, "b": (1,) * 5_000}}, "choices"),
+    ],
+)
+def test_what_one_study_may_name_is_bounded(wish: dict[str, object], named: str) -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), policy="scripted").model_copy(update=wish)
+    with raised(InvalidInput, named):
+        verbs.create(draft)
+    assert verbs.studies() == []
+
+
+def test_a_preview_counts_the_trials_that_setting_the_constraints_counts() -> None:
+    verbs, study = worlds.held()
+    store = verbs.loop.store
+    found = store.studies.get(study)
+    later = max(t.number for t in store.trials.list(study)) + 1
+    anew = replace(found, since_trial=later)
+    store.studies.revise(anew, "tuner", "the driver changed", verbs.loop.now())
+    change = ConstraintChange(constraints=("latency_p99_ms <= 101",))
+    seen = verbs.preview(study, change)
+    assert seen.more_trials == found.terms.trials
+    verbs.set_constraints(study, change)
+    terms = store.studies.get(study).terms
+    assert terms.trials == seen.more_trials
 
 
 @pytest.mark.promise("a saving costs capacity, or nothing keeps the limit")

@@ -24,7 +24,8 @@ from tuner.core import (
     Trial,
     TrialState,
 )
-from tuner.service.notifications import Subject, subject_of
+from tuner.destinations import Subject
+from tuner.service.notifications import subject_of
 from tuner.service.operations import Operations
 from tuner.service.schedule import Maintenance
 from tuner.study.control import (

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from db.memory.store import MemoryTrials
+from db.sql.trials import SqlTrials
 from tests.builders import SPACE, Descend, completed, device, setting, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
@@ -291,7 +291,7 @@ def test_a_tuner_whose_database_was_away_gives_agents_their_time_again(
     world.start()
     order = world.assigned()
     with monkeypatch.context() as broken:
-        broken.setattr(MemoryTrials, "at_work", _unwell)
+        broken.setattr(SqlTrials, "at_work", _unwell)
         for _ in range(100):
             world.time.sleep(10.0)
             with pytest.raises(StoreError):

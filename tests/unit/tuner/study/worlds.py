@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from db.memory.store import MemoryStore
+from db import open_store
 from tests.builders import Descend, Time, applied, completed, device, study
 from tuner.core import (
     Level,
     Outcome,
     Phase,
     Setting,
+    Store,
     Study,
 )
 from tuner.study.loop import Loop
@@ -30,7 +32,7 @@ class World:
     """A tuner's loop over a memory store, and devices that answer as a surface says."""
 
     time: Time = field(default_factory=Time)
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: Store = field(default_factory=partial(open_store, "memory://"))
 
     def __post_init__(self) -> None:
         self.loop = self.restarted()
