@@ -53,7 +53,6 @@ class Commands(LazyGroup):
         ("finetune", "finetune", "Ask whether fine-tuning may start beside inference."),
         ("speculation", "speculation", "Set how many tokens a draft proposes as the load changes."),
         ("fleet", "fleet", "Try how large a fleet a tuner can take."),
-        ("bench", "bench", "Judge tuners where the truth is known."),
     )
 
 
@@ -97,7 +96,9 @@ CTRL_C = 130
 """What Typer makes of an interrupt; our codes are 0, 1 and 2."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, root: typer.Typer | None = None, name: str = "jouletune"
+) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 anything else.
 
     A service whose configuration is wrong ends with 78.
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given[0] == "run" or given[1:2] == ["serve"]:
             _check_names()
-        code = app(given, prog_name="jouletune", standalone_mode=False)
+        code = (root or app)(given, prog_name=name, standalone_mode=False)
     except USAGE_ERROR as error:
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
     except _family() as error:

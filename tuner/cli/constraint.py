@@ -46,6 +46,33 @@ def set_(
         _replace(api, study, constraints, why, as_json)
 
 
+@commands.command("preview")
+def preview(
+    study: StudyId,
+    constraints: Annotated[
+        list[str], typer.Argument(metavar="CONSTRAINT…", help="All there would be.")
+    ],
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what other constraints would change; nothing is changed."""
+    from tuner.cli.operator_api import open_api
+    from tuner.cli.output import echo_json
+    from tuner.presentation.texts import previewed
+    from tuner.wire import ConstraintChange
+
+    with open_api(tuner, token_file, db) as api:
+        told = api.preview(study, ConstraintChange(constraints=tuple(constraints)))
+        view = api.study(study)
+    if as_json:
+        echo_json(told)
+        return
+    for sentence in previewed(told, view):
+        typer.echo(sentence)
+
+
 @commands.command("clear")
 def clear(
     study: StudyId,

@@ -59,7 +59,7 @@ def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -
         "history", "best", "report", "export mlflow", "export optuna", "constraint set",
         "constraint list", "device list", "packrat plan",
         "token create", "token list", "token revoke",
-        "bench surfaces", "bench devices", "finetune admit", "actuator status",
+        "finetune admit", "actuator status",
         "doctor",
     ],
 )  # fmt: skip

@@ -19,10 +19,12 @@ from tuner.cli.lazy import below
 CASES: dict[str, list[str]] = {
     "audit": ["audit"],
     "best": ["best STUDY", "best STUDY --pareto", "best nothing"],
-    "bench made-up": ["bench made-up --tuners luck"],
-    "bench surfaces": ["bench surfaces none"],
     "constraint clear": ["constraint clear STUDY"],
     "constraint list": ["constraint list STUDY", "constraint list nothing"],
+    "constraint preview": [
+        "constraint preview STUDY 'latency_p99_ms <= 106'",
+        "constraint preview STUDY 'latency_p99_ms <= 130' --json",
+    ],
     "constraint set": [
         "constraint set STUDY 'latency_p99_ms <= 130'",
         "constraint set STUDY 'latency_p99_ms <= 130'",
