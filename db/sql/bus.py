@@ -65,7 +65,11 @@ class SqlBus:
             with self._database.act() as connection:
                 self._notify(connection, notice)
         except StoreError as error:
-            log.warning("other tuners hear of %s only later: %s", notice.study or "this", error)
+            log.warning(
+                "event=notice_late study=%s: other tuners hear of it only later: %s",
+                notice.study or "this",
+                error,
+            )
 
     def announce(self, session: Session, notice: Notice) -> None:
         """Tell other processes once the session's transaction is stored."""
@@ -101,7 +105,7 @@ class SqlBus:
             try:
                 listener(notice)
             except Exception:  # what was stored is stored: its writer need not know of a listener
-                log.exception("a subscriber of the bus failed")
+                log.exception("event=subscriber_failed")
 
     def listen(self) -> None:
         """Hear other processes, too, until `close`."""
@@ -140,7 +144,9 @@ class SqlBus:
             try:
                 self._hear_on_one_connection()
             except (StoreError, Error) as error:
-                log.warning("the tuners of this database do not hear each other: %s", error)
+                log.warning(
+                    "event=bus_deaf the tuners of this database do not hear each other: %s", error
+                )
                 self._ended.wait(RETRY_S)
             finally:
                 self._leads, self._lag_s = False, None
@@ -185,7 +191,7 @@ class SqlBus:
             try:
                 last = self._look_once(last)
             except StoreError as error:
-                log.warning("what others write is not seen: %s", error)
+                log.warning("event=bus_blind what others write is not seen: %s", error)
 
     def _look_once(self, last: int | None) -> int:
         with self._database.read() as session:

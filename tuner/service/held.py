@@ -72,7 +72,9 @@ class HeldWindows:
             raise
         except Exception as error:  # whose fault it was shows when each is taken alone
             if len(told) == 1:
-                log.exception("what %s told of its hold was not taken", told[0][1].device)
+                log.exception(
+                    "event=hold_not_taken what %s told of its hold was not taken", told[0][1].device
+                )
                 return [error]
             return [self._taken([one])[0] for one in told]
 

@@ -591,7 +591,7 @@ class Operations(Verbs[StudyView]):
         except StoreError:
             raise
         except Exception as error:  # one bad study must not hide all others
-            log.exception("study %s cannot be shown", study.id)
+            log.exception("event=study_not_shown study=%s", study.id)
             return faulty_view(study, error)
 
     def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:

@@ -93,7 +93,7 @@ class Maintenance:
         """End trials whose agents never came back."""
         ended = self.loop.reap()
         if ended:
-            log.info("reaped %d abandoned trials", ended)
+            log.info("event=reaped trials=%d were abandoned", ended)
 
     def watch_drift(self) -> Iterator[None]:
         """Send a held study back to its baseline when its windows have drifted from what they were.
@@ -108,7 +108,7 @@ class Maintenance:
             except StoreError:
                 raise
             except Exception:  # one bad study must not end the watch over the others
-                log.exception("study %s cannot be watched for drift", name)
+                log.exception("event=drift_not_watched study=%s", name)
                 continue
             if why is None:
                 continue
@@ -248,7 +248,7 @@ class Lead:
             leads = self._loop.store.bus.leads()
             if leads and not self._led:
                 expect(self._loop)
-                log.info("this tuner does now what one alone does for all")
+                log.info("event=leads this tuner does now what one alone does for all")
             self._led = leads
             return leads
 
@@ -301,6 +301,6 @@ def _logged(task: Callable[[], None]) -> Callable[[], None]:
         try:
             task()
         except TuningError as error:
-            log.warning("%s failed: %s", task.__name__, error)
+            log.warning("event=task_failed task=%s: %s", task.__name__, error)
 
     return run

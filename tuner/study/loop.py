@@ -505,7 +505,9 @@ class Loop:
                 try:
                     ended += self._reap(name)
                 except Unreadable as error:  # it must not keep the others' trials running
-                    log.warning("the trials of study %s stay as they are: %s", name, error)
+                    log.warning(
+                        "event=not_reaped study=%s: its trials stay as they are: %s", name, error
+                    )
             return ended
 
     def _reap(self, name: str) -> int:
@@ -760,7 +762,7 @@ class Loop:
                 self.telemetry.suggested(study.policy, self.monotonic() - began)
             return step
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
-            log.exception("policy %s failed in study %s", study.policy, study.id)
+            log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
             why = str(error)
             if not isinstance(error, TuningError):
                 why = f"{type(error).__name__}: {why}; the tuner's log shows where"
@@ -803,7 +805,7 @@ class Loop:
         try:
             ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
         except IllegalTransition as error:
-            log.info("trial %d of study %s: %s", trial.number, study.id, error)
+            log.info("event=trial_not_ended trial=%d study=%s: %s", trial.number, study.id, error)
             return
         self.telemetry.ended(outcome)
         self.publish(study)
