@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from tuner.core import Store
 
-__all__ = ["open_store", "shown"]
+__all__ = ["SCHEMA", "open_store", "shown"]
+
+SCHEMA = "0003"
+"""The newest schema. A test keeps it equal to the last of db/migrations."""
 
 
 def open_store(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench.federated.command import main as federated
+from tests.bench.commands import commands
+from tuner.cli.app import main
 
 if __name__ == "__main__":
-    sys.argv[1:2] = []
-    federated()
+    sys.exit(main(root=commands, name="python -m tests.bench"))

@@ -53,7 +53,6 @@ class Commands(LazyGroup):
         ("finetune", "finetune", "Ask whether fine-tuning may start beside inference."),
         ("speculation", "speculation", "Set how many tokens a draft proposes as the load changes."),
         ("fleet", "fleet", "Try how large a fleet a tuner can take."),
-        ("bench", "bench", "Judge tuners where the truth is known."),
     )
 
 
@@ -69,9 +68,16 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from db import SCHEMA
+        from tuner.release import commit, version
+        from tuner.wire import PROTOCOL
 
-        typer.echo(f"jouletune {version('jouletune')}")
+        parts = (commit() or "unknown", SCHEMA, PROTOCOL)
+        typer.echo(
+            "jouletune {} (commit {}, database schema {}, wire protocol {})".format(
+                version(), *parts
+            )
+        )
         raise typer.Exit
 
 
@@ -90,7 +96,9 @@ CTRL_C = 130
 """What Typer makes of an interrupt; our codes are 0, 1 and 2."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, root: typer.Typer | None = None, name: str = "jouletune"
+) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 anything else.
 
     A service whose configuration is wrong ends with 78.
@@ -102,7 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if why := too_old(given, sys.version_info[:2]):
         return _refuse("usage", *why, as_json=as_json, code=2)
     try:
-        code = app(given, prog_name="jouletune", standalone_mode=False)
+        if given[0] == "run" or given[1:2] == ["serve"]:
+            _check_names()
+        code = (root or app)(given, prog_name=name, standalone_mode=False)
     except USAGE_ERROR as error:
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
     except _family() as error:
@@ -133,6 +143,13 @@ def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | 
         f"jouletune {given[0]} needs Python 3.11 or newer; this is Python {this}",
         "run the tuner on another host; on this one run `jouletune agent serve` with its --tuner",
     )
+
+
+def _check_names() -> None:
+    """Raise ConfigError where what is about to start may be mixed with another distribution's files."""
+    from tuner.release import check_names
+
+    check_names()
 
 
 def _family() -> type[TuningError]:

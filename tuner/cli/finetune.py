@@ -39,8 +39,8 @@ def admit_(
     windows do not tell is not admitted. Start one request after another, never two at once.
     """
     from policies.polythrottle.admission import Demand, Mix, admit
-    from tuner.bench.finetuning import read_windows
     from tuner.cli.output import echo_json
+    from tuner.profiling.finetuning import read_windows
 
     limit = _limit(constraint)
     samples = read_windows(windows, limit.metric)

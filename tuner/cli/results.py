@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agents.devices.catalogue import known_truth
-from tuner.bench.true_score import Score, score
 from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import RunJob
 from tuner.core import Constraint, Device, Objective
 from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.true_score import Score, score
 from tuner.wire import SettingView, TrialView
 
 if TYPE_CHECKING:

@@ -19,8 +19,6 @@ from tuner.cli.lazy import below
 CASES: dict[str, list[str]] = {
     "audit": ["audit"],
     "best": ["best STUDY", "best STUDY --pareto", "best nothing"],
-    "bench made-up": ["bench made-up --tuners luck"],
-    "bench surfaces": ["bench surfaces none"],
     "constraint clear": ["constraint clear STUDY"],
     "constraint list": ["constraint list STUDY", "constraint list nothing"],
     "constraint preview": [
