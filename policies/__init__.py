@@ -17,7 +17,6 @@ POLICIES: Mapping[str, str] = {
     "fedgpo": "policies.fedgpo.bandit:Bandit",
     "fedgpo-qlearning": "policies.fedgpo.q_learning:QLearning",
     "fedgpo-bo": "policies.fedgpo.controls:SearchedRounds",
-    "fedgpo-interval": "policies.fedgpo.interval:AveragingInterval",
     "fedgpo-fixed": "policies.fedgpo.controls:FixedRounds",
     "fedgpo-random": "policies.fedgpo.controls:RandomRounds",
     "polythrottle": "policies.polythrottle.policy:Polythrottle",
@@ -34,7 +33,6 @@ QUICK = frozenset(
         "hillclimb",
         "fedgpo",
         "fedgpo-qlearning",
-        "fedgpo-interval",
         "fedgpo-fixed",
         "fedgpo-random",
     }
