@@ -66,12 +66,12 @@ fuzz: $(VENV)/.installed-dev
 # have it on the page: python docs/figures.py surfaces build/bench/surfaces.json
 bench: $(VENV)/.installed-dev
 	mkdir -p build/bench
-	$(BIN)/jouletune bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
+	$(BIN)/python -m tests.bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
 
 # The same on made-up surfaces, by formulas that no tuner knows: python docs/figures.py made-up build/bench/made-up.json
 bench-made-up: $(VENV)/.installed-dev
 	mkdir -p build/bench
-	$(BIN)/jouletune bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
+	$(BIN)/python -m tests.bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
 
 # Agent and actuator on Python 3.10, which is JetPack 6's: types, imports, unit tests; minutes.
 test-python310: build/python310/.installed $(VENV)/.installed-dev
@@ -135,8 +135,8 @@ run-federated: $(FL)/.installed $(VENV)/.installed
 
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed
-	mkdir -p build/bench && $(BIN)/jouletune bench devices --devices simulated:a100,simulated:orin,simulated:tx2 --seeds 5 --json >build/bench/devices.json
-	for one in "" "-alone --fixed cpu.clock_mhz"; do set -- $$one; $(BIN)/jouletune bench devices --devices simulated:a100-host --policies polythrottle --seeds 5 --json $${2:+$$2 $$3} >build/bench/host$${1:-}.json; done
+	mkdir -p build/bench && $(BIN)/python -m tests.bench devices --devices simulated:a100,simulated:orin,simulated:tx2 --seeds 5 --json >build/bench/devices.json
+	for one in "" "-alone --fixed cpu.clock_mhz"; do set -- $$one; $(BIN)/python -m tests.bench devices --devices simulated:a100-host --policies polythrottle --seeds 5 --json $${2:+$$2 $$3} >build/bench/host$${1:-}.json; done
 	for one in devices host host-alone; do $(BIN)/python docs/figures.py $$one build/bench/$$one.json; done
 
 # Four like devices that try a setting each, beside one, in virtual time: a quarter of an hour on one core.
@@ -167,7 +167,7 @@ bench-packrat: $(VENV)/.installed
 
 # What the memory allocator alone brings, four models on this machine: some 15 minutes on two quiet cores.
 bench-allocators: $(VENV)/.installed
-	mkdir -p build/bench && $(BIN)/python -m tests.engines.allocators --json >build/bench/allocators.json
+	mkdir -p build/bench && $(BIN)/python -m tests.bench allocators --json >build/bench/allocators.json
 	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
 # What tuning those examples saves: some 15 minutes on two quiet cores, docs/tuned-services.md.
@@ -177,18 +177,26 @@ bench-plugins: $(VENV)/.installed-dev
 
 # Adaptive speculation on the reference engine: some 20 minutes on two quiet cores, and as many to train it.
 bench-speculation: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/jouletune bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
+	mkdir -p build/bench && $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
 	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
 
 # FedGPO and its rivals on modelled federations, really trained: some 40 minutes on two cores.
 bench-federated: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m agents.federated.bench build/bench/federated.json --plots docs/images
+	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images
 	$(BIN)/python docs/figures.py federated build/bench/federated.json
 
 # Lines of code, without blank ones, comments and docstrings; the tests apart. Then the numbers, other than
 # 0, 1 and 2, that are written into the optimiser and the guard: each is a choice that needs a reason.
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
+
+# Sdist and wheel in build/dist, with the commit in them.
+wheel: $(VENV)/.installed-dev
+	$(BIN)/python deploy/build_wheel.py build/dist
+
+# What the table of verbs and the awaited client make: the blocking client, the awaited verbs, a page.
+client: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.generated
 
 # What each command prints, written down anew in tests/golden: what changed there is what operators read.
 golden: $(VENV)/.installed-dev

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from tuner import toml
+from pydantic import Field
+
 from tuner.core import FOREIGN_SHARE, ConfigError
+from tuner.typed_toml import Filled, Table, load
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Table):
     """What to open: a device (`simulated:a100`) and, where it is one apart, the workload on it."""
 
-    spec: str
+    spec: Filled
     workload: str = ""
 
     @classmethod
@@ -88,7 +89,7 @@ class NoDevice(ConfigError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
+class AgentConfig(Table):
     """Everything an agent can be told, with its defaults.
 
     `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
@@ -108,7 +109,7 @@ class AgentConfig:
     name: str = ""
     token_file: Path = Path("token")
     state_dir: Path = Path("agent-state")
-    devices: tuple[Attachment, ...]
+    devices: Annotated[tuple[Attachment, ...], Field(alias="device")] = ()
     seed: int = 0
     root: Path = field(default_factory=filesystem_root)
     ca_file: Path | None = None
@@ -140,45 +141,11 @@ class AgentConfig:
             )
 
 
-FILE_KEYS: Mapping[str, Any] = {
-    "tuner": str,
-    "token_file": str,
-    "state_dir": str,
-    "seed": int,
-    "root": str,
-    "name": str,
-    "device": list,
-    "ca_file": str,
-    "client_cert": str,
-    "client_key": str,
-    "metrics": str,
-    "foreign_share": toml.NUMBER,
-}
-DEVICE_KEYS: Mapping[str, type] = {"spec": str, "workload": str}
-PATHS = ("token_file", "state_dir", "root", "ca_file", "client_cert", "client_key")
-
-
 def load_agent_config(path: Path) -> AgentConfig:
     """Read agent.toml: the fields of AgentConfig, and one `[[device]]` table per device.
 
     Raises:
         ConfigError: the file cannot be read, does not parse, or has a key or a type that does not fit;
-            the message names the file, the key, and the nearest key there is.
+            the message names the file, the line, the key, and the nearest key there is.
     """
-    table = toml.read(path, FILE_KEYS)
-    devices = table.pop("device", [])
-    values: dict[str, Any] = {
-        key: Path(value) if key in PATHS else value for key, value in table.items()
-    }
-    return AgentConfig(devices=tuple(_attachments(path, devices)), **values)
-
-
-def _attachments(path: Path, tables: Sequence[Any]) -> list[Attachment]:
-    found: list[Attachment] = []
-    for number, table in enumerate(tables, 1):
-        where = f"{path}: device {number}"
-        known = toml.checked(where, table, DEVICE_KEYS)
-        if not known.get("spec"):
-            raise ConfigError(f"{where} has no spec", hint='add spec = "cpu"')
-        found.append(Attachment(**known))
-    return found
+    return load(path, AgentConfig)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from tuner.core import Store
 
-__all__ = ["open_store", "shown"]
+__all__ = ["SCHEMA", "open_store", "shown"]
 
-MEMORY = "memory://"
+SCHEMA = "0003"
+"""The newest schema. A test keeps it equal to the last of db/migrations."""
 
 
 def open_store(
@@ -25,10 +26,6 @@ def open_store(
         ConfigError: the URL names no database we speak, or its driver is not installed.
         StoreError: the database does not answer, or was written by a newer version.
     """
-    if url == MEMORY:
-        from db.memory.store import MemoryStore
-
-        return MemoryStore()
     from db.sql.store import open_sql_store
 
     return open_sql_store(url, create=create, timed=timed)
@@ -36,8 +33,6 @@ def open_store(
 
 def shown(url: str) -> str:
     """Return a database's URL as it may be shown, without a password. Raises ConfigError."""
-    if url == MEMORY:
-        return url
-    from db.sql import database
+    from db.sql import address
 
-    return database.shown(database.read_url(url))
+    return url if url == address.MEMORY else address.shown(address.read_url(url))

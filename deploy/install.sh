@@ -5,13 +5,14 @@ set -euo pipefail
 usage() {
   cat <<'EOF'
 usage: install.sh [--dry-run] [--agent-only] [--cpu] [--jetson]   install, or upgrade what is installed
-       install.sh [--dry-run] --uninstall      put the hardware back, then remove everything
+       install.sh [--dry-run] --uninstall      put the hardware back, then remove the program; data stay
+       install.sh [--dry-run] --purge [--yes]  the same, and delete configuration, tokens and database
 
 --agent-only   agent and actuator without the tuner (no torch, no database)
 --cpu          the actuator may write CPU clocks and power limits; the agent may read the CPU's energy
 --jetson       the actuator may write a Jetson board's clocks
 --dry-run      show what would be done, change nothing
---uninstall    also removes configuration, token and database: copy first what you want to keep
+--yes          --purge does not ask; without a terminal it needs this
 EOF
 }
 
@@ -20,7 +21,7 @@ SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly SOURCE OPT=/opt/jouletune ETC=/etc/jouletune UNITS=/etc/systemd/system
 readonly ACTUATOR_STATE=/var/lib/jouletune-actuator AGENT_STATE=/var/lib/jouletune-agent
 readonly TUNER_STATE=/var/lib/jouletune-tuner
-dry_run='' uninstall='' services=(tuner agent actuator) extras='[tuner,postgres]' boards=()
+dry_run='' uninstall='' purge='' yes='' services=(tuner agent actuator) extras='[tuner,postgres]' boards=()
 constraints=constraints.txt
 
 main() {
@@ -28,12 +29,19 @@ main() {
     case $option in
       --dry-run) dry_run=yes ;;
       --uninstall) uninstall=yes ;;
+      --purge) uninstall=yes purge=yes ;;
+      --yes) yes=yes ;;
       --cpu | --jetson) boards+=("${option#--}") ;;
       --agent-only) services=(agent actuator) extras='' ;;
       -h | --help) usage; exit 0 ;;
       *) usage >&2; exit 2 ;;
     esac
   done
+  if [ -n "$yes" ] && [ -z "$purge" ]; then usage >&2; exit 2; fi
+  if [ -n "$purge" ] && [ -z "$yes$dry_run" ] && [ ! -t 0 ]; then
+    printf 'install.sh: --purge asks, and there is no terminal; nothing is changed; give --yes\n' >&2
+    exit 2
+  fi
   [ -n "$dry_run" ] || [ "$(id -u)" = 0 ] || fail 'be root, or give --dry-run'
   if [ -n "$uninstall" ]; then remove; else install_or_upgrade; fi
 }
@@ -43,24 +51,28 @@ install_or_upgrade() {
   [ "${services[0]}" = tuner ] || least=10
   python3 -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, $least))" 2>/dev/null ||
     fail "needs Python 3.$least or newer with venv (apt install python3-venv); 3.10 is enough for --agent-only"
-  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || constraints=constraints-310.txt
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || constraints='constraints-310.txt'
   command -v systemctl >/dev/null || [ -n "$dry_run" ] || fail 'needs systemd'
   local release former running=() service
   release=$OPT/releases/$(fingerprint)
   former=$(readlink "$OPT/current" 2>/dev/null || true)
   build "$release"
+  step 'stopping what runs, by the version that is installed'
   for service in "${services[@]}"; do
     if active "$service.service"; then running+=("jouletune-$service"); fi
   done
   # Stopped by the old version: what it set, it puts back.
   if [ ${#running[@]} -gt 0 ]; then run systemctl stop "${running[@]}"; fi
   if [ "$former" != "$release" ]; then
+    step "switching to $release"
     keep_database
     [ -z "$former" ] || run ln -sfnT "$former" "$OPT/previous"
     run ln -sfnT "$release" "$OPT/current"
     drop_old_releases "$release" "$former"
   fi
+  step "placing units and configuration; files that are there in $ETC stay"
   place_files
+  step 'starting what ran'
   if [ ${#running[@]} -gt 0 ]; then run systemctl start "${running[@]}"; fi
   next_steps
 }
@@ -78,11 +90,16 @@ fingerprint() {
 build() {
   if [ -e "$1/complete" ]; then say "$1 is complete"; return; fi
   local copy=$OPT/source
+  step "making an environment in $1"
   run rm -rf "$1" "$copy"
   run install -d -m 0755 "$OPT" "$OPT/releases" "$copy"
   run python3 -m venv "$1"
   # pip builds in the folder it is given: not in the checkout.
   run cp -r "$SOURCE"/{pyproject.toml,LICENSE,tuner,agents,policies,db} "$copy"
+  if [ -e "$SOURCE/.git" ]; then
+    run sh -c "git -C '$SOURCE' describe --always --dirty --abbrev=12 '--exclude=*' >'$copy/tuner/commit.txt' || true"
+  fi
+  step 'installing packages into it: minutes with the tuner, which needs torch'
   run "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
     -c "$SOURCE/$constraints" "$copy$extras"
   run rm -rf "$copy"
@@ -145,27 +162,47 @@ EOF
 
 remove() {
   local unit
+  if [ -n "$purge" ]; then confirm; fi
+  step 'stopping the services and putting the hardware back'
   for unit in metrics.timer tuner.service agent.service; do
     if active "$unit"; then run systemctl stop "jouletune-$unit"; fi
   done
   restore_hardware
+  step 'removing units and program'
   for unit in metrics.timer metrics.service {tuner,agent,actuator}.service; do
     if [ -e "$UNITS/jouletune-$unit" ]; then run systemctl disable --quiet "jouletune-$unit"; fi
     run rm -rf "$UNITS/jouletune-$unit" "$UNITS/jouletune-$unit.d"
   done
-  run rm -rf "$OPT" "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE"
-  run rm -rf /run/jouletune /run/jouletune-metrics
+  run rm -rf "$OPT" /run/jouletune /run/jouletune-metrics
   run rm -f /usr/local/bin/jouletune /etc/sysusers.d/jouletune.conf /etc/tmpfiles.d/jouletune.conf
   run rm -f /etc/udev/rules.d/90-jouletune.rules /etc/udev/rules.d/90-jouletune-nvidia.rules
   if command -v systemctl >/dev/null; then
     run systemctl daemon-reload
     run systemctl reset-failed 'jouletune-*'
   fi
+  if [ -z "$purge" ]; then
+    say "removed; $ETC, $TUNER_STATE, $AGENT_STATE, $ACTUATOR_STATE and the users stay (--purge deletes them)"
+    return 0
+  fi
+  step 'deleting configuration, tokens, database and users'
+  run rm -rf "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE"
   for unit in agent tuner; do
     if getent passwd "jouletune-$unit" >/dev/null; then run userdel "jouletune-$unit"; fi
   done
   if getent group jouletune >/dev/null; then run groupdel jouletune; fi
-  say 'removed'
+  say 'removed, with its data'
+}
+
+confirm() {
+  local path answer=''
+  say 'This deletes for good, if they are there:'
+  for path in "$ETC" "$TUNER_STATE" "$AGENT_STATE" "$ACTUATOR_STATE"; do say "  $path"; done
+  [ -z "$yes$dry_run" ] || return 0
+  read -rp 'Delete them? [y/N] ' answer || true
+  case $answer in
+    y | Y | yes) ;;
+    *) say 'nothing is changed'; exit 2 ;;
+  esac
 }
 
 # The workload's knobs through the agent, then the devices by the actuator. Stays installed if it fails.
@@ -217,6 +254,8 @@ run() {
     "$@"
   fi
 }
+
+step() { printf '[%(%T)T] %s\n' -1 "$*"; }
 
 say() { printf '%s\n' "$*"; }
 

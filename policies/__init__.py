@@ -16,41 +16,26 @@ POLICIES: Mapping[str, str] = {
     "speculation": "policies.speculation.policy:Speculation",
     "fedgpo": "policies.fedgpo.bandit:Bandit",
     "fedgpo-qlearning": "policies.fedgpo.q_learning:QLearning",
-    "fedgpo-bo": "policies.fedgpo.controls:SearchedRounds",
-    "fedgpo-fixed": "policies.fedgpo.controls:FixedRounds",
-    "fedgpo-random": "policies.fedgpo.controls:RandomRounds",
     "polythrottle": "policies.polythrottle.policy:Polythrottle",
     "polythrottle-two-phase": "policies.polythrottle.policy:TwoPhase",
     "sobol": "policies.sobol:Sobol",
-    "hillclimb": "policies.rivals.hillclimb:Hillclimb",
-    "optuna-tpe": "policies.rivals.optuna:OptunaTpe",
-    "optuna-gp": "policies.rivals.optuna:OptunaGp",
-    "botorch-plain": "policies.rivals.botorch:BotorchPlain",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""
-QUICK = frozenset(
-    {
-        "hillclimb",
-        "fedgpo",
-        "fedgpo-qlearning",
-        "fedgpo-fixed",
-        "fedgpo-random",
-    }
-)
+QUICK = frozenset({"fedgpo", "fedgpo-qlearning"})
 """Policies that decide in a few milliseconds, less than it costs to ask another process, and load
 nothing large for it."""
 
 
-def load_policy(name: str) -> Policy:
+def load_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> Policy:
     """Return a policy by its name; only that policy's module, and what it needs, is imported.
 
     Raises:
         InvalidInput: there is no such policy, the package that offers it cannot be imported, or what
             it offers is no policy.
     """
-    made = plugins.load(GROUP, POLICIES, name)
+    made = plugins.load(GROUP, builtin, name)
     if made is None:
-        known = ", ".join(plugins.names(GROUP, POLICIES))
+        known = ", ".join(plugins.names(GROUP, builtin))
         raise InvalidInput(f"there is no policy {name!r}", hint=f"choose one of {known}")
     try:
         policy: Policy = made()

@@ -27,6 +27,7 @@ from db import open_store
 from tests.builders import device, setting, study
 from tests.integration.stage import JOULETUNE
 from tuner.cli.app import USAGE_ERROR, app, main
+from tuner.cli.lazy import below
 from tuner.core import Phase, Plan, Safety, Study, Terms
 
 TOP = Path(__file__).parents[1]
@@ -51,7 +52,6 @@ ONLY_READ = {
     "workload check": "runs what a file of the host's describes",
     "packrat measure": "takes minutes",
     "speculation proxy": "serves until it is ended",
-    "bench": "takes minutes, or measured tables",
     "fleet simulate": "takes minutes; tests/integration/test_fleet_simulate.py has a small one",
     "speculation profile": "trains a language model and measures, for minutes",
     "speculation table": "reads what the command before it measured",
@@ -220,7 +220,7 @@ def lacks(arguments: Sequence[str]) -> str:
     path, given = ["jouletune"], [word for word in arguments if word not in ASIDE]
     while given and hasattr(command, "commands"):
         name = given.pop(0)
-        command = command.commands.get(name)
+        command = below(command, name)
         assert command is not None, f"`{' '.join(path)}` has no command {name!r}"
         path.append(name)
     if hasattr(command, "commands"):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tuner.bench.test_score import look, outcome
-from tuner.bench.contest import ContestTerms, jobs_of, standings
-from tuner.bench.made_up.kinds import made_up
+from tests.bench.contest.contest import ContestTerms, jobs_of, standings
+from tests.bench.contest.test_score import look, outcome
+from tests.bench.made_up.kinds import made_up
 from tuner.cli.output import json_text
 
 TOP = Path(__file__).parents[1]

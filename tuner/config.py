@@ -7,11 +7,14 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from tuner import toml
+from pydantic import Field
+
 from tuner.core import ALL_DAY, ConfigError, InvalidInput, parse_hours
-from tuner.destinations import Email, Webhook, read_email, read_webhooks
+from tuner.destinations import Email, Webhooks
 from tuner.tls import ServerTls
+from tuner.typed_toml import Table, load
 
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
 """A password as SQLAlchemy finds it in a URL, where it may hold `/` and `?`, or among libpq's options."""
@@ -20,7 +23,7 @@ SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TunerConfig:
+class TunerConfig(Table):
     """Everything the tuner can be told, with its defaults.
 
     `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
@@ -48,7 +51,7 @@ class TunerConfig:
     tls_key: Path | None = None
     client_ca: Path | None = None
     behind_proxy: bool = False
-    webhooks: tuple[Webhook, ...] = ()
+    webhooks: Annotated[Webhooks, Field(alias="webhook")] = ()
     email: Email | None = None
     price_per_kwh: float | None = None
     currency: str = "EUR"
@@ -117,39 +120,6 @@ def holds_password(url: str) -> bool:
     return PASSWORD.search(url) is not None
 
 
-FILE_KEYS = {
-    "db": str,
-    "host": str,
-    "names": list,
-    "port": int,
-    "token_file": str,
-    "port_file": str,
-    "lease_s": toml.NUMBER,
-    "abandon_s": toml.NUMBER,
-    "tuning_hours": str,
-    "keep_days": int,
-    "tls_cert": str,
-    "tls_key": str,
-    "client_ca": str,
-    "behind_proxy": bool,
-    "webhook": list,
-    "email": dict,
-    "price_per_kwh": toml.NUMBER,
-    "currency": str,
-    "co2e_g_per_kwh": toml.NUMBER,
-    "suggest": str,
-}
-MADE_INTO = {
-    "names": tuple,
-    "token_file": Path,
-    "port_file": Path,
-    "tls_cert": Path,
-    "tls_key": Path,
-    "client_ca": Path,
-}
-"""What such a field is where TOML has no word for it."""
-
-
 def load_tuner_config(path: Path) -> TunerConfig:
     """Read tuner.toml.
 
@@ -157,12 +127,7 @@ def load_tuner_config(path: Path) -> TunerConfig:
         ConfigError: the file cannot be read, does not parse, has a key that does not exist, or has a
             password in it and can be read by others.
     """
-    table = toml.read(path, FILE_KEYS)
-    for key in MADE_INTO.keys() & table.keys():
-        table[key] = MADE_INTO[key](table[key])
-    webhooks = read_webhooks(str(path), table.pop("webhook", []))
-    email = read_email(str(path), table.pop("email")) if "email" in table else None
-    config = TunerConfig(**table, webhooks=webhooks, email=email)
+    config = load(path, TunerConfig)
     if holds_password(config.db) and path.stat().st_mode & 0o007:
         raise ConfigError(
             f"{path} holds the database's password and others may open it",

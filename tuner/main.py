@@ -175,8 +175,8 @@ def serve(config: TunerConfig) -> None:
         with uncollected():
             if config.port_file is not None:
                 files.write(config.port_file, f"{port}\n", 0o644)
-            log.info("trials are kept in %s", shown(config.db))
-            log.info("the admin's token is in %s", config.token_file)
+            log.info("event=store trials are kept in %s", shown(config.db))
+            log.info("event=token the admin's token is in %s", config.token_file)
             _tell_reach(config, port)
             # uvicorn heeds both and raises them once more at its end: ignored, so that the store is
             # closed.
@@ -303,12 +303,14 @@ def names(config: TunerConfig) -> frozenset[str]:
 
 def _tell_reach(config: TunerConfig, port: int) -> None:
     """Log where the tuner listens, and beyond loopback what it answers to."""
-    log.info("serving %s://%s:%d", "https" if config.tls.spoken else "http", config.host, port)
+    log.info(
+        "event=serving %s://%s:%d", "https" if config.tls.spoken else "http", config.host, port
+    )
     if config.loopback:
         return
     if not config.tls.spoken:
         log.warning(
-            "there is no TLS on %s:%d: whoever gets here past the proxy can read tokens and use them",
+            "event=no_tls on %s:%d: whoever gets here past the proxy can read tokens and use them",
             config.host,
             port,
         )

@@ -11,9 +11,7 @@ from tuner.errors import ConfigError, InvalidInput
 if sys.version_info >= (3, 11):
     import tomllib as tomllib
 else:
-    import tomli
-
-    tomllib = tomli
+    import tomli as tomllib
 
 NUMBER = (int, float)
 KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}
@@ -27,13 +25,18 @@ def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: the file cannot be read or parsed, or a key or a value does not fit; the message
             names the file, the key, and the nearest key there is.
     """
+    return checked(str(path), parsed(path)[1], kinds)
+
+
+def parsed(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return a file's text and its table. Raises ConfigError: it cannot be read or parsed."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name another") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", hint="mend it there") from None
-    return checked(str(path), table, kinds)
 
 
 def checked(

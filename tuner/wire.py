@@ -284,14 +284,15 @@ class StudyDraft(Message):
     """A study an operator asks for. Constraints and objective are text, as one types them.
 
     `choices` cuts knobs down to some of their values. `objective` is a metric, with `minimize ` or
-    `maximize ` before it where it is not known which way it is better. Without `constraints` (None)
-    a study of energy is refused; an empty list says that none is wanted.
+    `maximize ` before it where it is not known which way it is better. What is left open the tuner
+    chooses by the first device: without an objective the first of energy, CPU time and latency that it
+    measures, without `constraints` (None) a limit of its latency; an empty list says that none is wanted.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
 
     devices: tuple[str, ...]
-    objective: str = "energy_j"
+    objective: str = ""
     constraints: tuple[str, ...] | None = None
     policy: str = "polythrottle"
     seed: int = 0

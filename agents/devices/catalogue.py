@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from agents.host.symptoms import Symptom
 from agents.target.side import Side
 from tuner import plugins
-from tuner.core import InvalidInput, Limit, MetricUnavailable, Objective, Setting, Space
+from tuner.core import (
+    InvalidInput,
+    Limit,
+    MetricUnavailable,
+    Objective,
+    Setting,
+    Space,
+    TuningError,
+)
 
 GROUP = "jouletune.devices"
 DEVICES = MappingProxyType(
@@ -30,6 +39,16 @@ TRUTHS = MappingProxyType(
     }
 )
 """Kinds whose true values are known, and the function that tells them."""
+
+DIAGNOSES_GROUP = "jouletune.diagnoses"
+DIAGNOSES = MappingProxyType(
+    {
+        "cpu": "agents.devices.cpu.diagnosis:examine",
+        "jetson": "agents.devices.jetson.diagnosis:examine",
+        "nvidia": "agents.devices.nvidia.diagnosis:examine_host",
+    }
+)
+"""Kinds that hardware stands behind, and the function that says what is well with it."""
 
 Truth = Callable[[Setting], Mapping[str, float]]
 """A setting to the true value of every metric."""
@@ -52,6 +71,28 @@ def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Pa
     _, opener, rest = _found(spec)
     side: Side = opener(rest, seed=seed, state_dir=state_dir, root=root)
     return side
+
+
+def examine(root: Path) -> Iterator[Symptom]:
+    """Yield what every kind of device says of the host at `root`; changes nothing.
+
+    A package may offer a function of `root` as `jouletune.diagnoses`, by the name of its device;
+    of a device without one it is said only whether it can be loaded.
+    """
+    for kind in plugins.names(GROUP, DEVICES):
+        try:
+            look = plugins.load(DIAGNOSES_GROUP, DIAGNOSES, kind)
+            if look is not None:
+                yield from look(root)
+            elif kind not in DEVICES:
+                plugins.load(GROUP, DEVICES, kind)
+                yield Symptom(kind, True, "offered by an installed package, which tells no more")
+        except TuningError as error:
+            yield Symptom(kind, False, error.message, error.hint)
+        except Exception as error:  # noqa: BLE001 - of another's package: the other kinds are still told
+            yield Symptom(
+                kind, False, f"{type(error).__name__}: {error}", "mend the package that offers it"
+            )
 
 
 def specs_in(spec: str) -> list[str]:

@@ -8,7 +8,8 @@ from alembic import context
 from sqlalchemy import Connection
 
 from db.schema import Base, UtcDateTime
-from db.sql.database import connect, read_url
+from db.sql.address import read_url
+from db.sql.engine import connect
 
 
 def render_item(_kind: str, item: object, _context: object) -> str | Literal[False]:

@@ -14,7 +14,6 @@ from typing import IO
 from sqlalchemy import Connection, bindparam, func, select, text
 from sqlalchemy.orm import Session
 
-from db.memory.bus import Heard, LocalBus
 from db.schema import EventRow
 from db.sql.database import Database
 from tuner.core import Event, Notice, StoreError, Topic
@@ -37,6 +36,7 @@ RETRY_S = 2.0
 MOST_BYTES = 7_000
 """PostgreSQL takes notifications of less than 8,000 bytes; a longer one names no devices."""
 AT_ONCE = 1_000
+Heard = Callable[[Notice], None]
 NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("message")))
 
 
@@ -45,7 +45,8 @@ class SqlBus:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._local = LocalBus()
+        self._lock = threading.Lock()
+        self._subscribers: tuple[Heard, ...] = ()
         self._told_by = secrets.token_hex(8)
         self._ended = threading.Event()
         self._listener: threading.Thread | None = None
@@ -57,14 +58,18 @@ class SqlBus:
 
     def publish(self, notice: Notice) -> None:
         """Tell every subscriber; other processes as far as the database answers."""
-        self._local.publish(notice)
+        self._tell(notice)
         if not self._notifies:
             return
         try:
             with self._database.act() as connection:
                 self._notify(connection, notice)
         except StoreError as error:
-            log.warning("other tuners hear of %s only later: %s", notice.study or "this", error)
+            log.warning(
+                "event=notice_late study=%s: other tuners hear of it only later: %s",
+                notice.study or "this",
+                error,
+            )
 
     def announce(self, session: Session, notice: Notice) -> None:
         """Tell other processes once the session's transaction is stored."""
@@ -81,15 +86,30 @@ class SqlBus:
         """Tell this process of an event that it has stored; its row tells the others."""
         if self._listener is not None and not self._notifies:
             self._own.add(event.id)
-        self._local.publish(Notice.of(event))
+        self._tell(Notice.of(event))
 
     def subscribe(self, listener: Heard) -> Callable[[], None]:
         """Have `heard` called with every notice, from any thread; return what ends that."""
-        return self._local.subscribe(listener)
+        with self._lock:
+            self._subscribers = (*self._subscribers, listener)
+
+        def end() -> None:
+            with self._lock:
+                self._subscribers = tuple(s for s in self._subscribers if s is not listener)
+
+        return end
+
+    def _tell(self, notice: Notice) -> None:
+        """Tell every subscriber of this process; one that fails is logged."""
+        for listener in self._subscribers:
+            try:
+                listener(notice)
+            except Exception:  # what was stored is stored: its writer need not know of a listener
+                log.exception("event=subscriber_failed")
 
     def listen(self) -> None:
         """Hear other processes, too, until `close`."""
-        if self._listener is None:
+        if self._listener is None and self._database.shared:
             if not self._notifies:
                 self._file = self._database.share_file()
             work = self._hear if self._notifies else self._look
@@ -124,7 +144,9 @@ class SqlBus:
             try:
                 self._hear_on_one_connection()
             except (StoreError, Error) as error:
-                log.warning("the tuners of this database do not hear each other: %s", error)
+                log.warning(
+                    "event=bus_deaf the tuners of this database do not hear each other: %s", error
+                )
                 self._ended.wait(RETRY_S)
             finally:
                 self._leads, self._lag_s = False, None
@@ -160,7 +182,7 @@ class SqlBus:
             if told_by == self._told_by:
                 self._lag_s = time.monotonic() - float(study)
         elif told_by != self._told_by and topic in set(Topic):  # newer tuners may know more of them
-            self._local.publish(Notice(Topic(topic), study, tuple(devices)))
+            self._tell(Notice(Topic(topic), study, tuple(devices)))
 
     def _look(self) -> None:
         """Ask SQLite's log for what others wrote: whatever moves a study is noted there."""
@@ -169,7 +191,7 @@ class SqlBus:
             try:
                 last = self._look_once(last)
             except StoreError as error:
-                log.warning("what others write is not seen: %s", error)
+                log.warning("event=bus_blind what others write is not seen: %s", error)
 
     def _look_once(self, last: int | None) -> int:
         with self._database.read() as session:
@@ -185,15 +207,15 @@ class SqlBus:
         for event, study, device in rows:
             if event not in self._own:
                 notice = study, (device,) * bool(device and not study)
-                self._local.publish(Notice(Topic.EVENTS, *notice))
-                self._local.publish(Notice(Topic.ORDERS, *notice))
+                self._tell(Notice(Topic.EVENTS, *notice))
+                self._tell(Notice(Topic.ORDERS, *notice))
         last = rows[-1].id
         self._own = {event for event in self._own if event > last}
         return last
 
     def _all_may_be_new(self) -> None:
         for topic in Topic:
-            self._local.publish(Notice(topic))
+            self._tell(Notice(topic))
 
 
 def _takes_lead(connection: Connection) -> bool:

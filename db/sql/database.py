@@ -1,64 +1,33 @@
-"""One database: its URL, its engine, and transactions whose failures speak our language."""
+"""One database: transactions whose failures speak our language."""
 
 from __future__ import annotations
 
 import fcntl
-import json
-import select
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import (
-    ArgumentError,
     DataError,
     DBAPIError,
-    DisconnectionError,
     IntegrityError,
     SQLAlchemyError,
     StatementError,
 )
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from db.schema import Base
-from tuner.core import ConfigError, InvalidInput, StoreError, TuningError
+from db.sql.address import IN_MEMORY, shown
+from db.sql.engine import connect
+from tuner.core import InvalidInput, StoreError, TuningError
 
-DRIVERS = {
-    "sqlite": "sqlite+pysqlite",
-    "sqlite+pysqlite": "sqlite+pysqlite",
-    "postgres": "postgresql+psycopg",
-    "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-}
-EXAMPLES = "write it like sqlite:///jouletune.db or postgresql://user@host/name"
-SECRETS = ("password", "sslpassword")
 DISK_FULL = "53100"
 """PostgreSQL's SQLSTATE."""
-BUSY_TIMEOUT_MS = 10_000
-MOST_CONNECTIONS = 40
-"""As many as threads work for requests; one that is made and closed costs as much as ten questions."""
-FRESH_S = 1.0
-"""A connection that was used so lately and that nothing has come from is not asked whether it lives."""
-PATIENCE = {
-    "connect_timeout": "5",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "15000",
-}
-"""When libpq gives up a PostgreSQL server that is gone, in seconds (the last in ms): within half a minute.
-
-Source: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
-
-
 Timed = Callable[[str, float], None]
 """Is told of every transaction: `read` or `write`, and how many seconds it took."""
 
@@ -71,85 +40,12 @@ class Refused(StoreError):
     """The database refused a row for the sake of its constraints; who asked may know why."""
 
 
-def read_url(text: str) -> URL:
-    """Return a database URL with the driver we use for it.
-
-    Raises:
-        ConfigError: it does not parse, or names no database we speak. It shows no password.
-    """
-    scheme, colon, _ = text.partition(":")
-    try:
-        url = make_url(text)
-    except (ArgumentError, ValueError):
-        raise ConfigError(
-            f"cannot read the database URL '{scheme}{colon and ':…'}'", hint=EXAMPLES
-        ) from None
-    if url.drivername not in DRIVERS:
-        raise ConfigError(f"{url.drivername!r} is no database we speak", hint=EXAMPLES)
-    if "@" in (url.host or ""):  # the rest of a password, which would be shown as the host
-        raise ConfigError(
-            "the database URL has more than one @", hint="write %40 for an @ in a password"
-        )
-    url = url.set(drivername=DRIVERS[url.drivername])
-    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        raise ConfigError(
-            "an SQLite URL needs a file", hint="name one, or use memory:// to keep nothing"
-        )
-    return url
-
-
-def existing(text: str) -> URL:
-    """Return the URL of a database that is there.
-
-    Raises:
-        ConfigError: it does not parse, or names no database we speak.
-        StoreError: there is no such file.
-    """
-    url = read_url(text)
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        raise StoreError(f"there is no database {shown(url)}", hint="check the URL")
-    return url
-
-
-def shown(url: URL) -> str:
-    """Return a URL as it may be shown: no password anywhere in it."""
-    plain = url.set(drivername=url.get_backend_name()).difference_update_query(SECRETS)
-    return plain.render_as_string(hide_password=True)
-
-
-def connect(url: URL) -> Engine:
-    """Return an engine for a database; nothing is connected yet, and statements take what they take.
-
-    Raises:
-        ConfigError: the driver is not installed.
-    """
-    to_json = partial(json.dumps, allow_nan=False)
-    if url.get_backend_name() == "sqlite":
-        engine = create_engine(
-            url, pool_size=MOST_CONNECTIONS, max_overflow=0, json_serializer=to_json
-        )
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
-    url = url.update_query_dict(PATIENCE | dict(url.query))
-    try:
-        engine = create_engine(
-            url, pool_size=MOST_CONNECTIONS, max_overflow=0, json_serializer=to_json
-        )
-    except ImportError as error:
-        raise ConfigError(
-            "the PostgreSQL driver is not installed", hint="pip install 'jouletune[postgres]'"
-        ) from error
-    event.listen(engine, "checkin", _note_use)
-    event.listen(engine, "checkout", partial(_refuse_gone, engine))
-    return engine
-
-
 class Database:
     """Transactions on one database, each a session of its own; safe from many threads."""
 
     def __init__(self, url: URL, timed: Timed = untimed) -> None:
         self.name = shown(url)
+        self.shared = url != IN_MEMORY
         self._url, self._timed = url, timed
         self._file = _inode(url)
         self.engine = connect(url)
@@ -313,8 +209,8 @@ class Database:
 
 
 def _inode(url: URL) -> tuple[int, int] | None:
-    """Return what SQLite's file is known by; None where there is none, and of a server."""
-    if url.get_backend_name() != "sqlite":
+    """Return what SQLite's file is known by; None where there is none."""
+    if url.get_backend_name() != "sqlite" or url == IN_MEMORY:
         return None
     try:
         found = Path(url.database or "").stat()
@@ -331,32 +227,6 @@ def insert_into(
     if bind.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
-
-
-def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
-    record.info["used_s"] = time.monotonic()
-
-
-def _refuse_gone(
-    engine: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object
-) -> None:
-    """Have the pool make another connection in place of one that has gone while nobody used it."""
-    idle_s = time.monotonic() - record.info.get("used_s", time.monotonic())
-    if idle_s < FRESH_S and not _has_arrived(record):
-        return
-    try:
-        engine.dialect.do_ping(connection)
-    except engine.dialect.loaded_dbapi.Error as error:
-        raise DisconnectionError from error
-
-
-def _has_arrived(record: ConnectionPoolEntry) -> bool:
-    """Return whether something waits to be read on a connection, as its end does that the server made."""
-    driver = record.driver_connection
-    assert driver is not None
-    arrived = select.poll()
-    arrived.register(driver.fileno(), select.POLLIN)
-    return bool(arrived.poll(0))
 
 
 def _unkeepable(name: str, error: Exception) -> TuningError:
@@ -376,32 +246,3 @@ def _is_full(error: SQLAlchemyError) -> bool:
 def _first_line(error: Exception) -> str:
     cause = error.orig if isinstance(error, StatementError) and error.orig else error
     return next(iter(str(cause).strip().splitlines()), type(cause).__name__)
-
-
-def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    # Transactions are begun by `_begin_sqlite`, not by the driver's guess at the statement.
-    connection.isolation_level = None
-    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    _enter_wal(connection)
-    connection.execute("PRAGMA synchronous = FULL")  # what was acknowledged survives a power cut
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Turn a file to write-ahead logging, which SQLite does not wait for locks with by itself."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000.0
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A reader that turns writer midway fails when another wrote since; writers say so at once.
-    kind = connection.get_execution_options().get("sqlite_begin", "DEFERRED")
-    connection.exec_driver_sql(f"BEGIN {kind}")

@@ -7,9 +7,10 @@ from pathlib import Path
 from sqlalchemy import URL, text
 
 from db.schema import WriteCheckRow
+from db.sql.address import IN_MEMORY, MEMORY, read_url, shown
 from db.sql.audit import SqlAudit
 from db.sql.bus import SqlBus
-from db.sql.database import Database, Timed, insert_into, read_url, shown, untimed
+from db.sql.database import Database, Timed, insert_into, untimed
 from db.sql.deliveries import SqlDeliveries
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
@@ -68,6 +69,8 @@ def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> Sq
         ConfigError: the URL names no database we speak, or its driver is not installed.
         StoreError: the database does not answer, or was written by a newer program.
     """
+    if text_url == MEMORY:
+        return SqlStore(Database(IN_MEMORY, timed))
     url = read_url(text_url)
     if url.get_backend_name() == "sqlite":
         _find_file(url, create=create)

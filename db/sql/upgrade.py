@@ -6,11 +6,9 @@ import threading
 
 from sqlalchemy import Connection, inspect, text
 
+from db import SCHEMA
 from db.sql.database import Database
 from tuner.core import StoreError
-
-HEAD = "0003"
-"""The newest schema. A test keeps it equal to the last of db/migrations."""
 
 _ALEMBIC = threading.Lock()
 """Alembic's context is one per process."""
@@ -25,7 +23,7 @@ def bring_up(database: Database, *, create: bool) -> None:
     """
     with database.spoken(), database.engine.connect() as connection:
         found = revision(connection)
-    if found == HEAD:
+    if found == SCHEMA:
         return
     if found is None and not create:
         raise StoreError(
@@ -34,7 +32,7 @@ def bring_up(database: Database, *, create: bool) -> None:
         )
     with _ALEMBIC, database.alone() as connection:
         found = revision(connection)
-        if found != HEAD:
+        if found != SCHEMA:
             _upgrade(connection, found, database.name)
 
 
@@ -57,7 +55,7 @@ def _upgrade(connection: Connection, found: str | None, name: str) -> None:
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if found is not None and found not in known:
         raise StoreError(
-            f"database {name} was written by a newer jouletune (schema {found}, ours is {HEAD})",
+            f"database {name} was written by a newer jouletune (schema {found}, ours is {SCHEMA})",
             hint="upgrade the program",
         )
     try:

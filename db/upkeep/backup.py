@@ -13,9 +13,11 @@ from pathlib import Path
 
 from sqlalchemy import URL, text
 
+from db import SCHEMA
+from db.sql.address import existing, read_url, shown
 from db.sql.bus import TUNER_LOCK
-from db.sql.database import Database, existing, read_url, shown
-from db.sql.upgrade import HEAD, bring_up, revision
+from db.sql.database import Database
+from db.sql.upgrade import bring_up, revision
 from tuner import files
 from tuner.core import Conflict, InvalidInput, NotFound, StoreError
 
@@ -161,7 +163,7 @@ def _restore_postgres(url: URL, file: Path) -> None:
                     f"{shown(url)} has schema {present}, the backup {of_backup}",
                     hint="restore it into an empty database, and name that one in tuner.toml",
                 )
-            if of_backup > HEAD:
+            if of_backup > SCHEMA:
                 raise _newer(file, of_backup)
             options = ["--clean", "--if-exists", "--no-owner", "--single-transaction"]
             _pg("pg_restore", [*options, f"--dbname={_plain(url)}", str(file)], url)
@@ -198,13 +200,13 @@ def _prove(part: Path, file: Path) -> None:
         raise InvalidInput(f"{file} is no backup, or damaged: {error}") from None
     if found != "ok":
         raise InvalidInput(f"the backup {file} is damaged: {found}", hint="take an older one")
-    if schema is None or schema[0] > HEAD:
+    if schema is None or schema[0] > SCHEMA:
         raise _newer(file, schema[0] if schema else "none")
 
 
 def _newer(file: Path, schema: str) -> StoreError:
     return StoreError(
-        f"the backup {file} was written by a newer jouletune (schema {schema}, ours is {HEAD})",
+        f"the backup {file} was written by a newer jouletune (schema {schema}, ours is {SCHEMA})",
         hint="upgrade the program",
     )
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
+from db import SCHEMA
 from db.schema import EventRow
-from db.sql.database import Database, existing
-from db.sql.upgrade import HEAD, revision
+from db.sql.address import existing
+from db.sql.database import Database
+from db.sql.upgrade import revision
 from tuner.core import Now
 
 LEAST_FREE_BYTES = 1 << 30
@@ -54,9 +56,9 @@ def check(url_text: str, now: Now) -> list[Checked]:
     try:
         with database.spoken(), database.engine.connect() as connection:
             schema = revision(connection)
-            known = schema == HEAD
+            known = schema == SCHEMA
             hint = "" if known else "start a tuner of this release on it, or upgrade the program"
-            found = [Checked("schema", known, f"{schema}, this program's is {HEAD}", hint)]
+            found = [Checked("schema", known, f"{schema}, this program's is {SCHEMA}", hint)]
             if known:
                 found += [*_whole(connection, path), _kept(connection), _backed_up(connection, now)]
             return [*found, *_room(path)]

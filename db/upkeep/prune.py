@@ -9,7 +9,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Delete, delete, func, select, text
 
 from db.schema import DeliveryRow, EventRow, ObservationRow, StudyRow
-from db.sql.database import Database, existing
+from db.sql.address import existing
+from db.sql.database import Database
 from db.sql.upgrade import bring_up
 
 NOBODY = 2**62

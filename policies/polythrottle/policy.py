@@ -8,7 +8,7 @@ measurements of about ten seconds.
 
 Two ways to go about it. `Polythrottle` searches all knobs together. `TwoPhase` is the paper's order:
 the CPU clock first and by itself, as affecting pre-processing alone, then the others together. What
-each achieves on simulated boards: `jouletune bench devices`.
+each achieves on simulated boards: `python -m tests.bench devices`.
 
 Not public, and so our own choice, described where it is made (`tuner.bo`): surrogate, prior and
 noise model, acquisition function, what a broken limit costs (`tuner.guard`), number of trials, when

@@ -15,8 +15,8 @@ from pathlib import Path
 from agents.devices.catalogue import known_truth, open_device
 from agents.target.target import Target
 from tests.apart.world import TrueSurface, run
-from tuner.bench.made_up.kinds import KINDS, made_up
-from tuner.bench.surfaces import SurfaceProblem
+from tests.bench.contest.surfaces import SurfaceProblem
+from tests.bench.made_up.kinds import KINDS, made_up
 from tuner.core import Constraint, Objective
 from tuner.main import limit_threads
 

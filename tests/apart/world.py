@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from db.memory.store import MemoryStore
+from db import open_store
 from policies import load_policy
 from tests.builders import Time
 from tuner.core import (
@@ -34,6 +34,7 @@ from tuner.core import (
     Policy,
     Setting,
     Space,
+    Store,
     Study,
     Terms,
     TrialState,
@@ -120,7 +121,7 @@ def run(
 ) -> ApartRun:
     """Run a study until it holds something; `levels` is by how much devices differ, as a deviation."""
     names = tuple(f"board-{number}" for number in range(devices))
-    time, store = Time(), MemoryStore()
+    time, store = Time(), open_store("memory://")
     loop = Loop(store, partial(_policy, load_policy(policy)), time.now, monotonic=time.monotonic)
     for name in names:
         loop.register(_device(name, surface))
@@ -160,7 +161,7 @@ def run(
         end, name, order = heapq.heappop(ends)
         time.sleep(end - time.monotonic())
         outcome = boards[name].outcome(order.setting, time)
-        loop.record(
+        loop.trial_reports.record(
             TrialReport(
                 device=name,
                 study=order.study,
@@ -239,9 +240,7 @@ class _Board:
         return Outcome(state=TrialState.COMPLETED, measurement=window)
 
 
-def _scored(
-    surface: TrueSurface, devices: int, seed: int, store: MemoryStore, now_s: float
-) -> ApartRun:
+def _scored(surface: TrueSurface, devices: int, seed: int, store: Store, now_s: float) -> ApartRun:
     study = store.studies.get("s1")
     held = study.plan.rows[0].setting if study.plan is not None else study.baseline
     began = study.created_at

@@ -15,10 +15,11 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.engine.interfaces import ReflectedIndex
 
-from db import open_store
+from db import SCHEMA, open_store
 from db.schema import Base
-from db.sql.database import connect, read_url
-from db.sql.upgrade import HEAD, revision
+from db.sql.address import read_url
+from db.sql.engine import connect
+from db.sql.upgrade import revision
 from tests.builders import START, completed, setting, study
 from tests.contracts.killed_writer import ROOT
 from tests.contracts.threads import together
@@ -91,7 +92,7 @@ class MigrationsContract:
         with engine(empty()) as opened, opened.connect() as connection:
             migrate(connection, "head")
             first = described(connection)
-            assert revision(connection) == HEAD
+            assert revision(connection) == SCHEMA
             migrate(connection, "base")
             assert described(connection) == {}
             migrate(connection, "head")
@@ -106,7 +107,7 @@ class MigrationsContract:
             migrate(connection, "base")
         open_store(url).close()
         with engine(url) as opened, opened.connect() as connection:
-            assert revision(connection) == HEAD
+            assert revision(connection) == SCHEMA
 
     def test_a_database_of_a_newer_program_is_left_alone(self, empty: Callable[[], str]) -> None:
         url = empty()
@@ -130,7 +131,7 @@ class MigrationsContract:
         self, empty: Callable[[], str]
     ) -> None:
         url = empty()
-        code = f"from db import open_store; open_store({url!r}).studies.list()"
+        code = f"from db import SCHEMA, open_store; open_store({url!r}).studies.list()"
         programs = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
         stores = together(lambda _: open_store(url), threads=2)
         for store in stores:

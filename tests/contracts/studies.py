@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import create_engine, text
 
-from db.sql.database import read_url
+from db.sql.address import read_url
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.contracts.threads import together
 from tests.errors import raised

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from tests.engines.models import models as models_of
-from tuner.bench.packrat.measure import Windows
 from tuner.cli.options import AsJson
 from tuner.cli.packrat import cores_of, measured, sizes, tell_measured
+from tuner.profiling.packrat.measure import Windows
 
 
 def main(

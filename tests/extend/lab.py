@@ -23,7 +23,7 @@ from agents.target.window import Usage
 from agents.tuner_link.client import TunerClient
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
-from db.memory.store import MemoryStore
+from db import open_store
 from policies import load_policy
 from tests.builders import Time
 from tuner.core import Phase, Policy
@@ -116,7 +116,7 @@ def lab(
     folder: Path, target: Target, time: Time, policies: Callable[[str], Policy] = load_policy
 ) -> Iterator[Lab]:
     """Open a lab for a target."""
-    verbs = Operations(Loop(MemoryStore(), policies, time.now, monotonic=time.monotonic))
+    verbs = Operations(Loop(open_store("memory://"), policies, time.now, monotonic=time.monotonic))
     app = create_app(verbs, TOKEN, frozenset({"testserver"}), "0")
     with TestClient(app) as client:
         yield Lab(folder, target, time, client, verbs)

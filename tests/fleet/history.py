@@ -11,7 +11,8 @@ import httpx
 from sqlalchemy import text
 
 from agents.simulation.fleet import OF_FLEET
-from db.sql.database import Database, read_url
+from db.sql.address import read_url
+from db.sql.database import Database
 from tests.fleet.holding import hold
 from tests.fleet.site import ADMIN, Tuner
 

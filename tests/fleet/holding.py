@@ -11,7 +11,8 @@ from sqlalchemy import text
 from agents.simulation.device import DeviceModel
 from agents.simulation.fleet import OF_FLEET
 from db import open_store
-from db.sql.database import Database, read_url
+from db.sql.address import read_url
+from db.sql.database import Database
 from tuner.core import (
     Constraint,
     Objective,

@@ -23,8 +23,8 @@ from db import open_store
 from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
-from tuner.bench.true_score import score
 from tuner.core import ActuationError, Constraint, Objective, Phase, TrialState
+from tuner.presentation.true_score import score
 
 __all__ = ["library"]
 

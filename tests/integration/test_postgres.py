@@ -14,10 +14,11 @@ import pytest
 from sqlalchemy import make_url, text
 
 from db import open_store
-from db.memory.store import MemoryStore
 from db.schema import Base
 from db.sql import patience
-from db.sql.database import FRESH_S, Database, read_url
+from db.sql.address import read_url
+from db.sql.database import Database
+from db.sql.engine import FRESH_S
 from tests import postgres
 from tests.builders import device
 from tests.contracts import store as contracts
@@ -391,7 +392,7 @@ def test_a_migration_takes_what_it_takes(server: str, monkeypatch: pytest.Monkey
 def test_the_dump_that_0_1_0_left_reads_back_as_it_was_put_in(server: str) -> None:
     url = postgres.new_database(server, "frozen")
     postgres.restore(url, POSTGRES)
-    store, written = open_store(url, create=False), MemoryStore()
+    store, written = open_store(url, create=False), open_store("memory://")
     fill(written)
     assert everything(store) == everything(written)
     store.close()

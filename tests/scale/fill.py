@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from db import open_store
 from db.codec import encode_limit, encode_setting
 from db.schema import StudyRow, TrialRow, TrialStateRow
-from db.sql.database import Database, read_url
+from db.sql.address import read_url
+from db.sql.database import Database
 from db.sql.rows import keep_window
 from tests.builders import device, setting, study, surface
 from tuner.core import (

@@ -389,8 +389,13 @@ def test_cpu_clocks_are_written_through_the_drop_in_and_put_back(site: Site) -> 
 
 def test_removing_puts_back_and_leaves_nothing(site: Site) -> None:
     assert site.gpu != ORIGINAL
+    assert site.machine.call(*INSTALL, "--purge").returncode == 2
+    assert site.gpu != ORIGINAL
     site.machine.run(*INSTALL, "--uninstall")
     assert site.gpu == ORIGINAL
+    for kept in ("etc/jouletune/token", "var/lib/jouletune-tuner/jouletune.sqlite"):
+        assert (site.machine.root / kept).exists()
+    site.machine.run(*INSTALL, "--purge", "--yes")
     assert site.nvml.get("batch") == 16.0
     left = site.files() - site.before
     assert {path for path in left if "jouletune" in path} == set()

@@ -19,7 +19,6 @@ from agents.tuner_link import client as agents_client
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Report
 from db import open_store
-from db.memory.store import MemoryStore
 from tests.builders import Time, policies
 from tests.frozen import messages
 from tests.frozen.content import AGENT_TOKEN, ENROL_TOKEN, STEPPED, everything, fill
@@ -55,7 +54,7 @@ def test_the_schema_of_0_1_0_stays_as_it_was_released() -> None:
 
 @pytest.mark.promise("the tuner is upgraded while agents are at work")
 def test_all_that_0_1_0_stored_reads_back_as_it_was_put_in(store: Store) -> None:
-    written = MemoryStore()
+    written = open_store("memory://")
     fill(written)
     expected, found = everything(written), everything(store)
     assert set(found) == set(expected)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agents.actuator.client import ActuatorClient
 
-commands = typer.Typer(help="Run the root process that sets hardware; restore; show its devices.")
+commands = typer.Typer()
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml: what is granted.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]

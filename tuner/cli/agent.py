@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from agents.config import AgentConfig
 
-commands = typer.Typer(help="Run the agent of this host; revert devices.")
+commands = typer.Typer()
 
 STATE_DIR = Path("agent-state")
 

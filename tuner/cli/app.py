@@ -12,36 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tuner.cli import (
-    actuator,
-    agent,
-    bench,
-    bench_allocators,
-    bench_devices,
-    bench_speculation,
-    best,
-    constraint,
-    db,
-    device,
-    doctor,
-    events,
-    export,
-    finetune,
-    fleet,
-    history,
-    notification,
-    packrat,
-    reporting,
-    run,
-    speculation,
-    stop_all,
-    study,
-    token,
-    top,
-    trial,
-    tuner,
-    workload,
-)
+from tuner.cli.lazy import LazyGroup
 
 if TYPE_CHECKING:
     from tuner.core import TuningError
@@ -52,50 +23,61 @@ USAGE_ERROR = cast(
     next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"),
 )
 
-# Plain help: rich's would double the time of `jouletune --help`.
+
+class Commands(LazyGroup):
+    """Every command and noun of `jouletune`."""
+
+    rows = (
+        ("run", "run", "Tune this machine and report what was gained."),
+        ("history", "history", "Show what was tried, over all studies."),
+        ("best", "best", "Show the best setting of a study."),
+        ("report", "reporting", "Report what studies saved and what finding it cost."),
+        ("events", "events", "Show what happened to studies, trials and devices."),
+        ("top", "top", "Show every device as it stands, live, what is wrong first."),
+        ("audit", "events", "Show who changed what over HTTP, and what was refused."),
+        ("stop-all", "stop_all", "Put every device back, until --lift."),
+        ("doctor", "doctor", "Check which sensors and controls are available."),
+        ("tuner", "tuner", "Run the central tuner."),
+        ("agent", "agent", "Run the agent of this host; revert devices."),
+        ("actuator", "actuator", "Run the root process that sets hardware; restore; status."),
+        ("study", "study", "Create, list, show and end studies."),
+        ("trial", "trial", "List the trials of a study."),
+        ("export", "export", "Write studies into the dashboards of others."),
+        ("constraint", "constraint", "See and replace the constraints of a study."),
+        ("device", "device", "List devices; forget one that will not come back."),
+        ("token", "token", "Make, list and revoke the tokens of people and agents."),
+        ("db", "db", "Back the tuner's database up, restore, check and prune it."),
+        ("notification", "notification", "See and try the webhooks and e-mail of tuner.toml."),
+        ("workload", "workload", "Try a workload before an agent serves it."),
+        ("packrat", "packrat", "Plan instances, threads and batches from a profile."),
+        ("finetune", "finetune", "Ask whether fine-tuning may start beside inference."),
+        ("speculation", "speculation", "Set how many tokens a draft proposes as the load changes."),
+        ("fleet", "fleet", "Try how large a fleet a tuner can take."),
+    )
+
+
 app = typer.Typer(
     name="jouletune",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("run")(run.run)
-app.add_typer(tuner.commands, name="tuner")
-app.add_typer(agent.commands, name="agent")
-app.add_typer(actuator.commands, name="actuator")
-app.add_typer(study.commands, name="study")
-app.add_typer(trial.commands, name="trial")
-app.command("history")(history.history)
-app.command("best")(best.best)
-app.command("report")(reporting.report)
-app.add_typer(export.commands, name="export")
-app.add_typer(constraint.commands, name="constraint")
-app.add_typer(device.commands, name="device")
-app.add_typer(token.commands, name="token")
-app.add_typer(db.commands, name="db")
-app.command("events")(events.events)
-app.command("top")(top.top)
-app.command("audit")(events.audit)
-app.add_typer(notification.commands, name="notification")
-app.command("stop-all")(stop_all.stop_all)
-app.add_typer(workload.commands, name="workload")
-app.add_typer(packrat.commands, name="packrat")
-app.add_typer(finetune.commands, name="finetune")
-app.add_typer(speculation.commands, name="speculation")
-app.add_typer(fleet.commands, name="fleet")
-app.add_typer(bench.commands, name="bench")
-bench.commands.command("devices")(bench_devices.devices)
-bench.commands.command("speculation")(bench_speculation.speculation)
-bench.commands.command("allocators")(bench_allocators.allocators)
-app.command("doctor")(doctor.doctor)
 
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from db import SCHEMA
+        from tuner.release import commit, version
+        from tuner.wire import PROTOCOL
 
-        typer.echo(f"jouletune {version('jouletune')}")
+        parts = (commit() or "unknown", SCHEMA, PROTOCOL)
+        typer.echo(
+            "jouletune {} (commit {}, database schema {}, wire protocol {})".format(
+                version(), *parts
+            )
+        )
         raise typer.Exit
 
 
@@ -114,7 +96,9 @@ CTRL_C = 130
 """What Typer makes of an interrupt; our codes are 0, 1 and 2."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, root: typer.Typer | None = None, name: str = "jouletune"
+) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 anything else.
 
     A service whose configuration is wrong ends with 78.
@@ -126,7 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if why := too_old(given, sys.version_info[:2]):
         return _refuse("usage", *why, as_json=as_json, code=2)
     try:
-        code = app(given, prog_name="jouletune", standalone_mode=False)
+        if given[0] == "run" or given[1:2] == ["serve"]:
+            _check_names()
+        code = (root or app)(given, prog_name=name, standalone_mode=False)
     except USAGE_ERROR as error:
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
     except _family() as error:
@@ -157,6 +143,13 @@ def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | 
         f"jouletune {given[0]} needs Python 3.11 or newer; this is Python {this}",
         "run the tuner on another host; on this one run `jouletune agent serve` with its --tuner",
     )
+
+
+def _check_names() -> None:
+    """Raise ConfigError where what is about to start may be mixed with another distribution's files."""
+    from tuner.release import check_names
+
+    check_names()
 
 
 def _family() -> type[TuningError]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tuner.cli.operator_api import OperatorApi
+    from tuner.verbs.table import Verbs
     from tuner.wire import StudyView
 
 OneStudy = Annotated[
@@ -18,7 +18,7 @@ OneStudy = Annotated[
 
 
 def chosen(
-    api: OperatorApi, study: str, since: str, now: datetime
+    api: Verbs[StudyView], study: str, since: str, now: datetime
 ) -> tuple[Sequence[StudyView], datetime | None]:
     """Return one study, or all that were active since a moment, which comes with them.
 
@@ -40,7 +40,7 @@ def chosen(
     return [view for view in api.studies() if start is None or _active(api, view, start)], start
 
 
-def _active(api: OperatorApi, view: StudyView, start: datetime) -> bool:
+def _active(api: Verbs[StudyView], view: StudyView, start: datetime) -> bool:
     from tuner.core import Phase
 
     if view.error or view.phase is not Phase.STOPPED or view.created_at >= start:

@@ -14,12 +14,12 @@ from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Result, StudyResult, outcome
 from tuner.cli.runfile import RunJob, RunRecord, write_run
 from tuner.core import Device, NotFound, Phase, Safety, StoreError, TuningError
-from tuner.study.loop import TUNER
+from tuner.study.changes import TUNER
 from tuner.wire import Change
 
 if TYPE_CHECKING:
     from tuner.cli.display import Display
-    from tuner.cli.operator_api import OperatorApi
+    from tuner.verbs.table import Verbs
     from tuner.wire import StudyView
 
 LOOK_S = 1.0
@@ -132,14 +132,14 @@ class _Work:
             time.sleep(LOOK_S)
 
 
-def settled(api: OperatorApi, view: StudyView) -> bool:
+def settled(api: Verbs[StudyView], view: StudyView) -> bool:
     """Return whether a study goes no further: it holds, was stopped, or the tuner itself paused it."""
     if view.phase is Phase.PAUSED:
         return api.revisions(view.id)[-1].who == TUNER
     return view.phase in SETTLED
 
 
-def _refuse_broken(api: OperatorApi, view: StudyView) -> None:
+def _refuse_broken(api: Verbs[StudyView], view: StudyView) -> None:
     """Return quietly unless the tuner itself paused the study before anything was proposed.
 
     Raises:
@@ -150,7 +150,7 @@ def _refuse_broken(api: OperatorApi, view: StudyView) -> None:
         raise TuningError(view.phase_why)
 
 
-def _stop(api: OperatorApi, study: str, why: str) -> bool:
+def _stop(api: Verbs[StudyView], study: str, why: str) -> bool:
     """Stop a study that is still active and return whether it was."""
     try:
         if api.study(study).phase is Phase.STOPPED:

@@ -11,7 +11,8 @@ import typer
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
 
 if TYPE_CHECKING:
-    from tuner.cli.operator_api import OperatorApi
+    from tuner.verbs.table import Verbs
+    from tuner.wire import StudyView
 
 DOING = {
     "baseline": "measuring the baseline",
@@ -20,7 +21,7 @@ DOING = {
 }
 """What a study does once its constraints have changed, by its phase."""
 
-commands = typer.Typer(help="See and replace the constraints of a study.")
+commands = typer.Typer()
 
 
 @commands.command("set")
@@ -45,6 +46,33 @@ def set_(
         _replace(api, study, constraints, why, as_json)
 
 
+@commands.command("preview")
+def preview(
+    study: StudyId,
+    constraints: Annotated[
+        list[str], typer.Argument(metavar="CONSTRAINT…", help="All there would be.")
+    ],
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what other constraints would change; nothing is changed."""
+    from tuner.cli.operator_api import open_api
+    from tuner.cli.output import echo_json
+    from tuner.presentation.texts import previewed
+    from tuner.wire import ConstraintChange
+
+    with open_api(tuner, token_file, db) as api:
+        told = api.preview(study, ConstraintChange(constraints=tuple(constraints)))
+        view = api.study(study)
+    if as_json:
+        echo_json(told)
+        return
+    for sentence in previewed(told, view):
+        typer.echo(sentence)
+
+
 @commands.command("clear")
 def clear(
     study: StudyId,
@@ -61,7 +89,9 @@ def clear(
         _replace(api, study, (), why, as_json)
 
 
-def _replace(api: OperatorApi, study: str, texts: Sequence[str], why: str, as_json: bool) -> None:
+def _replace(
+    api: Verbs[StudyView], study: str, texts: Sequence[str], why: str, as_json: bool
+) -> None:
     from tuner.cli.output import echo_json
     from tuner.presentation.figures import joined
     from tuner.wire import ConstraintChange

@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli.options import AsJson, Db
 
-commands = typer.Typer(help="Back the tuner's database up, restore, check and prune it.")
+commands = typer.Typer()
 
 
 def _url(db: str) -> str:

@@ -10,7 +10,7 @@ import typer
 from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
 from tuner.cli.watching import Watch, looks
 
-commands = typer.Typer(help="List devices; forget one that will not come back.")
+commands = typer.Typer()
 
 
 @commands.command("list")

@@ -92,20 +92,10 @@ def _cores() -> Finding:
 
 def _devices(root: Path) -> Iterator[Finding]:
     """Yield what real devices can set and measure, and who else sets them."""
-    from agents.actuator.client import actuator_socket
-    from agents.devices.cpu.diagnosis import examine as examine_cpu
-    from agents.devices.jetson.diagnosis import examine as examine_board
-    from agents.devices.nvidia.diagnosis import examine as examine_gpus
-    from agents.host.host import HostClock
+    from agents.devices import catalogue
     from agents.host.symptoms import rivals
 
-    looked = (
-        examine_cpu(root),
-        examine_board(root),
-        examine_gpus(root, actuator_socket(root), HostClock()),
-        rivals(root),
-    )
-    for found in chain.from_iterable(looked):
+    for found in chain(catalogue.examine(root), rivals(root)):
         yield Finding(found.about, found.well, found.seen, found.cure)
 
 

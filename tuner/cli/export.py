@@ -16,7 +16,7 @@ from tuner.cli.options import Db, TokenFile, TunerUrl, without_password
 if TYPE_CHECKING:
     from tuner.exports.studies import ExportCount, ExportedStudy
 
-commands = typer.Typer(help="Write studies into the dashboards of others; may be repeated.")
+commands = typer.Typer()
 
 
 class Destination(Protocol):

@@ -12,12 +12,7 @@ from tuner.cli.options import AsJson
 if TYPE_CHECKING:
     from tuner.core import Limit
 
-commands = typer.Typer(help="Ask whether fine-tuning may start beside inference.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """Ask whether fine-tuning may start beside inference."""
+commands = typer.Typer()
 
 
 @commands.command("admit")
@@ -44,8 +39,8 @@ def admit_(
     windows do not tell is not admitted. Start one request after another, never two at once.
     """
     from policies.polythrottle.admission import Demand, Mix, admit
-    from tuner.bench.finetuning import read_windows
     from tuner.cli.output import echo_json
+    from tuner.profiling.finetuning import read_windows
 
     limit = _limit(constraint)
     samples = read_windows(windows, limit.metric)

@@ -15,14 +15,9 @@ from tuner.cli.options import AsJson, TokenFile, without_password
 if TYPE_CHECKING:
     from agents.simulation.fleet import SimulationFigures
 
-commands = typer.Typer(help="Try how large a fleet a tuner can take.")
+commands = typer.Typer()
 FILES_BESIDE = 200
 """So many files a process needs beside its agents' connections."""
-
-
-@commands.callback()
-def nouns() -> None:
-    """Try how large a fleet a tuner can take."""
 
 
 @commands.command()

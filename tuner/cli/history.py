@@ -86,7 +86,7 @@ def history(
 def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
     """Return the filters as a question. Raises InvalidInput for a word or a time that is none."""
     from db.history import HistoryQuestion
-    from tuner.client.history import parsed
+    from tuner.verbs.questions import parsed
 
     found = {name: parsed(name, text, now, f"--{name}") for name, text in asked.items() if text}
     return HistoryQuestion(**found)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from tuner.cli.options import AsJson
 if TYPE_CHECKING:
     from tuner.destinations import Email, Webhook
 
-commands = typer.Typer(help="See and try the webhooks and the e-mail of tuner.toml.")
+commands = typer.Typer()
 ConfigFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="tuner.toml.")]
 
 
@@ -62,8 +62,9 @@ def test(
 
     from tuner.config import load_tuner_config
     from tuner.core import Event, NotFound
+    from tuner.destinations import Subject
     from tuner.main import utc_now
-    from tuner.service.notifications import Notification, Subject
+    from tuner.service.notifications import Notification
     from tuner.service.senders import EmailSender, Sender, WebhookSender
 
     configured = load_tuner_config(config)

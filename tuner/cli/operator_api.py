@@ -3,173 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import typer
 
 from tuner.cli.options import STATE_DIR
-from tuner.core import AuditEntry, ConfigError, Event
+from tuner.core import ConfigError
 
 if TYPE_CHECKING:
-    from db.history import HistoryQuestion, HistoryRow
     from tuner.client import Client
-    from tuner.wire import (
-        Change,
-        ConstraintChange,
-        Decision,
-        DeviceView,
-        ExplanationView,
-        NewToken,
-        ReplicaView,
-        RevisionView,
-        SettingView,
-        StopView,
-        StudyDraft,
-        StudyReport,
-        StudyView,
-        TokenDraft,
-        TokenView,
-        TrialView,
-    )
+    from tuner.verbs.table import Verbs
+    from tuner.wire import StudyView
 
 WAYS = "give --tuner URL, or --db URL, or run `jouletune run` in this folder first"
-
-
-class TokenDesk(Protocol):
-    """The admin's verbs on tokens. Each raises the family's errors."""
-
-    def create(self, draft: TokenDraft) -> NewToken:
-        """Make a token and return it, for the only time."""
-        ...
-
-    def tokens(self) -> Sequence[TokenView]:
-        """Return all tokens by name."""
-        ...
-
-    def revoke(self, name: str) -> None:
-        """Let a token count no more."""
-        ...
-
-    def audit(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
-        """Return the (last) changes and refusals, oldest first."""
-        ...
-
-
-class OperatorApi(Protocol):
-    """The operator's verbs, wherever they are carried out. Each raises the family's errors."""
-
-    @property
-    def access(self) -> TokenDesk:
-        """The verbs on tokens."""
-        ...
-
-    def create(self, draft: StudyDraft) -> StudyView:
-        """Create a study."""
-        ...
-
-    def studies(self) -> Sequence[StudyView]:
-        """Return all studies, oldest first."""
-        ...
-
-    def study(self, study: str) -> StudyView:
-        """Return one study."""
-        ...
-
-    def pause(self, study: str, change: Change) -> StudyView:
-        """Stop trying for a while."""
-        ...
-
-    def resume(self, study: str, change: Change) -> StudyView:
-        """Go on where a paused study was."""
-        ...
-
-    def stop(self, study: str, change: Change) -> StudyView:
-        """End a study for good."""
-        ...
-
-    def approve(self, study: str, decision: Decision) -> StudyView:
-        """Hold what a study proposes."""
-        ...
-
-    def reject(self, study: str, decision: Decision) -> StudyView:
-        """End a study whose proposal is not wanted."""
-        ...
-
-    def delete(self, study: str, change: Change) -> None:
-        """Remove a stopped study with everything it measured."""
-        ...
-
-    def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
-        """Replace all constraints of a study."""
-        ...
-
-    def revisions(self, study: str) -> Sequence[RevisionView]:
-        """Return who changed what and when."""
-        ...
-
-    def trials(self, study: str) -> Sequence[TrialView]:
-        """Return every trial of a study."""
-        ...
-
-    def best(self, study: str) -> SettingView:
-        """Return the held or the best feasible setting."""
-        ...
-
-    def pareto(self, study: str) -> Sequence[SettingView]:
-        """Return the settings that no other beats in every metric asked for."""
-        ...
-
-    def report(self, study: str) -> StudyReport:
-        """Return what a study gained and cost."""
-        ...
-
-    def explain(self, study: str) -> ExplanationView:
-        """Return what a study's policy believes by its trials."""
-        ...
-
-    def devices(self) -> Sequence[DeviceView]:
-        """Return all devices."""
-        ...
-
-    def replicas(self) -> Sequence[ReplicaView]:
-        """Return the tuners of the database."""
-        ...
-
-    def forget(self, device: str, change: Change) -> None:
-        """Forget a device that is offline and in no active study."""
-        ...
-
-    def stop_all(self, change: Change) -> StopView:
-        """Put every device back to its original setting, until it is lifted."""
-        ...
-
-    def lift(self, change: Change) -> StopView:
-        """Let the studies go on as they were before everything was stopped."""
-        ...
-
-    def stop_state(self) -> StopView:
-        """Return whether everything is stopped, and which devices are back."""
-        ...
-
-    def history(self, question: HistoryQuestion, last: int | None = None) -> Sequence[HistoryRow]:
-        """Return the trials a question asks for, across studies; or so many, the latest first."""
-        ...
-
-    def events(
-        self, study: str | None = None, device: str | None = None, last: int | None = None
-    ) -> Sequence[Event]:
-        """Return the (last) events."""
-        ...
-
-    def follow(
-        self, study: str | None = None, device: str | None = None, after: int | None = None
-    ) -> Iterator[Event]:
-        """Yield events as they come, from now on or after one; without an id: its study has changed."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -224,7 +74,7 @@ def _last_run(state_dir: Path) -> str:
 @contextmanager
 def open_api(
     tuner: str, token_file: Path | None, db: str, *, quiet: bool = False
-) -> Iterator[OperatorApi]:
+) -> Iterator[Verbs[StudyView]]:
     """Open the operator's API that the options, the environment or this folder name, and close it after.
 
     While every device is stopped that is said first, on stderr, unless it is to be `quiet`.
@@ -242,7 +92,7 @@ def open_api(
 
 
 @contextmanager
-def _opened(where: ApiAddress) -> Iterator[OperatorApi]:
+def _opened(where: ApiAddress) -> Iterator[Verbs[StudyView]]:
     if where.tuner:
         with reached(where) as remote:
             yield remote

@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 
     from agents.workloads.reference.catalogue import Model
     from policies.packrat.packing import Group
-    from tuner.bench.packrat.measure import ModelResult, Windows
-    from tuner.bench.packrat.plans import PlannedBatch
+    from tuner.profiling.packrat.measure import ModelResult, Windows
+    from tuner.profiling.packrat.plans import PlannedBatch
 
-commands = typer.Typer(help="Plan instances, threads and batches from a measured profile.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """Plan instances, threads and batches from a measured profile, or measure them here."""
+commands = typer.Typer()
 
 
 @commands.command()
@@ -78,14 +73,14 @@ def plan(
     From a table of measured latencies, so also for a machine that is not at hand. A fat instance is
     one with all the threads and the whole batch.
     """
-    from tuner.bench.packrat.plans import PlanRequest, plan_batch
-    from tuner.bench.packrat.profiles import read_profile
     from tuner.cli.output import echo_json
+    from tuner.profiling.packrat.plans import PlanRequest, plan_batch
+    from tuner.profiling.packrat.profiles import read_profile
 
     request = PlanRequest(read_profile(profile, model), threads, batch, mixed, _bytes(memory))
     planned = plan_batch(request, objective, constraint)
     if plot is not None:
-        from tuner.bench.packrat.plot import draw
+        from tuner.profiling.packrat.plot import draw
 
         draw(plot, request)
     if as_json:
@@ -124,7 +119,7 @@ def measure(
     away and measured again.
     """
     from agents.workloads.reference.catalogue import REFERENCE
-    from tuner.bench.packrat.measure import Windows
+    from tuner.profiling.packrat.measure import Windows
 
     limits = Windows(windows, window_s, most_foreign)
     results = measured([REFERENCE], sizes(batches), cores_of(threads), limits, seed)
@@ -135,8 +130,8 @@ def tell_measured(
     results: Sequence[ModelResult], out: Path | None, plot: Path | None, *, as_json: bool
 ) -> None:
     """Write the profile and the pictures where they are wanted, and print what was measured."""
-    from tuner.bench.packrat.measure import draw_models, summary, write_profile
     from tuner.cli.output import echo_json
+    from tuner.profiling.packrat.measure import draw_models, summary, write_profile
 
     if out is not None:
         write_profile(out, results)
@@ -238,8 +233,8 @@ def measured(
     """Measure every model, with a progress bar each. Raises ActuationError."""
     from rich.progress import Progress
 
-    from tuner.bench.packrat.measure import measure_model
     from tuner.cli.output import console
+    from tuner.profiling.packrat.measure import measure_model
 
     results = []
     with Progress(console=console(stderr=True), transient=True) as progress:

@@ -13,9 +13,9 @@ from tuner.presentation.reports import about, account, comparison, provenance, v
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tuner.bench.true_score import Score
     from tuner.cli.results import Result, StudyResult
     from tuner.presentation.outcomes import StudyOutcome
+    from tuner.presentation.true_score import Score
 
 
 def print_report(console: Console, result: Result) -> None:

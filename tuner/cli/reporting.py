@@ -15,8 +15,8 @@ from tuner.compat import StrEnum
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.cli.operator_api import OperatorApi
     from tuner.presentation.documents import ReportedStudy
+    from tuner.verbs.table import Verbs
     from tuner.wire import StudyView
 
 SINCE = "7d"
@@ -68,7 +68,7 @@ def report(
 
 
 def _all_reported(
-    api: OperatorApi, views: Sequence[StudyView]
+    api: Verbs[StudyView], views: Sequence[StudyView]
 ) -> tuple[list[ReportedStudy], list[str]]:
     """Return the studies that can be reported, and of each other one why it cannot.
 
@@ -90,7 +90,7 @@ def _all_reported(
     return found, faults
 
 
-def _reported(api: OperatorApi, view: StudyView) -> ReportedStudy:
+def _reported(api: Verbs[StudyView], view: StudyView) -> ReportedStudy:
     from tuner.presentation.documents import ReportedStudy
     from tuner.presentation.outcomes import StudyOutcome
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agents.devices.catalogue import known_truth
-from tuner.bench.true_score import Score, score
 from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import RunJob
 from tuner.core import Constraint, Device, Objective
 from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.true_score import Score, score
 from tuner.wire import SettingView, TrialView
 
 if TYPE_CHECKING:
-    from tuner.cli.operator_api import OperatorApi
+    from tuner.verbs.table import Verbs
+    from tuner.wire import StudyView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Result:
     control: StudyResult | None = None
 
 
-def outcome(api: OperatorApi, study: str, job: RunJob, device: Device) -> StudyResult:
+def outcome(api: Verbs[StudyView], study: str, job: RunJob, device: Device) -> StudyResult:
     """Return how a study ended: what it holds, or held until it was stopped."""
     report = api.report(study)
     made = StudyResult.of(report, api.revisions(study), api.trials(study))

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from agents.workloads.llama_cpp.control import LengthControl
     from tuner.core import Plan
 
-commands = typer.Typer(help="Set how many tokens a draft proposes, as the load changes.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """Set how many tokens a draft proposes, as the load changes."""
+commands = typer.Typer()
 
 
 @commands.command()
@@ -108,10 +103,9 @@ def profile(
     The first time its models are trained, which takes minutes. An engine of your own is profiled by a
     study: `jouletune run --workload llama_cpp:http://127.0.0.1:8090 --policy speculation`.
     """
-    from tuner.bench.speculation.engine import EngineBench, WindowTerms
-    from tuner.bench.speculation.profiles import write_profile
-    from tuner.bench.speculation.run import open_timer
     from tuner.cli.output import console
+    from tuner.profiling.engine import EngineBench, WindowTerms, open_timer
+    from tuner.profiling.speculation import write_profile
 
     with console(stderr=True).status("starting") as status:
         timer = open_timer(status.update)
@@ -128,7 +122,7 @@ def speculation_table(
     as_json: AsJson = False,
 ) -> None:
     """Print the length for each number of requests that a profile's windows give, without measuring."""
-    from tuner.bench.speculation.profiles import planned, read_profile
+    from tuner.profiling.speculation import planned, read_profile
 
     done = planned(*read_profile(file))
     _show_plan(done.plan, done.why, as_json=as_json)

@@ -11,8 +11,8 @@ import typer
 from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl, whole
 
 if TYPE_CHECKING:
-    from tuner.cli.operator_api import OperatorApi
-    from tuner.wire import StoppedDevice, StopView
+    from tuner.verbs.table import Verbs
+    from tuner.wire import StoppedDevice, StopView, StudyView
 
 WAIT_S = 180.0
 """How long devices are waited for: a lease, a window of a hold, and putting back take less."""
@@ -65,7 +65,7 @@ def stop_all(
         raise typer.Exit(1)
 
 
-def _waited(api: OperatorApi) -> StopView:
+def _waited(api: Verbs[StudyView]) -> StopView:
     """Return how the stop stands once every device is back or offline, or once it took too long."""
     deadline = time.monotonic() + WAIT_S
     while True:

@@ -24,8 +24,8 @@ from tuner.cli.options import (
 from tuner.cli.watching import Watch, looks
 
 if TYPE_CHECKING:
-    from tuner.cli.operator_api import OperatorApi
     from tuner.core import Knob, Value
+    from tuner.verbs.table import Verbs
     from tuner.wire import StudyView
 
 Revision = Annotated[
@@ -35,7 +35,7 @@ Revision = Annotated[
     ),
 ]
 
-commands = typer.Typer(help="Create, list, show and end studies.")
+commands = typer.Typer()
 
 
 @commands.command()
@@ -115,7 +115,6 @@ def create(
     """
     from tuner.cli.operator_api import open_api
     from tuner.core import Safety, Terms
-    from tuner.service.drafts import drafted
     from tuner.wire import StudyDraft
 
     terms = Terms(
@@ -143,7 +142,7 @@ def create(
             choices=_choices(api, device, choose or []),
             who=getpass.getuser(),
         )
-        view = api.create(drafted(draft, api.devices()))
+        view = api.create(draft)
     for text in _cautions(view, chosen=wishes is None):
         typer.echo(text, err=True)
     _say(view, as_json, f"study {view.id} created: {_asked(view)}")
@@ -413,7 +412,7 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
 
 
 def _choices(
-    api: OperatorApi, devices: Sequence[str], texts: Sequence[str]
+    api: Verbs[StudyView], devices: Sequence[str], texts: Sequence[str]
 ) -> dict[str, tuple[Value, ...]]:
     """Return `KNOB=V1,V2` texts as the knobs' own values."""
     if not texts:

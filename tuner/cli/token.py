@@ -11,7 +11,7 @@ from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
 RoleName = Literal["viewer", "operator", "admin"]
 """`tuner.core.AccessRole` of people, spelt out: the vocabulary is not loaded for a help text."""
 
-commands = typer.Typer(help="Make, list and revoke the tokens of operators and agents.")
+commands = typer.Typer()
 
 
 @commands.command("create")

@@ -13,12 +13,7 @@ from tuner.cli.watching import Watch, looks
 if TYPE_CHECKING:
     from tuner.wire import StudyView, TrialView
 
-commands = typer.Typer(help="List the trials of a study.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """List the trials of a study."""
+commands = typer.Typer()
 
 
 @commands.command("list")

@@ -9,12 +9,7 @@ import typer
 
 from tuner.cli.options import without_password
 
-commands = typer.Typer(help="Run the central tuner.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """Run the central tuner."""
+commands = typer.Typer()
 
 
 @commands.command()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tuner.cli.operator_api import OperatorApi
     from tuner.core import Event
+    from tuner.verbs.table import Verbs
+    from tuner.wire import StudyView
 
 PACE_S = 1.0
 """A list is shown at most so often."""
@@ -22,7 +23,7 @@ LOOK_S = 10.0
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again when something changes.")]
 
 
-def looks(api: OperatorApi, watch: bool, *, clear: bool = True) -> Iterator[None]:
+def looks(api: Verbs[StudyView], watch: bool, *, clear: bool = True) -> Iterator[None]:
     """Yield when the list is to be shown: once, or with `watch` for ever, on a cleared screen."""
     yield
     if not watch:
@@ -40,7 +41,7 @@ def looks(api: OperatorApi, watch: bool, *, clear: bool = True) -> Iterator[None
         yield
 
 
-def _changes(api: OperatorApi) -> Queue[Event | Exception]:
+def _changes(api: Verbs[StudyView]) -> Queue[Event | Exception]:
     """Return what a thread puts every event into; what goes wrong with that comes last."""
     from tuner.core import TuningError
 

@@ -13,12 +13,7 @@ from tuner.cli.options import AsJson, LoadTrace
 if TYPE_CHECKING:
     from agents.host.symptoms import Symptom
 
-commands = typer.Typer(help="Try a workload before an agent serves it.")
-
-
-@commands.callback()
-def group() -> None:
-    """Try a workload before an agent serves it."""
+commands = typer.Typer()
 
 
 @commands.command()

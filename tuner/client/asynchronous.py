@@ -1,31 +1,30 @@
-"""The same operator at the same tuner, for programs that await."""
+"""An operator at a tuner, awaited. `tuner.client.blocking` is generated from this: `make client`."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from pydantic import PrivateAttr
 
 from db.history import HistoryQuestion
 from tuner.client import calls
-from tuner.client.blocking import LOOK_S, RESTING
-from tuner.client.event_stream import followed_async
-from tuner.client.history import History, Narrowing, asked_of
+from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
+from tuner.client.history import History, Narrowing
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
-from tuner.service.drafts import drafted
 from tuner.tls import SYSTEM, ClientTls
+from tuner.verbs.awaited import AsyncTokenVerbs, AsyncVerbs
+from tuner.verbs.questions import asked_of
+from tuner.verbs.row import Verb
 from tuner.wire import (
     Change,
     ConstraintChange,
+    ConstraintPreview,
     Decision,
-    DeviceView,
     ExplanationView,
-    FleetView,
     RevisionView,
     SettingView,
     StudyDraft,
@@ -38,11 +37,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from typing_extensions import Self, Unpack
 
-T = TypeVar("T")
+LOOK_S = 1.0
+"""How often a study is looked at that is waited for."""
+RETRY_S = 2.0
+"""After a lost connection the stream of events is asked for again so late."""
+RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
+"""Phases that a study leaves only when somebody or something else acts."""
 
 
-class AsyncClient:
-    """An operator at a tuner, awaited: see `tuner.client.Client`, which raises the same."""
+class AsyncClient(AsyncVerbs["AsyncStudy"]):
+    """An operator at a tuner, in Python. Close it, or use it in an `async with` block.
+
+    Its verbs are those of `tuner.verbs.table`. Whatever names a study may name the beginning of its id,
+    where no other begins so.
+
+    Raises from every verb: LinkError where the tuner does not answer or does not speak our protocol,
+    Unauthorised where it does not know the token, and whatever the tuner itself refuses with.
+    """
 
     def __init__(
         self,
@@ -76,6 +87,11 @@ class AsyncClient:
         """Close the connections."""
         await self._http.aclose()
 
+    @property
+    def access(self) -> AsyncTokens:
+        """The verbs on tokens."""
+        return AsyncTokens(self)
+
     async def tune(
         self,
         *devices: str,
@@ -86,7 +102,17 @@ class AsyncClient:
         terms: Terms | None = None,
         choices: Mapping[str, Sequence[Value]] | None = None,
     ) -> AsyncStudy:
-        """Create a study; see `Client.tune`."""
+        """Create a study as `jouletune study create` does, with the same choice of what is left open.
+
+        Without an objective it is the first that the device measures of energy, CPU time and latency;
+        without constraints (None) the latency may be at most 1.2 times the baseline's; `()` says that
+        no limit is wanted.
+
+        Raises:
+            NotFound: a device is not registered.
+            InvalidInput and its kin: the wishes do not fit the devices.
+            DeviceBusy: a device belongs to another active study.
+        """
         draft = StudyDraft(
             devices=devices,
             objective=objective,
@@ -96,65 +122,74 @@ class AsyncClient:
             terms=terms or Terms(),
             choices={name: tuple(values) for name, values in (choices or {}).items()},
         )
-        return await self.study_of(calls.create(drafted(draft, await self.devices())))
-
-    async def studies(self) -> Sequence[AsyncStudy]:
-        """Return all studies, oldest first."""
-        return [AsyncStudy.seen_by(self, view) for view in await self.ask(calls.studies())]
-
-    async def study(self, study: str) -> AsyncStudy:
-        """Return one study."""
-        return await self.study_of(calls.study(study))
-
-    async def devices(self) -> Sequence[DeviceView]:
-        """Return all devices."""
-        return await self.ask(calls.devices())
-
-    async def fleet(self) -> FleetView:
-        """Return how every device stands, and what was saved."""
-        return await self.ask(calls.fleet())
-
-    async def events(
-        self, study: str | None = None, device: str | None = None, last: int | None = None
-    ) -> Sequence[Event]:
-        """Return the (last) events."""
-        return await self.ask(calls.events(study, device, last))
+        return await self.create(draft)
 
     async def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> AsyncIterator[Event]:
-        """Yield events as they come, from now on or after one; after a lost connection all missed."""
+        """Yield events as they come, from now on or after one; after a lost connection all missed.
+
+        A study that changed without an event comes as one without an id.
+        """
         asked = {"study": study, "device": device}
         query = {name: value for name, value in asked.items() if value is not None}
         await self.events(last=1)  # a tuner that is not there, or not for us, is said at once
-        refuse = partial(calls.refusal, self._url)
-        async for event in followed_async(self._http, query, refuse, after):
-            yield event
+        place = Place(after)
+        while True:
+            try:
+                async with self._http.stream(
+                    "GET", STREAM, params=query, headers=place.headers, timeout=SILENT_S
+                ) as answer:
+                    if not answer.is_success:
+                        await answer.aread()
+                        raise calls.refusal(self._url, answer)
+                    reader = Reader()
+                    async for line in answer.aiter_lines():
+                        if (event := reader.read(line)) is not None:
+                            place.passed(event)
+                            yield event
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(RETRY_S)
 
     async def history(
         self,
         question: HistoryQuestion | None = None,
         last: int | None = None,
+        skip: int = 0,
         **narrow: Unpack[Narrowing],
     ) -> History:
-        """Return the trials asked for, across studies; see `Client.history`."""
-        rows = await self.ask(calls.history(asked_of(question, narrow), last))
-        return History(rows)
+        """Return the trials asked for, across studies, by start; or so many, the latest first.
 
-    async def ask(self, call: calls.Call[T]) -> T:
-        """Send one request and return what its answer says."""
+        Raises:
+            InvalidInput: what is to narrow it is no such thing.
+        """
+        return History(await super().history(asked_of(question, narrow), last, skip))
+
+    async def ready(self) -> bool:
+        """Return whether the tuner is up and its database answers."""
         try:
-            answer = await self._sent(call.request(self._http), again=call.repeatable)
+            return (await self._http.get("/v1/ready")).is_success
+        except httpx.TransportError:
+            return False
+
+    async def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
+        """Send one request and return what its answer says."""
+        request = calls.request(self._http, verb, given)
+        try:
+            answer = await self._sent(request, again=verb.method == "GET")
         except httpx.TransportError as error:
             raise calls.unsent(self._url, error) from None
-        return call.read(self._url, answer)
-
-    async def study_of(self, call: calls.Call[StudyView]) -> AsyncStudy:
-        """Send one request whose answer is a study."""
-        return AsyncStudy.seen_by(self, await self.ask(call))
+        found = calls.read(self._url, verb, answer)
+        if isinstance(found, list):
+            return [self._seen(one) for one in found]
+        return self._seen(found)
 
     async def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Return the answer; a mere question is asked again where its connection broke."""
+        """Return the answer; a mere question is asked again where its connection broke.
+
+        A server closes idle connections, and now and then just as one is used again.
+        """
         try:
             return await self._http.send(request)
         except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
@@ -162,9 +197,26 @@ class AsyncClient:
                 raise
             return await self._http.send(request)
 
+    def _seen(self, found: object) -> object:
+        return AsyncStudy.seen_by(self, found) if isinstance(found, StudyView) else found
+
+
+class AsyncTokens(AsyncTokenVerbs):
+    """The admin's verbs on tokens at a tuner."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
+        """Send one request and return what its answer says."""
+        return await self._client.ask(verb, given)
+
 
 class AsyncStudy(StudyView):
-    """A study as it stood when it was asked for, and what can be done with it: see `RemoteStudy`."""
+    """A study as it stood when it was asked for, and what can be done with it.
+
+    Each verb that changes it returns it as it stands then; this one stays as it was.
+    """
 
     _client: AsyncClient = PrivateAttr()
 
@@ -182,7 +234,11 @@ class AsyncStudy(StudyView):
     async def wait(
         self, phases: Collection[Phase] = RESTING, timeout_s: float = float("inf")
     ) -> AsyncStudy:
-        """Return the study once it is in one of some phases; see `RemoteStudy.wait`."""
+        """Return the study once it is in one of some phases: by default where it goes no further.
+
+        Raises:
+            LinkError: it was not within `timeout_s` seconds, by this machine's clock.
+        """
         end = time.monotonic() + timeout_s
         while (now := await self.refreshed()).phase not in phases:
             if time.monotonic() > end:
@@ -195,60 +251,64 @@ class AsyncStudy(StudyView):
 
     async def pause(self, why: str = "") -> AsyncStudy:
         """Stop trying until it is resumed; the devices go back to their original settings."""
-        return await self._changed("pause", Change(why=why))
+        return await self._client.pause(self.id, Change(why=why))
 
     async def resume(self, why: str = "") -> AsyncStudy:
         """Go on where the study was paused."""
-        return await self._changed("resume", Change(why=why))
+        return await self._client.resume(self.id, Change(why=why))
 
     async def stop(self, why: str = "") -> AsyncStudy:
         """End the study for good; its devices are free."""
-        return await self._changed("stop", Change(why=why))
+        return await self._client.stop(self.id, Change(why=why))
 
     async def approve(self, why: str = "") -> AsyncStudy:
-        """Hold what the study proposed when it was asked for."""
-        return await self._changed("approve", Decision(why=why, revision=self.revision))
+        """Hold what the study proposed when it was asked for; refused where that is another by now."""
+        return await self._client.approve(self.id, Decision(why=why, revision=self.revision))
 
     async def reject(self, why: str = "") -> AsyncStudy:
         """End the study; what it proposed when it was asked for is not wanted."""
-        return await self._changed("reject", Decision(why=why, revision=self.revision))
+        return await self._client.reject(self.id, Decision(why=why, revision=self.revision))
 
     async def delete(self) -> None:
         """Remove the study, which has to be stopped, with everything it measured."""
-        await self._client.ask(calls.delete(self.id, Change()))
+        await self._client.delete(self.id, Change())
 
     async def constrain(self, *constraints: str, why: str = "") -> AsyncStudy:
-        """Replace all constraints; everything measured is judged anew."""
+        """Replace all constraints; everything measured is judged anew. Without any there is no limit."""
         change = ConstraintChange(constraints=constraints, why=why)
-        return await self._client.study_of(calls.set_constraints(self.id, change))
+        return await self._client.set_constraints(self.id, change)
+
+    async def preview(self, *constraints: str) -> ConstraintPreview:
+        """Return what other constraints would change; nothing is changed."""
+        return await self._client.preview(self.id, ConstraintChange(constraints=constraints))
 
     async def tried(self) -> Sequence[TrialView]:
         """Return every trial with its verdict as of now."""
-        return await self._client.ask(calls.trials(self.id))
+        return await self._client.trials(self.id)
 
     async def pareto(self) -> Sequence[SettingView]:
         """Return the settings that no other beats in every metric asked for."""
-        return await self._client.ask(calls.pareto(self.id))
+        return await self._client.pareto(self.id)
 
     async def report(self) -> StudyReport:
         """Return what the study gained and cost."""
-        return await self._client.ask(calls.report(self.id))
+        return await self._client.report(self.id)
 
     async def explain(self) -> ExplanationView:
         """Return what the policy believes each knob does, and what it does not try."""
-        return await self._client.ask(calls.explain(self.id))
+        return await self._client.explain(self.id)
 
     async def revisions(self) -> Sequence[RevisionView]:
         """Return who changed what and when."""
-        return await self._client.ask(calls.revisions(self.id))
+        return await self._client.revisions(self.id)
 
     async def history(self, last: int | None = None, **narrow: Unpack[Narrowing]) -> History:
-        """Return the trials as `Client.history` does, to be had as a frame or a file."""
+        """Return the trials as the client's `history` does, to be had as a frame or a file."""
         own: Narrowing = {**narrow, "study": self.id}
         return await self._client.history(None, last, **own)
 
-    async def events(self, last: int | None = None) -> Sequence[Event]:
-        """Return the (last) events of the study."""
+    async def events(self, last: int = 100) -> Sequence[Event]:
+        """Return the last events of the study."""
         return await self._client.events(self.id, last=last)
 
     def follow(self, after: int | None = None) -> AsyncIterator[Event]:
@@ -256,10 +316,14 @@ class AsyncStudy(StudyView):
         return self._client.follow(self.id, after=after)
 
     async def plot(self) -> Figure:
-        """Draw the study; see `RemoteStudy.plot`."""
+        """Draw the objective (energy) against the limited metric (latency), one mark a window.
+
+        With the limit, the baseline and the best; `savefig("study.svg")` of it writes it.
+
+        Raises:
+            ConfigError: matplotlib is not installed.
+            InvalidInput: nothing can be drawn yet.
+        """
         from tuner.presentation.pictures import study_picture
 
         return study_picture(await self.report(), await self.tried(), await self.pareto())
-
-    async def _changed(self, verb: str, told: Change) -> AsyncStudy:
-        return await self._client.study_of(calls.change(self.id, verb, told))

@@ -1,34 +1,31 @@
-"""The operator's API over HTTP. A problem the tuner names comes back as the error of the family it is."""
+"""An operator at a tuner. Generated from `tuner.client.asynchronous`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from pydantic import PrivateAttr
 
 from db.history import HistoryQuestion
 from tuner.client import calls
-from tuner.client.event_stream import followed
-from tuner.client.history import History, Narrowing, asked_of
-from tuner.client.tokens import RemoteTokens
+from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
+from tuner.client.history import History, Narrowing
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
-from tuner.service.drafts import drafted
 from tuner.tls import SYSTEM, ClientTls
+from tuner.verbs.questions import asked_of
+from tuner.verbs.row import Verb
+from tuner.verbs.table import TokenVerbs, Verbs
 from tuner.wire import (
     Change,
     ConstraintChange,
+    ConstraintPreview,
     Decision,
-    DeviceView,
     ExplanationView,
-    FleetView,
-    ReplicaView,
     RevisionView,
     SettingView,
-    StopView,
     StudyDraft,
     StudyReport,
     StudyView,
@@ -41,17 +38,17 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """How often a study is looked at that is waited for."""
+RETRY_S = 2.0
+"""After a lost connection the stream of events is asked for again so late."""
 RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
 """Phases that a study leaves only when somebody or something else acts."""
 
-T = TypeVar("T")
 
-
-class Client:
+class Client(Verbs["RemoteStudy"]):
     """An operator at a tuner, in Python. Close it, or use it in a `with` block.
 
-    Whatever names a study may name the beginning of its id, where no other begins so. Implements
-    `tuner.cli.operator_api.OperatorApi`, so that the command line asks through it, too.
+    Its verbs are those of `tuner.verbs.table`. Whatever names a study may name the beginning of its id,
+    where no other begins so.
 
     Raises from every verb: LinkError where the tuner does not answer or does not speak our protocol,
     Unauthorised where it does not know the token, and whatever the tuner itself refuses with.
@@ -124,119 +121,41 @@ class Client:
             terms=terms or Terms(),
             choices={name: tuple(values) for name, values in (choices or {}).items()},
         )
-        return self.create(drafted(draft, self.devices()))
-
-    def create(self, draft: StudyDraft) -> RemoteStudy:
-        """Create a study from all that is to be said of it."""
-        return self._study(calls.create(draft))
-
-    def studies(self) -> Sequence[RemoteStudy]:
-        """Return all studies, oldest first."""
-        return [RemoteStudy.seen_by(self, view) for view in self.ask(calls.studies())]
-
-    def study(self, study: str) -> RemoteStudy:
-        """Return one study."""
-        return self._study(calls.study(study))
-
-    def pause(self, study: str, change: Change) -> RemoteStudy:
-        """Stop trying for a while."""
-        return self._study(calls.change(study, "pause", change))
-
-    def resume(self, study: str, change: Change) -> RemoteStudy:
-        """Go on where a paused study was."""
-        return self._study(calls.change(study, "resume", change))
-
-    def stop(self, study: str, change: Change) -> RemoteStudy:
-        """End a study for good."""
-        return self._study(calls.change(study, "stop", change))
-
-    def approve(self, study: str, decision: Decision) -> RemoteStudy:
-        """Hold what a study proposes."""
-        return self._study(calls.change(study, "approve", decision))
-
-    def reject(self, study: str, decision: Decision) -> RemoteStudy:
-        """End a study whose proposal is not wanted."""
-        return self._study(calls.change(study, "reject", decision))
-
-    def delete(self, study: str, change: Change) -> None:
-        """Remove a stopped study with everything it measured."""
-        self.ask(calls.delete(study, change))
-
-    def set_constraints(self, study: str, change: ConstraintChange) -> RemoteStudy:
-        """Replace all constraints of a study."""
-        return self._study(calls.set_constraints(study, change))
-
-    def revisions(self, study: str) -> Sequence[RevisionView]:
-        """Return who changed what and when."""
-        return self.ask(calls.revisions(study))
-
-    def trials(self, study: str) -> Sequence[TrialView]:
-        """Return every trial of a study."""
-        return self.ask(calls.trials(study))
-
-    def best(self, study: str) -> SettingView:
-        """Return the held or the best feasible setting."""
-        return self.ask(calls.best(study))
-
-    def pareto(self, study: str) -> Sequence[SettingView]:
-        """Return the settings that no other beats in every metric asked for."""
-        return self.ask(calls.pareto(study))
-
-    def report(self, study: str) -> StudyReport:
-        """Return what a study gained and cost."""
-        return self.ask(calls.report(study))
-
-    def explain(self, study: str) -> ExplanationView:
-        """Return what a study's policy believes by its trials."""
-        return self.ask(calls.explain(study))
-
-    def devices(self) -> Sequence[DeviceView]:
-        """Return all devices."""
-        return self.ask(calls.devices())
-
-    def replicas(self) -> Sequence[ReplicaView]:
-        """Return the tuners of the database."""
-        return self.ask(calls.replicas())
-
-    def forget(self, device: str, change: Change) -> None:
-        """Forget a device that is offline and in no active study."""
-        self.ask(calls.forget(device, change))
-
-    def stop_all(self, change: Change) -> StopView:
-        """Put every device back to its original setting, until it is lifted."""
-        return self.ask(calls.stop_all(change))
-
-    def lift(self, change: Change) -> StopView:
-        """Let the studies go on as they were before everything was stopped."""
-        return self.ask(calls.lift(change))
-
-    def fleet(self) -> FleetView:
-        """Return how every device stands, and what was saved."""
-        return self.ask(calls.fleet())
-
-    def stop_state(self) -> StopView:
-        """Return whether everything is stopped, and which devices are back."""
-        return self.ask(calls.stop_state())
-
-    def events(
-        self, study: str | None = None, device: str | None = None, last: int | None = None
-    ) -> Sequence[Event]:
-        """Return the (last) events."""
-        return self.ask(calls.events(study, device, last))
+        return self.create(draft)
 
     def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> Iterator[Event]:
-        """Yield events as they come, from now on or after one; after a lost connection all missed."""
+        """Yield events as they come, from now on or after one; after a lost connection all missed.
+
+        A study that changed without an event comes as one without an id.
+        """
         asked = {"study": study, "device": device}
         query = {name: value for name, value in asked.items() if value is not None}
         self.events(last=1)  # a tuner that is not there, or not for us, is said at once
-        return followed(self._http, query, partial(calls.refusal, self._url), after)
+        place = Place(after)
+        while True:
+            try:
+                with self._http.stream(
+                    "GET", STREAM, params=query, headers=place.headers, timeout=SILENT_S
+                ) as answer:
+                    if not answer.is_success:
+                        answer.read()
+                        raise calls.refusal(self._url, answer)
+                    reader = Reader()
+                    for line in answer.iter_lines():
+                        if (event := reader.read(line)) is not None:
+                            place.passed(event)
+                            yield event
+            except httpx.TransportError:
+                pass
+            time.sleep(RETRY_S)
 
     def history(
         self,
         question: HistoryQuestion | None = None,
         last: int | None = None,
+        skip: int = 0,
         **narrow: Unpack[Narrowing],
     ) -> History:
         """Return the trials asked for, across studies, by start; or so many, the latest first.
@@ -244,24 +163,26 @@ class Client:
         Raises:
             InvalidInput: what is to narrow it is no such thing.
         """
-        rows = self.ask(calls.history(asked_of(question, narrow), last))
-        return History(rows)
+        return History(super().history(asked_of(question, narrow), last, skip))
 
     def ready(self) -> bool:
         """Return whether the tuner is up and its database answers."""
         try:
-            return self._http.get("/v1/ready").is_success
+            return (self._http.get("/v1/ready")).is_success
         except httpx.TransportError:
             return False
 
-    def ask(self, call: calls.Call[T]) -> T:
+    def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
         """Send one request and return what its answer says."""
-        request = call.request(self._http)
+        request = calls.request(self._http, verb, given)
         try:
-            answer = self._sent(request, again=call.repeatable)
+            answer = self._sent(request, again=verb.method == "GET")
         except httpx.TransportError as error:
             raise calls.unsent(self._url, error) from None
-        return call.read(self._url, answer)
+        found = calls.read(self._url, verb, answer)
+        if isinstance(found, list):
+            return [self._seen(one) for one in found]
+        return self._seen(found)
 
     def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
         """Return the answer; a mere question is asked again where its connection broke.
@@ -275,8 +196,19 @@ class Client:
                 raise
             return self._http.send(request)
 
-    def _study(self, call: calls.Call[StudyView]) -> RemoteStudy:
-        return RemoteStudy.seen_by(self, self.ask(call))
+    def _seen(self, found: object) -> object:
+        return RemoteStudy.seen_by(self, found) if isinstance(found, StudyView) else found
+
+
+class RemoteTokens(TokenVerbs):
+    """The admin's verbs on tokens at a tuner."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
+        """Send one request and return what its answer says."""
+        return self._client.ask(verb, given)
 
 
 class RemoteStudy(StudyView):
@@ -345,6 +277,10 @@ class RemoteStudy(StudyView):
         change = ConstraintChange(constraints=constraints, why=why)
         return self._client.set_constraints(self.id, change)
 
+    def preview(self, *constraints: str) -> ConstraintPreview:
+        """Return what other constraints would change; nothing is changed."""
+        return self._client.preview(self.id, ConstraintChange(constraints=constraints))
+
     def tried(self) -> Sequence[TrialView]:
         """Return every trial with its verdict as of now."""
         return self._client.trials(self.id)
@@ -366,12 +302,12 @@ class RemoteStudy(StudyView):
         return self._client.revisions(self.id)
 
     def history(self, last: int | None = None, **narrow: Unpack[Narrowing]) -> History:
-        """Return the trials as `Client.history` does, to be had as a frame or a file."""
+        """Return the trials as the client's `history` does, to be had as a frame or a file."""
         own: Narrowing = {**narrow, "study": self.id}
         return self._client.history(None, last, **own)
 
-    def events(self, last: int | None = None) -> Sequence[Event]:
-        """Return the (last) events of the study."""
+    def events(self, last: int = 100) -> Sequence[Event]:
+        """Return the last events of the study."""
         return self._client.events(self.id, last=last)
 
     def follow(self, after: int | None = None) -> Iterator[Event]:
@@ -381,7 +317,7 @@ class RemoteStudy(StudyView):
     def plot(self) -> Figure:
         """Draw the objective (energy) against the limited metric (latency), one mark a window.
 
-        With the limit, the baseline and the best; `plot().savefig("study.svg")` writes it.
+        With the limit, the baseline and the best; `savefig("study.svg")` of it writes it.
 
         Raises:
             ConfigError: matplotlib is not installed.

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from datetime import datetime, timezone
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, TypedDict, overload
 
 from db.exports import as_parquet, as_table
-from db.history import HistoryQuestion, HistoryRow
-from tuner.compat import StrEnum
-from tuner.core import ConfigError, InvalidInput, StoreError, TrialState, Verdict
-from tuner.moments import moment
+from db.history import HistoryRow
+from tuner.core import ConfigError, StoreError, TrialState, Verdict
 
 if TYPE_CHECKING:
     import pandas
-
-Word = TypeVar("Word", bound=StrEnum)
 
 
 class Narrowing(TypedDict, total=False):
@@ -85,44 +80,3 @@ class History(Sequence[HistoryRow]):
             raise StoreError(
                 f"cannot write {file}: {error.strerror}", hint="choose another file"
             ) from None
-
-
-def asked_of(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> HistoryQuestion:
-    """Return a question narrowed by keywords.
-
-    Raises:
-        InvalidInput: one is not known, or names no such word or time.
-    """
-    known = [f.name for f in fields(HistoryQuestion)]
-    now, found = datetime.now(timezone.utc), dict[str, object]()
-    for name, value in narrow.items():
-        if name not in known:
-            raise InvalidInput(
-                f"a history has no {name!r}", hint=f"narrow it by {', '.join(known)}"
-            )
-        found[name] = parsed(name, value, now) if isinstance(value, str) else value
-    return replace(question or HistoryQuestion(), **found)  # type: ignore[arg-type]
-
-
-def parsed(name: str, text: str, now: datetime, called: str = "") -> object:
-    """Return what a text says that narrows a history; `called` is its name in a refusal.
-
-    Raises:
-        InvalidInput: it names no such word or time.
-    """
-    called = called or name
-    if name in ("since", "until"):
-        return moment(called, text, now)
-    if name == "verdict":
-        return _word(called, Verdict, text)
-    if name == "state":
-        return _word(called, TrialState, text)
-    return text
-
-
-def _word(name: str, words: type[Word], text: str) -> Word:
-    try:
-        return words(text)
-    except ValueError:
-        listed = ", ".join(words)
-        raise InvalidInput(f"{name} cannot be {text!r}", hint=f"choose {listed}") from None

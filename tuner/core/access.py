@@ -8,6 +8,8 @@ from datetime import datetime
 
 from tuner.compat import StrEnum
 
+__all__ = ["AccessRole", "AccessToken", "AuditEntry", "Caller", "digest_of"]
+
 
 class AccessRole(StrEnum):
     """What a token allows."""

@@ -19,6 +19,8 @@ from tuner.core.plans import Context
 from tuner.core.studies import Study
 from tuner.core.trials import Trial
 
+__all__ = ["BaselineCourse", "BaselinePart", "BaselineShift", "FIRST"]
+
 FIRST = 0
 """Stands for the first baseline where others are named by the number of their trial."""
 

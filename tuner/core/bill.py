@@ -18,6 +18,8 @@ from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantitie
 from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
 
+__all__ = ["Bill", "FRESH", "GAP_S", "draw_up", "window_energy"]
+
 GAP_S = 300.0
 """The longest time that one held window may speak for."""
 FRESH = timedelta(days=1)

@@ -23,6 +23,8 @@ from tuner.core.studies import Study
 from tuner.core.trials import Trial, TrialState
 from tuner.errors import InvalidInput
 
+__all__ = ["Done", "Past", "Prediction", "Suggestion", "Try", "Wait"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Past:

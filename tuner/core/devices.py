@@ -12,6 +12,20 @@ from tuner.core.measurements import Measurement, Metric
 from tuner.core.plans import Context, Signal
 from tuner.core.quantities import Quantities
 
+__all__ = [
+    "Applied",
+    "Delivery",
+    "Device",
+    "Event",
+    "FleetStop",
+    "Level",
+    "MetricSample",
+    "Notice",
+    "Observation",
+    "Topic",
+    "TunerReplica",
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:

@@ -2,7 +2,52 @@
 
 from __future__ import annotations
 
-from tuner.errors import Conflict, InvalidInput, TuningError, Unauthorised
+from tuner.errors import (
+    ActuationError,
+    ConfigError,
+    Conflict,
+    DeviceBusy,
+    DeviceLost,
+    InvalidInput,
+    KnobRefused,
+    NotFound,
+    OutOfRange,
+    StoreError,
+    TuningError,
+    Unauthorised,
+    UnknownKnob,
+)
+
+__all__ = [
+    "ActuationError",
+    "Busy",
+    "ConfigError",
+    "Conflict",
+    "ConstraintSyntax",
+    "DeviceBusy",
+    "DeviceLost",
+    "Forbidden",
+    "IllegalTransition",
+    "InvalidInput",
+    "KnobRefused",
+    "LinkError",
+    "MeasurementError",
+    "MetricUnavailable",
+    "NotFound",
+    "OutOfRange",
+    "ProtocolMismatch",
+    "RateLimited",
+    "SettingContested",
+    "StaleRevision",
+    "StaleToken",
+    "StoreError",
+    "TooLarge",
+    "TuningError",
+    "Unauthorised",
+    "UnknownKnob",
+    "Unreadable",
+    "error_of",
+]
 
 
 class ConstraintSyntax(InvalidInput, code="constraint_syntax"):

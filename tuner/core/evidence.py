@@ -17,6 +17,23 @@ from tuner.core.studies import Study
 from tuner.core.tails import pooled_tail
 from tuner.core.trials import Phase, Trial, TrialState
 
+__all__ = [
+    "Candidate",
+    "Evidence",
+    "LOAD_BAND",
+    "baseline_context",
+    "comparable",
+    "counted",
+    "incumbent",
+    "is_at",
+    "pool_windows",
+    "ranked",
+    "trial_verdict",
+    "trials_spent",
+    "unlike",
+    "weigh",
+]
+
 LOAD_BAND = 0.2
 """Windows whose loads differ by more than this share are not compared with each other."""
 

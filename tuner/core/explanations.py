@@ -9,6 +9,8 @@ from typing import Protocol, runtime_checkable
 from tuner.core.decisions import Past, Prediction
 from tuner.core.knobs import Setting, Value
 
+__all__ = ["BelievedSetting", "Explains", "Explanation", "KnobSlice"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelievedSetting:

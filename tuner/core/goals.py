@@ -22,6 +22,17 @@ from tuner.core.quantities import (
 )
 from tuner.errors import InvalidInput
 
+__all__ = [
+    "Constraint",
+    "Limit",
+    "Objective",
+    "Verdict",
+    "judge",
+    "limits",
+    "refuse_contradiction",
+    "worst",
+]
+
 ShownT = TypeVar("ShownT", float, Estimate)
 METRIC = r"[a-z][a-z0-9_.]*"
 NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"

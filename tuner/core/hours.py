@@ -6,6 +6,8 @@ from datetime import datetime
 
 from tuner.errors import InvalidInput
 
+__all__ = ["ALL_DAY", "parse_hours", "within_hours"]
+
 ALL_DAY = "0-24"
 
 

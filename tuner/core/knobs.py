@@ -10,6 +10,20 @@ from itertools import product
 from tuner.compat import StrEnum
 from tuner.errors import InvalidInput, OutOfRange, UnknownKnob
 
+__all__ = [
+    "Cost",
+    "Knob",
+    "Part",
+    "Role",
+    "Setting",
+    "SettingKey",
+    "Space",
+    "Value",
+    "part_of",
+    "render_setting",
+    "setting_key",
+]
+
 Value = bool | int | float | str
 Setting = Mapping[str, Value]
 """Knob name to value: one point of the space, device part and workload part together."""

@@ -13,6 +13,23 @@ from tuner.core.plans import Context
 from tuner.core.quantities import STANDARD, UNDECLARED, Quantities, Quantity, quantity_of, standard
 from tuner.errors import InvalidInput
 
+__all__ = [
+    "Estimate",
+    "FOREIGN_SHARE",
+    "Load",
+    "Measurement",
+    "Metric",
+    "Origin",
+    "PRIOR_WINDOWS",
+    "Scope",
+    "Z95",
+    "pooled",
+    "ratio_estimate",
+    "refuse_negative",
+    "student_t95",
+    "weakest",
+]
+
 Z95 = 1.6448536269514722
 """One-sided 95 % point of the normal distribution."""
 

@@ -10,6 +10,8 @@ from tuner.core.measurements import Estimate, Measurement, weakest
 from tuner.core.quantities import UNDECLARED, OverDevices, Quantities, quantity_of
 from tuner.core.trials import Outcome, TrialState
 
+__all__ = ["merged", "merged_estimate"]
+
 GRAVEST_FIRST: tuple[TrialState, ...] = (
     TrialState.FAILED,
     TrialState.ABORTED,

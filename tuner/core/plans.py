@@ -11,6 +11,8 @@ from types import MappingProxyType
 from tuner.core.knobs import Setting, setting_key
 from tuner.errors import InvalidInput
 
+__all__ = ["ANYWHERE", "Context", "Plan", "Row", "Signal"]
+
 Context = Mapping[str, float]
 """Values of signals, by name: `arrival_rate_per_s`, `requests_in_system`, `decoding_requests`."""
 

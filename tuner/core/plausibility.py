@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from tuner.core.measurements import Estimate, Measurement
 from tuner.core.quantities import ENERGY, POWER, UNDECLARED, Quantities, called, quantity_of
 
+__all__ = ["HeldRange", "implausible", "not_compared"]
+
 RANGES: Mapping[str, tuple[float, float]] = {
     "J": (1e-12, 1e12),
     "W": (1e-6, 1e9),

@@ -1,4 +1,4 @@
-"""Every port on one page. A port has at most two verbs; a store is several small ports."""
+"""Every port on one page: time, policies, devices, and the store, which is a port for each thing kept."""
 
 from __future__ import annotations
 
@@ -25,6 +25,31 @@ from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
 from tuner.core.studies import Revision, Situation, Study, UnreadableStudy
 from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialCare, TrialState
+
+__all__ = [
+    "Actuator",
+    "Audit",
+    "Bus",
+    "Clock",
+    "Deliveries",
+    "Devices",
+    "Events",
+    "DecidesSteps",
+    "ExploresApart",
+    "Leases",
+    "Meter",
+    "Now",
+    "Observations",
+    "Policy",
+    "RefusesStudies",
+    "SaysWhatItHeeds",
+    "Stops",
+    "Store",
+    "Studies",
+    "Tokens",
+    "Trials",
+    "Window",
+]
 
 Now = Callable[[], datetime]
 """Wall time in UTC, for display and for the tuner's own leases."""

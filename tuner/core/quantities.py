@@ -9,6 +9,23 @@ from types import MappingProxyType
 
 from tuner.compat import StrEnum
 
+__all__ = [
+    "Better",
+    "CAPACITY",
+    "ENERGY",
+    "Kind",
+    "OverDevices",
+    "OverWindows",
+    "POWER",
+    "Quantities",
+    "Quantity",
+    "STANDARD",
+    "UNDECLARED",
+    "called",
+    "quantity_of",
+    "standard",
+]
+
 
 class Better(StrEnum):
     """Which way a quantity is better."""

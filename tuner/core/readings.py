@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from tuner.core.errors import MeasurementError
 from tuner.core.measurements import ABSURD, Estimate
 
+__all__ = ["FOREIGN_LOAD", "POWER_PROFILES", "Reading"]
+
 FOREIGN_LOAD = "foreign_load"
 """The note that others' share of a device is unknown, and why."""
 POWER_PROFILES = "power_profiles"

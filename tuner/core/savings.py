@@ -17,6 +17,15 @@ from tuner.core.quantities import (
     quantity_of,
 )
 
+__all__ = [
+    "Improvement",
+    "capacity_beside",
+    "capacity_lost",
+    "difference",
+    "improvement",
+    "slower_by",
+]
+
 CAPACITY_LOSS = 0.05
 """A larger loss of capacity, or growth of a latency that nothing limits, is said in the same line as what
 it saves: our choice."""

@@ -17,6 +17,21 @@ from tuner.core.quantities import Quantities
 from tuner.core.trials import Phase
 from tuner.errors import InvalidInput
 
+__all__ = [
+    "ACTIVE",
+    "EDGES",
+    "HELD",
+    "LONGEST_S",
+    "Mode",
+    "PLANNED",
+    "Revision",
+    "Safety",
+    "Situation",
+    "Study",
+    "Terms",
+    "UnreadableStudy",
+]
+
 ACTIVE = frozenset(Phase) - {Phase.STOPPED}
 """Phases in which a study owns its devices."""
 

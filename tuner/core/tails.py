@@ -9,6 +9,8 @@ from itertools import accumulate, pairwise
 from tuner.core.errors import MeasurementError
 from tuner.core.measurements import Estimate, Origin, Scope, weakest
 
+__all__ = ["bucketed_quantile", "least_samples", "pooled_tail", "quantile_estimate"]
+
 CONFIDENCE = 0.95
 
 

@@ -14,6 +14,8 @@ from tuner.core.knobs import Setting, setting_key
 from tuner.core.measurements import Estimate, Measurement
 from tuner.core.plans import Context
 
+__all__ = ["Lease", "Outcome", "Phase", "Report", "Trial", "TrialCare", "TrialState"]
+
 
 class TrialState(StrEnum):
     """RUNNING ends once, in one of five ways; a limit broken is none of them but a verdict."""

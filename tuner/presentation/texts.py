@@ -31,7 +31,14 @@ from tuner.presentation.figures import (
     when,
 )
 from tuner.study.moves import in_words
-from tuner.wire import ExplanationView, SettingView, StudyReport, StudyView, TrialView
+from tuner.wire import (
+    ConstraintPreview,
+    ExplanationView,
+    SettingView,
+    StudyReport,
+    StudyView,
+    TrialView,
+)
 
 
 def asked_metrics(view: StudyView) -> list[str]:
@@ -237,3 +244,35 @@ def _saved_since(bill: Bill) -> str:
         partly = " in part, where no control window is near" if old is not None else ""
         return f"{text}; extrapolated since {when(old)}{partly}" if old is not None else text
     return f"{text}, extrapolated since {when(old)} from the first baseline" if old else text
+
+
+def previewed(told: ConstraintPreview, view: StudyView) -> tuple[str, ...]:
+    """Return what other constraints would change, a sentence each: verdicts, the best, what follows."""
+    before, after = told.before, told.after
+    worse = after.get("infeasible", 0) - before.get("infeasible", 0)
+    if worse > 0:
+        judged = f"{worse} of {told.judged} trials become infeasible"
+    elif worse < 0:
+        judged = f"{-worse} of {told.judged} trials are infeasible no more"
+    elif told.flipped:
+        judged = f"{len(told.flipped)} of {told.judged} trials are judged otherwise"
+    else:
+        judged = "no trial is judged otherwise"
+    counts = ", ".join(f"{after.get(v, 0)} {v}" for v in ("feasible", "infeasible", "unsure"))
+    old, new = told.best_before, told.best_after
+    if old and new and old.setting == new.setting:
+        best = f"The best stays {described(new, view)}."
+    elif new:
+        earlier = f" from {described(old, view)}" if old else ""
+        best = f"The best changes{earlier} to {described(new, view)}."
+    elif old:
+        best = f"What was best, {described(old, view)}, does not keep them, and nothing else measured does."
+    else:
+        best = "Nothing that was measured keeps them."
+    follows = (
+        f"The study goes on as it is ({told.phase})."
+        if told.stays
+        else f"What is held is let go and the study searches on ({told.phase}): "
+        f"{told.more_trials} more trials expected."
+    )
+    return f"{judged}; then {counts}.", best, follows

@@ -29,6 +29,7 @@ from tuner.core import (
     digest_of,
 )
 from tuner.service.hashing import hashed, matches
+from tuner.verbs.table import TokenVerbs
 from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView
 
 ENROL_FOR = timedelta(hours=24)
@@ -43,7 +44,7 @@ NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 
 
 @dataclass
-class Access:
+class Access(TokenVerbs):
     """The tokens of a store, and what they allow. A refused wish changes nothing.
 
     What was looked up is remembered until the bus tells of a change, for a while at most.

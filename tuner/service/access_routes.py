@@ -1,34 +1,19 @@
-"""Which callers a route is for, and the routes that make and revoke tokens."""
+"""Which callers a route is for, and the route by which an agent gets a token."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import AfterValidator, TypeAdapter
+from fastapi import APIRouter, Depends, Request
+from pydantic import AfterValidator
 
 from tuner.bounds import bounded
-from tuner.core import AccessRole, AuditEntry, Caller, Forbidden
+from tuner.core import AccessRole, Caller, Forbidden
 from tuner.service.access import Access
-from tuner.service.answers import many
 from tuner.service.bodies import ThreadedRoute
-from tuner.wire import (
-    Change,
-    ConstraintChange,
-    Decision,
-    Enrolled,
-    Enrolment,
-    NewToken,
-    StudyDraft,
-    TokenDraft,
-    TokenView,
-    check_protocol,
-)
+from tuner.wire import Enrolled, Enrolment, check_protocol
 
-AnyChange = TypeVar("AnyChange", Change, ConstraintChange, Decision, StudyDraft)
-
-AUDIT = TypeAdapter(list[AuditEntry])
 NEXT_STEP = {
     AccessRole.VIEWER: "a viewer only looks: ask with an operator's token",
     AccessRole.OPERATOR: "this takes an admin's token, as the tuner's own token file has; what an agent "
@@ -56,14 +41,8 @@ def only(*roles: AccessRole) -> Callable[[Request], Awaitable[Caller]]:
 Who = Annotated[str, AfterValidator(bounded)]
 """Who says to have changed something; what counts is the token's name."""
 FOR_VIEWERS = Depends(only(AccessRole.VIEWER, AccessRole.OPERATOR))
-OperatorCaller = Annotated[Caller, Depends(only(AccessRole.OPERATOR))]
 AgentCaller = Annotated[Caller, Depends(only(AccessRole.AGENT))]
 EnrollingCaller = Annotated[Caller, Depends(only(AccessRole.ENROL))]
-
-
-def signed(change: AnyChange, caller: Caller) -> AnyChange:
-    """Return a change with who made it: the token's name, whatever the change says itself."""
-    return change.model_copy(update={"who": caller.name})
 
 
 def enrol_routes(access: Access) -> APIRouter:
@@ -75,36 +54,5 @@ def enrol_routes(access: Access) -> APIRouter:
         """Become an agent."""
         check_protocol(message.protocol)
         return access.enrol(caller, message)
-
-    return router
-
-
-def admin_routes(access: Access) -> APIRouter:
-    """Return the routes by which an admin makes, lists and revokes tokens, and reads the audit log."""
-    router = APIRouter(dependencies=[Depends(only())], route_class=ThreadedRoute)
-
-    @router.get("/audit", response_model=list[AuditEntry])
-    def audit(
-        who: str | None = None, last: Annotated[int, Query(ge=1, le=10_000)] = 100
-    ) -> Response:
-        """List the latest changes and refusals, oldest first."""
-        body = AUDIT.dump_json(list(access.audit(last, who)))
-        return Response(body, media_type="application/json")
-
-    @router.post("/tokens", status_code=201)
-    def create(draft: TokenDraft) -> NewToken:
-        """Make a token; it is shown this once."""
-        check_protocol(draft.protocol)
-        return access.create(draft)
-
-    @router.get("/tokens", response_model=list[TokenView])
-    def tokens() -> Response:
-        """List tokens, without themselves."""
-        return many(access.tokens())
-
-    @router.delete("/tokens/{name}", status_code=204)
-    def revoke(name: str) -> None:
-        """Revoke a token."""
-        access.revoke(name)
 
     return router

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -21,22 +21,13 @@ from tuner.core import (
     TuningError,
 )
 from tuner.service.access import Access
-from tuner.service.access_routes import (
-    FOR_VIEWERS,
-    AgentCaller,
-    OperatorCaller,
-    Who,
-    admin_routes,
-    enrol_routes,
-    signed,
-)
-from tuner.service.answers import many as _many
-from tuner.service.answers import one as _one
+from tuner.service.access_routes import AgentCaller, enrol_routes
+from tuner.service.answers import rendered as _one
 from tuner.service.bodies import ThreadedRoute
 from tuner.service.counts import Counts
 from tuner.service.feed import Feed, StreamPlaces
 from tuner.service.fleet import FleetOverview
-from tuner.service.fleet_api import fleet_routes
+from tuner.service.fleet_api import operator_routes
 from tuner.service.gate import API, Gate, problem, refused
 from tuner.service.held import HeldWindows
 from tuner.service.metrics import METRICS, Metrics, metrics_routes
@@ -48,11 +39,6 @@ from tuner.service.waiting import LongPoll, Recall, Waiters, ask_again
 from tuner.service.watchdog import Readiness
 from tuner.wire import (
     PROTOCOL,
-    Change,
-    ConstraintChange,
-    ConstraintPreview,
-    Decision,
-    ExplanationView,
     HoldOrder,
     HoldReport,
     Idle,
@@ -66,14 +52,8 @@ from tuner.wire import (
     Release,
     Renewal,
     Reverted,
-    RevisionView,
-    SettingView,
     StepReport,
-    StudyDraft,
-    StudyReport,
-    StudyView,
     TrialReport,
-    TrialView,
     check_protocol,
 )
 
@@ -161,20 +141,9 @@ def create_app(
 
     held = HeldWindows(operations.loop, access, sent_away)
     app.include_router(_agent_routes(operations, access, held), prefix="/v1", tags=["agents"])
-    for router, tag in (
-        (_study_routes(operations), "studies"),
-        (_result_routes(operations), "questions"),
-        (
-            fleet_routes(
-                fleet or FleetOverview(operations, Summaries(operations)),
-                feed,
-                StreamPlaces(most_running // 4),
-            ),
-            "questions",
-        ),
-    ):
-        app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_VIEWERS])
-    app.include_router(admin_routes(access), prefix="/v1", tags=["access"])
+    overview = fleet or FleetOverview(operations, Summaries(operations))
+    for router in operator_routes(overview, access, feed, StreamPlaces(most_running // 4)):
+        app.include_router(router)
     if metrics is not None:
         app.include_router(metrics_routes(metrics))
     # Outside FastAPI's own layers too: of those none is kept for a request that waits.
@@ -298,14 +267,14 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
         """Tell how an attempt ended."""
         _spoken(message)
         access.require_own(caller, message.device)
-        return _one(loop.record(message))
+        return _one(loop.trial_reports.record(message))
 
     @router.post("/trials/step", response_model=Receipt)
     def step(message: StepReport, caller: AgentCaller) -> Response:
         """Tell of a step of a continuous study that the agent made by itself."""
         _spoken(message)
         access.require_own(caller, message.device)
-        return _one(loop.own_step(message))
+        return _one(loop.trial_reports.own_step(message))
 
     @router.post("/reverts", response_model=Receipt)
     def reverted(message: Reverted, caller: AgentCaller) -> Response:
@@ -330,111 +299,3 @@ def _is_news(answer: Order, poll: Poll) -> bool:
     if isinstance(answer, Release):
         return bool(poll.holding) or poll.applied.level != "original"
     return answer.kind == "trial"
-
-
-def _study_routes(operations: Operations) -> APIRouter:
-    router = APIRouter(prefix="/studies", route_class=ThreadedRoute)
-
-    @router.post("", status_code=201, response_model=StudyView)
-    def create(draft: StudyDraft, caller: OperatorCaller) -> Response:
-        """Create a study."""
-        _spoken(draft)
-        return _one(operations.create(signed(draft, caller)), 201)
-
-    @router.get("", response_model=list[StudyView])
-    def studies() -> Response:
-        """List all studies."""
-        return _many(operations.studies())
-
-    @router.get("/{study}", response_model=StudyView)
-    def study(study: str) -> Response:
-        """Show one study."""
-        return _one(operations.study(study))
-
-    @router.delete("/{study}", status_code=204)
-    def delete(study: str, caller: OperatorCaller, who: Who = "operator") -> None:
-        """Delete a stopped study with all it measured."""
-        operations.delete(study, signed(Change(who=who), caller))
-
-    verbs: Mapping[str, Callable[..., Response]] = {
-        "pause": _changing(operations.pause),
-        "resume": _changing(operations.resume),
-        "stop": _changing(operations.stop),
-        "approve": _deciding(operations.approve),
-        "reject": _deciding(operations.reject),
-    }
-    for name, verb in verbs.items():
-        router.add_api_route(
-            f"/{{study}}/{name}",
-            verb,
-            methods=["POST"],
-            name=name,
-            summary=name.title(),
-            response_model=StudyView,
-        )
-
-    @router.put("/{study}/constraints", response_model=StudyView)
-    def constraints(study: str, change: ConstraintChange, caller: OperatorCaller) -> Response:
-        """Replace a study's constraints; its history is judged anew."""
-        return _one(operations.set_constraints(study, signed(change, caller)))
-
-    @router.post("/{study}/constraints/preview", response_model=ConstraintPreview)
-    def preview(study: str, change: ConstraintChange) -> Response:
-        """Tell what other constraints would change; nothing is changed."""
-        _spoken(change)
-        return _one(operations.preview(study, change))
-
-    return router
-
-
-def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[..., Response]:
-    def change_study(study: str, change: Change, caller: OperatorCaller) -> Response:
-        _spoken(change)
-        return _one(verb(study, signed(change, caller)))
-
-    return change_study
-
-
-def _deciding(verb: Callable[[str, Decision], StudyView]) -> Callable[..., Response]:
-    def decide(study: str, decision: Decision, caller: OperatorCaller) -> Response:
-        _spoken(decision)
-        return _one(verb(study, signed(decision, caller)))
-
-    return decide
-
-
-def _result_routes(operations: Operations) -> APIRouter:
-    """Return what is asked of one study: how it came about, what it tried and what it found."""
-    router = APIRouter(prefix="/studies/{study}")
-
-    @router.get("/revisions", response_model=list[RevisionView])
-    def revisions(study: str) -> Response:
-        """Tell who changed the study, when and why."""
-        return _many(operations.revisions(study))
-
-    @router.get("/trials", response_model=list[TrialView])
-    def trials(study: str) -> Response:
-        """List the study's trials."""
-        return _many(operations.trials(study))
-
-    @router.get("/best", response_model=SettingView)
-    def best(study: str) -> Response:
-        """Show what is held, or the best feasible setting measured."""
-        return _one(operations.best(study))
-
-    @router.get("/pareto", response_model=list[SettingView])
-    def pareto(study: str) -> Response:
-        """List the settings that none other beats in objective and constraints at once."""
-        return _many(operations.pareto(study))
-
-    @router.get("/explain", response_model=ExplanationView)
-    def explain(study: str) -> Response:
-        """Tell what the study's policy believes: what each knob does, and what is not tried."""
-        return _one(operations.explain(study))
-
-    @router.get("/report", response_model=StudyReport)
-    def report(study: str) -> Response:
-        """Report what the study gained and cost."""
-        return _one(operations.report(study))
-
-    return router

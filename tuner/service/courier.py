@@ -73,7 +73,7 @@ class Courier:
             try:
                 again_s = self.deliver()
             except StoreError as error:
-                log.warning("nothing is sent to %s: %s", self._name, error)
+                log.warning("event=nothing_sent destination=%s: %s", self._name, error)
                 again_s = AGAIN_S
             if again_s is None:
                 self._new.wait()
@@ -125,12 +125,12 @@ class Courier:
 
     def _failed(self, state: Delivery, event: Event, error: TuningError) -> float | None:
         if self._now() - event.at >= GIVE_UP:
-            log.error("%s: event %d is given up: %s", self._name, event.id, error)
+            log.error("event=given_up destination=%s number=%d: %s", self._name, event.id, error)
             done = Delivery(self._name, event.id, given_up=state.given_up + 1)
             self._store.deliveries.put(done)
             return None
         if not state.attempts:
-            log.warning("%s was not told of event %d: %s", self._name, event.id, error)
+            log.warning("event=not_told destination=%s number=%d: %s", self._name, event.id, error)
         wait_s = min(MOST_S, FIRST_S * 2.0 ** min(state.attempts, 20)) * self._rng.uniform(0.5, 1.0)
         self._store.deliveries.put(
             replace(

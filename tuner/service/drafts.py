@@ -30,11 +30,13 @@ from tuner.core import (
     quantity_of,
     refuse_contradiction,
 )
-from tuner.wire import DeviceView, StudyDraft
+from tuner.wire import StudyDraft
 
 LATENCIES = ("latency_p99_ms", "latency_ms")
 OBJECTIVES = ("energy_j", "cpu_time_ms", *LATENCIES)
 SLACK = 1.2
+MOST_DEVICES, MOST_CONSTRAINTS, MOST_CHOICES = 256, 32, 10_000
+"""What one study may name, so that creating it takes milliseconds: values of knobs in all."""
 
 
 def usual_objective(measured: Collection[str]) -> str:
@@ -51,22 +53,25 @@ def usual_constraint(measured: Collection[str], objective: str) -> str:
     return f"{latency} <= {SLACK}x baseline" if latency else ""
 
 
-def drafted(draft: StudyDraft, known: Sequence[DeviceView]) -> StudyDraft:
-    """Return a draft with what it leaves open chosen by its first device; see `usual_draft`.
-
-    A device that is not registered chooses nothing: the tuner refuses it by name.
+def refuse_too_much(draft: StudyDraft) -> None:
+    """Refuse what would keep the tuner busy for longer than a request may.
 
     Raises:
-        InvalidInput: nothing was asked for, and the device measures neither energy nor time.
+        InvalidInput: there are too many devices, constraints or values.
     """
-    first = next((v.device for v in known if v.device.id in draft.devices[:1]), None)
-    if first is None:
-        return draft.model_copy(update={"objective": draft.objective or OBJECTIVES[0]})
-    return usual_draft(draft, first)
+    counts = {
+        "devices": (len(draft.devices), MOST_DEVICES),
+        "choices": (sum(map(len, draft.choices.values())), MOST_CHOICES),
+    }
+    for what, (count, most) in counts.items():
+        if count > most:
+            raise InvalidInput(
+                f"{what}: {count} are more than a study may have", hint=f"give {most} at most"
+            )
 
 
 def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
-    """Return a draft with what it leaves open chosen: the same for a run, a command and Python.
+    """Return a draft with what it leaves open chosen: the same for a run and through every door.
 
     Without an objective it is the first that the device measures of energy, CPU time and latency;
     without constraints (None) the latency may be at most 1.2 times the baseline's. Where no latency is
@@ -99,11 +104,10 @@ def constraints_of(
         InvalidInput: two contradict each other, or nothing is said of any.
     """
     if draft.constraints is None and quantity_of(objective.metric, device.quantities).of_energy:
-        usual = usual_constraint([m.name for m in device.metrics], objective.metric)
-        add = f'--constraint "{usual}"' if usual else "a --constraint"
         raise InvalidInput(
             f"{objective.metric} needs a constraint: without one the slowest setting is best",
-            hint=f"add {add}; or say --no-constraint (`constraints: []` over HTTP) to save without a limit",
+            hint="add a --constraint; or say --no-constraint (`constraints: []` over HTTP) to save "
+            "without a limit",
         )
     return read_constraints(draft.constraints or (), {})
 
@@ -117,6 +121,11 @@ def read_constraints(
         ConstraintSyntax: one cannot be read.
         InvalidInput: two contradict each other, by themselves or at this baseline.
     """
+    if len(texts) > MOST_CONSTRAINTS:
+        raise InvalidInput(
+            f"{len(texts)} constraints are more than a study may have",
+            hint=f"give {MOST_CONSTRAINTS} at most",
+        )
     read = tuple(Constraint.parse(text) for text in texts)
     refuse_contradiction(read)
     in_force = limits(read, baseline) or ()

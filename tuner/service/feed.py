@@ -214,7 +214,7 @@ class Feed:
             try:
                 return await run_in_threadpool(question, *given)
             except StoreError as error:
-                log.warning("who follows the events waits: %s", error)
+                log.warning("event=feed_waits %s", error)
                 await asyncio.sleep(AGAIN_S)
 
 

@@ -1,4 +1,4 @@
-"""The tuner over HTTP: what concerns all devices and studies at once."""
+"""The tuner over HTTP: what operators ask for, and the stream of events."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from db.history import HistoryQuestion
-from tuner.core import Caller, RateLimited, TrialState, Verdict
-from tuner.service.access_routes import OperatorCaller, Who, signed
-from tuner.service.answers import many, one
-from tuner.service.bodies import ThreadedRoute
+from tuner.core import Caller, RateLimited
+from tuner.service.access import Access
 from tuner.service.feed import EventFilter, Feed, StreamPlaces, unnamed
 from tuner.service.fleet import FleetOverview
 from tuner.service.gate import refused
-from tuner.service.operations import ROWS
-from tuner.wire import Change, DeviceView, FleetView, ReplicaView, StopView, check_protocol
+from tuner.service.operations import Operations
+from tuner.service.routes import may_ask, verb_routes
+from tuner.verbs.row import Verb, verbs_of
+from tuner.verbs.table import TokenVerbs, Verbs
 
 MOST_ID = 2**63 - 1
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -47,62 +45,34 @@ class EventStream(StreamingResponse):
             await refused(error)(scope, receive, send)
 
 
-def fleet_routes(fleet: FleetOverview, feed: Feed, places: StreamPlaces) -> APIRouter:
-    """Return what is asked of the whole fleet: devices, the order to stop, events and history."""
-    router, operations = APIRouter(route_class=ThreadedRoute), fleet.operations
+def operator_routes(
+    fleet: FleetOverview, access: Access, feed: Feed, places: StreamPlaces
+) -> tuple[APIRouter, ...]:
+    """Return the routes of all verbs, those of people and those of admins."""
+    operations, rows = fleet.operations, verbs_of(Verbs)
+    does = {verb.name: getattr(operations, verb.name) for verb in rows if verb.name != "follow"}
 
-    @router.get("/fleet", response_model=FleetView)
-    def at_a_glance() -> Response:
-        """Tell how every device stands, and what was saved so far."""
-        return one(fleet.view())
-
-    @router.get("/devices", response_model=list[DeviceView])
-    def devices() -> Response:
-        """List devices."""
-        return many(operations.devices())
-
-    @router.get("/replicas", response_model=list[ReplicaView])
-    def replicas() -> Response:
-        """List the tuners that work on this database."""
-        return many(operations.replicas())
-
-    @router.delete("/devices/{device}", status_code=204)
-    def forget(device: str, caller: OperatorCaller, who: Who = "operator") -> None:
-        """Forget a device that is offline and in no active study."""
-        operations.forget(device, signed(Change(who=who), caller))
-
-    @router.get("/stop", response_model=StopView)
-    def stop_state() -> Response:
-        """Say whether every device is stopped, and which are back at their original settings."""
-        return one(operations.stop_state())
-
-    @router.post("/stop", response_model=StopView)
-    def stop_all(change: Change, caller: OperatorCaller) -> Response:
-        """Put every device back to its original setting, until it is lifted."""
-        check_protocol(change.protocol)
-        return one(operations.stop_all(signed(change, caller)))
-
-    @router.delete("/stop", response_model=StopView)
-    def lift(caller: OperatorCaller, who: Who = "operator", why: str = "") -> Response:
-        """Let the studies go on as they were."""
-        return one(operations.lift(signed(Change(who=who, why=why), caller)))
-
-    @router.get("/events", response_model=list[dict[str, Any]])
-    def events(
-        study: str | None = None,
-        device: str | None = None,
-        last: Annotated[int, Query(ge=1, le=10_000)] = 100,
-        after: Annotated[int | None, Query(ge=0)] = None,
-    ) -> Response:
-        """List the latest events; with `after` the first ones after that."""
-        rows = [
-            {**asdict(event), "at": event.at.isoformat()}
-            for event in operations.events(study, device, last, after)
+    def events(**asked: Any) -> Response:  # noqa: ANN401  as declared
+        found = [
+            {**asdict(event), "at": event.at.isoformat()} for event in operations.events(**asked)
         ]
-        return Response(json.dumps(rows), media_type="application/json")
+        return Response(json.dumps(found), media_type="application/json")
 
-    @router.get("/events/stream", response_class=StreamingResponse)
-    async def stream(
+    tokens = verbs_of(TokenVerbs)
+    return (
+        verb_routes(rows, "operators", does | {"fleet": fleet.view, "events": events}),
+        _stream_route(next(v for v in rows if v.name == "follow"), operations, feed, places),
+        verb_routes(tokens, "access", {verb.name: getattr(access, verb.name) for verb in tokens}),
+    )
+
+
+def _stream_route(
+    verb: Verb, operations: Operations, feed: Feed, places: StreamPlaces
+) -> APIRouter:
+    router = APIRouter(tags=["operators"], dependencies=[may_ask(verb)])
+
+    @router.get(verb.path, response_class=StreamingResponse)
+    async def follow(
         request: Request,
         study: str | None = None,
         device: str | None = None,
@@ -120,30 +90,5 @@ def fleet_routes(fleet: FleetOverview, feed: Feed, places: StreamPlaces) -> APIR
         entries = feed.follow(EventFilter(whole, device), known)
         caller: Caller = request.state.caller
         return EventStream(unnamed(entries) if plain else entries, places, caller.name)
-
-    @router.get("/history")
-    def ask(
-        device: str | None = None,
-        workload: str | None = None,
-        study: str | None = None,
-        since: AwareDatetime | None = None,
-        until: AwareDatetime | None = None,
-        verdict: Verdict | None = None,
-        state: TrialState | None = None,
-        last: Annotated[int | None, Query(ge=1, le=10_000)] = None,
-        skip: Annotated[int, Query(ge=0)] = 0,
-    ) -> Response:
-        """List trials across studies, by start; with `last` the latest, latest first, but for `skip`."""
-        question = HistoryQuestion(
-            device=device,
-            workload=workload,
-            study=study,
-            since=since,
-            until=until,
-            verdict=verdict,
-            state=state,
-        )
-        rows = operations.history(question, last, skip)
-        return Response(ROWS.dump_json(rows), media_type="application/json")
 
     return router

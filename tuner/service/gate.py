@@ -285,7 +285,7 @@ class Gate:
                 )
             )
         except TuningError as error:  # it was done or refused already
-            log.error("the audit log misses %s %s: %s", request.method, status, error)
+            log.error("event=audit_missed method=%s status=%s: %s", request.method, status, error)
 
     def _is_ours(self, authority: str) -> bool:
         found = AUTHORITY.fullmatch(authority)

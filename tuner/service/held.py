@@ -72,14 +72,16 @@ class HeldWindows:
             raise
         except Exception as error:  # whose fault it was shows when each is taken alone
             if len(told) == 1:
-                log.exception("what %s told of its hold was not taken", told[0][1].device)
+                log.exception(
+                    "event=hold_not_taken what %s told of its hold was not taken", told[0][1].device
+                )
                 return [error]
             return [self._taken([one])[0] for one in told]
 
     def _all(self, told: Sequence[Told]) -> Sequence[Receipt | TuningError]:
         refused = [self._refusal(caller, message.device) for caller, message in told]
         own = [message for (_, message), no in zip(told, refused, strict=True) if no is None]
-        taken = iter(self._loop.observe_all(own))
+        taken = iter(self._loop.hold_reports.observe_all(own))
         return [no or next(taken) for no in refused]
 
     def _refusal(self, caller: Caller, device: str) -> TuningError | None:

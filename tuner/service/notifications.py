@@ -6,33 +6,12 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.compat import StrEnum
 from tuner.core import Event
+from tuner.destinations import Subject
 from tuner.study.moves import LIMIT_NOT_MET
 
 BROKEN = "windows in a row"
 """How a hold's end says that its limit was broken: see `agents.holding.holder`."""
-
-
-class Subject(StrEnum):
-    """What a notification is about; `on` in tuner.toml chooses among these."""
-
-    VIOLATION = "violation"
-    """A hold was ended because it broke a limit."""
-    DRIFT = "drift"
-    """What is held has drifted from what it showed when it was chosen."""
-    RESTORE = "restore"
-    """A device was put back to its original setting for another reason."""
-    OFFLINE = "offline"
-    """A device is not heard of, or is heard of again."""
-    PROPOSED = "proposed"
-    """A study waits for an operator's yes, or what it proposed is withdrawn."""
-    FINISHED = "finished"
-    """A study holds what it found, or was stopped."""
-    LIMIT_NOT_MET = "limit-not-met"
-    """No setting keeps the limits, not even the baseline."""
-    STOP = "stop"
-    """Every device was stopped, or that was lifted."""
 
 
 BY_KIND = {

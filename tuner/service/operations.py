@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pydantic import ConfigDict, TypeAdapter
-
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
     ENERGY,
@@ -53,10 +51,12 @@ from tuner.service.drafts import (
     read_constraints,
     refuse_controls,
     refuse_shared_joules,
+    refuse_too_much,
     refuse_unheeded,
     require,
     signals_of,
     space_of,
+    usual_draft,
 )
 from tuner.service.explanations import explained
 from tuner.service.prefixes import begun_with
@@ -76,6 +76,7 @@ from tuner.service.views import (
 from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
+from tuner.verbs.table import Verbs
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -97,11 +98,6 @@ from tuner.wire import (
 
 log = logging.getLogger(__name__)
 
-ROWS: TypeAdapter[tuple[HistoryRow, ...]] = TypeAdapter(
-    tuple[HistoryRow, ...], config=ConfigDict(ser_json_inf_nan="strings")
-)
-"""History rows as they travel."""
-
 
 @dataclass(frozen=True, slots=True)
 class StudyLook:
@@ -112,7 +108,7 @@ class StudyLook:
 
 
 @dataclass(frozen=True)
-class Operations:
+class Operations(Verbs[StudyView]):
     """What operators do, over one loop and its store. A refused wish changes nothing.
 
     Whoever names a study may give the beginning of its id, where no other begins so; only `delete` wants
@@ -130,16 +126,18 @@ class Operations:
         return Access(self.loop.store, self.loop.now)
 
     def create(self, draft: StudyDraft) -> StudyView:
-        """Create a study and give it its devices.
+        """Create a study and give it its devices; what the draft leaves open is chosen here.
 
         Raises:
             NotFound: a device is not registered.
             InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
+        refuse_too_much(draft)
         devices = [self._device(name) for name in draft.devices]
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
+        draft = usual_draft(draft, devices[0])
         refuse_controls(draft)
         refuse_shared_joules(draft, devices)
         policy = self.loop.policies(draft.policy)
@@ -163,10 +161,10 @@ class Operations:
                 require(device, metric, study)
         refuse_unheeded(study, policy)
         self.loop.store.studies.add(study, draft.who, "created")
-        self.loop.publish(study)
+        self.loop.changes.publish(study)
         wishes = ", ".join(map(str, study.constraints)) or "no constraint"
         asked = f"{objective.goal} {objective.metric} under {wishes}"
-        self.loop.note("created", f"{asked} by {draft.who}", study.id)
+        self.loop.changes.note("created", f"{asked} by {draft.who}", study.id)
         return self.study(study.id)
 
     def studies(self) -> list[StudyView]:
@@ -208,7 +206,7 @@ class Operations:
         study = self.loop.store.studies.of(message.device)
         if study is None:
             return Receipt(result="late")
-        with self.loop.lock(study.id):
+        with self.loop.changes.lock(study.id):
             known = any(r.why == message.why for r in self.revisions(study.id))
             if known or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
                 return Receipt(result="duplicate")
@@ -222,7 +220,7 @@ class Operations:
         One that is not paused goes on as it is.
         """
         study = self.full_id(study)
-        with self.loop.lock(study):
+        with self.loop.changes.lock(study):
             found = self.loop.store.studies.get(study)
             if found.phase not in (Phase.PAUSED, Phase.STOPPED):
                 return self.study(study)
@@ -231,9 +229,9 @@ class Operations:
             entitled = self._entitled(resumed)
             if not entitled:
                 resumed = self._tuning_on(resumed, granting=False)
-            self._revise(self.loop.entering(resumed), change.who, why)
+            self._revise(self.loop.changes.entering(resumed), change.who, why)
             if not entitled:
-                self.loop.note_withdrawn(found, why)
+                self.loop.changes.note_withdrawn(found, why)
         return self.study(study)
 
     @looking_again
@@ -246,12 +244,12 @@ class Operations:
 
     def _halted(self, study: str, phase: Phase, change: Change) -> StudyView:
         study = self.full_id(study)
-        with self.loop.lock(study):
+        with self.loop.changes.lock(study):
             found = self.loop.store.studies.get(study)
             if found.phase is not phase:
                 why = change.why or f"{phase} by {change.who}"
                 moved = found.moved(phase)
-                self.loop.abort(found, why)
+                self.loop.changes.abort(found, why)
                 self._revise(moved, change.who, why)
         return self.study(study)
 
@@ -270,7 +268,7 @@ class Operations:
     def delete(self, study: str, change: Change) -> None:
         """Remove a stopped study with everything it measured. Raises NotFound, Conflict."""
         self.loop.store.studies.delete(study)
-        self.loop.note("deleted", f"study {study} deleted by {change.who}")
+        self.loop.changes.note("deleted", f"study {study} deleted by {change.who}")
 
     @looking_again
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
@@ -286,19 +284,21 @@ class Operations:
             IllegalTransition: it is stopped.
         """
         study = self.full_id(study)
-        with self.loop.lock(study):
+        with self.loop.changes.lock(study):
             found = self.loop.store.studies.get(study)
             then = self._under(found, change)
             if then.constraints == found.constraints:
                 return self.study(study)
             why = change.why or _changed_to(change.constraints)
             if _goes_on(found, then):
-                self._revise(self.loop.with_reason(then), change.who, why, kind="constraints")
+                self._revise(
+                    self.loop.changes.with_reason(then), change.who, why, kind="constraints"
+                )
             else:
-                self.loop.abort(found, "the constraints changed")
+                self.loop.changes.abort(found, "the constraints changed")
                 kind = "constraints" if then.phase is Phase.PAUSED else ""
                 self._revise(then, change.who, why, kind)
-                self.loop.note_withdrawn(found, why)
+                self.loop.changes.note_withdrawn(found, why)
         return self.study(study)
 
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
@@ -310,7 +310,8 @@ class Operations:
         found = self._found(study)
         then = self._under(found, change)
         trials = self.loop.store.trials.list(found.id)
-        more = 0 if _goes_on(found, then) else then.terms.trials - trials_spent(trials)
+        spent = trials_spent(counted(then, trials))
+        more = 0 if _goes_on(found, then) else then.terms.trials - spent
         return preview(found, then, trials, max(0, more))
 
     def _under(self, found: Study, change: ConstraintChange) -> Study:
@@ -489,7 +490,7 @@ class Operations:
         self.loop.store.devices.forget(device)
         self.loop.presence.forget(device)
         self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
-        self.loop.note("forgotten", f"forgotten by {change.who}", device=device)
+        self.loop.changes.note("forgotten", f"forgotten by {change.who}", device=device)
 
     def stop_all(self, change: Change) -> StopView:
         """Put every device back to its original setting until it is lifted; no study changes."""
@@ -550,8 +551,8 @@ class Operations:
             ) from None
 
     def _revise(self, study: Study, who: str, why: str, kind: str = "") -> None:
-        self.loop.revise(study, who, why)
-        self.loop.note(kind or str(study.phase), why, study.id)
+        self.loop.changes.revise(study, who, why)
+        self.loop.changes.note(kind or str(study.phase), why, study.id)
 
     def _tuning_on(self, study: Study, *, granting: bool = True) -> Study:
         """Return the study tuning again: what it tried counts.
@@ -564,7 +565,7 @@ class Operations:
         if granting and spent >= terms.trials:
             given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
             terms = replace(terms, trials=spent + -(-given // 2))
-        tuning = self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
+        tuning = self.loop.changes.entering(replace(study.moved(Phase.TUNING), terms=terms))
         return tuning.moved(Phase.PAUSED) if study.phase is Phase.PAUSED else tuning
 
     def _entitled(self, study: Study, *, loosened: bool = False) -> bool:
@@ -599,11 +600,11 @@ class Operations:
         except StoreError:
             raise
         except Exception as error:  # one bad study must not hide all others
-            log.exception("study %s cannot be shown", study.id)
+            log.exception("event=study_not_shown study=%s", study.id)
             return faulty_view(study, error)
 
     def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        known = self.loop.trials(study.id) if trials is None else trials
+        known = self.loop.changes.trials(study.id) if trials is None else trials
         key = study.revision, len(known), sum(trial.state.final for trial in known)
         seen, view = self._views.get(study.id, (None, None))
         if view is None or seen != key:  # what has ended stays as it is

@@ -19,7 +19,7 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
         IllegalTransition: it proposes nothing.
         Conflict: it proposes something else than what was seen.
     """
-    with loop.lock(study):
+    with loop.changes.lock(study):
         found = loop.store.studies.get(study)
         if found.phase in HELD and found.terms.safety is Safety.ADVISE:
             return
@@ -37,7 +37,7 @@ def reject(loop: Loop, study: str, decision: Decision) -> None:
         IllegalTransition: it proposes nothing.
         Conflict: it proposes something else than what was seen.
     """
-    with loop.lock(study):
+    with loop.changes.lock(study):
         found = loop.store.studies.get(study)
         if found.phase is Phase.STOPPED:
             return
@@ -68,5 +68,5 @@ def _proposed(study: Study, decision: Decision) -> Plan:
 def _decide(loop: Loop, moved: Study, plan: Plan, decision: Decision, how: str) -> None:
     because = f"; {decision.why}" if decision.why else ""
     why = f"{how} by {decision.who}: {plan_in_words(plan)}{because}"
-    loop.revise(loop.entering(moved), decision.who, why)
-    loop.note(str(moved.phase), why, moved.id)
+    loop.changes.revise(loop.changes.entering(moved), decision.who, why)
+    loop.changes.note(str(moved.phase), why, moved.id)

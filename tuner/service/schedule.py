@@ -91,9 +91,9 @@ class Maintenance:
 
     def reap(self) -> None:
         """End trials whose agents never came back."""
-        ended = self.loop.reap()
+        ended = self.loop.trial_reports.reap()
         if ended:
-            log.info("reaped %d abandoned trials", ended)
+            log.info("event=reaped trials=%d were abandoned", ended)
 
     def watch_drift(self) -> Iterator[None]:
         """Send a held study back to its baseline when its windows have drifted from what they were.
@@ -108,14 +108,16 @@ class Maintenance:
             except StoreError:
                 raise
             except Exception:  # one bad study must not end the watch over the others
-                log.exception("study %s cannot be watched for drift", name)
+                log.exception("event=drift_not_watched study=%s", name)
                 continue
             if why is None:
                 continue
-            with self.loop.lock(study.id):  # judged without it: its agents need not wait for that
+            with self.loop.changes.lock(
+                study.id
+            ):  # judged without it: its agents need not wait for that
                 if self.loop.store.studies.get(study.id).revision == study.revision:
-                    self.loop.note("drift", why, study.id)
-                    self.loop.start_over(study, why)
+                    self.loop.changes.note("drift", why, study.id)
+                    self.loop.changes.start_over(study, why)
 
     def keep_seen(self) -> None:
         """Store when devices were last heard of."""
@@ -126,7 +128,7 @@ class Maintenance:
         turned, now = self.loop.presence.turned(self.loop.store.studies.windows_s), self.loop.now()
         events = [_turn(device, now, online=online) for device, online in turned]
         for first in range(0, len(events), NOTED_AT_ONCE):
-            self.loop.note_all(events[first : first + NOTED_AT_ONCE])
+            self.loop.changes.note_all(events[first : first + NOTED_AT_ONCE])
 
     def prune(self) -> None:
         """Delete observations and events that are older than `keep_days`; say how many.
@@ -143,7 +145,7 @@ class Maintenance:
         gone = _shorten(store.observations, before), _shorten(store.events, of_events)
         if any(gone):
             text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
-            self.loop.note("pruned", text)
+            self.loop.changes.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:
         """Return how a held study has drifted, None where it has not or where that cannot be told.
@@ -248,7 +250,7 @@ class Lead:
             leads = self._loop.store.bus.leads()
             if leads and not self._led:
                 expect(self._loop)
-                log.info("this tuner does now what one alone does for all")
+                log.info("event=leads this tuner does now what one alone does for all")
             self._led = leads
             return leads
 
@@ -301,6 +303,6 @@ def _logged(task: Callable[[], None]) -> Callable[[], None]:
         try:
             task()
         except TuningError as error:
-            log.warning("%s failed: %s", task.__name__, error)
+            log.warning("event=task_failed task=%s: %s", task.__name__, error)
 
     return run

@@ -102,7 +102,11 @@ class EmailSender:
         except (OSError, smtplib.SMTPException) as error:
             raise LinkError(f"{email.shown} does not take the mail: {error}") from None
         if refused:
-            log.error("%s refuses %s; the others have it", email.shown, ", ".join(refused))
+            log.error(
+                "event=recipient_refused %s refuses %s; the others have it",
+                email.shown,
+                ", ".join(refused),
+            )
 
     def _connected(self, context: ssl.SSLContext) -> smtplib.SMTP:
         email = self._email

@@ -15,11 +15,11 @@ def stop_all(loop: Loop, change: Change) -> None:
     asked = FleetStop(at=loop.now(), who=change.who, why=change.why)
     stop = loop.store.stops.order(asked)
     if stop == asked:
-        loop.note("stop-all", f"every device goes back to its original setting: {stop}")
+        loop.changes.note("stop-all", f"every device goes back to its original setting: {stop}")
     for study in loop.store.studies.list():
         # Beside a tuner's process a trial may end just now: that must not keep the others running.
-        with loop.lock(study.id), suppress(Conflict):
-            loop.abort(study, str(stop))
+        with loop.changes.lock(study.id), suppress(Conflict):
+            loop.changes.abort(study, str(stop))
     loop.store.bus.publish(Notice(Topic.ORDERS))
 
 
@@ -34,16 +34,16 @@ def lift(loop: Loop, change: Change) -> None:
     for study in loop.store.studies.list():
         _order_anew(loop, study.id, change.who, why)
     if loop.store.stops.lift():
-        loop.note("stop-all lifted", why)
+        loop.changes.note("stop-all lifted", why)
     loop.store.bus.publish(Notice(Topic.ORDERS))
 
 
 @looking_again
 def _order_anew(loop: Loop, study: str, who: str, why: str) -> None:
-    with loop.lock(study):
+    with loop.changes.lock(study):
         found = loop.store.studies.get(study)
         if found.phase in HELD:
-            loop.revise(loop.with_reason(found), who, why)
+            loop.changes.revise(loop.changes.with_reason(found), who, why)
 
 
 def stop_view(loop: Loop) -> StopView:

@@ -31,7 +31,9 @@ class Watchdog:
     async def tell(self) -> None:
         """Say so, unless the ping of last time is still out, and ask again."""
         if self._asked is not None and not self._asked.done():
-            log.warning("a ping of the database is still out: systemd is not told that we live")
+            log.warning(
+                "event=no_ping the database still owes one: systemd is not told that we live"
+            )
             return
         notify("READY=1\nWATCHDOG=1")
         self._asked = asyncio.create_task(self._ask())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tuner.core import (
     Lease,
@@ -106,44 +106,12 @@ def stopped(stops: Stops, device: str, poll: Poll) -> Release | None:
     return Release(why=str(stop))
 
 
-class Holds:
-    """The order to hold of each study, as last composed.
-
-    Agents that wait ask again and again, and composing one weighs every trial. It stays what it is
-    while the study is at its revision and all of its trials, which are counted, have ended.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[int, int], HoldOrder]] = {}
-
-    def order(
-        self,
-        study: Study,
-        plan: Plan,
-        count: int,
-        trials: Callable[[], Sequence[Trial]],
-        report_s: float = 0.0,
-    ) -> HoldOrder:
-        """Return the order to hold a plan; `trials` is asked only where it may have changed.
-
-        `count` is the number of trials before it was seen that none runs, `report_s` how often windows
-        in which nothing is amiss are wanted.
-        """
-        at, known = self._known.get(study.id, (None, None))
-        if known is None or at != (study.revision, count):
-            known = hold(study, trials(), plan)
-        if known.report_s != report_s:
-            known = known.model_copy(update={"report_s": report_s})
-        self._known[study.id] = (study.revision, count), known
-        return known
-
-    def limits(self, study: Study, revision: int, held: Setting) -> tuple[Limit, ...]:
-        """Return the limits that a setting is held by at a revision; none where no order is known."""
-        _, known = self._known.get(study.id, (None, None))
-        if known is None or known.revision != revision:
-            return ()
-        row = known.plan.row_of(held)
-        return () if row is None else known.limits[row]
+def limits_held(order: HoldOrder | None, revision: int, held: Setting) -> tuple[Limit, ...]:
+    """Return the limits that a setting is held by at a revision; none where that is not the order's."""
+    if order is None or order.revision != revision:
+        return ()
+    row = order.plan.row_of(held)
+    return () if row is None else order.limits[row]
 
 
 def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:

@@ -7,7 +7,7 @@ what is held goes by them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -85,46 +85,20 @@ def control(study: Study, plan: Plan, held: Setting) -> Assign:
     return Assign(study.baseline, f"control window: measuring the baseline again{load}", at)
 
 
-class ControlClock:
-    """When each study's last control window was, as last looked up: agents ask again and again."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, _LastControl] = {}
-
-    def last(
-        self,
-        study: Study,
-        count: int,
-        trials: Callable[[], Sequence[Trial]],
-        held_since: datetime,
-    ) -> datetime | None:
-        """Return what `last_control` does; the rest is asked only where it may have changed.
-
-        `count` is the number of the study's trials before it was seen that none runs.
-        """
-        if study.terms.control_share <= 0.0:
-            return None
-        looked_at, known = (study.revision, count), self._known.get(study.id)
-        if known is None or known.looked_at != looked_at:
-            last = last_control(study, trials(), held_since)
-            known = self._known[study.id] = _LastControl(looked_at, study.terms, last)
-        return known.at
-
-    def due_in_s(self, study: str, now: datetime) -> float:
-        """Return how long at least no control window of a study is due, as it was last looked up."""
-        known = self._known.get(study)
-        if known is None or known.at is None:
-            return math.inf
-        return due_in_s(known.terms, known.at, now)
-
-
 @dataclass(frozen=True, slots=True)
-class _LastControl:
-    """A study's last control window, looked up at a revision and a number of trials."""
+class LastControl:
+    """When a study's last control window began, and by which terms the next one comes; None: never."""
 
-    looked_at: tuple[int, int]
     terms: Terms
     at: datetime | None
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether it is time for the next one."""
+        return self.at is not None and is_due(self.terms, self.at, now)
+
+    def due_in_s(self, now: datetime) -> float:
+        """Return how long at least no control window is due."""
+        return math.inf if self.at is None else due_in_s(self.terms, self.at, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,12 +118,16 @@ class Suggestions:
                 answers = self._answered(worker, batch)
             except WorkerLost as error:
                 log.warning(
-                    "suggestions for %s: %s", ", ".join(w.past.study.id for w in batch), error
+                    "event=no_suggestion study=%s: %s",
+                    ", ".join(w.past.study.id for w in batch),
+                    error,
                 )
                 self._again(batch, error)
                 continue
             except Exception as error:  # whatever a study brings about, the others are gone on with
-                log.exception("suggestions for %s", ", ".join(w.past.study.id for w in batch))
+                log.exception(
+                    "event=no_suggestion study=%s", ", ".join(w.past.study.id for w in batch)
+                )
                 worker.close()
                 self._again(batch, WorkerLost(f"it could not be asked for: {error!r}"))
                 continue

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
@@ -17,13 +16,13 @@ from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow, recent
 from tuner.core import InvalidInput, TrialState, Verdict
 from tuner.service.operations import Operations
+from tuner.verbs.questions import asked_of
 from tuner.web.looks import Judges
 from tuner.web.render import Pages
 from tuner.wire import StudyView, TrialView
 
 PAGE = 50
 EVENTS, MOST_EVENT_PAGES = 100, 20
-Word = TypeVar("Word", Verdict, TrialState)
 SORTS: dict[str, Callable[[HistoryRow], Any]] = {
     "start": lambda row: -row.started_at.timestamp(),
     "study": lambda row: (row.study, row.number),
@@ -47,15 +46,7 @@ class Asked:
 
     def question(self) -> HistoryQuestion:
         """Return it as a question. Raises InvalidInput."""
-        return HistoryQuestion(
-            device=self.device or None,
-            workload=self.workload or None,
-            study=self.study or None,
-            since=_time("from", self.since),
-            until=_time("until", self.until),
-            verdict=_word(Verdict, "verdict", self.verdict),
-            state=_word(TrialState, "state", self.state),
-        )
+        return asked_of(None, {name: text for name, text in asdict(self).items() if text})
 
 
 def history_pages(pages: Pages, operations: Operations) -> APIRouter:
@@ -151,21 +142,3 @@ EXPORTS: dict[str, tuple[str, Callable[[Sequence[HistoryRow]], str | bytes]]] = 
 def _query(request: Request, *without: str) -> str:
     kept = [(k, v) for k, v in request.query_params.multi_items() if k not in without and v]
     return urlencode(kept)
-
-
-def _time(name: str, text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError):
-        raise InvalidInput(f"{name}: {text!r} is no time", hint="2026-06-01T12:00") from None
-
-
-def _word(words: type[Word], name: str, text: str) -> Word | None:
-    if not text:
-        return None
-    try:
-        return words(text)
-    except ValueError:
-        raise InvalidInput(f"there is no {name} {text!r}", hint=", ".join(words)) from None

@@ -109,10 +109,15 @@ def _draft(form: Form) -> StudyDraft:
     safety = form.text("safety")
     if safety not in ("", *Safety):
         raise InvalidInput(f"safety: there is no {safety!r}", hint=f"one of {', '.join(Safety)}")
+    limits = form.lines("constraints")
+    if limits and form.text("no_constraint"):
+        raise InvalidInput(
+            "no_constraint: there are constraints, too", hint="leave one of both empty"
+        )
     return StudyDraft(
         devices=form.fields.get("device", ()),
         objective=form.text("objective"),
-        constraints=form.lines("constraints"),
+        constraints=limits if limits or form.text("no_constraint") else None,
         policy=form.text("policy") or "polythrottle",
         terms=Terms(
             trials=free.trials if trials is None else trials,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pynvml
 
+from agents.actuator.client import actuator_socket
 from agents.devices.nvidia.clocks import look
 from agents.devices.nvidia.device import board_name, reached
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, TOLERANCE_MHZ, NvidiaKnobs, discover
@@ -19,6 +20,7 @@ from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.profiles import named, power_profiles
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import contained, shared_by
+from agents.host.host import HostClock
 from agents.host.symptoms import Symptom
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError
@@ -29,6 +31,11 @@ NO_GPU = (
     "install the NVIDIA driver where there is a GPU (Debian: apt install nvidia-driver); "
     "without one, try --device simulated:a100"
 )
+
+
+def examine_host(root: Path) -> Iterator[Symptom]:
+    """Yield everything there is to say about the GPUs of the host at `root`, by its own clock."""
+    return examine(root, actuator_socket(root), HostClock())
 
 
 def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:

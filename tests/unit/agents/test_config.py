@@ -45,7 +45,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('tunr = "http://x"', "unknown key 'tunr'; did you mean tuner?"),
-        ("colour = 1", "known are: tuner, token_file"),
+        ("colour = 1", "known are: tuner, name, token_file"),
         ("seed = true", "seed must be an integer, not True"),
         ('seed = "7"', "seed must be an integer"),
         ("token_file = 3", "token_file must be a string"),

@@ -8,7 +8,7 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from db.sql.upgrade import HEAD
+from db import SCHEMA
 from tests.contracts.migrations import MigrationsContract
 
 
@@ -28,10 +28,10 @@ class TestMigrations(MigrationsContract):
 def test_the_program_knows_its_newest_schema() -> None:
     config = Config()
     config.set_main_option("script_location", "db:migrations")
-    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+    assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA]
 
 
 def test_developers_find_the_migrations_without_a_path_of_this_machine() -> None:
     ini = Path(__file__).parents[3] / "db" / "alembic.ini"
-    assert ScriptDirectory.from_config(Config(ini)).get_heads() == [HEAD]
+    assert ScriptDirectory.from_config(Config(ini)).get_heads() == [SCHEMA]
     assert Config(ini).get_main_option("script_location") == "db:migrations"

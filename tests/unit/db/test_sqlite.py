@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import event, text
 
 from db import open_store
-from db.sql.database import Database, read_url
+from db.sql.address import read_url
+from db.sql.database import Database
 from tests.builders import study
 from tests.contracts import store as contracts
 from tests.contracts.killed_writer import killed_after
@@ -163,7 +164,7 @@ def test_readers_do_not_wait_for_a_writer(store: Store, path: Path) -> None:
 def test_a_writer_that_waits_too_long_says_which_database(
     url: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.sql.database.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("db.sql.engine.BUSY_TIMEOUT_MS", 20)
     store = open_store(url)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

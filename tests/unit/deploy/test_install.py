@@ -23,6 +23,7 @@ def install(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", str(INSTALL), *options],
         env={**os.environ, **environ},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
@@ -75,7 +76,7 @@ def test_an_agents_host_gets_no_tuner_and_no_token_of_its_own() -> None:
 
 @not_installed
 def test_removing_names_every_place_that_installing_fills() -> None:
-    installing, removing = install("--dry-run").stdout, install("--dry-run", "--uninstall").stdout
+    installing, removing = install("--dry-run").stdout, install("--dry-run", "--purge").stdout
     for place in (*PLACES, "/etc/sysusers.d/jouletune.conf", "/etc/tmpfiles.d/jouletune.conf"):
         assert place in installing
         assert place in removing
@@ -91,13 +92,37 @@ def test_a_board_gets_what_its_files_need_and_no_other_host_does() -> None:
         assert file in both
         assert file not in plain
     assert "/etc/udev/rules.d/90-jouletune.rules" in both
-    assert "/etc/udev/rules.d/90-jouletune.rules" in install("--dry-run", "--uninstall").stdout
+    assert "/etc/udev/rules.d/90-jouletune.rules" in install("--dry-run", "--purge").stdout
 
 
 def test_an_unknown_option_does_nothing() -> None:
+    for options in (["--everything"], ["--yes"], ["--uninstall", "--yes"]):
+        done = install(*options)
+        assert done.returncode == 2
+        assert "usage:" in done.stderr
+
+
+def test_uninstalling_keeps_data_and_says_where() -> None:
+    told = install("--dry-run", "--uninstall").stdout
+    (kept,) = (line for line in told.splitlines() if line.startswith("removed;"))
+    for place in ("/etc/jouletune", "/var/lib/jouletune-tuner", "/var/lib/jouletune-agent"):
+        assert place in kept
+        assert f" {place} " not in told.replace(kept, "").replace("\n", " ")
+    assert "userdel" not in told and "+ rm -rf /opt/jouletune" in told
+
+
+def test_purging_without_a_terminal_needs_a_yes() -> None:
     done = install("--purge")
     assert done.returncode == 2
-    assert "usage:" in done.stderr
+    assert done.stdout == ""
+    assert "nothing is changed" in done.stderr and "--yes" in done.stderr
+
+
+@not_installed
+def test_every_step_is_a_line() -> None:
+    for options in ([], ["--purge"]):
+        told = install("--dry-run", *options).stdout.splitlines()
+        assert len([line for line in told if line.startswith("[")]) >= 3
 
 
 @pytest.mark.skipif(

@@ -7,6 +7,7 @@ import resource
 import pytest
 
 from policies import POLICIES, load_policy
+from tests.bench.rivals import RIVALS, load_tuner
 from tests.builders import asked, baseline, knob, past, surface, trial
 from tests.errors import raised
 from tuner.bo.encoding import MOST_ROWS, MOST_STEPS, most_rows
@@ -43,10 +44,11 @@ def _no_walk_through_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in POLICIES if n != "speculation" and not n.startswith("fedgpo")]
+    "name",
+    [n for n in (*POLICIES, *RIVALS) if n != "speculation" and not n.startswith("fedgpo")],
 )
 def test_a_million_settings_are_searched_and_not_enumerated(name: str) -> None:
-    at, policy = asked(3, space=MILLION), load_policy(name)
+    at, policy = asked(3, space=MILLION), load_tuner(name)
     trials = baseline(at)
     while isinstance(answer := policy.suggest(past(at, trials)), Try):
         at.space.check(answer.setting)

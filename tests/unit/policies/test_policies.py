@@ -11,6 +11,7 @@ from policies.packrat import Packrat
 from policies.polythrottle.policy import Polythrottle, TwoPhase
 from policies.sobol import Sobol
 from policies.speculation.policy import Speculation
+from tests.bench.rivals import RIVALS, load_tuner
 from tests.builders import CLOCKS, SPACE, asked, baseline, past, window
 from tests.contracts.policy import PolicyContract
 from tests.errors import raised
@@ -61,30 +62,6 @@ class TestSpeculation(PolicyContract):
         return WithItsRoles()
 
 
-class TestHillclimb(PolicyContract):
-    @pytest.fixture
-    def policy(self) -> Policy:
-        return load_policy("hillclimb")
-
-
-class TestOptunaTpe(PolicyContract):
-    @pytest.fixture
-    def policy(self) -> Policy:
-        return load_policy("optuna-tpe")
-
-
-class TestOptunaGp(PolicyContract):
-    @pytest.fixture
-    def policy(self) -> Policy:
-        return load_policy("optuna-gp")
-
-
-class TestBotorchPlain(PolicyContract):
-    @pytest.fixture
-    def policy(self) -> Policy:
-        return load_policy("botorch-plain")
-
-
 class TestTwoPhase(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
@@ -124,12 +101,12 @@ FEDERATION = Space(
 )
 
 
-@pytest.mark.parametrize("name", list(POLICIES))
+@pytest.mark.parametrize("name", [*POLICIES, *RIVALS])
 def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
     at = replace(asked(4), space=FEDERATION) if name.startswith("fedgpo") else asked(4)
     at = drafting(at) if name == "speculation" else at
     seen = window(10.0, 100.0)
-    assert isinstance(load_policy(name).suggest(past(at, baseline(at, seen))), Try)
+    assert isinstance(load_tuner(name).suggest(past(at, baseline(at, seen))), Try)
 
 
 def test_an_unknown_policy_is_named_with_those_there_are() -> None:

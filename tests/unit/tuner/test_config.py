@@ -44,7 +44,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ('tuning_hours = "late"', "tuning_hours cannot be 'late'"),
         ("port = ", "not valid TOML"),
         ('names = "tuner"', "names must be a list, not 'tuner'"),
-        ("names = [1]", "names cannot hold 1"),
+        ("names = [1]", "line 1: names 1 must be a string, not 1"),
         ('names = ["https://tuner:443"]', "names cannot hold 'https://tuner:443'"),
     ],
 )

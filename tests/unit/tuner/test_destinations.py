@@ -9,7 +9,7 @@ import pytest
 from tests.errors import raised
 from tuner.config import TunerConfig, load_tuner_config
 from tuner.core import ConfigError
-from tuner.destinations import SUBJECTS
+from tuner.destinations import Subject
 
 
 def read(tmp_path: Path, text: str) -> TunerConfig:
@@ -39,7 +39,7 @@ def test_webhooks_and_mail_are_read_with_their_defaults(tmp_path: Path) -> None:
     slack, local = config.webhooks
     assert slack.on == {"violation", "stop"} and slack.secret_file is None
     assert slack.shown == "webhook slack (https://hooks.slack.com)"
-    assert local.on == set(SUBJECTS) and local.secret_file == Path("/etc/jouletune/hook-secret")
+    assert local.on == set(Subject) and local.secret_file == Path("/etc/jouletune/hook-secret")
     assert config.email is not None
     assert (config.email.port, config.email.tls, config.email.domain) == (
         587,

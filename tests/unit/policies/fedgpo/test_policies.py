@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from policies import load_policy
+from tests.bench.rivals import load_tuner
 from tests.builders import SPACE, past
 from tests.errors import raised
 from tests.unit.policies.fedgpo.made_up import MadeUp, federated, played, situation, space
@@ -28,19 +28,19 @@ def test_the_same_log_gives_the_same_rounds(name: str) -> None:
     trials, made = begun()
     now = situation(federated(), trials, made)
     reversed_ = situation(federated(), trials[::-1], made)
-    assert load_policy(name).suggest(now) == load_policy(name).suggest(reversed_)
+    assert load_tuner(name).suggest(now) == load_tuner(name).suggest(reversed_)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_no_federation_is_refused(name: str) -> None:
     trials, made = begun()
     with raised(InvalidInput, "participants"):
-        load_policy(name).suggest(situation(federated(space=SPACE), trials, made))
+        load_tuner(name).suggest(situation(federated(space=SPACE), trials, made))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_no_baseline_is_measured_but_where_a_limit_is_relative_to_it(name: str) -> None:
-    policy = load_policy(name)
+    policy = load_tuner(name)
     cold, asked = federated(phase=Phase.BASELINE), ("round_s <= 2x baseline",)
     relative = federated(phase=Phase.BASELINE, constraints=asked)
     assert (
@@ -57,7 +57,7 @@ def test_a_goal_that_is_reached_ends_the_training_and_only_then(name: str) -> No
     best = {**at.baseline, "participants": 10}
     trials: list[Trial] = []
     while len(trials) < 100:
-        step = next_step(situation(at, trials, made), load_policy(name))
+        step = next_step(situation(at, trials, made), load_tuner(name))
         if not isinstance(step, Assign):
             break
         trials.append(made.round(len(trials) + 1, best))
@@ -70,21 +70,21 @@ def test_a_goal_that_is_reached_ends_the_training_and_only_then(name: str) -> No
 def test_a_running_round_is_waited_for(name: str) -> None:
     at, (trials, _) = federated(), begun()
     running = replace(trials[-1], state=TrialState.RUNNING, measurement=None, phase=Phase.TUNING)
-    assert isinstance(load_policy(name).suggest(past(at, [*trials[:-1], running])), Wait)
+    assert isinstance(load_tuner(name).suggest(past(at, [*trials[:-1], running])), Wait)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_rounds_that_all_failed_are_no_trouble(name: str) -> None:
     trials, made = begun()
     failed = [replace(t, state=TrialState.FAILED, measurement=None) for t in trials[2:]]
-    answer = load_policy(name).suggest(situation(federated(), [*trials[:2], *failed], made))
+    answer = load_tuner(name).suggest(situation(federated(), [*trials[:2], *failed], made))
     assert isinstance(answer, Try)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_state_that_is_not_told_is_no_trouble(name: str) -> None:
     trials, _ = begun()
-    assert isinstance(load_policy(name).suggest(past(federated(), trials)), Try)
+    assert isinstance(load_tuner(name).suggest(past(federated(), trials)), Try)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -92,13 +92,13 @@ def test_a_single_class_is_a_federation(name: str) -> None:
     at = federated(space=space(("mid",)))
     trials, made = begun()
     own = [replace(t, setting=at.baseline) for t in trials]
-    answer = load_policy(name).suggest(situation(at, own, made))
+    answer = load_tuner(name).suggest(situation(at, own, made))
     assert isinstance(answer, Try) and answer.setting.keys() == at.baseline.keys()
 
 
 def test_the_bandit_needs_a_fourth_of_the_energy_of_the_defaults_and_less_than_random() -> None:
     def joules(name: str) -> float:
-        return sum(played(load_policy(name), federated(seed), 40)[1] for seed in (0, 1))
+        return sum(played(load_tuner(name), federated(seed), 40)[1] for seed in (0, 1))
 
     ours = joules("fedgpo")
     assert ours < 0.25 * joules("fedgpo-fixed") and ours < 0.5 * joules("fedgpo-random")
@@ -106,7 +106,7 @@ def test_the_bandit_needs_a_fourth_of_the_energy_of_the_defaults_and_less_than_r
 
 def test_q_learning_beats_the_defaults() -> None:
     both = [
-        sum(played(load_policy(name), federated(seed), 60)[1] for seed in range(3))
+        sum(played(load_tuner(name), federated(seed), 60)[1] for seed in range(3))
         for name in ("fedgpo-qlearning", "fedgpo-fixed")
     ]
     assert both[0] < 0.7 * both[1]
@@ -122,4 +122,4 @@ def test_a_large_space_is_not_enumerated(monkeypatch: pytest.MonkeyPatch) -> Non
     own = [replace(t, setting=at.baseline) for t in trials]
     monkeypatch.setattr(Space, "grid", refused)
     for name in ALL:
-        assert isinstance(load_policy(name).suggest(situation(at, own, made)), Try)
+        assert isinstance(load_tuner(name).suggest(situation(at, own, made)), Try)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 
 import pytest
 
@@ -60,7 +59,7 @@ def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -
         "history", "best", "report", "export mlflow", "export optuna", "constraint set",
         "constraint list", "device list", "packrat plan",
         "token create", "token list", "token revoke",
-        "bench surfaces", "bench devices", "finetune admit", "actuator status",
+        "finetune admit", "actuator status",
         "doctor",
     ],
 )  # fmt: skip
@@ -75,11 +74,6 @@ def test_a_value_that_is_no_choice_is_told_with_the_choices_and_nothing_else(
     assert app.main(["history", "--format", "xml"]) == 2
     said = capsys.readouterr().err
     assert "'--format': 'xml' is not one of 'table', 'json'" in said
-
-
-def test_it_tells_its_release(capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"jouletune {version('jouletune')}\n"
 
 
 def test_without_arguments_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

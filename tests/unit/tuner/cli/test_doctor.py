@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.packages import install, site
 from tuner.cli.app import main
+
+__all__ = ["site"]
 
 
 def test_it_never_fails_and_says_why_not(
@@ -31,3 +34,22 @@ def test_a_database_that_does_not_answer_is_a_finding(
     findings = {f["about"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
     assert findings["database"]["there"] is False
     assert "none" in findings["database"]["seen"]
+
+
+def test_a_device_of_another_package_is_asked_too(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = (
+        "from agents.host.symptoms import Symptom\n"
+        "def open_fan(rest, *, seed, state_dir, root): ...\n"
+        "def examine(root): yield Symptom('fan', False, 'it stands still', 'push it')\n"
+    )
+    offered = (
+        "[jouletune.devices]\nfan = fan:open_fan\nplain = fan:open_fan\nbroken = fan:nothing\n"
+    )
+    install(site, "fan", f"{offered}[jouletune.diagnoses]\nfan = fan:examine\n", source)
+    assert main(["doctor", "--json"]) == 0
+    findings = {f["about"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
+    assert (findings["fan"]["seen"], findings["fan"]["hint"]) == ("it stands still", "push it")
+    assert findings["plain"]["there"] and not findings["broken"]["there"]
+    assert "cannot load" in findings["broken"]["seen"]

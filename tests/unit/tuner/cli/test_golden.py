@@ -14,14 +14,17 @@ from db import open_store
 from tests.golden import FOLDER, golden, steady
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import app, main
+from tuner.cli.lazy import below
 
 CASES: dict[str, list[str]] = {
     "audit": ["audit"],
     "best": ["best STUDY", "best STUDY --pareto", "best nothing"],
-    "bench made-up": ["bench made-up --tuners luck"],
-    "bench surfaces": ["bench surfaces none"],
     "constraint clear": ["constraint clear STUDY"],
     "constraint list": ["constraint list STUDY", "constraint list nothing"],
+    "constraint preview": [
+        "constraint preview STUDY 'latency_p99_ms <= 106'",
+        "constraint preview STUDY 'latency_p99_ms <= 130' --json",
+    ],
     "constraint set": [
         "constraint set STUDY 'latency_p99_ms <= 130'",
         "constraint set STUDY 'latency_p99_ms <= 130'",
@@ -117,12 +120,12 @@ Ask = Callable[[list[str]], str]
 
 def commands(of: object = None, path: str = "") -> Iterator[str]:
     """Yield every command of the command line that has none below it."""
-    below = getattr(of or typer.main.get_command(app), "commands", None)
-    if below is None:
+    of = of or typer.main.get_command(app)
+    names = [*getattr(of, "commands", ())]
+    if not names:
         yield path
-        return
-    for name, one in below.items():
-        yield from commands(one, f"{path} {name}".strip())
+    for name in names:
+        yield from commands(below(of, name), f"{path} {name}".strip())
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from db.memory.store import MemoryStore
+from db import open_store
 from policies import load_policy
 from tests.builders import Time, applied, device
 from tests.errors import raised
@@ -34,7 +34,7 @@ JOB = RunJob(device="sim", policy="sobol", trials=7)
 @pytest.fixture
 def there() -> Operations:
     """The services: their agent has been heard of a moment ago."""
-    found = Operations(Loop(MemoryStore(), load_policy, Time().now))
+    found = Operations(Loop(open_store("memory://"), load_policy, Time().now))
     found.loop.register(device())
     found.loop.order("sim", Poll(agent="host", applied=applied()))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import os
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import db
+import tuner
 from tuner.cli import logs
 
 
@@ -85,3 +88,21 @@ def test_another_file_than_the_journal_gets_plain_lines(tmp_path: Path) -> None:
         logging.getLogger("chatty").info("not told")
         stream.flush()
         assert path.read_text().endswith(" INFO event=ready port=1\n")
+
+
+def test_every_record_of_the_tuner_names_its_event() -> None:
+    levels = {"debug", "info", "warning", "error", "exception", "critical"}
+    templates = [
+        (str(file), call.lineno, ast.literal_eval(call.args[0]))
+        for package in (tuner, db)
+        for folder in package.__path__
+        for file in Path(folder).rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in levels
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "log"
+    ]
+    assert len(templates) > 20
+    assert [at for at in templates if "event" not in line(at[2])] == []

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.tuner.bench.packrat.machine import Machine
-from tuner.bench.packrat.packings import Shapes
-from tuner.bench.turns import TimedBatches
+from tests.unit.tuner.profiling.packrat.machine import Machine
 from tuner.cli.app import main
+from tuner.profiling.packrat.packings import Shapes
+from tuner.profiling.turns import TimedBatches
 
 
 class FakeTimer:

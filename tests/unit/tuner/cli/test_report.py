@@ -14,7 +14,6 @@ from rich.console import Console
 from tests.builders import START, device, setting
 from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
-from tuner.bench.true_score import Score, score
 from tuner.cli import results
 from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
@@ -38,6 +37,7 @@ from tuner.core.quantities import quantity_of
 from tuner.presentation.figures import when
 from tuner.presentation.reports import verdict
 from tuner.presentation.texts import billed, gained
+from tuner.presentation.true_score import Score, score
 from tuner.wire import Change, Release, StudyDraft
 
 

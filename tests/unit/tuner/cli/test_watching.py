@@ -10,9 +10,10 @@ import pytest
 
 from tests.builders import START
 from tuner.cli import watching
-from tuner.cli.operator_api import OperatorApi
 from tuner.cli.watching import looks
 from tuner.core import Event, LinkError
+from tuner.verbs.table import Verbs
+from tuner.wire import StudyView
 
 
 class Following:
@@ -33,11 +34,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_watching_it_is_shown_once() -> None:
-    assert len(list(looks(cast("OperatorApi", Following(5)), False))) == 1
+    assert len(list(looks(cast("Verbs[StudyView]", Following(5)), False))) == 1
 
 
 def test_a_lost_tuner_ends_it_with_the_reason() -> None:
-    seen = looks(cast("OperatorApi", Following(2)), True)
+    seen = looks(cast("Verbs[StudyView]", Following(2)), True)
     with pytest.raises(LinkError, match="is gone"):
         for _ in islice(seen, 10):
             pass
@@ -53,4 +54,4 @@ def test_without_a_change_it_is_shown_again_after_a_while(monkeypatch: pytest.Mo
             threading.Event().wait(0.5)
             yield from super().follow()
 
-    assert len(list(islice(looks(cast("OperatorApi", Silent(0)), True), 3))) == 3
+    assert len(list(islice(looks(cast("Verbs[StudyView]", Silent(0)), True), 3))) == 3

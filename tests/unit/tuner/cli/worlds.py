@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from db import open_store
-from db.memory.store import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, setting, window
 from tuner.core import (
     Device,
@@ -108,7 +107,7 @@ ASKABLE = device(signals=(Signal("requests_in_system", askable=True),))
 
 def operations(store: Store | None = None, about: Device | None = None) -> Operations:
     """Return the verbs over a store that knows one device."""
-    loop = Loop(store or MemoryStore(), policies, Time().now)
+    loop = Loop(store or open_store("memory://"), policies, Time().now)
     loop.register(about or device())
     return Operations(loop)
 
@@ -150,7 +149,7 @@ def tune(
         if isinstance(order, until):
             return
         assert isinstance(order, Assignment), order
-        verbs.loop.record(
+        verbs.loop.trial_reports.record(
             TrialReport(
                 device=name,
                 study=order.study,

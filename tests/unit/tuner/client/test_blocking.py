@@ -13,7 +13,6 @@ from db.history import HistoryQuestion
 from tests.builders import START
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
-from tuner.cli.operator_api import OperatorApi
 from tuner.cli.output import plain
 from tuner.client import Client, read_token
 from tuner.core import (
@@ -33,7 +32,8 @@ from tuner.core import (
 )
 from tuner.service.api import create_app
 from tuner.service.operations import Operations
-from tuner.wire import Change, ConstraintChange, Decision, StudyDraft, TokenDraft
+from tuner.verbs.table import Verbs
+from tuner.wire import Change, ConstraintChange, Decision, StudyDraft, StudyView, TokenDraft
 
 TOKEN = "secret"
 URL = "http://tuner"
@@ -69,7 +69,7 @@ def remote(app: TestClient) -> Iterator[Client]:
         yield api
 
 
-QUESTIONS: list[Callable[[OperatorApi, str], object]] = [
+QUESTIONS: list[Callable[[Verbs[StudyView], str], object]] = [
     lambda api, _: list(api.studies()),
     lambda api, study: api.study(study),
     lambda api, study: list(api.revisions(study)),
@@ -87,7 +87,7 @@ QUESTIONS: list[Callable[[OperatorApi, str], object]] = [
 
 @pytest.mark.parametrize("ask", QUESTIONS)
 def test_a_question_has_one_answer_here_and_there(
-    ask: Callable[[OperatorApi, str], object], local: Operations, remote: Client
+    ask: Callable[[Verbs[StudyView], str], object], local: Operations, remote: Client
 ) -> None:
     study = local.studies()[0].id
     assert plain(ask(remote, study)) == plain(ask(local, study))
@@ -156,7 +156,7 @@ def test_tokens_are_made_listed_and_revoked_at_the_tuner(
     ],
 )
 def test_a_refusal_comes_back_as_what_it_is(
-    ask: Callable[[OperatorApi, str], object],
+    ask: Callable[[Verbs[StudyView], str], object],
     kind: type[TuningError],
     named: str,
     local: Operations,

@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from tests.builders import START
-from tuner.client.event_stream import RETRY_S, events, followed, followed_async
+from tuner.client import AsyncClient, Client, asynchronous, blocking
+from tuner.client.event_stream import Reader
 from tuner.core import Event, Unauthorised
 
 
@@ -33,7 +35,8 @@ class Broken(httpx.SyncByteStream):
 
 def test_comments_and_what_is_not_ours_are_left_out() -> None:
     lines = f"retry: 2000\n\n: nothing new\n\n{sent(1)}data: {{}}\n\ndata: [1\n\n{sent(2, 'y')}"
-    found = list(events(lines.split("\n")))
+    reader = Reader()
+    found = [event for line in lines.split("\n") if (event := reader.read(line))]
     assert found == [
         Event(at=START, kind="drift", text="x"),
         Event(at=START, kind="drift", text="y"),
@@ -41,11 +44,15 @@ def test_comments_and_what_is_not_ours_are_left_out() -> None:
     assert [event.id for event in found] == [1, 2]
 
 
-def test_after_a_lost_connection_it_goes_on_behind_the_last_event() -> None:
+def test_after_a_lost_connection_it_goes_on_behind_the_last_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str | None] = []
     slept: list[float] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/events":
+            return httpx.Response(200, json=[])
         asked.append(request.headers.get("last-event-id"))
         assert request.url.params["study"] == "s1"
         if len(asked) == 2:
@@ -53,22 +60,18 @@ def test_after_a_lost_connection_it_goes_on_behind_the_last_event() -> None:
         number = {1: 7, 3: 8, 4: 9}[len(asked)]
         return httpx.Response(200, stream=Broken(sent(number)))
 
-    client = httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(handle))
-    found = followed(client, {"study": "s1"}, lambda _: AssertionError(), sleep=slept.append)
+    monkeypatch.setattr(blocking, "time", SimpleNamespace(sleep=slept.append))
+    found = Client("http://tuner", transport=httpx.MockTransport(handle)).follow("s1")
     assert [event.id for event in islice(found, 3)] == [7, 8, 9]
     assert asked == [None, "7", "7", "8"]
-    assert slept == [RETRY_S] * 3
+    assert slept == [blocking.RETRY_S] * 3
 
 
 def test_a_refusal_ends_it() -> None:
-    transport = httpx.MockTransport(lambda _: httpx.Response(401, text="no"))
-    client = httpx.Client(base_url="http://tuner", transport=transport)
-
-    def refuse(answer: httpx.Response) -> Exception:
-        return Unauthorised(answer.text)
-
+    problem = {"code": "unauthorised", "message": "no"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(401, json=problem))
     with pytest.raises(Unauthorised, match="no"):
-        next(followed(client, {}, refuse, after=5))
+        next(Client("http://tuner", transport=transport).follow(after=5))
 
 
 class AsyncBroken(httpx.AsyncByteStream):
@@ -82,16 +85,18 @@ class AsyncBroken(httpx.AsyncByteStream):
         raise httpx.ReadError("gone")
 
 
-def test_awaited_it_goes_on_behind_the_last_event_too() -> None:
+def test_awaited_it_goes_on_behind_the_last_event_too(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str | None] = []
     slept: list[float] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/events":
+            return httpx.Response(200, json=[])
         asked.append(request.headers.get("last-event-id"))
         if len(asked) == 2:
             raise httpx.ConnectError("down")
         if len(asked) == 4:
-            return httpx.Response(401)
+            return httpx.Response(401, json={"code": "unauthorised", "message": "no"})
         number = {1: 7, 3: 8}[len(asked)]
         return httpx.Response(200, stream=AsyncBroken(sent(number)))
 
@@ -99,13 +104,14 @@ def test_awaited_it_goes_on_behind_the_last_event_too() -> None:
         slept.append(seconds)
 
     async def read() -> list[int]:
-        client = httpx.AsyncClient(base_url="http://tuner", transport=httpx.MockTransport(handle))
+        monkeypatch.setattr(asynchronous, "asyncio", SimpleNamespace(sleep=sleep))
+        client = AsyncClient("http://tuner", transport=httpx.MockTransport(handle))
         found = []
         with pytest.raises(Unauthorised):
-            async for event in followed_async(client, {}, lambda _: Unauthorised("no"), 6, sleep):
+            async for event in client.follow(after=6):
                 found.append(event.id)
         return found
 
     assert asyncio.run(read()) == [7, 8]
     assert asked == ["6", "7", "7", "8"]
-    assert slept == [RETRY_S] * 3
+    assert slept == [blocking.RETRY_S] * 3

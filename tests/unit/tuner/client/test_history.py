@@ -11,8 +11,9 @@ import pytest
 from db.history import HistoryQuestion
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
-from tuner.client.history import History, asked_of
+from tuner.client.history import History
 from tuner.core import ConfigError, InvalidInput, StoreError, TrialState, Verdict
+from tuner.verbs.questions import asked_of
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,11 @@ from typing import Any
 import httpx2
 import pytest
 from anyio import to_thread
+from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from db.memory.store import MemoryStore
+from db import open_store
+from db.history import HistoryRow
 from tests.builders import Time, applied, device, policies, setting, window
 from tests.builders import study as at_hold
 from tuner.core import (
@@ -33,7 +35,7 @@ from tuner.core import (
 )
 from tuner.service import sessions
 from tuner.service.api import create_app
-from tuner.service.operations import ROWS, Operations
+from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import (
     ORDER,
@@ -58,7 +60,7 @@ DRAFT = StudyDraft(
 
 @pytest.fixture
 def operations() -> Operations:
-    return Operations(Loop(MemoryStore(), policies, Time().now))
+    return Operations(Loop(open_store("memory://"), policies, Time().now))
 
 
 @pytest.fixture
@@ -219,11 +221,15 @@ def test_energy_without_a_meter_is_refused_with_the_ways_out(client: TestClient)
         cannot={"energy_j": "this machine has no energy meter"},
     )
     send(client, "PUT", "/v1/devices/sim", Registration(device=blind))
-    answer = send(client, "POST", "/v1/studies", DRAFT)
+    named = DRAFT.model_copy(update={"objective": "energy_j"})
+    answer = send(client, "POST", "/v1/studies", named)
     assert problem(answer) == (422, "metric_unavailable")
     body = answer.json()
     assert "no energy meter" in body["message"]
     assert "cpu_time_ms" in body["hint"]
+    chosen = send(client, "POST", "/v1/studies", DRAFT.model_copy(update={"constraints": None}))
+    assert chosen.json()["objective"] == "minimize cpu_time_ms"
+    assert chosen.json()["constraints"] == ["latency_p99_ms <= 1.2x baseline"]
 
 
 def test_a_metric_that_nobody_knows_is_refused_by_name_unless_it_is_declared(
@@ -273,7 +279,7 @@ def test_infinite_bounds_travel_both_ways(client: TestClient, study: StudyView) 
     )
     answer = send(client, "POST", "/v1/trials/report", report)
     assert Receipt.model_validate_json(answer.content).result == "closed"
-    rows = ROWS.validate_json(client.get("/v1/history").content)
+    rows = TypeAdapter(list[HistoryRow]).validate_json(client.get("/v1/history").content)
     assert rows[0].metrics["latency_p99_ms"].high == math.inf
     final = StudyReport.model_validate_json(client.get(f"/v1/studies/{study.id}/report").content)
     assert final.study.trials == {"inconclusive": 1}

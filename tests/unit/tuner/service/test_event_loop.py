@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from db.memory.store import MemoryStore
+from db import open_store
 from tests.builders import Time, device, policies
 from tests.integration.stage import until
 from tuner.core import AccessRole, digest_of
@@ -81,7 +81,7 @@ class SilentStore:
 
     def __init__(self) -> None:
         self.pause_s = 0.0
-        self._inner = MemoryStore()
+        self._inner = open_store("memory://")
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         found = getattr(self._inner, name)

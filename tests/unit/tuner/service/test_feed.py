@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from db.memory.store import MemoryStore
+from db import open_store
 from tests.builders import START
 from tuner.core import Event, Notice, StoreError, Topic
 from tuner.service import feed as feeds
@@ -22,7 +22,7 @@ class Desk:
     """A store with a feed of its events."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore()
+        self.store = open_store("memory://")
         self.over = False
         self.feed = Feed(self.store.events, lambda: START, lambda: self.over)
         self.store.bus.subscribe(self.feed.heard)

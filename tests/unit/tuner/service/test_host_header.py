@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from db.memory.store import MemoryStore
+from db import open_store
 from tests.builders import Time, policies
 from tuner.service.api import create_app
 from tuner.service.operations import Operations
@@ -22,7 +22,7 @@ NAMES = frozenset({"localhost", "127.0.0.1", "::1", "Tuner-1.example"})
 @pytest.fixture(scope="module", params=["h11", "httptools"])
 def port(request: pytest.FixtureRequest) -> Iterator[int]:
     """Return the port of a real server, with either of uvicorn's parsers."""
-    operations = Operations(Loop(MemoryStore(), policies, Time().now))
+    operations = Operations(Loop(open_store("memory://"), policies, Time().now))
     app = create_app(operations, "secret", NAMES, "0")
     server = uvicorn.Server(uvicorn.Config(app, http=request.param, log_level="critical"))
     listener = socket.create_server(("127.0.0.1", 0))

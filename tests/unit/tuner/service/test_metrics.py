@@ -12,7 +12,8 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from db.memory.store import MemoryDevices, MemoryTrials
+from db.sql.devices import SqlDevices
+from db.sql.trials import SqlTrials
 from tests.builders import applied, device, setting
 from tests.unit.tuner.study.test_telemetry import report
 from tests.unit.tuner.study.worlds import World, truth
@@ -37,7 +38,8 @@ class Scraped:
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
-        self.world.loop.telemetry = self.counts
+        self.world.telemetry = self.counts
+        self.world.loop = self.world.restarted()
         self.verbs = Operations(self.world.loop)
         monotonic = self.world.time.monotonic
         self.summaries = Summaries(self.verbs, monotonic)
@@ -73,7 +75,7 @@ def held(scraped: Scraped) -> None:
     scraped.world.start()
     order = scraped.world.run(truth)
     scraped.world.ask_holding(order)
-    scraped.world.loop.observe(report(order, scraped.world, 1))
+    scraped.world.loop.hold_reports.observe(report(order, scraped.world, 1))
     assert scraped.value("studies_pending") == 1.0
     assert scraped.summaries.renew() == 1
 
@@ -159,10 +161,10 @@ def test_a_scrape_reads_no_trial_and_is_the_same_for_some_seconds(
 ) -> None:
     held(scraped)
     for name in ("list", "running", "reports", "states"):
-        monkeypatch.setattr(MemoryTrials, name, lambda *_: pytest.fail("trials were read"))
+        monkeypatch.setattr(SqlTrials, name, lambda *_: pytest.fail("trials were read"))
     told = scraped.told()
     assert any(name == "jouletune_trials" for name, _ in told)
-    monkeypatch.setattr(MemoryDevices, "list", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(SqlDevices, "list", lambda *_: pytest.fail("it was read again"))
     scraped.metrics.text()
 
 
@@ -174,7 +176,7 @@ def test_without_its_database_the_tuner_tells_that_and_what_it_has_counted(
     def away(*_: object) -> NoReturn:
         raise StoreError("gone")
 
-    monkeypatch.setattr(MemoryDevices, "list", away)
+    monkeypatch.setattr(SqlDevices, "list", away)
     assert scraped.value("database_up") == 0.0
     assert scraped.value("device_online", device="sim") is None
     assert scraped.value("trials_ended_total", state="completed") == 8.0
@@ -183,8 +185,8 @@ def test_without_its_database_the_tuner_tells_that_and_what_it_has_counted(
 def test_a_destination_that_lags_behind_is_told(scraped: Scraped) -> None:
     store = scraped.world.store
     store.deliveries.put(Delivery("slack", 0, attempts=3, given_up=2))
-    scraped.world.loop.note("drift", "x")
-    scraped.world.loop.note("drift", "y")
+    scraped.world.loop.changes.note("drift", "x")
+    scraped.world.loop.changes.note("drift", "y")
     assert scraped.value("notification_events_behind", destination="slack") == 2.0
     assert scraped.value("notification_failed_attempts", destination="slack") == 3.0
     assert scraped.value("notifications_given_up_total", destination="slack") == 2.0

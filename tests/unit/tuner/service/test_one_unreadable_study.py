@@ -134,7 +134,7 @@ def test_its_device_is_released_and_what_others_tell_is_kept(verbs: Operations, 
         HoldReport(device=device, study=study, revision=1, setting=setting(600), ended="")
         for device, study in (("bad-device", HURT), (held.devices[0], good))
     ]
-    first, second = loop.observe_all(told)
+    first, second = loop.hold_reports.observe_all(told)
     assert isinstance(first, Unreadable) and isinstance(second, Receipt)
 
 
@@ -145,5 +145,5 @@ def test_a_trial_of_it_keeps_no_other_from_ending(
     for study in (HURT, good):
         loop.store.trials.begin(study, setting(600), Phase.TUNING, "", START)
     monkeypatch.setattr(Silence, "abandoned", lambda *_: True)
-    assert loop.reap() == 1
+    assert loop.trial_reports.reap() == 1
     assert loop.store.trials.running(HURT) and not loop.store.trials.running(good)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from db.memory.log import MemoryObservations
+from db.sql.log import SqlObservations
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
@@ -16,6 +16,7 @@ from tuner.core import (
     InvalidInput,
     Level,
     Limit,
+    Metric,
     Mode,
     Observation,
     Outcome,
@@ -29,6 +30,7 @@ from tuner.core import (
 from tuner.presentation.texts import billed
 from tuner.service.counts import Counts
 from tuner.service.operations import Operations
+from tuner.study.loop import Loop
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -120,7 +122,7 @@ def test_nothing_is_saved_where_the_baseline_is_held() -> None:
 
 
 def observed(verbs: Operations, name: str, energy_j: float, ended: str = "") -> None:
-    verbs.loop.observe(
+    verbs.loop.hold_reports.observe(
         HoldReport(
             device="sim",
             study=name,
@@ -166,7 +168,7 @@ def test_what_was_saved_says_since_when_its_windows_are() -> None:
 def test_a_report_does_not_load_every_window_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs, name = worlds.held()
     observed(verbs, name, 6.0)
-    monkeypatch.delattr(MemoryObservations, "list")
+    monkeypatch.delattr(SqlObservations, "list")
     assert verbs.report(name).bill.saved_j is not None
 
 
@@ -228,13 +230,49 @@ def test_a_bare_throughput_is_maximised() -> None:
 @pytest.mark.parametrize("objective", ["energy_j", "minimize power_w"])
 def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None:
     verbs = worlds.operations()
+    verbs.loop.register(device(metrics=(Metric("energy_j"), Metric("power_w"))))
     draft = StudyDraft(devices=("sim",), objective=objective, policy="scripted")
     with raised(InvalidInput, "constraint") as caught:
         verbs.create(draft)
-    assert f'--constraint "{worlds.LIMIT}"' in caught.value.hint
     assert "--no-constraint" in caught.value.hint
     assert verbs.studies() == []
     assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
+
+
+def test_what_is_left_open_is_chosen_by_what_the_first_device_measures() -> None:
+    made = worlds.operations().create(StudyDraft(devices=("sim",), policy="scripted"))
+    assert (made.objective, made.constraints) == ("minimize energy_j", (worlds.LIMIT,))
+
+
+@pytest.mark.parametrize(
+    ("wish", "named"),
+    [
+        ({"devices": ("sim",) * 257}, "devices"),
+        ({"constraints": ("energy_j <= 1",) * 33}, "constraints"),
+        ({"choices": {"a": (1,) * 5_001, "b": (1,) * 5_000}}, "choices"),
+    ],
+)
+def test_what_one_study_may_name_is_bounded(wish: dict[str, object], named: str) -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), policy="scripted").model_copy(update=wish)
+    with raised(InvalidInput, named):
+        verbs.create(draft)
+    assert verbs.studies() == []
+
+
+def test_a_preview_counts_the_trials_that_setting_the_constraints_counts() -> None:
+    verbs, study = worlds.held()
+    store = verbs.loop.store
+    found = store.studies.get(study)
+    later = max(t.number for t in store.trials.list(study)) + 1
+    anew = replace(found, since_trial=later)
+    store.studies.revise(anew, "tuner", "the driver changed", verbs.loop.now())
+    change = ConstraintChange(constraints=("latency_p99_ms <= 101",))
+    seen = verbs.preview(study, change)
+    assert seen.more_trials == found.terms.trials
+    verbs.set_constraints(study, change)
+    terms = store.studies.get(study).terms
+    assert terms.trials == seen.more_trials
 
 
 @pytest.mark.promise("a saving costs capacity, or nothing keeps the limit")
@@ -319,12 +357,14 @@ def test_a_plan_that_was_confirmed_at_a_load_is_held_on_after_a_pause() -> None:
 
 def test_windows_of_a_hold_that_break_a_limit_are_counted_as_a_scrape_counts_them() -> None:
     verbs, name = worlds.held()
-    counts = verbs.loop.telemetry = Counts()
+    counts = Counts()
+    loop = Loop(verbs.loop.store, worlds.policies, verbs.loop.now, telemetry=counts)
+    verbs = Operations(loop)
     order = asking(verbs, name, setting(600))
     assert isinstance(order, HoldOrder)
     for minute in range(1, 41):
         slow = replace(window(6.0, 150.0), started_at=START + timedelta(minutes=minute))
-        verbs.loop.observe(
+        verbs.loop.hold_reports.observe(
             HoldReport(
                 device="sim", study=name, revision=order.revision, setting=setting(600),
                 measurement=slow,
@@ -347,9 +387,9 @@ def unmet(terms: Terms, tried: int) -> tuple[Operations, str]:
         phase = Phase.BASELINE if number < 2 else Phase.TUNING
         trial = store.trials.begin(name, at, phase, "", START)
         store.trials.end(name, trial.number, completed(10.0, 100.0), START)
-    study = verbs.loop.move(study, Phase.TUNING, "the baseline was measured in 2 windows")
+    study = verbs.loop.changes.move(study, Phase.TUNING, "the baseline was measured in 2 windows")
     why = "LIMIT NOT MET: holding the baseline (latency_p99_ms 100, the limit is <= 50)"
-    verbs.loop.move(study, Phase.HOLDING, why, Plan.single(setting()))
+    verbs.loop.changes.move(study, Phase.HOLDING, why, Plan.single(setting()))
     return verbs, name
 
 
@@ -391,7 +431,7 @@ def test_a_tightened_limit_leaves_a_baseline_that_keeps_it() -> None:
     verbs, name = unmet(Terms(trials=20), 3)
     limited(verbs, name, "latency_p99_ms <= 150")
     found = verbs.loop.store.studies.get(name)
-    verbs.loop.move(found, Phase.HOLDING, "nothing beats it", Plan.single(setting()))
+    verbs.loop.changes.move(found, Phase.HOLDING, "nothing beats it", Plan.single(setting()))
     assert limited(verbs, name, "latency_p99_ms <= 130") is Phase.HOLDING
     assert verbs.study(name).phase_why == "nothing beats it"
 

@@ -38,7 +38,7 @@ def events(verbs: Operations, name: str) -> list[tuple[str, str]]:
 
 def test_what_is_approved_is_held_with_who_when_and_why(verbs: Operations) -> None:
     name = worlds.proposed(verbs)
-    verbs.loop.now = lambda: device().seen_at.replace(year=2027)
+    verbs.loop.changes.now = lambda: device().seen_at.replace(year=2027)
     view = verbs.approve(name, Decision(who="ann", why="the bill is high"))
     assert (view.phase, view.plan) == (Phase.HOLDING, WINNER)
     last = verbs.revisions(name)[-1]
@@ -140,7 +140,7 @@ def test_other_constraints_withdraw_a_proposal_and_the_study_tunes_on(
 def test_a_hold_that_ended_is_proposed_anew_and_not_taken_up_by_itself(verbs: Operations) -> None:
     name = worlds.proposed(verbs)
     view = verbs.approve(name, ANN)
-    verbs.loop.observe(
+    verbs.loop.hold_reports.observe(
         HoldReport(
             device="sim", study=name, revision=view.revision, setting=setting(600), ended="drift"
         )

@@ -9,9 +9,9 @@ from threading import RLock
 
 import pytest
 
-from db.memory.bus import LocalBus
-from db.memory.log import MemoryObservations
-from db.memory.store import MemoryStudies
+from db.sql.bus import SqlBus
+from db.sql.log import SqlObservations
+from db.sql.studies import SqlStudies
 from tests.builders import completed, setting, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Event, Observation, Phase, Setting, StoreError
@@ -91,7 +91,7 @@ def test_work_that_failed_in_a_turn_is_begun_anew_when_it_is_due() -> None:
 def test_what_one_alone_does_is_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     world, done, expected = World(), list[int](), list[int]()
     leads = [False]
-    monkeypatch.setattr(LocalBus, "leads", lambda _: leads[0])
+    monkeypatch.setattr(SqlBus, "leads", lambda _: leads[0])
     monkeypatch.setattr(schedule, "expect", lambda _: expected.append(1))
     task = Lead(world.loop).alone(lambda: done.append(1))
     task()
@@ -108,14 +108,14 @@ def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
     world.start()
     world.run(truth)
     observe(world, setting(600), *[7.5] * 10)
-    lock = world.loop.lock("s1")
+    lock = world.loop.changes.lock("s1")
 
     def paused_first(study: str) -> RLock:
         held = world.store.studies.get(study)
         world.store.studies.revise(held.moved(Phase.PAUSED), "ann", "mine", world.time.now())
         return lock
 
-    world.loop.lock = paused_first  # type: ignore[method-assign]
+    world.loop.changes.lock = paused_first  # type: ignore[method-assign]
     list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.latest("s1").who == "ann"
 
@@ -127,8 +127,8 @@ def test_watching_loads_neither_whole_windows_nor_every_revision(
     world.start()
     world.run(truth)
     observe(world, setting(600), *[7.5] * 10)
-    monkeypatch.delattr(MemoryObservations, "list")
-    monkeypatch.setattr(MemoryStudies, "revisions", lambda *_: pytest.fail("all were loaded"))
+    monkeypatch.delattr(SqlObservations, "list")
+    monkeypatch.setattr(SqlStudies, "revisions", lambda *_: pytest.fail("all were loaded"))
     list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.get("s1").phase is Phase.BASELINE
 

@@ -16,8 +16,8 @@ import pytest
 from tests.builders import START, Time
 from tests.errors import raised
 from tuner.core import ConfigError, Event, LinkError
-from tuner.destinations import Email, Webhook
-from tuner.service.notifications import Notification, Subject
+from tuner.destinations import Email, Subject, Webhook
+from tuner.service.notifications import Notification
 from tuner.service.senders import EmailSender, WebhookSender, signed
 
 NOTE = Notification(

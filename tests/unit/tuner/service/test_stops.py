@@ -113,13 +113,15 @@ def test_a_lifted_stop_lets_a_hold_go_on_without_a_new_trial(world: World) -> No
         setting=setting(600),
         ended="stop-all by ann",
     )
-    assert world.loop.observe(ended).result == "late"
+    assert world.loop.hold_reports.observe(ended).result == "late"
     verbs.lift(Change(who="bob"))
     again = world.ask()
     assert isinstance(again, HoldOrder)
     assert again.plan == first.plan
     assert again.revision > first.revision, "an agent does not take up what it has ended"
-    assert world.loop.observe(ended).result == "late", "a word that comes late ends nothing"
+    assert world.loop.hold_reports.observe(ended).result == "late", (
+        "a word that comes late ends nothing"
+    )
     assert isinstance(world.ask(), HoldOrder)
     assert world.store.trials.count("s1") == count
 

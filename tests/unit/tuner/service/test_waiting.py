@@ -10,7 +10,7 @@ import pytest
 from fastapi import Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from db.memory.store import MemoryTrials
+from db.sql.trials import SqlTrials
 from tests.builders import policies, setting, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Constraint, NotFound, Outcome, Phase, Plan, TrialState
@@ -42,9 +42,9 @@ def told(world: World) -> HoldOrder:
 
 def test_waiting_at_a_hold_loads_no_trials(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = told(world)
-    monkeypatch.delattr(MemoryTrials, "list")
+    monkeypatch.delattr(SqlTrials, "list")
     assert told(world) == before
-    assert world.loop.reap() == 0
+    assert world.loop.trial_reports.reap() == 0
 
 
 def test_who_asks_again_without_news_costs_no_look_at_the_store(
@@ -88,12 +88,12 @@ def test_waiting_for_an_operator_or_the_hour_loads_no_trials(
     verbs = Operations(world.loop)
     verbs.pause("s1", Change(who="ann"))
     with monkeypatch.context() as patched:
-        patched.delattr(MemoryTrials, "list")
+        patched.delattr(SqlTrials, "list")
         assert isinstance(world.ask(holding="s1"), Release)
-    world.loop.start_over(world.store.studies.get("s1"), "a new driver")
+    world.loop.changes.start_over(world.store.studies.get("s1"), "a new driver")
     verbs.resume("s1", Change(who="ann"))
     world.loop.hours = lambda _: False
-    monkeypatch.delattr(MemoryTrials, "list")
+    monkeypatch.delattr(SqlTrials, "list")
     assert isinstance(world.ask(), Idle)
 
 
@@ -101,7 +101,7 @@ def test_a_changed_constraint_is_told_at_once(world: World) -> None:
     before = told(world)
     study = world.store.studies.get("s1")
     wider = replace(study, constraints=(Constraint.parse("latency_p99_ms <= 1.5x baseline"),))
-    world.loop.revise(wider, "ann", "wider")
+    world.loop.changes.revise(wider, "ann", "wider")
     after = told(world)
     assert after.revision == before.revision + 1
     assert after.limits[0][0].value == pytest.approx(before.limits[0][0].value * 1.5 / 1.2)
@@ -111,18 +111,18 @@ def test_another_plan_is_told_at_once(world: World) -> None:
     told(world)
     study = world.store.studies.get("s1")
     other = replace(study, plan=Plan.single(setting(800)))
-    another(world).revise(other, "ann", "other")
+    another(world).changes.revise(other, "ann", "other")
     assert told(world).plan == Plan.single(setting(800))
 
 
 def test_a_trial_of_another_process_is_heeded_at_once(world: World) -> None:
     before = told(world)
     trial = world.store.trials.begin("s1", setting(), Phase.CONFIRMING, "", world.time.now())
-    another(world).publish(world.store.studies.get("s1"))
+    another(world).changes.publish(world.store.studies.get("s1"))
     assert not isinstance(world.ask(holding="s1"), HoldOrder)
     slower = Outcome(state=TrialState.COMPLETED, measurement=window(10.0, 140.0))
     world.store.trials.end("s1", trial.number, slower, world.time.now())
-    another(world).publish(world.store.studies.get("s1"))
+    another(world).changes.publish(world.store.studies.get("s1"))
     assert told(world).limits[0][0].value > before.limits[0][0].value
 
 

@@ -80,7 +80,7 @@ def show(
             setting=setting(600),
             measurement=replace(seen, started_at=world.time.now()),
         )
-        assert world.loop.observe(report).result == "kept"
+        assert world.loop.hold_reports.observe(report).result == "kept"
     return world.store.studies.get("s1").phase
 
 
@@ -203,9 +203,9 @@ def test_a_hold_that_the_canary_ends_starts_the_study_over(world: World) -> None
         setting=setting(600),
         ended="latency_p99_ms was 140 in 3 windows in a row",
     )
-    assert world.loop.observe(ended).result == "closed"
+    assert world.loop.hold_reports.observe(ended).result == "closed"
     assert world.store.studies.get("s1").phase is Phase.BASELINE
-    assert world.loop.observe(ended).result == "late"
+    assert world.loop.hold_reports.observe(ended).result == "late"
 
 
 def test_a_canary_that_was_paused_or_stopped_is_judged_by_the_windows_since(

@@ -200,9 +200,9 @@ def own_step(at: int = 800) -> StepReport:
 
 def test_a_step_that_the_agent_made_by_itself_is_a_trial_and_told_twice_still_one() -> None:
     world = begun(Rounds(100))
-    assert world.loop.own_step(own_step()).result == "closed"
-    assert world.loop.own_step(own_step()).result == "duplicate"
-    assert world.restarted().own_step(own_step()).result == "duplicate"
+    assert world.loop.trial_reports.own_step(own_step()).result == "closed"
+    assert world.loop.trial_reports.own_step(own_step()).result == "duplicate"
+    assert world.restarted().trial_reports.own_step(own_step()).result == "duplicate"
     (only,) = world.store.trials.list("s1")
     assert (only.state, only.setting) == (TrialState.COMPLETED, setting(800))
     assert only.phase is Phase.TUNING and "did not reach the tuner" in only.why
@@ -211,7 +211,7 @@ def test_a_step_that_the_agent_made_by_itself_is_a_trial_and_told_twice_still_on
 def test_what_was_given_out_meanwhile_ends_as_the_agent_went_on_without_it() -> None:
     world = begun(Rounds(100))
     given = world.assigned()
-    world.loop.own_step(own_step())
+    world.loop.trial_reports.own_step(own_step())
     first, second = world.store.trials.list("s1")
     assert first.number == given.trial and first.state is TrialState.ABORTED
     assert second.state is TrialState.COMPLETED
@@ -222,8 +222,8 @@ def test_a_tuner_that_died_while_it_took_a_step_takes_it_once() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(world.store.trials, "end", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            world.loop.own_step(own_step())
-    assert world.restarted().own_step(own_step()).result == "closed"
+            world.loop.trial_reports.own_step(own_step())
+    assert world.restarted().trial_reports.own_step(own_step()).result == "closed"
     (only,) = world.store.trials.list("s1")
     assert only.state is TrialState.COMPLETED
 
@@ -231,12 +231,12 @@ def test_a_tuner_that_died_while_it_took_a_step_takes_it_once() -> None:
 def test_a_search_takes_no_steps_of_an_agents_own() -> None:
     world = begun(Rounds(100), terms=Terms(trials=4))
     with pytest.raises(Conflict, match="no steps"):
-        world.loop.own_step(own_step())
+        world.loop.trial_reports.own_step(own_step())
     assert world.store.trials.count("s1") == 0
 
 
 def test_a_step_at_no_setting_of_the_study_changes_nothing() -> None:
     world = begun(Rounds(100))
     with pytest.raises(InvalidInput):
-        world.loop.own_step(own_step(at=801))
+        world.loop.trial_reports.own_step(own_step(at=801))
     assert world.store.trials.count("s1") == 0

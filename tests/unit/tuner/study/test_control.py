@@ -24,11 +24,12 @@ from tuner.core import (
     Trial,
     TrialState,
 )
-from tuner.service.notifications import Subject, subject_of
+from tuner.destinations import Subject
+from tuner.service.notifications import subject_of
 from tuner.service.operations import Operations
 from tuner.service.schedule import Maintenance
 from tuner.study.control import (
-    ControlClock,
+    LastControl,
     baseline_shifts,
     control,
     due_in_s,
@@ -188,10 +189,10 @@ def test_what_is_due_waits_for_the_next_hour_at_most(minutes: float, left_s: flo
 
 
 def test_a_study_without_control_windows_is_remembered_as_long_as_any() -> None:
-    clock = ControlClock()
     held = study(Phase.HOLDING, plan=Plan.single(setting(600)))
-    assert clock.last(held, 0, list, START) is None
-    assert clock.due_in_s(held.id, START) == float("inf")
+    never = LastControl(held.terms, last_control(held, [], START))
+    assert not never.is_due(START)
+    assert never.due_in_s(START) == float("inf")
 
 
 @pytest.mark.parametrize("step", [timedelta(days=-365), timedelta(days=365)])
@@ -300,7 +301,7 @@ class Drifting:
         while self.world.time.now() < end:
             self.truly_j += (self.baseline_j() - HELD_J) * RATE * 10.0
             seen = self.shown(setting(600)).measurement
-            self.world.loop.observe(
+            self.world.loop.hold_reports.observe(
                 HoldReport(
                     device="sim",
                     study="s1",

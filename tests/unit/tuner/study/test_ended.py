@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from db.memory.store import MemoryStore, MemoryTrials
+from db import open_store
+from db.sql.trials import SqlTrials
 from tests.builders import START, completed, setting, study
-from tuner.core import Phase
+from tuner.core import Phase, Store
 from tuner.study.ended import EndedTrials
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    made = MemoryStore()
+def store() -> Store:
+    made = open_store("memory://")
     for name in ("s1", "s2"):
         made.studies.add(study(id=name, devices=(name,)), "ann", "")
     return made
 
 
-def tried(store: MemoryStore, name: str = "s1") -> None:
+def tried(store: Store, name: str = "s1") -> None:
     trial = store.trials.begin(name, setting(), Phase.TUNING, "", START)
     store.trials.end(name, trial.number, completed(), START)
 
 
-def test_what_is_told_is_what_is_stored_while_trials_begin_and_end(store: MemoryStore) -> None:
+def test_what_is_told_is_what_is_stored_while_trials_begin_and_end(store: Store) -> None:
     ended = EndedTrials(store.trials)
     assert ended.list("s1") == ()
     for _ in range(3):
@@ -36,16 +37,16 @@ def test_what_is_told_is_what_is_stored_while_trials_begin_and_end(store: Memory
 
 
 def test_trials_that_have_ended_are_read_once(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    listed = MemoryTrials.list
+    listed = SqlTrials.list
 
-    def counted(self: MemoryTrials, name: str, first: int = 1) -> object:
+    def counted(self: SqlTrials, name: str, first: int = 1) -> object:
         read.append(first)
         return listed(self, name, first)
 
-    monkeypatch.setattr(MemoryTrials, "list", counted)
+    monkeypatch.setattr(SqlTrials, "list", counted)
     ended = EndedTrials(store.trials)
     for _ in range(4):
         tried(store)
@@ -53,7 +54,7 @@ def test_trials_that_have_ended_are_read_once(
     assert read == [1, 1, 2, 3]
 
 
-def test_a_study_that_has_the_name_of_one_that_was_deleted_is_read_anew(store: MemoryStore) -> None:
+def test_a_study_that_has_the_name_of_one_that_was_deleted_is_read_anew(store: Store) -> None:
     ended = EndedTrials(store.trials)
     for _ in range(2):
         tried(store)
@@ -67,7 +68,7 @@ def test_a_study_that_has_the_name_of_one_that_was_deleted_is_read_anew(store: M
     assert ended.list("s1") == store.trials.list("s1")
 
 
-def test_no_more_is_kept_than_there_is_room_for(store: MemoryStore) -> None:
+def test_no_more_is_kept_than_there_is_room_for(store: Store) -> None:
     ended = EndedTrials(store.trials, most=3)
     for name in ("s1", "s2"):
         for _ in range(2):

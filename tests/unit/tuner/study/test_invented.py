@@ -15,7 +15,7 @@ from tuner.wire import HoldOrder, HoldReport
 
 
 def told(world: World, order: HoldOrder, seen: Measurement) -> None:
-    world.loop.observe(
+    world.loop.hold_reports.observe(
         HoldReport(
             device="sim",
             study=order.study,

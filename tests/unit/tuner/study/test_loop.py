@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from db.memory.store import MemoryTrials
+from db.sql.trials import SqlTrials
 from tests.builders import SPACE, Descend, completed, device, setting, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
@@ -29,7 +29,7 @@ from tuner.core import (
 )
 from tuner.service.operations import Operations
 from tuner.study.lifecycle import FAILED_IN_A_ROW
-from tuner.study.loop import MOST_ABANDONED, MOST_LATE
+from tuner.study.trial_reports import MOST_ABANDONED, MOST_LATE
 from tuner.wire import (
     Assignment,
     Change,
@@ -167,10 +167,10 @@ def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -
         ended="for no reason",
     )
     with pytest.raises(InvalidInput, match="other"):
-        world.loop.observe(told)
+        world.loop.hold_reports.observe(told)
     assert world.store.observations.list("s1") == ()
     assert world.store.studies.get("s1").phase is Phase.HOLDING
-    world.loop.start_over(world.store.studies.get("s1"), "again")
+    world.loop.changes.start_over(world.store.studies.get("s1"), "again")
     with pytest.raises(InvalidInput, match="other"):
         world.report(world.assigned(), completed(), "other")
     assert world.store.trials.reports("s1", 9) == ()
@@ -188,7 +188,7 @@ def test_a_report_after_the_lease_ran_out_still_counts_if_nobody_took_over(world
     world.start()
     order = world.assigned()
     world.time.sleep(120.0)
-    world.loop.reap()
+    world.loop.trial_reports.reap()
     assert world.report(order, completed()) == "closed"
 
 
@@ -262,7 +262,7 @@ def test_a_crash_between_report_and_end_is_mended_by_the_reaper_too(
         broken.setattr(world.store.trials, "end", _dies)
         world.report(order, completed(7.0))
     world.time.sleep(1e6)
-    world.loop.reap()
+    world.loop.trial_reports.reap()
     assert world.store.trials.list("s1")[0].state is TrialState.COMPLETED
 
 
@@ -291,11 +291,11 @@ def test_a_tuner_whose_database_was_away_gives_agents_their_time_again(
     world.start()
     order = world.assigned()
     with monkeypatch.context() as broken:
-        broken.setattr(MemoryTrials, "at_work", _unwell)
+        broken.setattr(SqlTrials, "at_work", _unwell)
         for _ in range(100):
             world.time.sleep(10.0)
             with pytest.raises(StoreError):
-                world.loop.reap()
+                world.loop.trial_reports.reap()
     assert world.wait(world.loop.abandon_s) == 0, "no renewal could be heard meanwhile"
     assert world.report(order, completed()) == "closed"
 
@@ -313,7 +313,7 @@ def test_a_step_of_the_wall_clock_ends_no_trial(world: World, step: timedelta) -
     world.start()
     order = world.assigned()
     world.time.step(step)
-    assert world.loop.reap() == 0
+    assert world.loop.trial_reports.reap() == 0
     assert world.assigned() == order
     assert isinstance(world.ask(agent="other/1"), Idle), "nor does it let another agent have it"
     assert world.report(order, completed()) == "closed"
@@ -431,12 +431,12 @@ def test_a_hold_that_ended_starts_the_evidence_afresh(world: World) -> None:
         measurement=window(6.0, 140.0),
         ended="latency_p99_ms broke its limit in 3 windows",
     )
-    assert world.loop.observe(sent).result == "closed"
+    assert world.loop.hold_reports.observe(sent).result == "closed"
     found = world.store.studies.get("s1")
     assert found.phase is Phase.BASELINE
     assert found.since_trial == 9
     assert len(world.store.observations.list("s1")) == 1
-    assert world.loop.observe(sent).result == "late"
+    assert world.loop.hold_reports.observe(sent).result == "late"
 
 
 def test_a_new_driver_starts_the_evidence_afresh(world: World) -> None:
@@ -470,7 +470,7 @@ def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -
     world.run(truth)
     world.loop.hours = lambda _: False
     assert isinstance(world.ask(), HoldOrder)
-    world.loop.start_over(world.store.studies.get("s1"), "again")
+    world.loop.changes.start_over(world.store.studies.get("s1"), "again")
     assert isinstance(world.ask(), Idle)
 
 

@@ -107,6 +107,6 @@ def test_whatever_an_operator_changes_is_told(world: World) -> None:
     assert told(lambda: stop_all(world.loop, by)) == 1
     assert told(lambda: lift(world.loop, by)) == 1
     study = world.store.studies.get("s1")
-    assert told(lambda: world.loop.move(study, Phase.TUNING, "again")) == 1
+    assert told(lambda: world.loop.changes.move(study, Phase.TUNING, "again")) == 1
     assert told(lambda: verbs.stop("s1", by)) == 1
     assert told(lambda: verbs.studies()) == 0

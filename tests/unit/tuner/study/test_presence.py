@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
-from db.memory.store import MemoryDevices, MemoryStore
+from db import open_store
+from db.sql.devices import SqlDevices
 from tests.builders import START, Time, applied, device, policies, setting, study
 from tests.errors import raised
-from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
+from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan, Store
 from tuner.presentation.standing import standing
 from tuner.service.operations import Operations
 from tuner.service.schedule import Maintenance, expect
@@ -25,7 +27,7 @@ class Office:
 
     wall: Time = field(default_factory=Time)
     boot: Time = field(default_factory=Time)
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: Store = field(default_factory=partial(open_store, "memory://"))
 
     def __post_init__(self) -> None:
         self.loop = self.another()
@@ -119,8 +121,8 @@ def test_another_process_knows_what_was_stored_and_polls_store_nothing(
 ) -> None:
     beside = Operations(office.another())
     with monkeypatch.context() as patched:
-        patched.delattr(MemoryDevices, "seen")
-        patched.delattr(MemoryDevices, "put")
+        patched.delattr(SqlDevices, "seen")
+        patched.delattr(SqlDevices, "put")
         for _ in range(150):
             office.passes(1.0)
             office.poll()

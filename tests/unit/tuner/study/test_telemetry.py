@@ -47,14 +47,13 @@ class Heard(Telemetry):
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    made.loop.telemetry = Heard()
+    made = World(telemetry=Heard())
     made.start()
     return made
 
 
 def heard(world: World) -> Heard:
-    found = world.loop.telemetry
+    found = world.telemetry
     assert isinstance(found, Heard)
     return found
 
@@ -90,7 +89,10 @@ def test_a_report_that_comes_twice_is_heard_once(world: World) -> None:
         nonce=order.nonce,
         outcome=truth(order.setting),
     )
-    assert [world.loop.record(message).result for _ in range(2)] == ["closed", "duplicate"]
+    assert [world.loop.trial_reports.record(message).result for _ in range(2)] == [
+        "closed",
+        "duplicate",
+    ]
     assert len(heard(world).windows) == 1
 
 
@@ -98,16 +100,16 @@ def test_a_window_of_a_hold_is_heard_once_with_the_limits_it_is_held_by(world: W
     order = world.run(truth)
     before = len(heard(world).windows)
     for minute in (1, 1, 2):
-        world.loop.observe(report(order, world, minute))
+        world.loop.hold_reports.observe(report(order, world, minute))
     assert len(heard(world).windows) == before + 2
     assert heard(world).limits == [order.limits[-1]] * 2
 
 
 def test_a_window_of_a_hold_that_this_process_never_ordered_has_no_limits(world: World) -> None:
     order = world.run(truth)
+    world.telemetry = Heard()
     world.loop = world.restarted()
-    world.loop.telemetry = Heard()
-    world.loop.observe(report(order, world, 1))
+    world.loop.hold_reports.observe(report(order, world, 1))
     assert heard(world).limits == [()]
 
 

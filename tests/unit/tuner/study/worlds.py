@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from db.memory.store import MemoryStore
+from db import open_store
 from tests.builders import Descend, Time, applied, completed, device, study
 from tuner.core import (
     Level,
     Outcome,
     Phase,
     Setting,
+    Store,
     Study,
 )
 from tuner.study.loop import Loop
+from tuner.study.telemetry import Telemetry
 from tuner.wire import (
     Assignment,
     HoldOrder,
@@ -30,21 +33,28 @@ class World:
     """A tuner's loop over a memory store, and devices that answer as a surface says."""
 
     time: Time = field(default_factory=Time)
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: Store = field(default_factory=partial(open_store, "memory://"))
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     def __post_init__(self) -> None:
         self.loop = self.restarted()
 
     def restarted(self) -> Loop:
         """Return the loop as another process would have it."""
-        return Loop(self.store, lambda _: Descend(), self.time.now, monotonic=self.time.monotonic)
+        return Loop(
+            self.store,
+            lambda _: Descend(),
+            self.time.now,
+            monotonic=self.time.monotonic,
+            telemetry=self.telemetry,
+        )
 
     def wait(self, seconds: float) -> int:
         """Let time pass, reaping as the schedule does; return how many trials were given up."""
         ended = 0
         for _ in range(math.ceil(seconds / 10.0)):
             self.time.sleep(10.0)
-            ended += self.loop.reap()
+            ended += self.loop.trial_reports.reap()
         return ended
 
     @property
@@ -79,7 +89,7 @@ class World:
         return order
 
     def report(self, order: Assignment, outcome: Outcome, name: str = "sim") -> str:
-        return self.loop.record(
+        return self.loop.trial_reports.record(
             TrialReport(
                 device=name,
                 study=order.study,

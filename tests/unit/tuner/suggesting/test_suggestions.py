@@ -13,7 +13,8 @@ import pytest
 from policies import load_policy
 from tests.builders import baseline, past, policies, setting, study, trial
 from tests.integration.stage import until
-from tuner.core import Past, Policy, Space, Study, TrialState, Try, TuningError, Wait
+from tests.unit.policies.fedgpo.made_up import MadeUp, federated, situation
+from tuner.core import Past, Phase, Policy, Space, Study, TrialState, Try, TuningError, Wait
 from tuner.suggesting.questions import BatchAnswers, BatchQuestion, NotDecided, Tried, ask
 from tuner.suggesting.suggestions import WORKING, Suggestions
 from tuner.suggesting.workers import WorkerLost
@@ -215,11 +216,13 @@ def test_a_study_that_cannot_be_asked_for_stops_nobody_else() -> None:
 
 
 def test_a_quick_policy_decides_at_once() -> None:
+    at, made = federated(), MadeUp()
+    rounds = [made.round(n, at.baseline, Phase.BASELINE) for n in (1, 2)]
     with at_work(by=load_policy) as (suggestions, _):
         took: list[str] = []
         suggestions.took = lambda policy, _: took.append(policy)
-        assert isinstance(suggestions.policy("hillclimb").suggest(of()), Try)
-        assert took == ["hillclimb"]
+        assert isinstance(suggestions.policy("fedgpo").suggest(situation(at, rounds, made)), Try)
+        assert took == ["fedgpo"]
 
 
 def test_a_question_tells_what_was_spent_on_settings_offered_no_more() -> None:

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
-from tuner.core import AccessRole, Level, Phase, Study, Verdict, digest_of
+from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of
 from tuner.service.api import create_app
 from tuner.service.fleet import EnergyPrice, FleetOverview
 from tuner.service.operations import Operations
@@ -118,7 +118,7 @@ def test_a_browser_that_is_not_signed_in_is_sent_there_however_often_it_asks(sit
 
 def test_the_log_comes_in_pages_however_long_its_sentences_are(site: Site) -> None:
     for n in range(250):
-        site.verbs.loop.note("unable", f"event {n} " + "x" * 1_900, device="sim")
+        site.verbs.loop.changes.note("unable", f"event {n} " + "x" * 1_900, device="sim")
     browser = site.signed_in()
     pages = [browser.get(f"/events?page={page}&device=sim") for page in (1, 2, 3)]
     assert max(len(page.content) for page in pages) < 300_000
@@ -426,6 +426,23 @@ def test_an_admin_makes_a_token_that_is_shown_once_and_revokes_it(site: Site) ->
     assert "revoked" in text_of(browser.get("/access"))
 
 
+def test_what_a_form_leaves_open_is_chosen_as_the_command_line_does() -> None:
+    timed = device(metrics=(Metric("cpu_time_ms"), Metric("latency_p99_ms")))
+    site = Site(operations(about=timed))
+    browser = site.signed_in("operator")
+    form = {"device": "sim", "objective": "", "constraints": "", "policy": "scripted"}
+    both = {**form, "constraints": "latency_p99_ms <= 5", "no_constraint": "1"}
+    assert send(browser, "/studies/new", "/studies/new", **both).status_code == 422
+    send(browser, "/studies/new", "/studies/new", **form)
+    (made,) = site.verbs.studies()
+    assert made.objective == "minimize cpu_time_ms"
+    assert made.constraints == ("latency_p99_ms <= 1.2x baseline",)
+    site.verbs.stop(made.id, Change())
+    send(browser, "/studies/new", "/studies/new", **{**form, "no_constraint": "1"})
+    (free,) = (view for view in site.verbs.studies() if view.id != made.id)
+    assert free.constraints == ()
+
+
 def test_the_history_is_filtered_compared_and_taken_along(site: Site) -> None:
     study = created(site.verbs)
     tune(site.verbs, slope)
@@ -433,6 +450,7 @@ def test_the_history_is_filtered_compared_and_taken_along(site: Site) -> None:
     assert f"{study}" in text_of(browser.get("/history?verdict=feasible"))
     assert "nothing fits" in text_of(browser.get("/history?device=other"))
     assert browser.get("/history?verdict=nice").status_code == 422
+    assert f"{study}" in text_of(browser.get("/history?since=90000d"))
     assert browser.get("/history?since=yesterday").status_code == 422
     assert browser.get("/history?since=0001-01-01T00:00:00%2B14:00").status_code == 422
     both = text_of(browser.get(f"/compare?trial={study}:1&trial={study}:3"))

@@ -1,0 +1,71 @@
+"""The URLs of databases: which we speak, and how they may be shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from tuner.core import ConfigError, StoreError
+
+MEMORY = "memory://"
+"""What ends with the process."""
+IN_MEMORY = URL.create("sqlite+pysqlite")
+DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "sqlite+pysqlite": "sqlite+pysqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+EXAMPLES = "write it like sqlite:///jouletune.db or postgresql://user@host/name"
+SECRETS = ("password", "sslpassword")
+
+
+def read_url(text: str) -> URL:
+    """Return a database URL with the driver we use for it.
+
+    Raises:
+        ConfigError: it does not parse, or names no database we speak. It shows no password.
+    """
+    scheme, colon, _ = text.partition(":")
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise ConfigError(
+            f"cannot read the database URL '{scheme}{colon and ':…'}'", hint=EXAMPLES
+        ) from None
+    if url.drivername not in DRIVERS:
+        raise ConfigError(f"{url.drivername!r} is no database we speak", hint=EXAMPLES)
+    if "@" in (url.host or ""):  # the rest of a password, which would be shown as the host
+        raise ConfigError(
+            "the database URL has more than one @", hint="write %40 for an @ in a password"
+        )
+    url = url.set(drivername=DRIVERS[url.drivername])
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ConfigError(
+            "an SQLite URL needs a file", hint="name one, or use memory:// to keep nothing"
+        )
+    return url
+
+
+def existing(text: str) -> URL:
+    """Return the URL of a database that is there.
+
+    Raises:
+        ConfigError: it does not parse, or names no database we speak.
+        StoreError: there is no such file.
+    """
+    url = read_url(text)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise StoreError(f"there is no database {shown(url)}", hint="check the URL")
+    return url
+
+
+def shown(url: URL) -> str:
+    """Return a URL as it may be shown: no password anywhere in it."""
+    if url == IN_MEMORY:
+        return MEMORY
+    plain = url.set(drivername=url.get_backend_name()).difference_update_query(SECRETS)
+    return plain.render_as_string(hide_password=True)

@@ -1,1 +1,0 @@
-"""Others' tuners, rebuilt as policies, so that the comparison is of judgement."""

@@ -1,0 +1,27 @@
+"""The verbs of `python -m tests.bench`."""
+
+from __future__ import annotations
+
+import typer
+
+from tests.bench.allocators.command import allocators
+from tests.bench.contest.command import made_up, surfaces
+from tests.bench.devices.command import devices
+from tests.bench.federated.command import federated
+from tests.bench.speculation.command import speculation
+
+commands = typer.Typer(
+    help="Judge tuners where the truth is known.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for verb, command in (
+    ("surfaces", surfaces),
+    ("made-up", made_up),
+    ("devices", devices),
+    ("speculation", speculation),
+    ("allocators", allocators),
+    ("federated", federated),
+):
+    commands.command(verb)(command)

@@ -1,0 +1,241 @@
+"""What the comparisons of tuners share on the command line: options, progress, figures and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from tests.bench.contest.contest import ContestTerms, Standings
+    from tests.bench.contest.runs import Result
+    from tests.bench.contest.surfaces import SurfaceProblem
+
+LINES = 20
+"""How many lines tell the progress where there is no terminal."""
+
+Tuners = Annotated[
+    str,
+    typer.Option(metavar="NAMES", help="Which to compare; also ours-strict, ours-off, ceiling."),
+]
+Budgets = Annotated[str, typer.Option(metavar="COUNTS", help="After how many trials to look.")]
+Slack = Annotated[
+    str, typer.Option(metavar="FACTORS", help="Limits, as multiples of the true baseline.")
+]
+Noise = Annotated[float, typer.Option(help="Relative noise of one window.")]
+Seeds = Annotated[int, typer.Option(help="Studies per surface, each with its own noise.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes to share the studies.")]
+Sources = Annotated[
+    str, typer.Option(metavar="NAMES", help="Only these sources (kinds); all where none is named.")
+]
+PerSource = Annotated[
+    int | None,
+    typer.Option("--surfaces-per-source", min=1, help="At most so many surfaces of each."),
+]
+OwnBaseline = Annotated[
+    bool,
+    typer.Option(
+        "--own-baseline", help="Take the limits from the study's own two noisy baseline windows."
+    ),
+]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw the figures, too.")]
+Output = Annotated[
+    Path | None, typer.Option(metavar="FILE.json", help="Write the JSON there, too.")
+]
+
+Variants = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        help="Compare variants of a policy, too: a table each, with its safety, without, options.",
+    ),
+]
+Without = Annotated[
+    str, typer.Option(metavar="RULES", help="Compare ours without each of these rules, too.")
+]
+LeaveOneOut = Annotated[
+    bool,
+    typer.Option(
+        "--leave-one-out",
+        help="Choose among the variants and ours on all sources but one, and score it there.",
+    ),
+]
+MostAbove = Annotated[
+    float, typer.Option(help="Windows above a limit per study that a choice may have.")
+]
+
+EVERY_TUNER = "ours,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain"
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """Where the figures go beside the screen, and how many processes work for them."""
+
+    jobs: int
+    plot: Path | None
+    output: Path | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choosing:
+    """Which variants are compared beside the tuners named, and whether one of them is chosen."""
+
+    variants: Path | None
+    without: str
+    leave_one_out: bool
+    most_above: float
+
+
+def terms_of(
+    tuners: str,
+    budgets: str,
+    slack: str,
+    noise: float,
+    seeds: int,
+    own_baseline: bool,
+    choosing: Choosing,
+) -> ContestTerms:
+    """Return what is compared, from the options' words. Raises InvalidInput."""
+    from tests.bench.contest.contest import ContestTerms
+    from tests.bench.contest.variants import load_variants, without_each
+
+    named = {} if choosing.variants is None else load_variants(choosing.variants)
+    variants = {**named, **without_each(names("without", choosing.without))}
+    return ContestTerms(
+        tuners=(*names("tuners", tuners), *variants),
+        budgets=tuple(sorted(_listed("budgets", budgets, int))),
+        slacks=_listed("slack", slack, float),
+        noise=noise,
+        seeds=seeds,
+        own_baseline=own_baseline,
+        variants=variants,
+        leave_one_out=choosing.leave_one_out,
+        most_above=choosing.most_above,
+    )
+
+
+def telling(jobs: int, plot: Path | None, output: Path | None, as_json: bool) -> Telling:
+    """Return where figures go, once it is known that they can. Raises InvalidInput."""
+    _check_files(plot, output)
+    return Telling(jobs=jobs, plot=plot, output=output, as_json=as_json)
+
+
+def names(option: str, text: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated option."""
+    return _listed(option, text, str)
+
+
+def compete(problems: Sequence[SurfaceProblem], terms: ContestTerms, telling: Telling) -> None:
+    """Run every study of a comparison and tell what it showed; exit with 1 where any broke down."""
+    from tests.bench.contest.contest import jobs_of, standings
+    from tests.bench.contest.runs import run_all
+
+    todo = jobs_of(problems, terms)
+    with _progress(len(todo)) as done:
+        found = standings(todo, run_all(todo, telling.jobs, done), terms)
+    _tell(found, telling.plot, telling.output, telling.as_json)
+    if found.failures:
+        typer.echo(f"error: {len(found.failures)} of {len(todo)} studies broke down", err=True)
+        raise typer.Exit(1)
+
+
+def _tell(found: Standings, plot: Path | None, output: Path | None, as_json: bool) -> None:
+    """Print the standings, and write the files asked for. Raises StoreError where one cannot be."""
+    from tests.bench.contest.plot import draw
+    from tests.bench.contest.standings import markdown
+    from tuner.cli.output import echo_json, json_text
+
+    if as_json:
+        echo_json(found)
+    else:
+        typer.echo(markdown(found))
+    if output is not None:
+        _write(output, lambda path: path.write_text(json_text(found) + "\n", encoding="utf-8"))
+    if plot is not None:
+        _write(plot, lambda path: draw(found.rows, path))
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file at the end of all studies. Raises StoreError where that cannot be."""
+    from tuner.core import StoreError
+
+    try:
+        write(path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}",
+            hint="the figures are printed above; name another file",
+        ) from None
+
+
+def _check_files(plot: Path | None, output: Path | None) -> None:
+    """Return quietly where both can be written, before any study has run. Raises InvalidInput."""
+    from tests.bench.contest.contest import require
+    from tuner.core import InvalidInput
+
+    if plot is not None:
+        require("matplotlib", "--plot")
+    for option, path, ending in (("plot", plot, ".png"), ("output", output, ".json")):
+        if path is None:
+            continue
+        folder = path.absolute().parent
+        if path.suffix != ending or path.is_dir() or not os.access(folder, os.W_OK):
+            raise InvalidInput(
+                f"cannot write --{option} {path}",
+                hint=f"name a {ending} file in a folder that exists and that you may write",
+            )
+
+
+def _listed(option: str, text: str, kind: Callable[[str], Item]) -> tuple[Item, ...]:
+    """Return the items of a comma-separated option."""
+    from tuner.core import InvalidInput
+
+    try:
+        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise InvalidInput(
+            f"cannot read --{option} {text!r}", hint="write numbers separated by commas"
+        ) from None
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Result], None]]:
+    """Show on stderr how far the studies are: a bar on a terminal, now and then a line elsewhere.
+
+    A study that broke down gets a line of its own.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from tests.bench.contest.runs import Failure
+    from tuner.cli.output import console
+
+    columns = (TextColumn("studies"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen = console(stderr=True)
+    with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
+        bar = progress.add_task("studies", total=total)
+        ended = 0
+
+        def done(result: Result) -> None:
+            nonlocal ended
+            ended += 1
+            if isinstance(result, Failure):
+                screen.print(f"{result.task} broke down: {result.error}", soft_wrap=True)
+            progress.advance(bar)
+            if not screen.is_terminal and ended * LINES // total > (ended - 1) * LINES // total:
+                screen.print(f"{ended} of {total} studies")
+
+        yield done

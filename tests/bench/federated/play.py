@@ -1,0 +1,157 @@
+"""One training under one policy: the study, its rounds as trials, and what it took to the target."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean
+
+from agents.federated.fleet.devices import FleetDevices
+from agents.federated.fleet.rounds import FederatedTraining, RoundResult
+from agents.federated.fleet.task import TASKS
+from tests.bench.rivals import load_tuner
+from tuner.core import (
+    Estimate,
+    Load,
+    Measurement,
+    Mode,
+    Objective,
+    Origin,
+    Past,
+    Phase,
+    Setting,
+    Space,
+    Study,
+    Terms,
+    Trial,
+    TrialState,
+    Try,
+    TuningError,
+)
+
+START = datetime(2000, 1, 1, tzinfo=UTC)
+BASELINE_ROUNDS = 2
+SMOOTHED = 3
+"""An accuracy is reached once so many rounds have it in the mean: single ones are noisy."""
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSetup:
+    """What is trained, by whom: a task, an α (None: all alike), devices, and how many rounds."""
+
+    task: str
+    alpha: float | None
+    devices: FleetDevices
+    rounds: int
+
+    def training(self, seed: int) -> FederatedTraining:
+        """Return a training that has not begun."""
+        return FederatedTraining(TASKS[self.task](seed), self.devices, seed, self.alpha)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A training's rounds: each one's setting and metrics, and how long deciding took in the median."""
+
+    settings: tuple[Setting, ...]
+    metrics: tuple[Mapping[str, float], ...]
+    decision_ms: float
+
+    @property
+    def final_accuracy(self) -> float:
+        """The accuracy at the end: the mean of the last rounds."""
+        return fmean(m["accuracy"] for m in self.metrics[-SMOOTHED:])
+
+    def rounds_to(self, accuracy: float) -> int | None:
+        """Return after how many rounds an accuracy is reached; None where it never is."""
+        accuracies = [m["accuracy"] for m in self.metrics]
+        for end in range(SMOOTHED, len(accuracies) + 1):
+            if fmean(accuracies[end - SMOOTHED : end]) >= accuracy:
+                return end
+        return None
+
+    def spent(self, metric: str, accuracy: float) -> float:
+        """Return what was spent of a metric until an accuracy; in all rounds where it is never reached."""
+        return math.fsum(m[metric] for m in self.metrics[: self.rounds_to(accuracy)])
+
+
+def play(federation: FederationSetup, policy: str, seed: int) -> Played:
+    """Train under a policy, its study's first rounds at Flower's defaults.
+
+    Raises:
+        TuningError: the policy does not go on.
+    """
+    training, chosen = federation.training(seed), load_tuner(policy)
+    study = _study(training.space, policy, seed)
+    trials: list[Trial] = []
+    results: list[RoundResult] = []
+    took: list[float] = []
+    for number in range(1, federation.rounds + 1):
+        setting, phase = study.baseline, Phase.BASELINE
+        if number > BASELINE_ROUNDS:
+            past = Past(study=study, trials=tuple(trials), context=training.state())
+            began = time.perf_counter()
+            answer = chosen.suggest(past)
+            took.append(1000.0 * (time.perf_counter() - began))
+            if not isinstance(answer, Try):
+                raise TuningError(f"{policy} does not go on: {answer.why}", hint="report this")
+            setting, phase = answer.setting, Phase.TUNING
+        results.append(training.run(setting))
+        trials.append(_trial(number, setting, phase, results[-1]))
+    middle = sorted(took)[len(took) // 2] if took else 0.0
+    return Played(tuple(t.setting for t in trials), tuple(dict(r.metrics) for r in results), middle)
+
+
+def play_fixed(federation: FederationSetup, setting: Mapping[str, int], seed: int) -> Played:
+    """Train at one K, B and E for all, as `participants`, `batch_size` and `local_epochs`."""
+    training = federation.training(seed)
+    same = spread(setting, training.space)
+    metrics = [dict(training.run(same).metrics) for _ in range(federation.rounds)]
+    return Played((same,) * federation.rounds, tuple(metrics), 0.0)
+
+
+def spread(setting: Mapping[str, int], space: Space) -> Setting:
+    """Return the setting of one K, B and E for every class."""
+    return {knob.name: setting[knob.name.partition(".")[0]] for knob in space.knobs}
+
+
+def measurement(result: RoundResult, seconds: float) -> Measurement:
+    """Return a round as a measurement: its joules are modelled, and said to be."""
+    shown = {
+        name: Estimate.of_mean(value, 0.0, origin=Origin.ESTIMATED)
+        for name, value in result.metrics.items()
+    }
+    load = Load(int(result.metrics["participated"]))
+    return Measurement(
+        estimates=shown, started_at=START, seconds=seconds, load=load, context=result.context
+    )
+
+
+def _study(space: Space, policy: str, seed: int) -> Study:
+    return Study(
+        id="federation",
+        devices=("federation",),
+        workload="federated",
+        space=space,
+        objective=Objective("energy_j"),
+        policy=policy,
+        seed=seed,
+        terms=Terms(mode=Mode.CONTINUOUS, allow_estimated=True),
+        phase=Phase.TUNING,
+        created_at=START,
+    )
+
+
+def _trial(number: int, setting: Setting, phase: Phase, result: RoundResult) -> Trial:
+    return Trial(
+        number=number,
+        setting=setting,
+        phase=phase,
+        state=TrialState.COMPLETED,
+        started_at=START,
+        ended_at=START,
+        measurement=measurement(result, result.metrics["round_s"]),
+    )

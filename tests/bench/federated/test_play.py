@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from agents.federated.fleet.devices import load_devices
+from tests.bench.federated.play import FederationSetup, Played, play, play_fixed
+
+SMALL = FederationSetup("digits", None, load_devices(), rounds=6)
+
+
+def played(*accuracies: float) -> Played:
+    metrics = tuple({"accuracy": a, "energy_j": 10.0} for a in accuracies)
+    return Played(({},) * len(metrics), metrics, 0.0)
+
+
+def test_a_target_is_reached_by_the_mean_of_a_few_rounds() -> None:
+    run = played(0.9, 0.1, 0.2, 0.8, 0.9, 0.9)
+    assert run.rounds_to(0.5) == 5
+    assert run.spent("energy_j", 0.5) == 50.0
+
+
+def test_where_a_target_is_never_reached_all_rounds_count() -> None:
+    run = played(0.1, 0.2, 0.3)
+    assert run.rounds_to(0.9) is None and run.spent("energy_j", 0.9) == 30.0
+    assert run.final_accuracy == pytest.approx(0.2)
+
+
+def test_a_policy_trains_from_the_defaults_and_the_same_by_seed() -> None:
+    one, again = (play(SMALL, "fedgpo", 3) for _ in range(2))
+    assert one.settings == again.settings and one.metrics == again.metrics
+    assert len(one.metrics) == 6
+    assert one.settings[0]["participants"] == 50 and one.settings[1] == one.settings[0]
+
+
+def test_a_fixed_setting_is_every_classs() -> None:
+    run = play_fixed(SMALL, {"participants": 10, "batch_size": 8, "local_epochs": 5}, 0)
+    assert run.settings[0]["local_epochs.low"] == 5 and run.settings[0] == run.settings[-1]

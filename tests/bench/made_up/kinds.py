@@ -1,0 +1,149 @@
+"""Which kinds of made-up surfaces there are, and one of them by its seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from agents.devices.replay.names import roles_of
+from agents.devices.replay.table import Surface
+from tests.bench.contest.surfaces import WORTH_TUNING, SurfaceProblem
+from tests.bench.made_up.devices import fine_ladder, roofline, throttling, tiles
+from tests.bench.made_up.formula import SurfaceFormula
+from tests.bench.made_up.hosts import queue, sockets, switches
+from tests.bench.made_up.serving import runtime, serving
+from tuner.core import Constraint, Knob, Part, Space, TuningError, setting_key
+
+ACCURACY = "accuracy"
+ACCURACY_NOISE = 0.1
+"""The noise of an accuracy beside that of a time: a tenth, as of some ten thousand samples."""
+TIGHT = 1.1
+"""At this slack every surface has something worth saving, and so at any wider one."""
+MOST_DRAWS = 200
+NAMES = (
+    "gpu_clock_mhz", "threads", "batch_size", "power_limit_w", "memory_clock_mhz", "max_num_seqs",
+)  # fmt: skip
+"""Names that mean something, for knobs that are something else."""
+
+Rename = Callable[[Sequence[str], Random], Mapping[str, str]]
+
+
+def kept(names: Sequence[str], rng: Random) -> Mapping[str, str]:
+    """Return the names as they are."""
+    return {name: name for name in names}
+
+
+def nameless(names: Sequence[str], rng: Random) -> Mapping[str, str]:
+    """Return names that tell nothing."""
+    return {name: f"x{number}" for number, name in enumerate(names, 1)}
+
+
+def misnamed(names: Sequence[str], rng: Random) -> Mapping[str, str]:
+    """Return for each knob the name of a knob that does something else."""
+    true = roles_of(names)
+    for _ in range(MOST_DRAWS):
+        found = dict(zip(names, rng.sample(NAMES, len(names)), strict=True))
+        said = roles_of(found.values())
+        if all(said[found[name]] is not true[name] for name in names):
+            return found
+    raise TuningError(f"no wrong names were found for {', '.join(names)}", hint="add some to NAMES")
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceKind:
+    """Formulas to draw from, by turns; what their knobs are called; by what standard errors are off."""
+
+    formulas: tuple[Callable[[Random], SurfaceFormula], ...]
+    rename: Rename = kept
+    told: float = 1.0
+
+
+NUMERIC = (queue, tiles, roofline, serving, sockets, fine_ladder)
+KINDS: Mapping[str, SurfaceKind] = {
+    "queue": SurfaceKind((queue,)),
+    "sockets": SurfaceKind((sockets,)),
+    "tiles": SurfaceKind((tiles,)),
+    "throttling": SurfaceKind((throttling,)),
+    "roofline": SurfaceKind((roofline,)),
+    "fine_ladder": SurfaceKind((fine_ladder,)),
+    "serving": SurfaceKind((serving,)),
+    "runtime": SurfaceKind((runtime,)),
+    "switches": SurfaceKind((switches,)),
+    "nameless": SurfaceKind(NUMERIC, nameless),
+    "misnamed": SurfaceKind(NUMERIC, misnamed),
+    "told_too_sure": SurfaceKind(NUMERIC, told=0.3),
+    "told_too_unsure": SurfaceKind(NUMERIC, told=2.0),
+}
+"""Kind, reported as a source of its own, to what it is drawn from."""
+
+
+def made_up(seed: int, surfaces: int) -> tuple[SurfaceProblem, ...]:
+    """Return so many surfaces, dealt to the kinds in turn. More of them keep the first as they are."""
+    kinds = list(KINDS)
+    turns = [(kinds[i % len(kinds)], i // len(kinds)) for i in range(surfaces)]
+    found = [_problem(seed, kind, turn) for kind, turn in turns]
+    return tuple(sorted(found, key=lambda problem: kinds.index(problem.source)))
+
+
+def _problem(seed: int, name: str, turn: int) -> SurfaceProblem:
+    """Return a surface of a kind that has something to save. Raises TuningError where none has."""
+    kind = KINDS[name]
+    rng = Random(f"{seed}/{name}/{turn}")
+    draw = kind.formulas[turn % len(kind.formulas)]
+    for _ in range(MOST_DRAWS):
+        formula = draw(rng)
+        made = _tabled(
+            formula, kind.rename(list(formula.ladders), rng), f"{name}-{turn}", draw.__name__
+        )
+        problem = SurfaceProblem(
+            name, made, floors=_floors(formula), noise={ACCURACY: ACCURACY_NOISE}, told=kind.told
+        )
+        if problem.saving(TIGHT) >= WORTH_TUNING:
+            return problem
+    raise TuningError(
+        f"of {MOST_DRAWS} made-up surfaces of the kind {name} none saves {WORTH_TUNING:.0%}",
+        hint="take another seed",
+    )
+
+
+def _floors(formula: SurfaceFormula) -> tuple[Constraint, ...]:
+    if formula.least_accuracy is None:
+        return ()
+    return (Constraint(ACCURACY, ">=", formula.least_accuracy, relative=True),)
+
+
+def _tabled(
+    formula: SurfaceFormula, called: Mapping[str, str], name: str, workload: str
+) -> Surface:
+    """Return the table of a formula: every setting's true metrics, under the names the tuner sees."""
+    roles = roles_of(called.values())
+    knobs = tuple(
+        Knob(
+            called[knob],
+            values,
+            formula.default[knob],
+            Part.DEVICE if roles[called[knob]].slows else Part.WORKLOAD,
+            role=roles[called[knob]],
+        )
+        for knob, values in formula.ladders.items()
+    )
+    space = Space(knobs)
+    values = {
+        setting_key(setting): dict(
+            formula.truth({own: setting[new] for own, new in called.items()})
+        )
+        for setting in space.grid()
+    }
+    return Surface(
+        name=name,
+        device="made-up",
+        workload=workload,
+        space=space,
+        metrics=tuple(values[setting_key(space.default)]),
+        objective=formula.objective,
+        constrained="latency_ms",
+        values=values,
+        digest=hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:12],
+    )

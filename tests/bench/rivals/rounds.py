@@ -1,0 +1,78 @@
+"""What the learners are measured against: always the same setting, any setting, and plain BO."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from statistics import fmean
+from typing import ClassVar
+
+from policies.fedgpo.federation import Federation, Round
+from policies.fedgpo.goals import SPENT, TrainingGoal
+from policies.fedgpo.progress import efficiency
+from policies.fedgpo.rounds import RoundPolicy
+from tuner.bo.observed import Observed, ObservedSetting
+from tuner.core import Past, SettingKey, Try, setting_key
+
+SEARCHED_ROUNDS = 30
+"""So many rounds plain BO searches; then it stays with the best."""
+
+
+class FixedRounds(RoundPolicy):
+    """Runs every round at the baseline: a study's defaults."""
+
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return the baseline."""
+        return Try(federation.default, "the same setting every round")
+
+
+class RandomRounds(RoundPolicy):
+    """Runs every round at any setting."""
+
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return a setting drawn by seed and round."""
+        dice = random.Random(f"{past.study.seed} {_next(past)}")
+        drawn = {knob.name: dice.choice(knob.values) for knob in federation.knobs}
+        return Try({**federation.default, **drawn}, "drawn at random")
+
+
+class SearchedRounds(RoundPolicy):
+    """Searches the setting of the most progress for what it spends by plain BO, then stays with it.
+
+    As if rounds did not depend on what came before and the federation's state did not matter.
+    """
+
+    spends: ClassVar[tuple[str, ...]] = SPENT
+
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return the next setting of the search, or the best."""
+        if not learnt:
+            return Try(federation.default, "nothing has been learnt yet")
+        seen = _seen(learnt)
+        tried = frozenset(setting_key(t.setting) for t in past.trials)
+        if len(learnt) >= SEARCHED_ROUNDS or len(tried) >= past.study.space.size:
+            best = min(seen.values(), key=lambda one: one.loss)
+            return Try(best.setting, "the best of what was searched")
+        from tests.bench.rivals.plain import choose  # torch comes with the first suggestion only
+
+        return Try(*choose(Observed(past.study.space, seen, tried, len(seen)), past.study.seed))
+
+
+def _seen(learnt: Sequence[Round]) -> dict[SettingKey, ObservedSetting]:
+    by_setting: dict[SettingKey, list[Round]] = {}
+    for one in learnt:
+        by_setting.setdefault(setting_key(one.setting), []).append(one)
+    return {
+        key: ObservedSetting(of[0].setting, -fmean(map(efficiency, of)), ())
+        for key, of in by_setting.items()
+    }
+
+
+def _next(past: Past) -> int:
+    return max((t.number for t in past.trials), default=0) + 1

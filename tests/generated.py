@@ -1,0 +1,111 @@
+"""What is written by the table of verbs and the awaited client: `python -m tests.generated` writes it anew.
+
+The blocking client is the awaited one without its awaits, as httpcore makes it; the awaited verbs are
+those of the table, each a coroutine; the page of the HTTP API lists the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tuner.verbs.row import Verb, verbs_of
+from tuner.verbs.table import TokenVerbs, Verbs
+
+ROOT = Path(__file__).parents[1]
+TO_BLOCKING = (
+    (r"\A\"\"\".*?\"\"\"\n", '"""An operator at a tuner. Generated from `tuner.client.asynchronous`."""\n'),
+    (r"import asyncio\n", ""),
+    (r"asyncio\.sleep", "time.sleep"),
+    (r"\basync (def|with|for)\b", r"\1"),
+    (r"`async with`", "`with`"),
+    (r"an `with`", "a `with`"),
+    (r"\bawait ", ""),
+    (r"\.aread\(", ".read("),
+    (r"\.aiter_lines\(", ".iter_lines("),
+    (r"\.aclose\(", ".close("),
+    (r"__a(enter|exit)__", r"__\1__"),
+    (r"tuner\.verbs\.awaited", "tuner.verbs.table"),
+    (r"AsyncStudy", "RemoteStudy"),
+    (r"AsyncTokens\b", "RemoteTokens"),
+    (r"\bAsync(Client|BaseTransport|Iterator|Verbs|TokenVerbs)\b", r"\1"),
+)  # fmt: skip
+TO_AWAITED = (
+    (r"\A\"\"\".*?\"\"\"\n", '"""The table of verbs, awaited. Generated from `tuner.verbs.table`."""\n'),
+    (r"^    def (?!(?:access|follow)\b)", "    async def "),
+    (r"\bIterator", "AsyncIterator"),
+    (r"\b(Token)?Verbs\b", r"Async\1Verbs"),
+)  # fmt: skip
+
+
+def derived(source: Path, rules: tuple[tuple[str, str], ...]) -> str:
+    """Return a source by rules, as ruff would format it."""
+    text = source.read_text()
+    for find, put in rules:
+        text = re.sub(find, put, text, flags=re.DOTALL | re.MULTILINE)
+    for command in (["check", "--quiet", "--select", "I", "--fix"], ["format", "--quiet"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(source), "-"],
+            input=text, capture_output=True, text=True, check=True, cwd=ROOT,
+        )  # fmt: skip
+        text = done.stdout
+    return text
+
+
+def page() -> str:
+    """Return the page of the HTTP API: every verb, by the table."""
+    head = (
+        "# The HTTP API\n"
+        "All that an operator can ask, by the table that makes the routes and [both clients](client.md) "
+        "(`tuner.verbs.table`). Each needs a bearer token of its role or more: a viewer asks, an operator "
+        "changes, an admin gives tokens. Types: [Wire](wire.md). `GET /v1/health` and `/v1/ready` are "
+        "open; a running tuner describes everything at `/v1/openapi.json` and `/v1/docs`.\n"
+    )
+    rows = "".join(map(_row, (*verbs_of(Verbs), *verbs_of(TokenVerbs))))
+    return f"{head}\n| Request | Takes | Answer | Role | |\n|---|---|---|---|---|\n{rows}"
+
+
+def _row(verb: Verb) -> str:
+    taken = ", ".join(
+        f"`{one}`"
+        for name, parameter in verb.takes.items()
+        if f"{{{name}}}" not in verb.path
+        for one in _travelling(verb, name, parameter.annotation)
+    )
+    answer = f"`{_named(verb.answer)}`" if verb.answer is not None else "nothing"
+    streamed = " (one by one, `text/event-stream`)" if verb.name == "follow" else ""
+    return f"| `{verb.method} {verb.path}` | {taken} | {answer}{streamed} | {verb.role} | {verb.text} |\n"
+
+
+def _travelling(verb: Verb, name: str, kind: Any) -> Iterable[str]:  # noqa: ANN401  a type
+    """Return what a parameter is called on the wire: a message by its type, what is asked by its names."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    if name in ("change", "decision", "draft"):
+        return [_named(kind)] if verb.bodied else verb.told
+    return [name]
+
+
+def _named(kind: Any) -> str:  # noqa: ANN401  a type
+    return kind.__name__ if isinstance(kind, type) else re.sub(r"[\w.]+\.", "", str(kind))
+
+
+def generated() -> dict[Path, str]:
+    """Return every generated file with what is to be in it."""
+    return {
+        ROOT / "tuner/client/blocking.py": derived(
+            ROOT / "tuner/client/asynchronous.py", TO_BLOCKING
+        ),
+        ROOT / "tuner/verbs/awaited.py": derived(ROOT / "tuner/verbs/table.py", TO_AWAITED),
+        ROOT / "docs/api/http.md": page(),
+    }
+
+
+if __name__ == "__main__":
+    for file, text in generated().items():
+        file.write_text(text)

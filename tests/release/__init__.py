@@ -1,0 +1,1 @@
+"""Packages: built, installed where there is no checkout, and tried there."""

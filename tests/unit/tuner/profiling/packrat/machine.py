@@ -1,0 +1,33 @@
+"""A machine of two cores that takes as long as it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.profiling.packrat.packings import Shapes
+from tuner.profiling.turns import TimedBatches
+
+
+def seconds(shapes: Shapes) -> float:
+    """Return what a machine of two cores takes: threads help, but less than they ought to."""
+    slowest: float = max(0.004 + 0.01 * items / threads**0.6 for threads, items in shapes)
+    return slowest * (1.05 if len(shapes) > 1 else 1.0)
+
+
+class Machine:
+    """Takes as long as `seconds` says, a little off; `foreign` is what each window will show.
+
+    Several instances at once take `luck` times as long, window by window; then as long as ever.
+    """
+
+    def __init__(self, foreign: Sequence[float] = (), luck: Sequence[float] = ()) -> None:
+        self.asked: list[list[tuple[int, int]]] = []
+        self._foreign = iter(foreign)
+        self._luck = iter(luck)
+
+    def window(self, shapes: Shapes) -> TimedBatches:
+        self.asked.append(list(shapes))
+        off = 1.0 + 0.002 * (len(self.asked) % 3 - 1)
+        if len(shapes) > 1:
+            off *= next(self._luck, 1.0)
+        return TimedBatches(seconds(shapes) * off, 0.00001, next(self._foreign, 0.0))

@@ -1,0 +1,207 @@
+"""What a measured profile answers: the best plan, what it gains, and how far that can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from policies.packrat.interference import Interference, fit
+from policies.packrat.packing import Aim, Group, Packing, best_packing
+from policies.packrat.policy import PROVEN
+from tuner.core import ConfigError, Constraint, Estimate, InvalidInput
+from tuner.profiling.packrat.profiles import Measured
+
+
+class PlanRequest:
+    """What is to be planned: a measured profile, the threads, the batch and the memory to use."""
+
+    def __init__(
+        self,
+        measured: Measured,
+        threads: int,
+        batch: int,
+        mixed: bool,
+        memory_bytes: float = float("inf"),
+    ) -> None:
+        self.measured = measured
+        self.threads = threads
+        self.batch = batch
+        self.mixed = mixed
+        self.memory_bytes = memory_bytes
+        side_by_side = (w.instances * w.threads for w in measured.windows)
+        cores = max([measured.profile.threads, *side_by_side])
+        self.interference: Interference = fit(measured.profile, measured.windows, cores)
+
+    def packing(
+        self, batch: int, aim: Aim | None = None, latency_limit_s: float = float("inf")
+    ) -> Packing:
+        """Return the best packing of a batch. Raises InvalidInput where there is none."""
+        return best_packing(
+            self.measured.profile,
+            self.threads,
+            batch,
+            mixed=self.mixed,
+            aim=aim or Aim.LATENCY,
+            latency_limit_s=latency_limit_s,
+            memory_bytes=self.memory_bytes,
+            interference=self.interference,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBatch:
+    """The answer: the instances and what they are expected to reach beside the fat instance.
+
+    `plan_latency_s` is what each entry of `plan` is expected to take. `speedup` is how many times as
+    fast the batch is done (with the objective throughput: how many times as many items per second);
+    None where the profile lacks the fat instance. `speedup_stderr` is what the prediction is unsure
+    of: the rows' standard errors, and how much slower instances are side by side.
+    `interference_percent` is how much slower one is when all other threads of the profiled machine are
+    busy, from the rows of several instances; `interference_error_percent` the median error on plans
+    left out of its fit.
+    """
+
+    model: str
+    threads: int
+    batch: int
+    objective: str
+    plan: tuple[Group, ...]
+    plan_latency_s: tuple[float, ...]
+    predicted_latency_s: float
+    fat_latency_s: float | None
+    speedup: float | None
+    speedup_stderr: float | None
+    throughput_per_s: float
+    energy_j: float | None
+    idle_threads: int
+    room: int
+    interference_percent: float
+    interference_error_percent: float | None
+    notes: tuple[str, ...]
+
+
+def plan_batch(request: PlanRequest, objective: str, constraint: str) -> PlannedBatch:
+    """Return the best plan. Raises InvalidInput and its kin for what has no answer."""
+    try:
+        aim = Aim(objective)
+    except ValueError:
+        raise ConfigError(
+            f"--objective cannot be {objective!r}", hint=f"choose {', '.join(Aim)}"
+        ) from None
+    profile = request.measured.profile
+    fat_s = profile.fat(request.threads, request.batch)
+    packing = request.packing(request.batch, aim, _limit_s(constraint, fat_s))
+    reference = request.batch / fat_s if fat_s is not None else None
+    reached = request.batch / packing.latency_s
+    if aim is Aim.THROUGHPUT:
+        reached = packing.throughput_per_s
+    correction = request.interference
+    error = correction.error_median
+    speedup = reached / reference if reference is not None else None
+    doubt = None if speedup is None else speedup * _doubt(request, packing)
+    return PlannedBatch(
+        model=request.measured.model,
+        threads=request.threads,
+        batch=request.batch,
+        objective=objective,
+        plan=packing.groups,
+        plan_latency_s=tuple(
+            profile.points[g.threads, g.batch].latency_s
+            * correction.slowdown(g.threads, packing.threads)
+            for g in packing.groups
+        ),
+        predicted_latency_s=packing.latency_s,
+        fat_latency_s=fat_s,
+        speedup=speedup,
+        speedup_stderr=doubt,
+        throughput_per_s=packing.throughput_per_s,
+        energy_j=packing.energy_j,
+        idle_threads=request.threads - packing.threads,
+        room=packing.items,
+        interference_percent=100.0 * correction.share,
+        interference_error_percent=None if error is None else 100.0 * error,
+        notes=(*_gain_notes(request, packing, speedup, doubt), *_notes(request, packing, aim)),
+    )
+
+
+def _doubt(request: PlanRequest, packing: Packing) -> float:
+    """Return by what share a plan's gain on the fat instance may be off: one standard error."""
+    points, slower = request.measured.profile.points, request.interference
+    cell = request.measured.profile.fat_cell(request.threads, request.batch)
+    if cell is None or packing.groups == (Group(1, *cell),):
+        return 0.0
+    fat = points[cell]
+    doubts = []
+    for group in packing.groups:
+        point = points[group.threads, group.batch]
+        slowdown = slower.slowdown(group.threads, packing.threads)
+        side_by_side = slower.doubt(group.threads, packing.threads) / slowdown
+        doubts.append(math.hypot(point.stderr_s / point.latency_s, side_by_side))
+    return math.hypot(fat.stderr_s / fat.latency_s, max(doubts))
+
+
+def _gain_notes(
+    request: PlanRequest, packing: Packing, speedup: float | None, doubt: float | None
+) -> Iterator[str]:
+    """Yield how far the gain can be trusted."""
+    if packing.instances > 1 and not request.interference.windows:
+        yield (
+            "the profile has no rows of several instances: how much slower they are side by side is "
+            "not known here, and not in the expected times"
+        )
+    if speedup is not None and doubt is not None and 0.0 < speedup - 1.0 <= PROVEN * doubt:
+        yield (
+            "the gain is within what the prediction is unsure of: measure the plan beside the fat "
+            "instance before it is deployed"
+        )
+
+
+def _notes(request: PlanRequest, packing: Packing, aim: Aim) -> Iterator[str]:
+    """Yield what one must know to read the plan rightly."""
+    profile = request.measured.profile
+    if packing.items > request.batch:
+        yield (
+            f"no profiled batch sizes add up to {request.batch} here: the plan has room for "
+            f"{packing.items}, and its instances run fewer items at the cost of their full batch"
+        )
+    fat = profile.fat_cell(request.threads, request.batch)
+    if fat is None:
+        yield (
+            f"the profile has no instance with {request.threads} threads and {request.batch} items or "
+            "more: there is nothing to compare with"
+        )
+    elif fat[1] > request.batch:
+        yield (
+            f"the fat instance was not profiled with {request.batch} items: it is taken to cost as much "
+            f"as with {fat[1]}"
+        )
+    rounded = 1 << (request.batch - 1).bit_length()
+    if aim is Aim.LATENCY and rounded > request.batch:
+        try:
+            larger = request.packing(rounded)
+        except InvalidInput:
+            return
+        if larger.latency_s < packing.latency_s:
+            yield (
+                f"{rounded} items would be done in {larger.latency_s:.4g} s: "
+                f"round the batch up (--batch {rounded})"
+            )
+
+
+def _limit_s(constraint: str, fat_s: float | None) -> float:
+    """Return the limit in seconds, infinite for none. Raises ConstraintSyntax, ConfigError."""
+    if not constraint:
+        return float("inf")
+    parsed = Constraint.parse(constraint)
+    if parsed.metric != "latency_s" or parsed.op != "<=":
+        raise ConfigError(
+            f"a plan cannot be held to {constraint!r}", hint='write it like "latency_s <= 0.05"'
+        )
+    limit = parsed.limit({} if fat_s is None else {"latency_s": Estimate(fat_s)})
+    if limit is None:
+        raise ConfigError(
+            f"{constraint!r} has no baseline: the profile lacks the fat instance",
+            hint='give an absolute limit, like "latency_s <= 0.05"',
+        )
+    return limit

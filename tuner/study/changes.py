@@ -1,0 +1,177 @@
+"""What a tuner does to a study: it ends trials, revises it, moves it on, and tells everybody.
+
+Each change is stored first, then told: to the devices that wait for orders, and to the operator.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tuner.core import (
+    Event,
+    IllegalTransition,
+    Notice,
+    Now,
+    Outcome,
+    Phase,
+    Plan,
+    Report,
+    Store,
+    Study,
+    Topic,
+    Trial,
+    TrialState,
+    merged,
+)
+from tuner.study import advice, apart, control
+from tuner.study.ended import EndedTrials
+from tuner.study.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+TUNER = "tuner"
+"""Who made a revision that no operator asked for."""
+
+
+@dataclass
+class Changes:
+    """Changes studies and their trials in the store. Safe from many threads.
+
+    One lock per study keeps two callers of this process from changing it at once; of several processes
+    one does, as the store takes a revision or a trial only for the study as it was seen.
+    """
+
+    store: Store
+    now: Now
+    telemetry: Telemetry
+    _ended: EndedTrials = field(init=False)
+    _locks: defaultdict[str, threading.RLock] = field(
+        default_factory=lambda: defaultdict(threading.RLock)
+    )
+
+    def __post_init__(self) -> None:
+        self._ended = EndedTrials(self.store.trials)
+
+    def lock(self, study: str) -> threading.RLock:
+        """Return the lock that whoever changes a study holds meanwhile."""
+        return self._locks[study]
+
+    def publish(self, study: Study) -> None:
+        """Tell everybody that a study's devices may have other orders."""
+        self.store.bus.publish(Notice(Topic.ORDERS, study.id, study.devices))
+
+    def revise(self, study: Study, who: str, why: str) -> Study:
+        """Store a study's next revision, and tell its devices; of a new phase `why` is the reason."""
+        reasoned = study if study.reason else replace(study, reason=why)
+        stored = self.store.studies.revise(reasoned, who, why, self.now())
+        self.publish(study)
+        return stored
+
+    def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
+        """Bring a study into another phase, with an event for the operator."""
+        moved = self.entering(study.moved(phase, plan))
+        stored = self.revise(moved, TUNER, why)
+        self.note(str(phase), why, study.id)
+        return stored
+
+    def entering(self, study: Study) -> Study:
+        """Return the study with its phase beginning at its next trial."""
+        return replace(study, phase_since=self.store.trials.count(study.id) + 1)
+
+    def start_over(self, study: Study, why: str) -> Study:
+        """Start a study's evidence anew from its baseline; nothing is forgotten, it only stops counting."""
+        fresh = replace(study, since_trial=self.store.trials.count(study.id) + 1)
+        if study.phase is Phase.PAUSED:
+            fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
+        elif study.phase is not Phase.BASELINE:
+            moved = self.move(fresh, Phase.BASELINE, why)
+            self.note_withdrawn(study, why)
+            return moved
+        self.note("started over", why, study.id)
+        fresh = replace(fresh, phase_since=fresh.since_trial, reason="")
+        stored = self.revise(fresh, TUNER, why)
+        self.note_withdrawn(study, why)
+        return stored
+
+    def with_reason(self, study: Study) -> Study:
+        """Return a study that stays in its phase, with the reason it is in that; some tell none yet."""
+        return replace(study, reason=study.reason or self.store.studies.latest(study.id).why)
+
+    def note(self, kind: str, text: str, study: str = "", device: str = "") -> None:
+        """Write an event for the operator."""
+        self.note_all([Event(at=self.now(), kind=kind, text=text, study=study, device=device)])
+
+    def note_all(self, events: Sequence[Event]) -> None:
+        """Write events for the operator, all at once."""
+        self.store.events.add_all(events)
+        for event in events:
+            self.telemetry.noted(event.kind)
+
+    def note_withdrawn(self, study: Study, why: str) -> None:
+        """Say that what a study proposed until now, if anything, cannot be approved any more."""
+        if study.proposed is not None:
+            plan = advice.plan_in_words(study.proposed)
+            self.note("withdrawn", f"{plan} is proposed no more: {why}", study.id)
+
+    def abort(self, study: Study, reason: str) -> None:
+        """End the study's running trials from outside; their agents learn it at their next renewal."""
+        for trial in self.store.trials.running(study.id):
+            self.cancel(study, trial, reason)
+
+    def cancel(self, study: Study, trial: Trial, why: str) -> None:
+        """End a running trial without evidence and give its devices free."""
+        self.end(trial, study, Outcome(state=TrialState.ABORTED, reason=why))
+        for device in trial.on(study.devices):
+            lease = self.store.leases.get(device)
+            if lease is not None and lease.study == study.id:
+                self.store.leases.release(device, lease.token)
+
+    def end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
+        """End a trial; quietly nothing where another tuner has ended it since it was looked at."""
+        try:
+            ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
+        except IllegalTransition as error:
+            log.info("event=trial_not_ended trial=%d study=%s: %s", trial.number, study.id, error)
+            return
+        self.telemetry.ended(outcome)
+        self.publish(study)
+        if outcome.state is not TrialState.COMPLETED:
+            text = f"trial {trial.number}: {outcome.reason or 'no reason given'}"
+            self.note(str(outcome.state), text, study.id)
+        if ended.control:
+            for kind, text in control.news_of(study, self.store.trials.list(study.id), ended):
+                self.note(kind, text, study.id)
+
+    def close(self, study: Study, trial: Trial, reports: Sequence[Report] | None = None) -> bool:
+        """End the trial once every device that tries it has reported; return whether it ended.
+
+        `reports` are all on it, None where they are to be looked up.
+        """
+        if reports is None:
+            reports = self.store.trials.reports(study.id, trial.number)
+        by_device = {r.device: r.outcome for r in reports if not r.late}
+        devices = trial.on(study.devices)
+        if not all(device in by_device for device in devices):
+            return False
+        outcome = merged([by_device[device] for device in devices], study.quantities)
+        if trial.device:
+            trials = self.store.trials.list(study.id)
+            outcome = apart.told(outcome, self.shares(study, trials, trial.device))
+        self.end(trial, study, outcome)
+        return True
+
+    def shares(self, study: Study, trials: Sequence[Trial], device: str) -> apart.Shares:
+        """Return by what the numbers of a trial that a device runs alone are told of all."""
+        if not device:
+            return apart.ALIKE
+        return apart.shares(
+            study, trials, device, lambda number: self.store.trials.reports(study.id, number)
+        )
+
+    def trials(self, study: str) -> Sequence[Trial]:
+        """Return all trials of a study by number; what has ended is not read again."""
+        return self._ended.list(study)

@@ -1,0 +1,32 @@
+"""What is computed from a study and its trials, kept for agents that ask again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from tuner.core import Study
+
+T = TypeVar("T")
+
+
+class Derived(Generic[T]):
+    """Keeps the latest value of each study; it is computed anew at another revision or after a new trial.
+
+    It holds while all trials have ended, and `trials` is how many there were before that was seen.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[int, int], T]] = {}
+
+    def get(self, study: Study, trials: int, compute: Callable[[], T]) -> T:
+        """Return the value at the study's revision and number of trials."""
+        at, kept = (study.revision, trials), self._kept.get(study.id)
+        if kept is None or kept[0] != at:
+            kept = self._kept[study.id] = at, compute()
+        return kept[1]
+
+    def latest(self, study: str) -> T | None:
+        """Return the value as it was last computed; None before that."""
+        kept = self._kept.get(study)
+        return None if kept is None else kept[1]

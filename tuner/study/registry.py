@@ -1,0 +1,100 @@
+"""What a device is, as its agent describes it, and what it is set to, as it was last heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from tuner.core import Applied, Device, NotFound, Notice, Now, Store, Topic, setting_key
+from tuner.study.changes import TUNER, Changes
+from tuner.study.presence import Presence
+from tuner.study.stale import looking_again
+from tuner.study.telemetry import Telemetry
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Stores what agents tell of their devices, where it is new; a study is brought in line with it."""
+
+    store: Store
+    now: Now
+    changes: Changes
+    telemetry: Telemetry
+    presence: Presence
+    _applied: dict[str, tuple[object, ...]] = field(default_factory=dict)
+
+    def register(self, device: Device) -> None:
+        """Store a device as its agent describes it; a new driver or workload restarts its study."""
+        device = replace(device, seen_at=self.now())
+        try:
+            former = self.store.devices.get(device.id)
+        except NotFound:
+            self.changes.note(
+                "registered", f"{device.board} with {device.workload}", device=device.id
+            )
+        else:
+            known = former.driver, former.workload_version
+            if known != (device.driver, device.workload_version):
+                self._restart_evidence(device)  # before `put`: a crash between finds it again
+        self.store.devices.put(device)
+        self._narrow(device)
+        self._applied.pop(device.id, None)
+
+    def note_applied(self, applied: Applied, stored: Applied | None, news: str) -> None:
+        """Store what a device is set to, where that is not what it was when last heard of.
+
+        Other tuners hear of that, and of `news` of whether it takes orders: what they know is old.
+        """
+        state = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
+        if self._applied.get(applied.device) != state:
+            if stored is None or replace(stored, at=applied.at) != applied:
+                self.store.devices.apply(replace(applied, at=self.now()))
+            self.telemetry.applied(applied)
+        if news:
+            self.store.bus.publish(Notice(Topic.DEVICES, devices=(applied.device,)))
+            self.presence.told_here(applied.device)
+        self._applied[applied.device] = state
+
+    def forget(self, devices: Collection[str]) -> None:
+        """Forget what devices are set to, as another process may have stored it; of all for none."""
+        for device in devices or tuple(self._applied):
+            self._applied.pop(device, None)
+
+    def _restart_evidence(self, device: Device) -> None:
+        study = self.store.studies.of(device.id)
+        if study is None:
+            return
+        with self.changes.lock(study.id):
+            study = self.store.studies.get(study.id)
+            why = f"driver {device.driver}, workload {device.workload_version}: the device changed"
+            self.changes.abort(study, why)
+            self.changes.start_over(study, why)
+
+    @looking_again
+    def _narrow(self, device: Device) -> None:
+        """Take out of a device's study what the device offers no more: a knob that it refused, say.
+
+        What was measured within the rest still counts; a plan that is not within it is given up.
+        """
+        study = self.store.studies.of(device.id)
+        if study is None:
+            return
+        with self.changes.lock(study.id):
+            study = self.store.studies.get(study.id)
+            space = study.space.within(device.space)
+            if space == study.space:
+                return
+            gone = [
+                k.name for k, left in zip(study.space.knobs, space.knobs, strict=True) if k != left
+            ]
+            told = [
+                f"{name}: {device.cannot.get(name, 'fewer values take effect')}" for name in gone
+            ]
+            why = f"{device.id} offers less than before; {'; '.join(told)}"
+            narrowed = replace(study, space=space)
+            if study.plan is not None and not all(space.has(r.setting) for r in study.plan.rows):
+                self.changes.abort(study, why)
+                self.changes.start_over(narrowed, why)
+                return
+            self.changes.note("narrowed", why, study.id, device.id)
+            self.changes.revise(narrowed, TUNER, why)

@@ -1,0 +1,146 @@
+"""TOML files as dataclasses, read strictly: what does not fit is told with its file, line and key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
+
+from tuner.errors import ConfigError, InvalidInput
+from tuner.toml import parsed, tomllib
+
+T = TypeVar("T")
+Way = Sequence[str | int]
+"""Keys, and places in lists, from the whole file to a value."""
+Filled = Annotated[str, StringConstraints(min_length=1)]
+"""A string that counts as missing where it is empty."""
+MUST = {"string": "a string", "int": "an integer", "float": "a number", "bool": "a boolean"}
+MUST |= dict.fromkeys(("tuple", "list", "frozen_set"), "a list")
+MUST |= dict.fromkeys(("dict", "dataclass"), "a table")
+BOUNDS = {"greater_than": "above {gt:g}", "greater_than_equal": "at least {ge:g}"}
+BOUNDS |= {"less_than_equal": "at most {le:g}", "finite_number": "finite"}
+BOUNDS |= {f"{kind}_type": said for kind, said in MUST.items()}
+
+
+class Table:
+    """A dataclass that a table is read into: its fields are the keys there are."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+
+def load(path: Path, kind: type[T]) -> T:
+    """Read a file into a dataclass.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed, or a key or a value does not fit; the message
+            names the file, the line, the key, and the nearest key there is.
+    """
+    file = _File(path, *parsed(path))
+    for way, value in _leaves(file.table):
+        if not isinstance(value, str | int | float):
+            raise file.refuses(way, f"{way[-1]} cannot be a date or a time", "write it as a string")
+    adapter = TypeAdapter(kind)
+    try:
+        # From JSON a list becomes a tuple and a string a path, and nothing else becomes another kind.
+        return adapter.validate_json(json.dumps(file.table))
+    except ValidationError as caught:
+        # A misspelt key may be another that is missing.
+        first = min(
+            caught.errors(), key=lambda error: error["type"] != "unexpected_keyword_argument"
+        )
+    raise _translated(file, first, adapter)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    text: str
+    table: Mapping[str, Any]
+
+    def refuses(
+        self, way: Way, message: str, hint: str = "", kind: type[ConfigError] = ConfigError
+    ) -> ConfigError:
+        """Return what is said of the end of a way: `FILE, line 7: device 2: …`."""
+        line, last = line_of(self.text, way), -2 if isinstance(way[-1], int) else -1
+        steps = [f" {at + 1}" if isinstance(at, int) else f": {at}" for at in way[:last]]
+        where = f"{self.path}{f', line {line}' if line else ''}{''.join(steps)}"
+        return kind(where + ("" if message[0] == " " else ": ") + message, hint=hint)
+
+
+def _translated(file: _File, error: Mapping[str, Any], adapter: TypeAdapter[Any]) -> ConfigError:
+    kind, way, given = error["type"], error["loc"], error["input"]
+    way, about = way[: _depth(file.table, way) + (kind == "missing")], error.get("ctx", {})
+    key = next((step for step in reversed(way) if isinstance(step, str)), "")
+    if kind == "unexpected_keyword_argument":
+        known = _keys(adapter.json_schema(), way[:-1])
+        near = get_close_matches(key, known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known)}"
+        return file.refuses(way, f"unknown key {key!r}", hint)
+    if kind in ("missing", "string_too_short"):
+        return file.refuses(way, f" has no {key}", f"add {key} = …")
+    if isinstance(own := about.get("error"), InvalidInput):
+        # What is wrong with a table as a whole begins with the key that it is about.
+        whole = (own.message.partition(" ")[0],) if isinstance(given, dict) else ()
+        kinds = type(own) if isinstance(own, ConfigError) else ConfigError
+        return file.refuses((*way, *whole), own.message, own.hint, kinds)
+    if kind in ("literal_error", "enum"):
+        wrong = f"{key} cannot {'hold' if isinstance(way[-1], int) else 'be'} {given!r}"
+        return file.refuses(way, wrong, f"choose {about['expected']}")
+    what = f"{key} {way[-1] + 1}" if isinstance(way[-1], int) else key
+    must = BOUNDS[kind].format(**about) if kind in BOUNDS else error["msg"]
+    return file.refuses(way, f"{what} must be {must}, not {given!r}")
+
+
+def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:
+    """Return the keys of the table that a way leads to."""
+    node = schema
+    for step in (*way, None):
+        node = next((one for one in node.get("anyOf", ()) if "$ref" in one or "items" in one), node)
+        while "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        if step is not None:
+            node = node["items"] if isinstance(step, int) else node["properties"][step]
+    return list(node["properties"])
+
+
+def line_of(text: str, way: Way) -> int:
+    """Return the line of the statement that first says what a way leads to, or most of it; 0: none does.
+
+    So many lines as are whole TOML and have it end with that statement, which begins where the last
+    statement before it ended.
+    """
+    lines, begins, found, most = text.split("\n"), 0, 0, 0
+    for n in range(1, len(lines) + 1):
+        try:
+            table = tomllib.loads("\n".join(lines[:n]))
+        except tomllib.TOMLDecodeError:
+            continue
+        if (depth := _depth(table, way)) > most:
+            most, found = depth, begins + 1
+        begins = n
+    return found
+
+
+def _depth(table: Any, way: Way) -> int:  # noqa: ANN401 - whatever a file holds
+    """Return how many steps of a way there are in a table."""
+    for depth, step in enumerate(way):
+        try:
+            table = table[step]
+        except (LookupError, TypeError):
+            return depth
+    return len(way)
+
+
+def _leaves(value: Any, way: Way = ()) -> Iterator[tuple[Way, Any]]:  # noqa: ANN401
+    """Yield whatever is neither table nor list, with the way to it."""
+    if not isinstance(value, dict | list):
+        yield way, value
+        return
+    for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(inner, (*way, step))

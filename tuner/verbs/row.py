@@ -1,0 +1,125 @@
+"""One row of the table of verbs: how a request travels, what it is answered with, and who may ask."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar, get_args, get_origin
+from urllib.parse import quote
+
+from pydantic import BaseModel, TypeAdapter
+
+from tuner.core import AccessRole, Conflict
+from tuner.wire import StudyView
+
+Seen = TypeVar("Seen", bound=StudyView, covariant=True)
+"""A study as whoever asks sees it: at a client it can be acted on."""
+Declared = TypeVar("Declared", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A request: its method and path, what it takes by name, what it is answered with, and for whom it is.
+
+    Without a body (`DELETE`) a change travels as these fields of it, `told`, in the query.
+    """
+
+    name: str
+    method: str
+    path: str
+    role: AccessRole
+    status: int
+    told: tuple[str, ...]
+    takes: Mapping[str, inspect.Parameter]
+    answer: Any
+    text: str
+
+    @property
+    def bodied(self) -> bool:
+        """Whether a message that it takes travels as the body."""
+        return self.method in ("POST", "PUT")
+
+    def sent(
+        self, given: Mapping[str, object]
+    ) -> tuple[str, BaseModel | None, dict[str, str] | None]:
+        """Return what is given by name as a path, a body and a query."""
+        path = self.path.format(**{n: quote(str(v), safe="") for n, v in given.items()})
+        body: BaseModel | None = None
+        query: dict[str, object] = {}
+        for name, value in given.items():
+            if isinstance(value, BaseModel):
+                if self.bodied:
+                    body = value
+                else:
+                    query |= {field: getattr(value, field) for field in self.told}
+            elif is_dataclass(value) and not isinstance(value, type):
+                query |= asdict(value)
+            elif f"{{{name}}}" not in self.path:
+                query[name] = value
+        asked = {name: _text(value) for name, value in query.items() if value is not None}
+        return path, body, asked or None
+
+    def read(self, content: bytes) -> object:
+        """Return what an answer says. Raises pydantic's ValidationError."""
+        return _adapter(self.answer).validate_json(content or b"null")
+
+
+class Asking(Generic[Seen]):
+    """Somebody of whom the verbs of a table are asked."""
+
+    def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
+        """Return the answer. Raises Conflict where there is nobody that could give it."""
+        raise Conflict(
+            f"{verb.name} is answered by a running tuner only", hint="name it with --tuner URL"
+        )
+
+
+def verb(
+    method: str, path: str, role: AccessRole, *, status: int = 200, told: Sequence[str] = ()
+) -> Callable[[Declared], Declared]:
+    """Make a verb of a declaration: its name, parameters, answer and text are the declaration's."""
+
+    def made(declared: Declared) -> Declared:
+        signature = inspect.signature(declared, eval_str=True)
+        takes = dict(list(signature.parameters.items())[1:])
+        answer = _answer(signature.return_annotation)
+        text = inspect.getdoc(declared) or ""
+        row = Verb(declared.__name__, method, path, role, status, tuple(told), takes, answer, text)
+
+        @functools.wraps(declared)
+        def asked(self: Asking[Any], *args: object, **named: object) -> Any:  # noqa: ANN401
+            bound = signature.bind(self, *args, **named)
+            bound.apply_defaults()
+            return self.ask(row, {n: v for n, v in bound.arguments.items() if n in takes})
+
+        asked.row = row  # type: ignore[attr-defined]
+        return asked  # type: ignore[return-value]
+
+    return made
+
+
+def verbs_of(table: type) -> tuple[Verb, ...]:
+    """Return the rows of a table."""
+    return tuple(made.row for made in vars(table).values() if hasattr(made, "row"))
+
+
+def _answer(declared: Any) -> Any:  # noqa: ANN401  a type, or a variable for one
+    """Return what an answer is read as."""
+    if declared is Seen:
+        return StudyView
+    if get_origin(declared) is None:
+        return declared
+    (one,) = get_args(declared)
+    return list[_answer(one)]  # type: ignore[misc]
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401  a type
+    return TypeAdapter(kind)
+
+
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
