@@ -17,6 +17,7 @@ from tuner.core import (
     Origin,
     Part,
     Policy,
+    RefusesStudies,
     Role,
     Safety,
     SaysWhatItHeeds,
@@ -226,6 +227,8 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
                 f"the policy {study.policy} does not heed {what}",
                 hint=f"{instead}, or choose another policy, like polythrottle",
             )
+    if isinstance(policy, RefusesStudies):
+        policy.refuse(study)
 
 
 def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
