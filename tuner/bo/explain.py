@@ -78,7 +78,7 @@ def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
     return KnobSlice(
         knob=knob.name,
         values=tuple(value for value, _ in known),
-        points=tuple(_believed(search, row) for _, row in known),
+        points=tuple(_believed(search, row, through) for _, row in known),
     )
 
 
@@ -90,19 +90,21 @@ def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
     for row in value.argsort()[:MOST_LOOKED_AT].tolist():
         if found == MOST_REFUSED or row == beaten:
             return
-        believed = _believed(search, row)
+        believed = _believed(search, row, through)
         if believed.refused:
             found += 1
             yield believed
 
 
-def _believed(search: Search, row: int) -> BelievedSetting:
+def _believed(search: Search, row: int, through: Setting) -> BelievedSetting:
+    """Return what is believed of a row; what is held or best is not refused, whatever else is."""
     predicted = search.view.predicted(row)
+    why = _why_not(search, row) or guard.risk(search.study, search.evidence, predicted) or ""
     return BelievedSetting(
         setting=search.grid.settings[row],
         predicted=predicted,
         chance=float(search.chance[row]),
-        refused=_why_not(search, row) or guard.risk(search.study, search.evidence, predicted) or "",
+        refused="" if row == search.grid.row(through) else why,
         measured=row in search.view.measured,
     )
 

@@ -55,6 +55,18 @@ def test_each_knob_is_followed_through_the_best_setting() -> None:
         assert [p.setting for p in along.points if p.measured].count(told.through) == 1
 
 
+def test_the_best_setting_is_not_shown_as_refused_however_often_it_was_measured() -> None:
+    study = fine(constraints=LIMIT)
+    trials = go_on(study, baseline(study), 5)
+    best = incumbent(study, past(study, trials).evidence)
+    assert best is not None
+    again = [trial(len(trials) + n, best.setting, surface(best.setting)) for n in range(1, 5)]
+    told = explain(past(study, [*trials, *again]))
+    shown = [p for s in told.slices for p in s.points if p.setting == told.through]
+    assert told.through == best.setting
+    assert shown and not any(point.refused for point in shown)
+
+
 def test_the_truth_lies_within_most_bands() -> None:
     """Of a smooth surface after six trials 90 % of all values lie within two standard deviations."""
     study = fine(constraints=LIMIT)
