@@ -16,13 +16,12 @@ POLICIES: Mapping[str, str] = {
     "speculation": "policies.speculation.policy:Speculation",
     "fedgpo": "policies.fedgpo.bandit:Bandit",
     "fedgpo-qlearning": "policies.fedgpo.q_learning:QLearning",
-    "fedgpo-interval": "policies.fedgpo.interval:AveragingInterval",
     "polythrottle": "policies.polythrottle.policy:Polythrottle",
     "polythrottle-two-phase": "policies.polythrottle.policy:TwoPhase",
     "sobol": "policies.sobol:Sobol",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""
-QUICK = frozenset({"fedgpo", "fedgpo-qlearning", "fedgpo-interval"})
+QUICK = frozenset({"fedgpo", "fedgpo-qlearning"})
 """Policies that decide in a few milliseconds, less than it costs to ask another process, and load
 nothing large for it."""
 

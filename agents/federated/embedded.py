@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
@@ -25,6 +26,7 @@ from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tuner.core import (
     Better,
+    Constraint,
     Context,
     Device,
     LinkError,
@@ -38,6 +40,8 @@ from tuner.core import (
     Space,
     TuningError,
 )
+
+log = logging.getLogger(__name__)
 
 START_S = 120.0
 GRACE_S = 15.0
@@ -93,6 +97,19 @@ def round_metrics(classes: Sequence[str]) -> tuple[Metric, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingWishes:
+    """What a training is to spend the least of, and what it must keep.
+
+    Among the constraints, "accuracy >= 0.9" is the goal that ends it.
+    """
+
+    policy: str = "fedgpo"
+    objective: str = "energy_j"
+    constraints: tuple[str, ...] = ()
+    seed: int = 0
+
+
 class FederatedTuner:
     """A session with a tuner, and the tuner itself where it was started here."""
 
@@ -104,6 +121,11 @@ class FederatedTuner:
     def space(self) -> Space:
         """The knobs of a round."""
         return self._session.space
+
+    @property
+    def ended(self) -> str:
+        """Why the training is over; empty while it goes on."""
+        return self._session.ended
 
     def begin(self, context: Context) -> Setting:
         """Return the coming round's setting; where the tuner is away, the latest one's."""
@@ -125,10 +147,15 @@ def open_embedded(
     *,
     policy: str = "fedgpo",
     objective: str = "energy_j",
+    constraints: Sequence[str] = (),
     seed: int = 0,
     python: str = sys.executable,
 ) -> FederatedTuner:
     """Start a tuner on a SQLite file as a child, and a continuous study of the federation, or its old one.
+
+    A constraint on the accuracy, like "accuracy >= 0.9", is the goal: the training ends with it, and takes
+    the least of the objective (`energy_j`, `round_s` or `carbon_g`) until then. An old study goes on where
+    it asks for the same and has not come to its goal; else it is stopped, and a new one is made.
 
     `python` is the interpreter of an environment with jouletune's tuner in it: this process never loads
     SQL or torch. The child ends with this process, however that ends.
@@ -141,7 +168,9 @@ def open_embedded(
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         url, token_file = held.enter_context(_Child(database, folder, python)).found()
-        asked = (policy, objective, seed)
+        asked = TrainingWishes(
+            policy=policy, objective=objective, constraints=tuple(constraints), seed=seed
+        )
         session, study = _opened(spec, url, token_file, folder, held, asked)
         return FederatedTuner(session, held.pop_all(), url, study)
 
@@ -154,6 +183,7 @@ def open_connected(
     *,
     policy: str = "fedgpo",
     objective: str = "energy_j",
+    constraints: Sequence[str] = (),
     seed: int = 0,
 ) -> FederatedTuner:
     """Open the same with a tuner that runs; the token file has an operator's token.
@@ -162,7 +192,9 @@ def open_connected(
         LinkError, Unauthorised, InvalidInput: it is not there, or refuses.
     """
     with ExitStack() as held:
-        asked = (policy, objective, seed)
+        asked = TrainingWishes(
+            policy=policy, objective=objective, constraints=tuple(constraints), seed=seed
+        )
         session, study = _opened(spec, url, token_file, folder, held, asked)
         return FederatedTuner(session, held.pop_all(), url, study)
 
@@ -173,7 +205,7 @@ def _opened(
     token_file: Path,
     folder: Path,
     held: ExitStack,
-    asked: tuple[str, str, int],
+    asked: TrainingWishes,
 ) -> tuple[FederationSession, str]:
     host = Host.here()
     agent = f"{spec.name}@{host.name}"
@@ -188,25 +220,51 @@ def _opened(
     return session, study
 
 
-def _study(url: str, token_file: Path, device: str, asked: tuple[str, str, int]) -> str:
-    """Return the id of the federation's active study, made where there is none."""
+def _study(url: str, token_file: Path, device: str, asked: TrainingWishes) -> str:
+    """Return the id of the federation's active study, made where there is none that asks for the same."""
     token = token_file.read_text(encoding="utf-8").strip()
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=f"{url}/v1", headers=headers, timeout=ASK_S, trust_env=False) as api:
         for study in _answer(api.get("/studies")):
-            if device in study["devices"] and study["phase"] != Phase.STOPPED:
+            if device not in study["devices"] or study["phase"] == Phase.STOPPED:
+                continue
+            other = _other(study, asked)
+            if not other:
                 return str(study["id"])
-        policy, objective, seed = asked
+            change = {"who": device, "why": f"a new training: {other}"}
+            _answer(api.post(f"/studies/{study['id']}/stop", json=change))
+            log.warning("event=study_replaced study=%s why=%r", study["id"], other)
         draft: dict[str, Any] = {
             "devices": [device],
-            "objective": objective,
-            "constraints": [],
-            "policy": policy,
-            "seed": seed,
+            "objective": asked.objective,
+            "constraints": list(asked.constraints),
+            "policy": asked.policy,
+            "seed": asked.seed,
             "terms": {"mode": Mode.CONTINUOUS, "allow_estimated": True, "safety": Safety.OFF},
             "who": device,
         }
         return str(_answer(api.post("/studies", json=draft))["id"])
+
+
+def _other(study: Mapping[str, Any], asked: TrainingWishes) -> str:
+    """Return why a study is not gone on with: its goal is reached, or something else is asked for."""
+    if study["phase"] == Phase.HOLDING:
+        return "the last one has reached its goal"
+    wishes = {
+        "policy": asked.policy,
+        "objective": str(asked.objective).rpartition(" ")[2],
+        "constraints": sorted(str(Constraint.parse(c)) for c in asked.constraints),
+    }
+    found = {
+        "policy": study["policy"],
+        "objective": str(study["objective"]).rpartition(" ")[2],
+        "constraints": sorted(str(Constraint.parse(c)) for c in study["constraints"]),
+    }
+    return "; ".join(
+        f"{name} {wish} in place of {found[name]}"
+        for name, wish in wishes.items()
+        if found[name] != wish
+    )
 
 
 def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON

@@ -33,6 +33,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--alpha", type=float, default=0.1, help="of Dirichlet; 0 deals evenly")
+    parser.add_argument("--goal", type=float, default=0.0, help="an accuracy that ends it; 0: none")
+    parser.add_argument(
+        "--objective", default="energy_j", help="what to spend the least of: or round_s, carbon_g"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--python", default=sys.executable, help="the interpreter of jouletune's own environment"
@@ -46,6 +50,8 @@ def main() -> int:
                 "num-server-rounds": options.rounds,
                 "clients": options.clients,
                 "alpha": options.alpha,
+                "goal": options.goal,
+                "objective": options.objective,
                 "seed": options.seed,
                 "database": str(options.database.resolve()),
                 "python": options.python,

@@ -33,6 +33,11 @@ class RoundTuner(Protocol):
         """The knobs of a round."""
         ...
 
+    @property
+    def ended(self) -> str:
+        """Why the training is over, as of the last `begin`; empty while it goes on."""
+        ...
+
     def begin(self, context: Context) -> Setting:
         """Return the coming round's setting; where the tuner is away, the latest one's."""
         ...

@@ -112,7 +112,10 @@ def sound(
 
 
 def round_metrics(
-    replies: Sequence[ClientReply], classes: Sequence[str], wall_s: float, g_per_kwh: float | None
+    replies: Sequence[ClientReply],
+    classes: Sequence[str],
+    wall_s: float,
+    g_per_kwh: float | Mapping[str, float] | None,
 ) -> tuple[dict[str, float], Origin]:
     """Return what a round took, summed over its replies, and whether clients measured their joules.
 
@@ -136,9 +139,26 @@ def round_metrics(
     for kind in classes:
         of = [j for r, j in zip(replies, joules, strict=True) if r.kind == kind]
         shown[f"energy_{kind}_j"] = math.fsum(of)
-    if g_per_kwh is not None:
-        shown["carbon_g"] = shown["energy_j"] / JOULES_PER_KWH * g_per_kwh
+    grams = _grams(replies, joules, g_per_kwh)
+    if grams is not None:
+        shown["carbon_g"] = grams
     return shown, Origin.MEASURED if measured else Origin.ESTIMATED
+
+
+def _grams(
+    replies: Sequence[ClientReply],
+    joules: Sequence[float],
+    g_per_kwh: float | Mapping[str, float] | None,
+) -> float | None:
+    """Return the carbon of a round; None where a client's class has no intensity."""
+    if g_per_kwh is None:
+        return None
+    if not isinstance(g_per_kwh, Mapping):
+        return math.fsum(joules) / JOULES_PER_KWH * g_per_kwh
+    if any(reply.kind not in g_per_kwh for reply in replies):
+        return None
+    each = (j * g_per_kwh[r.kind] for r, j in zip(replies, joules, strict=True))
+    return math.fsum(each) / JOULES_PER_KWH
 
 
 def finite(context: Mapping[str, float]) -> Context:

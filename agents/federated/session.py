@@ -44,6 +44,8 @@ PATIENCE_S = 15.0
 """How long a round waits for a tuner that has nothing to say yet."""
 POLL_S = 5.0
 STATE = "federation.json"
+GOAL = "accuracy"
+"""The metric that a study's goal is of."""
 FINAL = (InvalidInput, ProtocolMismatch, Unauthorised)
 """What says that the tuner does not want this federation."""
 
@@ -82,6 +84,16 @@ class FederationSession:
     def space(self) -> Space:
         """The knobs of a round."""
         return self._device.space
+
+    @property
+    def ended(self) -> str:
+        """Why the training is over, as of the last `begin`; empty while it goes on.
+
+        A hold of a study that has a goal means that it is reached.
+        """
+        order = self._order
+        reached = isinstance(order, HoldOrder) and GOAL in order.metrics
+        return f"study {order.study} has reached its goal" if reached and order else ""
 
     def begin(self, context: Context) -> Setting:
         """Return the coming round's setting; where the tuner is away, the latest one's."""

@@ -49,6 +49,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy
     writes into messages they find too.
 
+    `g_per_kwh` is the carbon intensity of the clients' electricity, one for all or one for each class.
+
     Raises InvalidInput for an inner strategy whose number of clients is fixed: differential privacy's
     noise and accounting hold for that number alone.
     """
@@ -59,7 +61,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         inner: Strategy | None = None,
         *,
         seed: int = 0,
-        g_per_kwh: float | None = None,
+        g_per_kwh: float | Mapping[str, float] | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
         self._tuner = tuner
@@ -75,6 +77,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self._accuracy: float | None = None
         self._round: _OpenRound | None = None
         self._sent = ArrayRecord()
+        self._result = Result()
+        self._there = 0
 
     def summary(self) -> None:
         """Log what aggregates."""
@@ -90,19 +94,28 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Train as any strategy does; the last round is reported when it returns."""
+        """Train as any strategy does, until the tuner says that the goal is reached.
+
+        The last round is reported when it returns.
+        """
 
         def evaluated(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
             found = evaluate_fn(number, arrays)
             self._see(found)
+            if found is not None:
+                self._result.evaluate_metrics_serverapp[number] = found
             return found
 
         watched = None if evaluate_fn is None else evaluated
+        self._result = Result()
         try:
             return super().start(
                 grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, watched
             )
+        except _GoalReached as reached:
+            log.info("event=training_ended why=%r", str(reached))
+            return self._result
         finally:
             self._report()
 
@@ -122,6 +135,9 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         usual = next(iter(contents.values()))
         state = self._state(server_round)
         setting = self._tuner.begin(state)
+        if self._tuner.ended:
+            self._result.arrays = arrays
+            raise _GoalReached(self._tuner.ended)
         self._round = _OpenRound(setting, state, self._accuracy)
         self._sent = arrays
         nodes = self._chosen(grid, server_round, int(setting[self._knob(Role.PARTICIPANTS)]))
@@ -161,6 +177,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         if not good:
             return None, None
         arrays, metrics = self._inner.aggregate_train(server_round, [r.message for r in good])
+        if metrics is not None:
+            self._result.train_metrics_clientapp[server_round] = metrics
         return arrays, metrics
 
     def configure_evaluate(
@@ -178,6 +196,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         """Combine the evaluations as the inner strategy does."""
         answered = [reply for reply in replies if not reply.has_error()]
         found = self._inner.aggregate_evaluate(server_round, answered) if answered else None
+        if found is not None:
+            self._result.evaluate_metrics_clientapp[server_round] = found
         self._see(found)
         return found
 
@@ -209,15 +229,21 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         return RecordDict({**dict(content), name: ConfigRecord(config)})
 
     def _chosen(self, grid: Grid, server_round: int, count: int) -> list[int]:
-        """Return participants drawn by seed and round, once enough are there or the wait is over."""
+        """Return participants drawn by seed and round, once enough are there or the wait is over.
+
+        Where a wait has brought no more than there are, it is not waited for the same again.
+        """
         there, until = 0, time.monotonic() + self._wait_s
         while len(nodes := sorted(grid.get_node_ids())) < count:
+            if nodes and len(nodes) == self._there:
+                break
             if len(nodes) > there:
                 there, until = len(nodes), time.monotonic() + self._wait_s
                 log.info("event=waiting_for_clients there=%d wanted=%d", there, count)
             elif time.monotonic() >= until and (nodes or not self._wait_s):
                 break
             time.sleep(min(LOOK_S, self._wait_s))
+        self._there = len(nodes) if len(nodes) < count else 0
         dice = random.Random(f"{self._seed} {server_round}")
         return dice.sample(nodes, min(count, len(nodes)))
 
@@ -281,6 +307,21 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 failed=over.failed or ("" if over.metrics else "no replies came"),
             )
         )
+
+
+def clients_there(grid: Grid, wait_s: float = WAIT_S) -> int:
+    """Return how many clients there are, once one is and no further one comes for some seconds."""
+    there, until = 0, time.monotonic() + wait_s
+    while not there or time.monotonic() < until:
+        now = len(list(grid.get_node_ids()))
+        if now > there:
+            there, until = now, time.monotonic() + wait_s
+        time.sleep(min(LOOK_S, max(0.01, wait_s)))
+    return there
+
+
+class _GoalReached(Exception):
+    """The training's goal is reached: no further round is begun."""
 
 
 class _OpenRound:

@@ -1,219 +1,145 @@
-"""A contextual bandit: the setting with the most progress per joule in the state of the moment.
+"""The setting that is expected to reach the goal with the least joules, seconds or grams from here.
 
-Two Bayesian models, linear in the logarithms of B, E and K: one of the logarithm of a round's progress, by
-how far the training has come; one of that of its energy, by load and network. Thompson sampling (Thompson
-1933; Agrawal and Goyal 2013): each round the models' weights are drawn by seed and round, and the setting
-with the most progress per joule by them is chosen. All of it is our own: the table of FedGPO's learner has
-many cells, and a training few rounds.
+What a round takes is known by its parts (`costs`), how many are left by a saturating curve of the error
+(`curve`). In doubt by chance: Thompson sampling (Thompson 1933; Agrawal and Goyal 2013), the weights of
+both drawn by seed and round. All of it is our own: the table of FedGPO's learner has many cells, and a
+training few rounds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from policies.fedgpo.federation import ACCURACY, Federation, Round, rounds, state_now
-from policies.fedgpo.progress import error, progress
-from tuner.core import Context, Past, Setting, Suggestion, Try, Wait
+from policies.fedgpo.costs import RoundCosts, RoundWork
+from policies.fedgpo.curve import ErrorCurve, LogWork
+from policies.fedgpo.federation import Federation, Round
+from policies.fedgpo.fitting import Array
+from policies.fedgpo.goals import LIMITED, SPENT, TrainingGoal
+from policies.fedgpo.rounds import RoundPolicy
+from tuner.core import Past, Prediction, Setting, Try, Verdict
 
-Array = NDArray[np.float64]
-
-LEAST_PROGRESS = 1e-3
-EPOCHS_PAY, BATCH_PAYS, PARTICIPANTS_PAY = 0.5, -0.5, 0.1
-"""What a round's progress is expected to rise by with E, B and K: exponents. Rounds get rarer about as
-local steps get more, and hardly with more participants (McMahan et al., arXiv 1602.05629, table 2)."""
-PROGRESS_SLOPE_SD, PARTICIPANTS_SD, STAGE_SD, PROGRESS_BEND_SD = 0.3, 0.15, 0.5, 0.1
-PROGRESS_NOISE = 0.3
-"""Of the usual progress, at least."""
-PARTICIPANTS_SLOPE, EPOCHS_SLOPE, BATCH_SLOPE = 1.0, 0.7, -0.1
-"""What a round's energy is expected to rise by with K, E and B: exponents, as work is done per client."""
-ENERGY_SLOPE_SD, ENERGY_BEND_SD, STATE_SD = 0.3, 0.1, 0.3
-ENERGY_NOISE = 0.1
-FIRST_ROUNDS = 2
-"""Progress is relative to that of the first rounds, which are the study's baseline."""
 MOST_ROUNDS = 150
 """Only so many of the latest rounds are learnt from: older ones tell little of how far the training is."""
-EXPLORATION = 0.5
-"""Of the weights' doubt: a training ends after some dozens of rounds. Chosen on the made task, on seeds
-that are not judged."""
-REFITS = 12
-PASSES = 3
+EXPLORATION = 0.3
+"""Of the weights' doubt: a training ends after some dozens of rounds. Chosen on made tasks that are not
+judged."""
+DRAWS = 64
+"""So many say how much in doubt a prediction is."""
+MARGIN = 0.1
+"""A limit is kept with so much to spare, in the logarithm."""
+USUAL = RoundWork(20.0, 32.0, 1.0)
 
 
-class Bandit:
-    """Picks the setting that promises the most progress per joule, in doubt by chance."""
+class Bandit(RoundPolicy):
+    """Picks the setting that promises the goal for the least, in doubt by chance."""
 
-    heeds: frozenset[str] = frozenset()
+    spends: ClassVar[tuple[str, ...]] = SPENT
+    limits: ClassVar[tuple[str, ...]] = LIMITED
 
-    def suggest(self, past: Past) -> Suggestion:
-        """Return the next round's setting; it never ends.
-
-        Raises:
-            InvalidInput: the space is no federation's.
-        """
-        federation = Federation.of(past.study.space)
-        if past.limits is None:
-            return Wait("the baseline has not been measured yet")
-        if past.running:
-            return Wait("the last round is still running")
-        learnt = rounds(past, federation)[-MOST_ROUNDS:]
-        if not learnt:
-            return Try(federation.default, "nothing has been learnt yet")
-        number = max(t.number for t in past.trials) + 1
-        worth = _Worth(federation, learnt, np.random.default_rng([past.study.seed, number]))
-        now = {ACCURACY: learnt[-1].accuracy, **state_now(past, learnt)}
-        setting = _ascended(federation, learnt[-1].setting, lambda s: worth.of(s, now))
-        return Try(setting, f"the most progress per joule by what {len(learnt)} rounds taught")
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A normal distribution of a model's weights."""
-
-    mean: Array
-    cov: Array
-
-    def drawn(self, rng: np.random.Generator) -> Array:
-        """Return weights drawn from it, with less than its doubt."""
-        return rng.multivariate_normal(self.mean, EXPLORATION**2 * self.cov, method="cholesky")
-
-
-@dataclass(frozen=True)
-class LogLinearModel:
-    """A positive value that is the exponential of features times weights, and is seen with noise.
-
-    `mean` and `sd` are the weights' prior; the noise of a value is at least so much, more where the fit
-    leaves more over.
-    """
-
-    mean: Array
-    sd: Array
-    noise: float
-
-    def fitted(self, features: Array, values: Array) -> Weights:
-        """Return the weights after some values were seen (Gauss–Newton, Laplace's approximation)."""
-        weights: Array = self.mean.copy()
-        spread = self.noise
-        prior = np.diag(self.sd**-2.0)
-        cov: Array = np.diag(self.sd**2.0)
-        for _ in range(REFITS):
-            expected = np.exp(np.clip(features @ weights, -20.0, 20.0))
-            slopes = expected[:, None] * features
-            cov = np.asarray(np.linalg.inv(prior + slopes.T @ slopes / spread**2))
-            pull = slopes.T @ (values - expected) / spread**2 + prior @ (self.mean - weights)
-            step = cov @ pull
-            weights = np.asarray(weights + step / max(1.0, float(np.abs(step).max())))
-            left = values - np.exp(np.clip(features @ weights, -20.0, 20.0))
-            spread = max(self.noise, float(np.sqrt(np.mean(left**2))))
-        return Weights(weights, (cov + cov.T) / 2.0)
-
-
-class _Worth:
-    """The logarithm of a setting's progress per joule, by weights that were drawn once."""
-
-    def __init__(
-        self, federation: Federation, learnt: Sequence[Round], rng: np.random.Generator
-    ) -> None:
-        self._federation = federation
-        self._log = {
-            knob.name: {
-                v: math.log(float(v) / float(federation.default[knob.name])) for v in knob.values
-            }
-            for knob in federation.knobs
-        }
-        gains = np.array([progress(r) for r in learnt])
-        usual = max(LEAST_PROGRESS, float(gains[:FIRST_ROUNDS].mean()))
-        bends = 8 * [PROGRESS_BEND_SD]
-        paying = LogLinearModel(
-            np.array([0.0, PARTICIPANTS_PAY, BATCH_PAYS, EPOCHS_PAY, 0.0, *(0.0 for _ in bends)]),
-            np.array(
-                [1.0, PARTICIPANTS_SD, PROGRESS_SLOPE_SD, PROGRESS_SLOPE_SD, STAGE_SD, *bends]
-            ),
-            PROGRESS_NOISE,
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return the next round's setting, with what it is expected to take."""
+        number = max((t.number for t in past.trials), default=0) + 1
+        outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal.accuracy)
+        metric = past.study.objective.metric
+        rng = np.random.default_rng([past.study.seed, number])
+        options = federation.options(outlook.available)
+        works = [outlook.work(setting) for setting in options]
+        worths = outlook.worth(metric, works, *outlook.drawn(rng, EXPLORATION, 1))[0]
+        over = outlook.over(goal, works) + _proven(past, options)
+        place = min(range(len(options)), key=lambda i: (over[i], worths[i]))
+        spread = outlook.worth(metric, [works[place]], *outlook.drawn(rng, 1.0, DRAWS))[:, 0]
+        return Try(
+            options[place], _why(learnt, goal, metric, spread), outlook.predicted(works[place])
         )
-        steps = [self._progressing(r.setting, {**r.state, ACCURACY: r.before}) for r in learnt]
-        self._progress = paying.fitted(np.array(steps), gains / usual).drawn(rng)
-        joules = np.array([r.energy_j for r in learnt])
-        spent = [self._spending(r.setting, r.state) for r in learnt]
-        taking = LogLinearModel(*self._spent_before(), ENERGY_NOISE)
-        self._energy = taking.fitted(np.array(spent), joules / joules[0]).drawn(rng)
 
-    def of(self, setting: Setting, now: Context) -> float:
-        """Return it for a setting in a state, up to a constant."""
-        gain = float(self._progress @ self._progressing(setting, now))
-        return gain - float(self._energy @ self._spending(setting, now))
 
-    def _logs(self, setting: Setting) -> tuple[float, list[float], list[float]]:
-        """Return the logarithms of K, and of each class's B and E, over their defaults."""
-        logs = {name: self._log[name][setting[name]] for name in self._log}
-        kinds = self._federation.classes
+class _Outlook:
+    """What the rounds so far say of those to come."""
+
+    def __init__(self, federation: Federation, learnt: Sequence[Round], goal: float | None) -> None:
+        self.federation, self.learnt, self.goal = federation, learnt, goal
+        self.available = federation.available(learnt)
+        done = [self.work(r.setting, r.shown.get("participated")) for r in learnt]
+        self.costs = RoundCosts.of(learnt, done)
+        self.curve = ErrorCurve.of(learnt, [_logs(w) for w in done], goal)
+
+    def work(self, setting: Setting, participated: float | None = None) -> RoundWork:
+        """Return what a setting has clients do: of several classes, in the geometric mean."""
+        federation = self.federation
+        wanted = float(setting[federation.participants.name])
+        batches = [math.log(float(setting[c.batch.name])) for c in federation.classes]
+        local = [math.log(float(setting[k.name])) for k in federation.local]
+        return RoundWork(
+            max(1.0, participated or min(wanted, self.available)),
+            math.exp(sum(batches) / len(batches)),
+            math.exp(sum(local) / len(local)),
+        )
+
+    def drawn(self, rng: np.random.Generator, doubt: float, count: int) -> tuple[Array, Array]:
+        """Return so many draws of what the costs and the curve are."""
         return (
-            logs[self._federation.participants.name],
-            [logs[k.batch.name] for k in kinds],
-            [logs[k.epochs.name] for k in kinds],
+            self.costs.weights.drawn(rng, doubt, count),
+            self.curve.weights.drawn(rng, doubt, count),
         )
 
-    def _progressing(self, setting: Setting, state: Context) -> list[float]:
-        k, batches, epochs = self._logs(setting)
-        b, e = sum(batches) / len(batches), sum(epochs) / len(epochs)
-        stage = math.log(error(state[ACCURACY]))
-        return [
-            1.0,
-            k,
-            b,
-            e,
-            stage,
-            k * k,
-            b * b,
-            e * e,
-            k * e,
-            b * e,
-            stage * e,
-            stage * b,
-            stage * k,
-        ]
+    def worth(self, metric: str, works: Sequence[RoundWork], costs: Array, curves: Array) -> Array:
+        """Return the logarithm of what the goal takes from here at each of some settings."""
+        _, left = self.curve.course(curves)
+        counts = [self.curve.rounds_to(curves, left, self.goal, _logs(w)) for w in works]
+        return np.asarray(np.log(self.costs.metric(metric, costs, works) * np.array(counts).T))
 
-    def _spending(self, setting: Setting, state: Context) -> list[float]:
-        k, batches, epochs = self._logs(setting)
-        bends = [x * x for x in (*batches, *epochs)]
-        return [1.0, k, *batches, *epochs, *bends, k * k, *_circumstances(state, self._federation)]
+    def over(self, goal: TrainingGoal, works: Sequence[RoundWork]) -> Array:
+        """Return by how much each setting is expected to be over the limits, in the logarithm."""
+        found = np.zeros(len(works))
+        for limit in goal.limits:
+            expected = self.costs.metric(limit.metric, self.costs.weights.mean[None, :], works)[0]
+            room = math.log(max(1e-12, limit.value)) - MARGIN - np.log(expected)
+            found += np.round(np.maximum(0.0, -room), 2)
+        return found
 
-    def _spent_before(self) -> tuple[Array, Array]:
-        """Return the prior's mean and standard deviation of the energy's weights."""
-        n = len(self._federation.classes)
-        means = [0.0, PARTICIPANTS_SLOPE, *n * [BATCH_SLOPE / n], *n * [EPOCHS_SLOPE / n]]
-        sds = [
-            1.0,
-            *(2 * n + 1) * [ENERGY_SLOPE_SD],
-            *(2 * n + 1) * [ENERGY_BEND_SD],
-            *2 * n * [STATE_SD],
-        ]
-        return np.array([*means, *(len(sds) - len(means)) * [0.0]]), np.array(sds)
+    def predicted(self, work: RoundWork) -> dict[str, Prediction]:
+        """Return what a round is expected to take, of what was told so far."""
+        told = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
+        mean = self.costs.weights.mean[None, :]
+        found = {name: float(self.costs.metric(name, mean, [work])[0, 0]) for name in told}
+        return {
+            name: Prediction(value, 0.2 * value, lognormal=True) for name, value in found.items()
+        }
 
 
-def _circumstances(state: Context, federation: Federation) -> list[float]:
-    """Return each class's load, and the logarithm of its network's bandwidth; 0 where it is not told."""
-    loads = [state.get(f"load.{c.name}", 0.0) for c in federation.classes]
-    networks = [state.get(f"network_mbps.{c.name}", 1.0) for c in federation.classes]
-    return [*loads, *(math.log(max(1e-3, n)) for n in networks)]
+def _logs(work: RoundWork) -> LogWork:
+    return LogWork(
+        math.log(work.participants / USUAL.participants),
+        math.log(work.batch / USUAL.batch),
+        math.log(work.local / USUAL.local),
+    )
 
 
-def _ascended(federation: Federation, start: Setting, worth: Callable[[Setting], float]) -> Setting:
-    """Return the best setting along one knob after the other, from the baseline and from a start."""
-    found = [_climbed(federation, at, worth) for at in (federation.default, start)]
-    return max(found, key=worth)
+def _proven(past: Past, options: Sequence[Setting]) -> Array:
+    """Return 100 for a setting whose rounds have proven that it breaks a limit of rounds."""
+    limits = [x for x in past.evidence.limits or () if x.metric in LIMITED]
+    found = np.zeros(len(options))
+    for i, setting in enumerate(options):
+        known = past.evidence.of(setting) if limits else None
+        broken = known and any(
+            x.verdict(known.estimates.get(x.metric)) is Verdict.INFEASIBLE for x in limits
+        )
+        found[i] = 100.0 if broken else 0.0
+    return found
 
 
-def _climbed(federation: Federation, at: Setting, worth: Callable[[Setting], float]) -> Setting:
-    best = dict(at)
-    for _ in range(PASSES):
-        before = dict(best)
-        for knob in federation.knobs:
-            best = max(({**best, knob.name: value} for value in knob.values), key=worth)
-        if best == before:
-            break
-    return best
+def _why(learnt: Sequence[Round], goal: TrainingGoal, metric: str, logs: Array) -> str:
+    if not learnt:
+        return "nothing has been learnt yet: what usually takes the least"
+    least, most = (float(np.exp(np.quantile(logs, q))) for q in (0.1, 0.9))
+    towards = "half of the error" if goal.accuracy is None else f"accuracy {goal.accuracy:g}"
+    return (
+        f"the least {metric} to {towards} by what {len(learnt)} rounds taught: "
+        f"{least:.3g} to {most:.3g} from here (80 % likely)"
+    )

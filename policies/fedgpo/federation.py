@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.core import (
     Context,
@@ -44,12 +44,14 @@ class ClientClass:
 class Federation:
     """The knobs that a round is set by: participants (K), and B and E of each class of clients.
 
-    A class is what follows the last dot of its knobs' names, as in `batch_size.high`.
+    A class is what follows the last dot of its knobs' names, as in `batch_size.high`. Where the steps
+    between two averagings are a knob, they rule how long clients train, whatever their epochs.
     """
 
     participants: Knob
     classes: tuple[ClientClass, ...]
     default: Setting
+    steps: Knob | None = None
 
     @classmethod
     def of(cls, space: Space) -> Federation:
@@ -71,7 +73,8 @@ class Federation:
                 f"{len(participants)}, and the classes {sorted(batches)} and {sorted(epochs)}",
                 hint="choose another policy, or a federation",
             )
-        for knob in (*participants, *batches.values(), *epochs.values()):
+        steps = by_role[Role.AVERAGING_STEPS]
+        for knob in (*participants, *batches.values(), *epochs.values(), *steps):
             if not all(
                 isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in knob.values
             ):
@@ -80,12 +83,44 @@ class Federation:
                     hint="give the knob whole numbers from 1 on",
                 )
         found = tuple(ClientClass(name, batches[name], epochs[name]) for name in batches)
-        return cls(participants[0], found, space.default)
+        return cls(participants[0], found, space.default, next(iter(steps), None))
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """K, then B and E of each class."""
         return (self.participants, *(k for c in self.classes for k in (c.batch, c.epochs)))
+
+    @property
+    def local(self) -> tuple[Knob, ...]:
+        """The knobs that rule how long clients train in a round: each class's epochs, or the steps."""
+        return tuple(c.epochs for c in self.classes) if self.steps is None else (self.steps,)
+
+    def available(self, learnt: Sequence[Round]) -> float:
+        """Return how many clients there are, by the latest round that fewer took part in than wanted."""
+        for one in reversed(learnt):
+            told = one.shown.get("participated", 0.0) + one.shown.get("failed", 0.0)
+            if 0.0 < told < float(one.setting[self.participants.name]):
+                return told
+        return math.inf
+
+    def options(self, available: float = math.inf) -> list[Setting]:
+        """Return the settings with the same B and E for every class: nearest to them where one differs.
+
+        Numbers of participants over what is available are left out, but the smallest.
+        """
+        counts = sorted(self.participants.values)
+        fit = [k for k in counts if float(k) <= available] or counts[:1]
+        return [
+            {
+                **self.default,
+                self.participants.name: count,
+                **{c.batch.name: _near(c.batch, batch) for c in self.classes},
+                **{knob.name: _near(knob, local) for knob in self.local},
+            }
+            for count in fit
+            for batch in self.classes[0].batch.values
+            for local in self.local[0].values
+        ]
 
     def setting(self, participants: Value, actions: Mapping[str, tuple[Value, Value]]) -> Setting:
         """Return the setting of K and of each class's B and E."""
@@ -99,17 +134,19 @@ class Federation:
 class Round:
     """One round: what was set, the state it began from, and what it took and brought.
 
-    `before` and `accuracy` are shares of right answers of the global model; `energy_j` is of all
-    clients, `class_energy_j` of those of a class where it is told.
+    `before` and `accuracy` are shares of right answers of the global model; `shown` is all that it told,
+    `spent` of it what the study is to spend the least of, `class_spent` that of the clients of a class
+    where joules are spent, and told.
     """
 
     number: int
     setting: Setting
     state: Context
-    energy_j: float
-    class_energy_j: Mapping[str, float]
+    spent: float
+    class_spent: Mapping[str, float]
     before: float
     accuracy: float
+    shown: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gain(self) -> float:
@@ -120,9 +157,10 @@ class Round:
 def rounds(past: Past, federation: Federation) -> list[Round]:
     """Return the rounds that can be learnt from, in their order.
 
-    Rounds that failed, or show no finite energy or accuracy, are left out. A round whose state does
-    not tell the accuracy before it goes by the latest round that tells one.
+    Rounds that failed, or show no finite accuracy or nothing of the objective, are left out. A round whose
+    state does not tell the accuracy before it goes by the latest round that tells one.
     """
+    metric = past.study.objective.metric
     found: list[Round] = []
     latest: float | None = None
     for trial in sorted(past.trials, key=lambda t: t.number):
@@ -133,16 +171,23 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
         if ACCURACY not in shown or not 0.0 <= shown[ACCURACY] <= 1.0:
             continue
         latest = shown[ACCURACY]
-        if before is None or not math.isfinite(before) or shown.get(ENERGY, 0.0) <= 0.0:
+        if before is None or not math.isfinite(before) or shown.get(metric, 0.0) <= 0.0:
             continue
         by_class = {
             c.name: value
             for c in federation.classes
-            if (value := shown.get(f"energy_{c.name}_j", -1.0)) >= 0.0
+            if metric == ENERGY and (value := shown.get(f"energy_{c.name}_j", -1.0)) >= 0.0
         }
         found.append(
             Round(
-                trial.number, trial.setting, trial.ran_at, shown[ENERGY], by_class, before, latest
+                trial.number,
+                trial.setting,
+                trial.ran_at,
+                shown[metric],
+                by_class,
+                before,
+                latest,
+                shown,
             )
         )
     return found
@@ -157,6 +202,11 @@ def state_now(past: Past, learnt: Sequence[Round]) -> Context:
 
 def _finite(trial: Trial) -> dict[str, float]:
     return {name: e.mean for name, e in trial.shown.items() if math.isfinite(e.mean)}
+
+
+def _near(knob: Knob, value: Value) -> Value:
+    """Return a knob's value that is nearest to one of another class's."""
+    return min(knob.values, key=lambda own: abs(math.log(float(own) / float(value))))
 
 
 def _class_of(knob: Knob) -> str:

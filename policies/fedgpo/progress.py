@@ -25,5 +25,5 @@ def progress(one: Round) -> float:
 
 
 def efficiency(one: Round) -> float:
-    """Return the progress of a round per joule."""
-    return progress(one) / one.energy_j
+    """Return the progress of a round over what it spent."""
+    return progress(one) / one.spent

@@ -16,10 +16,12 @@ import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from policies.fedgpo.federation import Federation, Round, rounds, state_now
-from tuner.core import Context, Past, Suggestion, Try, Value, Wait
+from policies.fedgpo.federation import Federation, Round, state_now
+from policies.fedgpo.goals import SPENT, TrainingGoal
+from policies.fedgpo.rounds import RoundPolicy
+from tuner.core import Context, Past, Try, Value
 
 LEARNING_RATE, DISCOUNT, EPSILON = 0.9, 0.1, 0.1
 """AutoFL's, as re-implemented."""
@@ -38,23 +40,15 @@ State = tuple[int, ...]
 ActionT = TypeVar("ActionT", bound=Hashable)
 
 
-class QLearning:
+class QLearning(RoundPolicy):
     """Picks B and E for each class of clients and K, by what each was worth in like states."""
 
-    heeds: frozenset[str] = frozenset()
+    spends: ClassVar[tuple[str, ...]] = SPENT
 
-    def suggest(self, past: Past) -> Suggestion:
-        """Return the next round's setting; it never ends.
-
-        Raises:
-            InvalidInput: the space is no federation's.
-        """
-        federation = Federation.of(past.study.space)
-        if past.limits is None:
-            return Wait("the baseline has not been measured yet")
-        if past.running:
-            return Wait("the last round is still running")
-        learnt = rounds(past, federation)
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return the next round's setting."""
         now = state_now(past, learnt)
         tables = learned(federation, learnt, now)
         number = max((t.number for t in past.trials), default=0) + 1
@@ -117,7 +111,7 @@ def learned(federation: Federation, past: Sequence[Round], now: Context) -> QTab
         QTable(federation.participants.values),
         {c.name: QTable(c.actions) for c in federation.classes},
     )
-    scale = fmean(r.energy_j for r in past[:FIRST_ROUNDS]) if past else 1.0
+    scale = fmean(r.spent for r in past[:FIRST_ROUNDS]) if past else 1.0
     found = [_states(federation, context) for context in (*(r.state for r in past), now)]
     for one, before, after in zip(past, found, found[1:], strict=False):
         _learn(tables, federation, one, before, after, scale)
@@ -138,11 +132,11 @@ def _learn(
     scale: float,
 ) -> None:
     """Learn from one round, and the state after it."""
-    whole = one.energy_j / scale
+    whole = one.spent / scale
     participants = one.setting[federation.participants.name]
     tables.participants.update(before[""], participants, reward(one, whole, 0.0), after[""])
     for kind in federation.classes:
-        own = one.class_energy_j.get(kind.name)
+        own = one.class_spent.get(kind.name)
         share = whole if own is None else len(federation.classes) * own / scale
         tables.classes[kind.name].update(
             before[kind.name], kind.action(one.setting), reward(one, whole, share), after[kind.name]

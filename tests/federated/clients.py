@@ -76,6 +76,12 @@ class Scripted:
     asked: list[Context] = field(default_factory=list)
     told: list[RoundOutcome] = field(default_factory=list)
     closed: bool = False
+    rounds: int = 1000
+    """So many rounds, then the goal is reached."""
+
+    @property
+    def ended(self) -> str:
+        return "the goal is reached" if len(self.asked) > self.rounds else ""
 
     def begin(self, context: Context) -> Setting:
         self.asked.append(context)

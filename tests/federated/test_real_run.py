@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +81,56 @@ def test_a_real_run_has_the_same_rounds_as_one_in_this_process_and_leaves_nothin
     left = [p.info for p in psutil.process_iter(["cmdline", "environ"]) if MARK in str(p.info)]
     assert left == []
     assert "federated" not in ran.stderr and "digits@" in ran.stdout, "the history is shown"
+
+
+@pytest.mark.timeout(900)
+def test_a_goal_ends_a_real_run_whose_tuner_and_server_were_killed(tmp_path: Path) -> None:
+    database = tmp_path / "goal.sqlite"
+    command = [sys.executable, "-m", "agents.federated.example", "--database", str(database)]
+    command += ["--rounds", "150", "--clients", str(CLIENTS), "--python", PYTHON, "--goal", "0.5"]
+    with (tmp_path / "first.log").open("wb") as log:
+        first = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        told = wait_for(lambda: completed(database) >= 2 or first.poll() is not None)
+        assert told and first.poll() is None, (tmp_path / "first.log").read_text()[-3000:]
+        for word in (str(tmp_path / "goal.sqlite.federation"), "serverapp"):
+            for process in psutil.process_iter(["cmdline"]):
+                if word in " ".join(process.info["cmdline"] or ()) and ours(process):
+                    with suppress(psutil.Error):
+                        process.kill()
+            time.sleep(3.0)
+        os.killpg(first.pid, signal.SIGTERM)
+        first.wait(60)
+    for process in psutil.process_iter():
+        if ours(process):
+            with suppress(psutil.Error):
+                process.kill()
+    before = completed(database)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    found = rounds(database)
+    assert before < len(found) < before + 150, "the goal ended it"
+    assert found[-1]["metrics"]["accuracy"]["mean"] >= 0.5
+    assert [row["number"] for row in found] == [*range(1, len(found) + 1)]
+
+
+def wait_for(there: Callable[[], bool], seconds: float = 300.0) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if there():
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def completed(database: Path) -> int:
+    with suppress(sqlite3.Error), sqlite3.connect(f"file:{database}?mode=ro", uri=True) as rows:
+        (count,) = rows.execute("select count(*) from trials where state = 'completed'").fetchone()
+        return int(count)
+    return 0
+
+
+def ours(process: psutil.Process) -> bool:
+    """Return whether a process is of a run that this test has started."""
+    with suppress(psutil.Error):
+        return MARK in process.environ()
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -309,3 +310,37 @@ def test_the_steps_between_two_averagings_reach_the_clients_and_their_skew_is_to
     first, second = (alone.run(at).metrics for _ in range(2))
     assert tuner.told[1].metrics["skew_loss"] == pytest.approx(second["skew_loss"])
     assert tuner.told[0].metrics["energy_j"] == pytest.approx(first["energy_j"])
+
+
+def test_a_goal_that_is_reached_ends_the_training_with_what_it_came_to() -> None:
+    of = training()
+    tuner = Scripted(of.space, [setting(of)], rounds=2)
+    result = ran(of, LocalGrid(nodes(of)), tuner, rounds=9)
+    assert len(tuner.told) == 2
+    assert [*result.evaluate_metrics_serverapp] == [0, 1, 2]
+    assert [*result.train_metrics_clientapp] == [1, 2]
+    last = result.evaluate_metrics_serverapp[2]["accuracy"]
+    assert of.task.accuracy(weights_of(result.arrays)) == last == tuner.told[-1].metrics["accuracy"]
+
+
+def test_clients_that_do_not_come_are_waited_for_once() -> None:
+    of = training(clients=5)
+    tuner = Scripted(of.space, [setting(of, k=50)])
+    strategy = FedGPO(tuner, FedAvg(**NO_EVALUATION), wait_s=0.5)
+    began = time.monotonic()
+    strategy.start(LocalGrid(nodes(of)), arrays_of(of.weights), num_rounds=4)
+    assert time.monotonic() - began < 2.0 and len(tuner.told) == 4
+
+
+def test_carbon_is_by_the_intensity_of_each_class() -> None:
+    of = training()
+    told = []
+    for intensity in (360.0, {"high": 360.0, "mid": 0.0, "low": 720.0}, {"high": 360.0}):
+        tuner = Scripted(of.space, [setting(of, k=20)])
+        strategy = FedGPO(tuner, FedAvg(**NO_EVALUATION), wait_s=0.0, g_per_kwh=intensity)
+        strategy.start(LocalGrid(nodes(of)), arrays_of(of.weights), num_rounds=1)
+        told.append(tuner.told[0].metrics)
+    same, classes, missing = told
+    assert same["carbon_g"] == pytest.approx(same["energy_j"] * 1e-4)
+    by_class = classes["energy_high_j"] + 2.0 * classes["energy_low_j"]
+    assert classes["carbon_g"] == pytest.approx(1e-4 * by_class) and "carbon_g" not in missing

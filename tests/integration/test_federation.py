@@ -20,8 +20,9 @@ from agents.federated.fleet.devices import load_devices
 from agents.federated.fleet.rounds import FederatedTraining
 from agents.federated.fleet.task import digits
 from agents.federated.ports import RoundOutcome
+from tests.errors import raised
 from tests.integration.stage import Stage, stage
-from tuner.core import Origin, Setting
+from tuner.core import Origin, Setting, TuningError
 
 
 def training() -> FederatedTraining:
@@ -80,7 +81,9 @@ def test_every_round_is_a_trial_also_those_without_a_tuner(scene: Stage) -> None
     assert len(set(accuracies)) > 5 and accuracies[-1] > accuracies[0]
     assert settings[4] == settings[5] == settings[6] == settings[3], "the latest, while it is away"
     assert trials[0]["metrics"]["energy_j"]["origin"] == "estimated"
-    assert {t["phase"] for t in trials[:2]} == {"baseline"} and trials[-1]["phase"] == "tuning"
+    assert {t["phase"] for t in trials} == {"tuning"}, (
+        "no baseline is measured unless it is asked for"
+    )
     assert scene.call("GET", f"/studies/{tuner.study}")["phase"] == "tuning"
 
 
@@ -134,3 +137,38 @@ def test_embedded_it_starts_a_tuner_of_its_own_and_goes_on_in_the_same_file(tmp_
     assert count == 6
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.timeout(240)
+def test_a_goal_ends_a_training_and_another_one_is_a_study_of_its_own(scene: Stage) -> None:
+    of = training()
+    url, folder = f"http://127.0.0.1:{scene.tuner_port}", scene.folder / "federation"
+    goal = ["accuracy >= 0.4"]
+
+    def opened(objective: str = "round_s") -> FederatedTuner:
+        return open_connected(
+            spec(of), url, scene.token_file, folder, objective=objective, constraints=goal
+        )
+
+    tuner = opened()
+    while not tuner.ended and of.round < 40:
+        rounds(tuner, of, 1)
+        tuner.begin(of.state())
+        if of.round == 2:
+            scene.kill("tuner")
+            scene.start_tuner()
+            tuner.close()
+            url = f"http://127.0.0.1:{scene.tuner_port}"
+            tuner = opened()
+    assert tuner.ended and of.accuracy >= 0.4
+    tuner.close()
+    shown = scene.call("GET", f"/studies/{tuner.study}")
+    assert (shown["phase"], shown["constraints"]) == ("holding", ["accuracy >= 0.4"])
+    assert "the goal is reached" in str(shown)
+    again = opened()
+    assert again.study != tuner.study and not again.ended
+    assert opened("energy_j").study != again.study, "it asks for something else"
+    with raised(TuningError, "participated"):
+        goal.append("participated >= 5")
+        opened()
+    again.close()

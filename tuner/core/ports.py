@@ -34,12 +34,14 @@ __all__ = [
     "Deliveries",
     "Devices",
     "Events",
+    "DecidesSteps",
     "ExploresApart",
     "Leases",
     "Meter",
     "Now",
     "Observations",
     "Policy",
+    "RefusesStudies",
     "SaysWhatItHeeds",
     "Stops",
     "Store",
@@ -82,6 +84,27 @@ class SaysWhatItHeeds(Protocol):
     """
 
     heeds: frozenset[str]
+
+
+@runtime_checkable
+class RefusesStudies(Protocol):
+    """A policy that heeds a part of a study in some forms only, and says which it does not."""
+
+    def refuse(self, study: Study) -> None:
+        """Return quietly where all of a study is heeded. Raises InvalidInput: names what is not."""
+        ...
+
+
+@runtime_checkable
+class DecidesSteps(Protocol):
+    """A policy of continuous studies that judges steps by itself.
+
+    Without `needs_baseline` none is measured, but where a limit is relative to it. `goals` are metrics
+    whose constraint ends the study once its course has come to it: no setting is judged by them.
+    """
+
+    needs_baseline: bool
+    goals: frozenset[str]
 
 
 @runtime_checkable

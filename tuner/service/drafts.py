@@ -17,6 +17,7 @@ from tuner.core import (
     Origin,
     Part,
     Policy,
+    RefusesStudies,
     Role,
     Safety,
     SaysWhatItHeeds,
@@ -194,7 +195,8 @@ def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
     if shared is not None and draft.terms.energy_share is None:
         raise InvalidInput(
             f"{shared.id} is shared ({shared.shared}): which joules are this workload's is not measured",
-            hint="say which part of them is with --energy-share, 1 for all; or have the device alone",
+            hint="say which part of them is: energy_share of its terms, --energy-share of a run (1: all); "
+            "or have the device alone",
         )
 
 
@@ -226,6 +228,8 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
                 f"the policy {study.policy} does not heed {what}",
                 hint=f"{instead}, or choose another policy, like polythrottle",
             )
+    if isinstance(policy, RefusesStudies):
+        policy.refuse(study)
 
 
 def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:

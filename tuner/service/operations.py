@@ -33,6 +33,7 @@ from tuner.core import (
     Topic,
     Trial,
     TrialState,
+    TuningError,
     Verdict,
     called,
     counted,
@@ -328,6 +329,12 @@ class Operations(Verbs[StudyView]):
         changed = replace(found, constraints=constraints)
         if constraints == found.constraints:
             return changed
+        try:
+            policy = self.loop.policies(found.policy)
+        except TuningError:  # one that cannot be had here: its study's next step says why
+            pass
+        else:
+            refuse_unheeded(changed, policy)
         at_work = changed.resumed() if changed.phase is Phase.PAUSED else changed
         loose = _opens(found.constraints, constraints, baseline)
         if found.proposed is None and self._entitled(at_work, loosened=loose):

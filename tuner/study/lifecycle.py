@@ -3,16 +3,19 @@
 BASELINE measures the default until it is known, TUNING asks the policy, CONFIRMING pits the proposed
 plan against the baseline in alternating windows, HOLDING rests. A study that only advises rests in
 PROPOSED until an operator says yes, one with a canary in CANARY until that confirms its plan. A
-continuous study asks the policy round by round and confirms nothing. Where trials fail in a row, and
-one of them is the baseline's, whatever is wrong is not the setting: the study is PAUSED.
+continuous study asks the policy round by round and confirms nothing; its policy may do without a
+baseline. Where trials fail in a row, and one of them is the baseline's, whatever is wrong is not the
+setting: the study is PAUSED.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner import guard
 from tuner.core import (
+    DecidesSteps,
     Done,
     Mode,
     Past,
@@ -53,12 +56,15 @@ LOAD_CHANGED = 2
 """So many trials in a row under another load mean that the load is not the baseline's any more."""
 
 
-def next_step(past: Past, policy: Policy, device: str = "") -> Step:
-    """Return the study's next step; of one device alone, while others may run trials of their own."""
-    return staged(past.study, advised(past, _next(past, policy, device)))
+def next_step(past: Past, policy: Policy, device: str = "", says: Policy | None = None) -> Step:
+    """Return the study's next step; of one device alone, while others may run trials of their own.
+
+    `says` is the policy itself where another asks it: what it says of itself counts.
+    """
+    return staged(past.study, advised(past, _next(past, policy, device, says or policy)))
 
 
-def _next(past: Past, policy: Policy, device: str) -> Step:
+def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
     study = past.study
     trials = tuple(
         t for t in past.trials if t.state not in (TrialState.ABORTED, TrialState.RUNNING)
@@ -67,9 +73,9 @@ def _next(past: Past, policy: Policy, device: str) -> Step:
     if failing is not None:
         return failing
     if study.phase is Phase.BASELINE:
-        return _baseline(past, trials)
+        return _baseline(past, trials, says)
     if study.phase is Phase.TUNING:
-        return _tuning(past, trials, policy)
+        return _tuning(past, trials, policy, says)
     if study.phase is Phase.CONFIRMING:
         return confirming(past, trials)
     return Rest(f"the study is {study.phase}")
@@ -95,8 +101,10 @@ def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
     return Assign(study.baseline, f"{why}: checking that the baseline still works")
 
 
-def _baseline(past: Past, trials: Sequence[Trial]) -> Step:
+def _baseline(past: Past, trials: Sequence[Trial], says: Policy) -> Step:
     study = past.study
+    if not _needs_baseline(study, says):
+        return Move(Phase.TUNING, "no baseline is asked for: no saving is told")
     windows = of_this_phase(study, trials)
     needed = set(needed_metrics(study))
     good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
@@ -122,22 +130,39 @@ def _continuous(study: Study) -> bool:
     return study.terms.mode is Mode.CONTINUOUS
 
 
-def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
+def _needs_baseline(study: Study, policy: Policy) -> bool:
+    """Return whether the baseline is measured first: not for who decides step by step and is not asked."""
+    if not _continuous(study) or not isinstance(policy, DecidesSteps) or policy.needs_baseline:
+        return True
+    return any(constraint.relative for constraint in study.constraints)
+
+
+def _of_settings(past: Past, policy: Policy) -> Past:
+    """Return a past without the constraints that are goals of the whole course: no setting breaks one."""
     study = past.study
-    if past.limits is None:
+    if not _continuous(study) or not isinstance(policy, DecidesSteps):
+        return past
+    kept = tuple(c for c in study.constraints if c.metric not in policy.goals)
+    return replace(past, study=replace(study, constraints=kept))
+
+
+def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -> Step:
+    study = past.study
+    if past.limits is None and _needs_baseline(study, says):
         return Move(Phase.BASELINE, "the baseline has not been measured")
     if not _continuous(study) and _load_changed(study, trials):
         return Move(Phase.BASELINE, "the load has changed since the baseline was measured")
     suggestion = policy.suggest(past)
     if isinstance(suggestion, Wait):
         return Rest(suggestion.why)
+    judged = _of_settings(past, says)
     if isinstance(suggestion, Done):
-        return _proposal(past, trials, suggestion.plan, suggestion.why)
+        return _proposal(judged, trials, suggestion.plan, suggestion.why)
     if suggestion.context.keys() - study.askable:
         can = ", ".join(sorted(study.askable)) or "nothing"
         why = f"policy {study.policy} asks for {in_words(suggestion.context)}"
         return Move(Phase.PAUSED, f"{why}, and a trial here can ask for: {can}")
-    return _attempt(past, trials, suggestion)
+    return _attempt(judged, trials, suggestion)
 
 
 def _attempt(past: Past, trials: Sequence[Trial], wanted: Try) -> Step:

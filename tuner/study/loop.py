@@ -21,6 +21,7 @@ from tuner.core import (
     Device,
     IllegalTransition,
     Lease,
+    Mode,
     NotFound,
     Notice,
     Now,
@@ -378,7 +379,8 @@ class Loop:
         began = self.monotonic()
         try:
             policy = (self.decides or self.policies)(study.policy)
-            step = lifecycle.next_step(past, policy, alone)
+            says = self.policies(study.policy) if study.terms.mode is Mode.CONTINUOUS else None
+            step = lifecycle.next_step(past, policy, alone, says)
             if study.phase is Phase.TUNING and self.decides is None:
                 self.telemetry.suggested(study.policy, self.monotonic() - began)
             return step

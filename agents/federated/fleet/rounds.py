@@ -22,7 +22,8 @@ from agents.federated.fleet.task import TrainingTask, Weights, averaged, fresh_w
 from tuner.core import Context, Knob, Part, Role, Setting, Space
 
 CLIENTS = 100
-PARTICIPANTS, BATCHES, EPOCHS = (10, 20, 50), (8, 16, 32), (1, 5, 10)
+PARTICIPANTS: tuple[int, ...] = (10, 20, 50)
+BATCHES, EPOCHS = (8, 16, 32), (1, 5, 10)
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
 """Steps between two averagings, where that is a knob."""
 FLOWER = {"participants": 50, "batch_size": 32, "local_epochs": 1}
@@ -37,15 +38,26 @@ class RoundResult:
     metrics: Mapping[str, float]
 
 
-def federation_space(classes: Sequence[str], intervals: Sequence[int] = ()) -> Space:
-    """Return the knobs of a federation with some classes of clients.
+def participants_of(clients: int) -> tuple[int, ...]:
+    """Return how many of some clients a round may have: 1, 2, 5, 10, … from a tenth of them to all."""
+    least = min(clients, max(2, -(-clients // 10)))
+    steps = (n * 10**power for power in range(len(str(clients))) for n in (1, 2, 5))
+    return tuple(count for count in steps if least <= count <= clients) or (clients,)
+
+
+def federation_space(
+    classes: Sequence[str], intervals: Sequence[int] = (), clients: int | None = None
+) -> Space:
+    """Return the knobs of a federation with some classes of clients, fit for so many of them.
 
     With `intervals`, also the steps between two averagings, which then rule instead of epochs.
     """
     part = Part.WORKLOAD
-    knobs = [
-        Knob("participants", PARTICIPANTS, FLOWER["participants"], part, role=Role.PARTICIPANTS)
-    ]
+    counts, usual = PARTICIPANTS, FLOWER["participants"]
+    if clients is not None:
+        counts = participants_of(clients)
+        usual = min(counts, key=lambda count: abs(count - clients / 2))
+    knobs = [Knob("participants", counts, usual, part, role=Role.PARTICIPANTS)]
     for name in classes:
         batch, epochs = FLOWER["batch_size"], FLOWER["local_epochs"]
         knobs.append(Knob(f"batch_size.{name}", BATCHES, batch, part, role=Role.LOCAL_BATCH))

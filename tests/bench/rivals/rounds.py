@@ -5,54 +5,53 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from statistics import fmean
+from typing import ClassVar
 
-from policies.fedgpo.federation import Federation, Round, rounds
+from policies.fedgpo.federation import Federation, Round
+from policies.fedgpo.goals import SPENT, TrainingGoal
 from policies.fedgpo.progress import efficiency
+from policies.fedgpo.rounds import RoundPolicy
 from tuner.bo.observed import Observed, ObservedSetting
-from tuner.core import Past, SettingKey, Suggestion, Try, Wait, setting_key
+from tuner.core import Past, SettingKey, Try, setting_key
 
 SEARCHED_ROUNDS = 30
 """So many rounds plain BO searches; then it stays with the best."""
 
 
-class FixedRounds:
+class FixedRounds(RoundPolicy):
     """Runs every round at the baseline: a study's defaults."""
 
-    heeds: frozenset[str] = frozenset()
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return the baseline."""
+        return Try(federation.default, "the same setting every round")
 
-    def suggest(self, past: Past) -> Suggestion:
-        """Return the baseline. Raises InvalidInput where the space is no federation's."""
-        federation = Federation.of(past.study.space)
-        return _busy(past) or Try(federation.default, "the same setting every round")
 
-
-class RandomRounds:
+class RandomRounds(RoundPolicy):
     """Runs every round at any setting."""
 
-    heeds: frozenset[str] = frozenset()
-
-    def suggest(self, past: Past) -> Suggestion:
-        """Return a setting drawn by seed and round. Raises InvalidInput where it is no federation's."""
-        federation = Federation.of(past.study.space)
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return a setting drawn by seed and round."""
         dice = random.Random(f"{past.study.seed} {_next(past)}")
         drawn = {knob.name: dice.choice(knob.values) for knob in federation.knobs}
-        return _busy(past) or Try({**federation.default, **drawn}, "drawn at random")
+        return Try({**federation.default, **drawn}, "drawn at random")
 
 
-class SearchedRounds:
-    """Searches the setting of the greatest progress per joule by plain Bayesian optimisation, then stays.
+class SearchedRounds(RoundPolicy):
+    """Searches the setting of the most progress for what it spends by plain BO, then stays with it.
 
     As if rounds did not depend on what came before and the federation's state did not matter.
     """
 
-    heeds: frozenset[str] = frozenset()
+    spends: ClassVar[tuple[str, ...]] = SPENT
 
-    def suggest(self, past: Past) -> Suggestion:
-        """Return the next setting of the search, or the best. Raises InvalidInput as `FixedRounds`."""
-        federation = Federation.of(past.study.space)
-        learnt = rounds(past, federation)
-        if (wait := _busy(past)) is not None:
-            return wait
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return the next setting of the search, or the best."""
         if not learnt:
             return Try(federation.default, "nothing has been learnt yet")
         seen = _seen(learnt)
@@ -73,12 +72,6 @@ def _seen(learnt: Sequence[Round]) -> dict[SettingKey, ObservedSetting]:
         key: ObservedSetting(of[0].setting, -fmean(map(efficiency, of)), ())
         for key, of in by_setting.items()
     }
-
-
-def _busy(past: Past) -> Wait | None:
-    if past.limits is None:
-        return Wait("the baseline has not been measured yet")
-    return Wait("the last round is still running") if past.running else None
 
 
 def _next(past: Past) -> int:

@@ -7,65 +7,97 @@ from dataclasses import replace
 import pytest
 
 from policies import POLICIES, load_policy
-from tests.builders import Descend, study
-from tuner.core import (
-    Constraint,
-    InvalidInput,
-    Objective,
-    Policy,
-    Safety,
-    SaysWhatItHeeds,
-    Study,
-    Terms,
-)
+from tests.builders import Descend
+from tests.contracts.heeding import FEDERATED, PARTS, PLAIN, HeedingContract
+from tests.unit.policies.fedgpo.made_up import federated
+from tuner.core import Constraint, InvalidInput, Objective, Policy, SaysWhatItHeeds
 from tuner.service.drafts import refuse_unheeded
 
-PLAIN = study(constraints=(), terms=Terms())
-PARTS: dict[str, tuple[Study, str]] = {
-    "constraints": (
-        replace(PLAIN, constraints=(Constraint.parse("power_w <= 200"),)),
-        'the constraint "power_w <= 200.0"',
-    ),
-    "safety": (replace(PLAIN, terms=Terms(safety=Safety.STRICT)), "the safety strict"),
-    "objective": (
-        replace(PLAIN, objective=Objective("throughput_per_s", "maximize")),
-        "the objective throughput_per_s",
-    ),
-}
+FEDERATIONS = [name for name in POLICIES if name.startswith("fedgpo")]
+OBJECTIVES = ("energy_j", "round_s", "carbon_g")
+LIMITS = (*OBJECTIVES, "compute_j", "communication_j", "waiting_j")
+GOAL = "accuracy >= 0.9"
 
 
 class PlugIn(Descend):
     """A policy of another package that says nothing of what it heeds."""
 
 
-def offered(name: str) -> Policy:
-    return PlugIn() if name == "plug-in" else load_policy(name)
+class NeedsLatency(Descend):
+    """A policy of another package that refuses a study by itself."""
+
+    def refuse(self, study: object) -> None:
+        raise InvalidInput("the policy s does not heed a study without latency", hint="add one")
 
 
-@pytest.mark.parametrize("name", [*POLICIES, "plug-in"])
-@pytest.mark.parametrize("part", list(PARTS))
-def test_each_part_is_heeded_or_refused_by_name(name: str, part: str) -> None:
-    policy = offered(name)
-    asked, what = PARTS[part]
-    says = isinstance(policy, SaysWhatItHeeds)
-    heeds = policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
-    assert says or name not in ("polythrottle", "fedgpo")
-    refuse_unheeded(replace(PLAIN, policy=name), policy)
-    if part in heeds:
-        refuse_unheeded(replace(asked, policy=name), policy)
-        return
-    with pytest.raises(InvalidInput, match=what.replace(".", r"\.")) as refused:
-        refuse_unheeded(replace(asked, policy=name), policy)
-    assert name in refused.value.message
-    assert refused.value.hint
+class TestBuiltIn(HeedingContract):
+    @pytest.fixture(params=[name for name in POLICIES if name not in FEDERATIONS])
+    def policy(self, request: pytest.FixtureRequest) -> Policy:
+        self.plain = replace(PLAIN, policy=request.param)
+        return load_policy(request.param)
 
 
-def test_a_federation_learns_by_energy_alone() -> None:
-    """Its learners are rewarded by progress per joule: limits are no part of that."""
-    assert isinstance(policy := load_policy("fedgpo"), SaysWhatItHeeds)
-    assert not policy.heeds
+class TestPlugIn(HeedingContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return PlugIn()
+
+
+class TestFederation(HeedingContract):
+    asked = FEDERATED
+
+    @pytest.fixture(params=FEDERATIONS)
+    def policy(self, request: pytest.FixtureRequest) -> Policy:
+        self.plain = federated(policy=request.param)
+        return load_policy(request.param)
+
+
+def test_a_plug_in_may_refuse_a_study_by_itself() -> None:
+    with pytest.raises(InvalidInput, match="without latency"):
+        refuse_unheeded(PLAIN, NeedsLatency())
+
+
+@pytest.mark.parametrize("metric", OBJECTIVES)
+def test_a_federation_may_spend_the_least_of_joules_seconds_or_grams(metric: str) -> None:
+    refuse_unheeded(federated(policy="fedgpo", objective=Objective(metric)), load_policy("fedgpo"))
+
+
+@pytest.mark.parametrize("asked", [GOAL, *(f"{metric} <= 5" for metric in LIMITS)])
+def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(asked: str) -> None:
+    at = federated(policy="fedgpo", constraints=(asked,))
+    refuse_unheeded(at, load_policy("fedgpo"))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "accuracy <= 0.9",
+        "accuracy >= 2",
+        "accuracy >= 0.9x baseline",
+        "round_s >= 5",
+        "failed <= 1",
+    ],
+)
+def test_what_is_no_goal_and_no_limit_of_a_round_is_refused_by_name(asked: str) -> None:
+    at = federated(policy="fedgpo", constraints=(asked,))
+    with pytest.raises(InvalidInput, match="does not heed the constraint") as refused:
+        refuse_unheeded(at, load_policy("fedgpo"))
+    assert str(Constraint.parse(asked)) in refused.value.message
+
+
+@pytest.mark.parametrize("name", [n for n in FEDERATIONS if n != "fedgpo"])
+def test_the_others_heed_a_goal_and_refuse_limits_by_name(name: str) -> None:
+    refuse_unheeded(federated(policy=name, constraints=(GOAL,)), load_policy(name))
+    with pytest.raises(InvalidInput, match="round_s <= 5"):
+        limited = federated(policy=name, constraints=(GOAL, "round_s <= 5"))
+        refuse_unheeded(limited, load_policy(name))
 
 
 def test_only_what_predicts_what_it_tries_heeds_a_strict_safety() -> None:
     heeding = {n for n in POLICIES if "safety" in getattr(load_policy(n), "heeds", ())}
     assert heeding == {"polythrottle", "polythrottle-two-phase"}
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_federations_say_what_they_heed(name: str) -> None:
+    assert isinstance(load_policy(name), SaysWhatItHeeds) and "objective" in PARTS

@@ -21,17 +21,21 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train for some rounds, each set by a tuner on the database of the run's config."""
+    """Train until the goal, or for some rounds, each set by a tuner on the database of the run's config."""
     config = context.run_config
     seed, devices = int(config["seed"]), load_devices()
+    goal = float(config["goal"])
     alpha, clients = float(config["alpha"]), int(config["clients"])
     of = FederatedTraining(digits(seed), devices, seed, alpha or None, clients)
+    intensity = {kind.name: devices.intensity_g_per_kwh for kind in devices.classes}
     spec = FederationSpec(
         name="digits", space=of.space, classes=[k.name for k in devices.classes], version="1"
     )
     tuner = open_embedded(
         spec,
         Path(str(config["database"] or "federation.sqlite")),
+        objective=str(config["objective"]),
+        constraints=[f"accuracy >= {goal}"] if goal else [],
         seed=seed,
         python=str(config["python"] or sys.executable),
     )
@@ -39,9 +43,7 @@ def main(grid: Grid, context: Context) -> None:
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         return MetricRecord({"accuracy": of.task.accuracy(weights_of(arrays))})
 
-    strategy = FedGPO(
-        tuner, FedAvg(fraction_evaluate=0.0), seed=seed, g_per_kwh=devices.intensity_g_per_kwh
-    )
+    strategy = FedGPO(tuner, FedAvg(fraction_evaluate=0.0), seed=seed, g_per_kwh=intensity)
     try:
         strategy.start(
             grid,

@@ -30,6 +30,8 @@ from tuner.core import (
 CLASSES = {"high": 1.0, "mid": 1.6, "low": 2.5}
 """The joules of an epoch of a client of each class."""
 SEND_J = 3.0
+SECONDS = 10.0
+"""Of a round without training; each epoch is one more."""
 
 
 def space(classes: tuple[str, ...] = tuple(CLASSES)) -> Space:
@@ -55,6 +57,7 @@ class MadeUp:
     seed: int = 0
     accuracy: float = 0.1
     noise: float = 0.1
+    clients: int = 50
 
     def __post_init__(self) -> None:
         self._dice = random.Random(self.seed)
@@ -68,10 +71,25 @@ class MadeUp:
 
     def joules(self, setting: Setting) -> dict[str, float]:
         """Return what each class takes in a round."""
-        k = float(setting["participants"]) / len(CLASSES)
+        k = min(float(setting["participants"]), self.clients) / len(CLASSES)
         return {
             name: k * (SEND_J + joules * float(setting[f"local_epochs.{name}"]))
             for name, joules in CLASSES.items()
+        }
+
+    def parts(self, setting: Setting) -> dict[str, float]:
+        """Return what a round takes, in all and by its parts."""
+        k = min(float(setting["participants"]), self.clients)
+        energy, sending = math.fsum(self.joules(setting).values()), k * SEND_J
+        epochs = max(float(setting[f"local_epochs.{n}"]) for n in CLASSES)
+        return {
+            "energy_j": energy,
+            "compute_j": energy - sending,
+            "communication_j": sending,
+            "carbon_g": 0.1 * energy,
+            "round_s": SECONDS + epochs,
+            "participated": k,
+            "failed": 0.0,
         }
 
     def efficiency(self, setting: Setting) -> float:
@@ -90,7 +108,7 @@ class MadeUp:
         fall = self.gain(setting) * math.exp(self._dice.gauss(0.0, self.noise))
         self.accuracy = 1.0 - (1.0 - self.accuracy) * math.exp(-fall)
         spent = self.joules(setting)
-        shown = {"energy_j": math.fsum(spent.values()), "accuracy": self.accuracy, "round_s": 10.0}
+        shown = {**self.parts(setting), "accuracy": self.accuracy}
         shown |= {f"energy_{name}_j": joules for name, joules in spent.items()}
         measurement = Measurement(
             estimates={name: Estimate.of_mean(value, 0.0) for name, value in shown.items()},
@@ -100,6 +118,17 @@ class MadeUp:
             context=state,
         )
         return trial(number, setting, measurement, phase=phase)
+
+
+def started(policy: Policy, at: Study, rounds: int) -> tuple[list[Trial], MadeUp]:
+    """Return the trials of a training without a baseline, and how it stands."""
+    made, trials = MadeUp(at.seed), list[Trial]()
+    for number in range(1, rounds + 1):
+        answer = policy.suggest(situation(at, trials, made))
+        assert isinstance(answer, Try), answer
+        at.space.check(answer.setting)
+        trials.append(made.round(number, answer.setting))
+    return trials, made
 
 
 def played(policy: Policy, at: Study, rounds: int) -> tuple[list[Trial], float]:

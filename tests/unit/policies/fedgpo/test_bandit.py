@@ -1,38 +1,156 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from policies.fedgpo.bandit import Bandit, LogLinearModel
-from tests.unit.policies.fedgpo.made_up import MadeUp, federated, played, space
+from policies.fedgpo.bandit import Bandit
+from policies.fedgpo.costs import RoundCosts, RoundWork
+from policies.fedgpo.curve import ErrorCurve, LogWork
+from policies.fedgpo.federation import Federation, Round, rounds
+from policies.fedgpo.fitting import Prior, fitted
+from policies.fedgpo.goals import TrainingGoal
+from tests.builders import past
+from tests.unit.policies.fedgpo.made_up import (
+    CLASSES,
+    MadeUp,
+    federated,
+    situation,
+    space,
+    started,
+)
+from tuner.core import Done, Objective, Setting, Trial, Try
+
+GRID = [
+    {"participants": k} | {f"{what}.{c}": v for c in CLASSES for what, v in same.items()}
+    for k in (10, 20, 50)
+    for same in ({"batch_size": b, "local_epochs": e} for b in (8, 16, 32) for e in (1, 5, 10))
+]
 
 
-def test_a_log_linear_model_finds_weights_and_forgets_its_doubt() -> None:
+def test_weights_are_found_and_their_doubt_forgotten() -> None:
     rng = np.random.default_rng(0)
     features = np.column_stack([np.ones(200), rng.normal(size=200)])
     values = np.exp(features @ [0.5, -0.4]) + rng.normal(scale=0.1, size=200)
-    found = LogLinearModel(np.zeros(2), np.ones(2), noise=0.05).fitted(features, values)
+    prior = Prior(np.zeros(2), np.ones(2))
+    found = fitted(lambda w: np.exp(w @ features.T), values, np.full(200, 0.1), prior)
     assert found.mean == pytest.approx([0.5, -0.4], abs=0.05)
     assert np.sqrt(np.diag(found.cov)).max() < 0.02
 
 
 def test_without_data_the_prior_is_left() -> None:
-    prior = np.array([1.0, 3.0])
-    model = LogLinearModel(prior, np.array([0.1, 0.2]), noise=1.0)
-    found = model.fitted(np.zeros((1, 2)), np.ones(1))
-    assert found.mean == pytest.approx(prior)
-    assert np.sqrt(np.diag(found.cov)) == pytest.approx([0.1, 0.2])
+    prior = Prior(np.array([1.0, 3.0]), np.array([0.1, 0.2]))
+    found = fitted(lambda w: np.zeros((len(w), 0)), np.zeros(0), np.zeros(0), prior)
+    assert found.mean == pytest.approx(prior.mean)
+    assert np.sqrt(np.diag(found.cov)) == pytest.approx(prior.sd)
 
 
-def test_rounds_that_lost_accuracy_are_taken_as_they_are() -> None:
-    features = np.column_stack([np.ones(6), np.arange(6.0)])
-    values = np.array([1.0, -0.5, 0.8, -0.2, 1.1, 0.1])
-    found = LogLinearModel(np.zeros(2), np.ones(2), noise=0.3).fitted(features, values)
-    assert np.isfinite(found.mean).all() and np.isfinite(found.cov).all()
+def cost(work: RoundWork) -> dict[str, float]:
+    """Return what a round takes, by its parts, without noise."""
+    busy = work.local * (1.0 + 4.0 / work.batch)
+    parts = {"compute_j": 2.0 * busy, "communication_j": 30.0, "waiting_j": 5.0}
+    found = {name: work.participants * joules for name, joules in parts.items()}
+    return {**found, "energy_j": sum(found.values()), "round_s": 40.0 + 3.0 * busy}
 
 
-def test_it_comes_near_the_most_progress_per_joule() -> None:
-    best = max(MadeUp().efficiency(setting) for setting in space().grid())
-    trials, _ = played(Bandit(), federated(), 30)
-    late = [MadeUp().efficiency(t.setting) for t in trials[20:]]
-    assert sum(late) / len(late) > 0.6 * best
+def one(work: RoundWork, before: float = 0.1, accuracy: float = 0.2, **shown: float) -> Round:
+    return Round(1, {}, {}, 1.0, {}, before, accuracy, shown or cost(work))
+
+
+def test_what_was_never_run_is_known_by_its_parts() -> None:
+    seen = [RoundWork(10, 8, 1), RoundWork(10, 8, 5)]
+    costs = RoundCosts.of([one(work) for work in seen], seen)
+    other = RoundWork(20, 32, 10)
+    for name in ("energy_j", "compute_j", "round_s"):
+        found = costs.metric(name, costs.weights.mean[None, :], [other])[0, 0]
+        assert found == pytest.approx(cost(other)[name], rel=0.2), name
+
+
+def test_without_joules_seconds_are_learnt_alone() -> None:
+    seen = [RoundWork(10, 8, 1), RoundWork(10, 8, 10)] * 3
+    told = [one(work, round_s=cost(work)["round_s"]) for work in seen]
+    costs = RoundCosts.of(told, seen)
+    found = costs.metric("round_s", costs.weights.mean[None, :], seen[:2])[0]
+    assert found == pytest.approx([cost(work)["round_s"] for work in seen[:2]], rel=0.25)
+
+
+def test_rounds_to_a_goal_follow_a_curve_that_saturates() -> None:
+    left, found = 0.84, []
+    for _ in range(12):
+        before, left = 0.94 - left, left * math.exp(-0.15)
+        found.append(one(RoundWork(10, 8, 1), before, 0.94 - left))
+    works = [LogWork(0.0, 0.0, 0.0)] * 12
+    curve = ErrorCurve.of(found, works, 0.9)
+    mean = curve.weights.mean[None, :]
+    at_end, rest = curve.course(mean)
+    assert at_end[0] == pytest.approx([r.accuracy for r in found], abs=0.02)
+    rounds_left = curve.rounds_to(mean, rest, 0.9, works[0])[0]
+    assert rounds_left == pytest.approx(math.log(left / 0.04) / 0.15, rel=0.35)
+
+
+def test_a_training_that_begins_anew_is_no_fall_of_the_curve() -> None:
+    course = [0.3, 0.5, 0.6, 0.7, 0.2, 0.4, 0.55, 0.65]
+    before = [0.1, 0.3, 0.5, 0.6, 0.1, 0.2, 0.4, 0.55]
+    work = RoundWork(10, 8, 1)
+    told = [one(work, b, a) for b, a in zip(before, course, strict=True)]
+    curve = ErrorCurve.of(told, [LogWork(0.0, 0.0, 0.0)] * 8, 0.9)
+    seen, _ = curve.course(curve.weights.mean[None, :])
+    assert seen[0] == pytest.approx(course, abs=0.1)
+
+
+def spent(metric: str, at: Setting | None, seed: int = 0, goal: float = 0.9) -> float:
+    """Return what a goal takes of a metric: at one setting, or as fedgpo says."""
+    asked = federated(seed, objective=Objective(metric), constraints=(f"accuracy >= {goal}",))
+    policy, federation = Bandit(), Federation.of(asked.space)
+    made, trials = MadeUp(seed, noise=0.05), list[Trial]()
+    wanted = TrainingGoal(goal, ())
+    while not wanted.reached(rounds(past(asked, trials), federation)):
+        setting = at or policy.suggest(situation(asked, trials, made)).setting  # type: ignore[union-attr]
+        trials.append(made.round(len(trials) + 1, setting))
+        assert len(trials) < 200
+    assert isinstance(policy.suggest(situation(asked, trials, made)), Done)
+    return math.fsum(t.shown[metric].mean for t in trials)
+
+
+@pytest.mark.parametrize("metric", ["energy_j", "round_s", "carbon_g"])
+def test_the_goal_takes_hardly_more_than_the_best_fixed_setting_needs(metric: str) -> None:
+    best = min(spent(metric, at) for at in GRID)
+    assert spent(metric, None) < 1.3 * best
+
+
+def test_what_is_to_be_spent_least_changes_what_is_set() -> None:
+    def most(metric: str) -> float:
+        trials, _ = started(Bandit(), federated(objective=Objective(metric)), 12)
+        return sum(float(t.setting["participants"]) for t in trials[4:])
+
+    assert most("energy_j") < most("round_s")
+
+
+def test_a_limit_on_a_round_is_kept_once_it_is_known() -> None:
+    limited = federated(constraints=("round_s <= 13",))
+    free, _ = started(Bandit(), federated(), 14)
+    kept, _ = started(Bandit(), limited, 14)
+    assert max(t.shown["round_s"].mean for t in free[4:]) > 13.0
+    assert max(t.shown["round_s"].mean for t in kept[4:]) <= 13.0
+
+
+def test_no_more_clients_are_asked_than_answer() -> None:
+    made, at = MadeUp(clients=30), federated(objective=Objective("round_s"))
+    trials = [made.round(1, {**at.baseline, "participants": 50})]
+    learnt = rounds(past(at, trials), Federation.of(at.space))
+    assert Federation.of(at.space).available(learnt) == 30.0
+    for number in range(2, 10):
+        answer = Bandit().suggest(situation(at, trials, made))
+        assert isinstance(answer, Try) and float(answer.setting["participants"]) <= 30.0
+        trials.append(made.round(number, answer.setting))
+
+
+def test_each_suggestion_says_what_it_expects() -> None:
+    trials, made = started(Bandit(), federated(), 5)
+    answer = Bandit().suggest(situation(federated(), trials, made))
+    assert isinstance(answer, Try)
+    expected = answer.predicted["energy_j"].mean
+    assert expected == pytest.approx(sum(made.joules(answer.setting).values()), rel=0.4)
+    assert "80 % likely" in answer.why
+    assert space().has(answer.setting)

@@ -60,9 +60,7 @@ def test_what_is_no_federation_is_refused(knobs: tuple[Knob, ...]) -> None:
 def test_a_round_tells_what_it_took_and_brought() -> None:
     first, second = rounds(past(federated(), two_rounds()), Federation.of(space()))
     assert first.before == 0.1 and second.before == first.accuracy
-    assert first.gain > 0.0 and first.energy_j == pytest.approx(
-        math.fsum(first.class_energy_j.values())
-    )
+    assert first.gain > 0.0 and first.spent == pytest.approx(math.fsum(first.class_spent.values()))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.rounds import FederatedTraining
+from agents.federated.fleet.rounds import FederatedTraining, federation_space
 from agents.federated.fleet.task import digits
 from tuner.core import Setting
 
@@ -85,3 +85,21 @@ def test_unlike_data_cost_more_of_what_clients_learn_than_data_that_is_alike() -
         return sum(rounds[6:]) / 6
 
     assert loss(0.1) > 2.0 * loss(None)
+
+
+@pytest.mark.parametrize(
+    ("clients", "counts", "usual"),
+    [
+        (100, (10, 20, 50, 100), 50),
+        (30, (5, 10, 20), 10),
+        (8, (2, 5), 5),
+        (1, (1,), 1),
+        (3, (2,), 2),
+        (1000, (100, 200, 500, 1000), 500),
+    ],
+)
+def test_participants_fit_the_clients_there_are(
+    clients: int, counts: tuple[int, ...], usual: int
+) -> None:
+    knob = federation_space(["a"], clients=clients).knobs[0]
+    assert (knob.values, knob.default) == (counts, usual)

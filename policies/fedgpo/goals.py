@@ -1,0 +1,77 @@
+"""What a study of a federation asks for, what of it a policy heeds, and when its goal is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from policies.fedgpo.costs import CARBON_G, COMPUTE_J, ENERGY_J, SECONDS, SENDING_J, WAITING_J
+from policies.fedgpo.federation import ACCURACY, Federation, Round
+from tuner.core import Constraint, InvalidInput, Limit, Mode, Past, Study
+
+SPENT = (ENERGY_J, SECONDS, CARBON_G)
+"""What a training can spend the least of."""
+LIMITED = (*SPENT, COMPUTE_J, SENDING_J, WAITING_J)
+"""What of a round can be limited."""
+SMOOTHED = 3
+"""A goal is reached once the latest round has it, and so many in the mean: single ones are noisy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingGoal:
+    """The accuracy that ends a training, None for none; and the limits of each round."""
+
+    accuracy: float | None
+    limits: tuple[Limit, ...]
+
+    @classmethod
+    def of(cls, past: Past) -> TrainingGoal | None:
+        """Return what a study asks for; None while a limit is relative to a baseline not yet measured."""
+        limits = past.evidence.limits
+        if limits is None:
+            return None
+        ends = [limit.value for limit in limits if limit.metric == ACCURACY]
+        rest = tuple(limit for limit in limits if limit.metric != ACCURACY)
+        return cls(max(ends, default=None), rest)
+
+    def reached(self, learnt: Sequence[Round]) -> bool:
+        """Return whether the training has come to its accuracy."""
+        latest = [one.accuracy for one in learnt[-SMOOTHED:]]
+        if self.accuracy is None or len(latest) < SMOOTHED:
+            return False
+        return min(fmean(latest), latest[-1]) >= self.accuracy
+
+
+def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> None:
+    """Return quietly where a policy that spends the least of `spent` and limits `limited` heeds a study.
+
+    Raises:
+        InvalidInput: the space is no federation's, or a part is not heeded; the message names it.
+    """
+    Federation.of(study.space)
+    if study.terms.mode is not Mode.CONTINUOUS:
+        raise InvalidInput(
+            f"the policy {study.policy} does not heed the mode {study.terms.mode}: it goes round by round",
+            hint=f"choose the mode {Mode.CONTINUOUS}",
+        )
+    objective = study.objective
+    if objective.metric not in spent or objective.sign < 0.0:
+        raise InvalidInput(
+            f"the policy {study.policy} does not heed the objective {objective.goal} {objective.metric}",
+            hint=f"minimize one of {', '.join(spent)}; or choose another policy, like fedgpo",
+        )
+    for constraint in study.constraints:
+        if not _heeds(constraint, limited):
+            limits = "".join(f', "{metric} <= …"' for metric in limited)
+            raise InvalidInput(
+                f'the policy {study.policy} does not heed the constraint "{constraint}"',
+                hint=f'it heeds a goal, like "{ACCURACY} >= 0.9"{limits}',
+            )
+
+
+def _heeds(constraint: Constraint, limited: Collection[str]) -> bool:
+    if constraint.metric == ACCURACY:
+        share = not constraint.relative and 0.0 < constraint.bound <= 1.0
+        return constraint.op == ">=" and share
+    return constraint.op == "<=" and constraint.metric in limited

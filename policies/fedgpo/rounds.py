@@ -1,0 +1,53 @@
+"""What all policies of a federation have in common: they go round by round until the goal is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from policies.fedgpo import goals
+from policies.fedgpo.costs import ENERGY_J
+from policies.fedgpo.federation import ACCURACY, Federation, Round, rounds
+from policies.fedgpo.goals import TrainingGoal
+from tuner.core import Done, Past, Plan, Study, Suggestion, Try, Wait
+
+
+class RoundPolicy:
+    """Suggests the next round's setting; done once the study's accuracy is reached.
+
+    `spends` are the objectives that it heeds, `limits` the metrics of a round that it keeps under a limit.
+    """
+
+    heeds: frozenset[str] = frozenset({"objective", "constraints"})
+    needs_baseline = False
+    goals: frozenset[str] = frozenset({ACCURACY})
+    spends: ClassVar[tuple[str, ...]] = (ENERGY_J,)
+    limits: ClassVar[tuple[str, ...]] = ()
+
+    def refuse(self, study: Study) -> None:
+        """Return quietly where all of a study is heeded. Raises InvalidInput: names what is not."""
+        goals.refuse(study, self.spends, self.limits)
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return the next round's setting, or that the goal is reached.
+
+        Raises:
+            InvalidInput: the space is no federation's.
+        """
+        federation = Federation.of(past.study.space)
+        goal = TrainingGoal.of(past)
+        if goal is None:
+            return Wait("the baseline has not been measured yet")
+        if past.running:
+            return Wait("the last round is still running")
+        learnt = rounds(past, federation)
+        if goal.reached(learnt):
+            held = Plan.single(learnt[-1].setting)
+            return Done(held, f"{ACCURACY} {learnt[-1].accuracy:.4g}: the goal is reached")
+        return self.round(past, federation, learnt, goal)
+
+    def round(
+        self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
+    ) -> Try:
+        """Return the next round's setting."""
+        raise NotImplementedError
