@@ -1,4 +1,4 @@
-"""Which setting to measure next: what is worth most net of what it may break, by a table of five rules."""
+"""Which setting to measure next: what is worth most net of what it may break, by a table of three rules."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from tuner.bo.beliefs import WILDEST
 from tuner.bo.caution import Caution, even_chance
 from tuner.bo.search import Search
 from tuner.core import Try
 
-PRICE, AS_MUCH_AGAIN = 0.016, 0.13
-"""What breaking a limit costs, as a share of the baseline, for each unit of the violation's dial, and how
-far beyond it costs as much again."""
+PRICE, AS_MUCH_AGAIN = 0.08, 0.13
+"""What breaking a limit costs for each unit of the violation's dial, as a share of what the study can win:
+about one of the dozen windows that a study takes; and how far beyond it costs as much again."""
+
+WINNABLE = 0.3
+"""What keeps the limits so likely counts as something that the study can win."""
 
 FIRST, EARLY = 6, 3.0
-"""In so many trials, when models are too sure of themselves, going beyond a limit counts so many times, and
-a setting likely enough to keep its limits is tried whatever it promises."""
+"""In so many trials, when models are too sure of themselves, going beyond a limit counts so many times."""
 
 LATE = 25.0
 """Before a search ends a violation counts as the square of its dial over this: what is left to try is else
 never known, and who fears violations much lowers the bar less."""
-
-SURE = 0.95
-"""What keeps the limits so likely is looked at early by what it may save alone, and the best setting is
-measured again until it is."""
 
 LEAST_GAIN = 1e-4
 """What promises no more, as a share of the baseline, is looked at never: it surely costs more."""
 
 MOSTLY_TOLD = 4.0
 """What runs on other devices should narrow a row's variance so many times for it to be worth no trial."""
+
+LEAST_WORTH = 1e-5
+"""A window that is worth no more to what is deployed, as a share of the baseline, is not measured: a saving
+of a tenth loses as much where it is held for a day, one window of ten seconds later."""
 
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
@@ -107,8 +110,20 @@ class Rules:
         """What each row may save, less the price of breaking a limit."""
         far = (EARLY if self.early else 1.0) * self.view.overshoot / AS_MUCH_AGAIN
         # What runs may break a limit, too.
-        price = PRICE * self.search.caution.violation * (1 + len(self.view.running))
+        price = PRICE * self.search.caution.violation * self._winnable
+        price *= 1 + len(self.view.running)
         return self.gain - price * (1.0 - self.search.chance + far)
+
+    @property
+    def _winnable(self) -> float:
+        """What the study can win: the most that a likely row saves, and a wide guess is no promise.
+
+        Where the baseline itself breaks a limit there is more to win than the objective says.
+        """
+        if self.search.evidence.broken is not None:
+            return WILDEST
+        saved = -self.view.cost[self.search.chance >= WINNABLE].min()
+        return min(WILDEST, max(0.0, float(saved)))
 
     def likely(self, violation: float) -> Tensor:
         """Return which rows promise something and are likely enough where a violation costs so much."""
@@ -120,69 +135,43 @@ class Rules:
         likely = self.likely(self.search.caution.violation)
         return self._first(likely, self.search.caution.trial)
 
-    def look_around(self) -> Try | None:
-        """Return what may save most of what is safe, else the same, while little was tried or found."""
-        stuck = self.best == self.search.baseline and self.search.evidence.broken is None
-        if not self.early and not (stuck and self.search.past.spent < 2 * FIRST):
-            return None
-        also, violation = "; few trials so far", self.search.caution.violation
-        safe = self.likely(violation) & (self.search.chance >= SURE)
-        row = argmax(self.gain, safe, self.search.study.seed)
-        if row is not None:
-            return self._attempt(row, also)
-        return self._first(self.likely(violation / 2.0), -torch.inf, also)
-
     def risk(self) -> Try | None:
         """Return a row that is worth what it risks although it is less likely to keep the limits."""
         also = "; a risk worth taking"
         likely = self.likely(late_violation(self.search.caution))
         return self._first(likely, self.search.caution.trial, also)
 
-    def unmoved(self) -> Try | None:
-        """Return the likeliest to keep the limits of what moves a knob that no window has shown moved.
+    @cached_property
+    def told(self) -> Tensor:
+        """What a further window of each row is worth to what is deployed, as a share of the baseline.
 
-        What a model says of it is a guess. One that moves a single new knob, if there is any: of
-        several nothing tells which one it was.
+        It may show the row better than what is best, and its limits kept. Of the best itself it may show
+        that the second is better, or that it is not to be trusted and the second is to be deployed.
         """
-        likely = self.search.chance >= even_chance(late_violation(self.search.caution))
-        for rows in (self._fresh & (self._news == 1), self._fresh):
-            row = argmax(self.search.chance, rows & likely, self.search.study.seed)
-            if row is not None:
-                why = "changes a knob that no window has changed yet"
-                return self.search.attempt(row, f"{why}; {self.search.outlook(row)}")
-        return None
+        search, view, best = self.search, self.view, self.best
+        sure, model = even_chance(search.caution.wrong), view.models[0]
+        kept = model.trusted(sure) * search.works
+        for other in view.models[1:]:
+            kept = kept * (other.weights @ other.trusted(sure))
+        found = model.weights @ (kept * model.expected_below(float(view.cost[best]), WILDEST))
+        second = next((row for row in search.deployable if row != best), search.baseline)
+        worse = model.expected_below(float(view.cost[second]), WILDEST)[:, best]
+        worse = worse - float(view.cost[second]) + model.mean[:, best, 0]
+        lost = (view.cost[second] - view.cost[best]).clamp_min(0.0)
+        sole = best == search.baseline
+        found[best] = 0.0 if sole else model.weights @ (worse + lost * (1.0 - kept[:, best]))
+        return torch.where(search.allowed, found, 0.0) / search.effort
 
-    def best_again(self) -> Try | None:
-        """Return the best setting once more while its windows do not make it firm."""
-        search, row = self.search, self.best
-        firm = float(search.chance[row]) >= SURE
-        if firm or row == search.baseline or not search.allowed[row]:
-            return None
-        return search.attempt(row, f"{search.outlook(row)}; measured again, to prove its limits")
+    def informative(self) -> Try | None:
+        """Return the row, new or known, of which a window is worth most to what is deployed.
 
-    @cached_property
-    def _news(self) -> Tensor:
-        """How many knobs each row moves for the first time."""
-        points, row = self.search.grid.points, self.search.baseline
-        return ((points != points[row]) & ~self._moved).sum(dim=1)
-
-    @cached_property
-    def _moved(self) -> Tensor:
-        """Which knobs some measured row has moved."""
-        seen = self.search.grid.points[self.search.looked_at]
-        return (seen != seen[0]).any(dim=0)
-
-    @cached_property
-    def _fresh(self) -> Tensor:
-        """Which rows move a knob for the first time and are else like some measured row.
-
-        Where there is no such row, as some combinations are forbidden, whatever moves one.
+        A new one only where it is as likely as not to keep the limits, or as a risk is.
         """
-        points = self.search.grid.points
-        seen = points[self.search.looked_at]
-        like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
-        free = self.search.allowed & self.unmeasured & (self._news > 0)
-        return like & free if (like & free).any() else free
+        violation = max(1.0, late_violation(self.search.caution))
+        likely = self.search.chance >= even_chance(violation)
+        likely[self.best] = True
+        row = argmax(self.told, likely & (self.told > LEAST_WORTH), self.search.study.seed)
+        return None if row is None else self._attempt(row, "; to be sure of what is best")
 
     def _first(self, rows: Tensor, least: float, also: str = "") -> Try | None:
         row = argmax(self.priced, rows, self.search.study.seed)
@@ -198,10 +187,8 @@ class Rules:
 RULES = MappingProxyType(
     {
         "worthwhile": Rules.worthwhile,
-        "look-around": Rules.look_around,
         "risk": Rules.risk,
-        "unmoved": Rules.unmoved,
-        "best-again": Rules.best_again,
+        "informative": Rules.informative,
     }
 )
 """In this order. Each pays more than its standard error on sources that nothing was chosen on."""

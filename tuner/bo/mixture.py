@@ -103,6 +103,7 @@ class Mixture:
         self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
         self.value = torch.tensor([r.value for r in readings], dtype=torch.float64)
         self.noise = torch.tensor([r.noise for r in readings], dtype=torch.float64)
+        self.usual_noise = torch.stack([self._usual(metric) for metric in range(metrics)])
         self._at = self.metric * self.rows + self.row
         apart = torch.cdist(self.points[self.row], self.points)
         self._smooth = {length: matern(apart / length) for length in LENGTHS}
@@ -112,6 +113,11 @@ class Mixture:
             for prior in dict.fromkeys(c.prior for c in self.components)
         }
         self.mean, self.variance, self.with_home, self._widening = self._marginals()
+
+    def _usual(self, metric: int) -> Tensor:
+        """Return how doubtful a further reading of a metric will be: as most are."""
+        own = self.noise[self.metric == metric]
+        return (own if len(own) else self.noise).median()
 
     def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return means `components x metrics x rows` and covariances of them all, flattened so."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from botorch.models.model import Model
 from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.utils.probability.utils import ndtr, phi
 from gpytorch.distributions import MultitaskMultivariateNormal
 from torch import Tensor
 
@@ -37,7 +38,8 @@ class OutcomeModel(Model):
 
     Where `has_objective` is set the first outcome is the objective, the others are margins: a limit is
     kept where its margin is at or below zero. Acquisition functions give one value per component, which
-    `mixed` averages by their weights.
+    `mixed` averages by their weights. `moved` is by how much a further window of each row is expected to
+    move its mean: a deviation.
     """
 
     def __init__(
@@ -57,6 +59,9 @@ class OutcomeModel(Model):
         own, both = mixture.variance[..., column], mixture.with_home[..., column]
         variance = own + self._beside**2 * own[:, [home]] - 2.0 * self._beside * both
         self.sd = self._factor.abs() * variance.clamp_min(LEAST_VARIANCE).sqrt()
+        noise = mixture.usual_noise[column]
+        told = (own - self._beside * both).abs() / (own + noise.square()).sqrt()
+        self.moved = (self._factor.abs() * told).clamp_min(LEAST_VARIANCE)
 
     @property
     def num_outputs(self) -> int:
@@ -72,6 +77,28 @@ class OutcomeModel(Model):
     def margins(self) -> range:
         """Which outcomes are margins of a limit."""
         return range(int(self.has_objective), len(self.outcomes))
+
+    def trusted(self, sure: float) -> Tensor:
+        """Return how likely a further window of each row leaves all its limits kept with a chance.
+
+        `components x rows`; each limit by itself.
+        """
+        reach = torch.special.ndtri(torch.tensor(sure, dtype=torch.float64))
+        kept = torch.ones(self.mean.shape[:2], dtype=torch.float64)
+        for column in self.margins:
+            mean, moved = self.mean[..., column], self.moved[..., column]
+            left = (self.sd[..., column].square() - moved.square()).clamp_min(0.0).sqrt()
+            kept = kept * ndtr(-(mean + reach * left) / moved)
+        return kept
+
+    def expected_below(self, best: float, widest: float) -> Tensor:
+        """Return by how much a further window of each row is expected to show it below a cost.
+
+        `components x rows`. Its mean is taken to move no further than by a deviation.
+        """
+        by, moved = best - self.mean[..., 0], self.moved[..., 0].clamp_max(widest)
+        found: Tensor = by * ndtr(by / moved) + moved * phi(by / moved)
+        return found
 
     def sobered(self, widest: float) -> OutcomeModel:
         """Return the same model, its objective's marginals no wider than a deviation."""

@@ -52,7 +52,6 @@ class Commands(LazyGroup):
         ("packrat", "packrat", "Plan instances, threads and batches from a profile."),
         ("finetune", "finetune", "Ask whether fine-tuning may start beside inference."),
         ("speculation", "speculation", "Set how many tokens a draft proposes as the load changes."),
-        ("fleet", "fleet", "Try how large a fleet a tuner can take."),
     )
 
 
@@ -181,6 +180,14 @@ def _exit_code(error: TuningError) -> int:
     return 2 if isinstance(error, correctable) else 1
 
 
+TERMS = '"terms": {{"{}": …}} of POST /v1/studies, Terms({}=…) in Python'
+REMOVED = {
+    ("study create", "--canary-windows"): TERMS.format(*2 * ["canary_windows"]),
+    ("study create", "--control-hours"): TERMS.format(*2 * ["control_hours"]),
+    ("study create", "--energy-share"): TERMS.format(*2 * ["energy_share"]),
+}
+"""Options that there were, and where each has gone."""
+
 PYDANTICS = "Value error, "
 """How Pydantic, under some releases of Typer, begins what it says of a value."""
 
@@ -190,6 +197,9 @@ def _usage(error: BaseException) -> tuple[str, str]:
     message = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "jouletune"
+    option = getattr(error, "option_name", "")
+    if where := REMOVED.get((path.partition(" ")[2], option)):
+        return f"`{path}` has no {option} any more", f"give {where}"
     words = " ".join(message.split()).rstrip(".").replace(PYDANTICS, "")
     return words, f"see `{path} --help`"
 

@@ -12,7 +12,6 @@ from tuner.cli.options import (
     CONSTRAINT,
     AsJson,
     Db,
-    EnergyShare,
     NoConstraint,
     SafetyName,
     StudyId,
@@ -86,10 +85,6 @@ def create(
             help="One of the devices: a plan is held on it first, alone, to be proven.",
         ),
     ] = "",
-    canary_windows: Annotated[
-        int, typer.Option(metavar="N", help="Held windows that have to prove it there.")
-    ] = 5,
-    energy_share: EnergyShare = None,
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Do not change knobs that restart the workload.")
     ] = False,
@@ -100,9 +95,6 @@ def create(
             help="Measure the baseline again in this share of a hold's windows; 0.02 is one in 50.",
         ),
     ] = 0.0,
-    control_hours: Annotated[
-        str, typer.Option(metavar="HH-HH", help="Do so only in these hours of the tuner's day.")
-    ] = "0-24",
     tuner: TunerUrl = "",
     token_file: TokenFile = None,
     db: Db = "",
@@ -125,10 +117,7 @@ def create(
         allow_restart=not no_restart,
         safety=Safety(safety),
         canary=canary,
-        canary_windows=canary_windows,
         control_share=control_share,
-        control_hours=control_hours,
-        energy_share=energy_share,
     )
     wishes = wished(constraint, no_constraint)
     with open_api(tuner, token_file, db) as api:

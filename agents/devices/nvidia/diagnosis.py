@@ -118,7 +118,7 @@ def _rights(name: str, gpu: Gpu, socket: Path, clock: Clock) -> Symptom:
 def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:
     about, shared = f"{name}: whose joules", shared_by(gpu, root)
     if shared:
-        cure = "give a study its part (--energy-share), or the GPU to one workload alone"
+        cure = "give a study its part (energy_share in its terms), or the GPU to one workload alone"
         return Symptom(about, False, shared, cure)
     inside = "; from a container others may not be seen" if contained(root) else ""
     return Symptom(about, True, f"the board's, and nobody shares it now{inside}")

@@ -88,6 +88,7 @@ def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:
     mixture = SimpleNamespace(
         home=home,
         metrics=mean.shape[2],
+        usual_noise=torch.full((mean.shape[2],), 0.02, dtype=torch.float64),
         weights=torch.full((len(tables),), 1.0 / len(tables), dtype=torch.float64),
         mean=mean,
         variance=sd.square(),

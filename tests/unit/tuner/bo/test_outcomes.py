@@ -34,6 +34,8 @@ ROWS = (
     ((-0.05, 0.01, -0.40, 0.01), (-0.06, 0.01, -0.30, 0.01)),
 )
 """Objective and its deviation, a metric and its deviation: in one component and in the other."""
+NOISE = 0.02
+"""Of a further window."""
 ALIKE = 0.6
 """How each row correlates with the first, the baseline."""
 WEIGHTS = (0.3, 0.7)
@@ -61,6 +63,7 @@ def by_hand(
     told = SimpleNamespace(
         home=HOME, metrics=sd.shape[-1], weights=share, mean=table[..., ::2],
         variance=sd.square(), with_home=with_home,
+        usual_noise=torch.full((sd.shape[-1],), NOISE, dtype=torch.float64),
     )  # fmt: skip
     return OutcomeModel(cast(Mixture, told), outcomes, leads)
 

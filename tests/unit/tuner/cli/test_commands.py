@@ -17,7 +17,8 @@ from tests.builders import device
 from tests.errors import has_a_next_step
 from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
-from tuner.cli.app import main
+from tuner.cli.app import REMOVED, main
+from tuner.core import Terms
 
 Answer = tuple[int, str, str]
 Ask = Callable[..., Answer]
@@ -339,7 +340,6 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
             ["study", "create", "--device", "sim", "--control-share", "2"],
             "control_share",
         ),
-        (["study", "create", "--device", "sim", "--control-hours", "9"], "control_hours"),
         (["study", "create", "--device", "sim", "--choose", "gpu.clock_mhz"], "gpu.clock_mhz"),
         (["study", "create", "--device", "sim", "--choose", "voltage=1"], "voltage"),
         (["study", "create", "--device", "sim", "--choose", "batch_size=3"], "3"),
@@ -351,6 +351,16 @@ def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], nam
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert named in err and has_a_next_step(err)
+
+
+@pytest.mark.parametrize(("command", "option"), REMOVED)
+def test_an_option_that_is_gone_says_where_it_went(ask: Ask, command: str, option: str) -> None:
+    for given in (option, f"{option}=1"):
+        code, out, err = ask(*command.split(), "--device", "sim", given)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"`jouletune {command}` has no {option} any more" in err
+        term = option.removeprefix("--").replace("-", "_")
+        assert f"Terms({term}=…)" in err and hasattr(Terms(), term)
 
 
 def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:

@@ -258,9 +258,9 @@ def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -
     code, _, err = ask(*create, "other")
     assert (code, err.count("\n")) == (2, 1)
     assert "other" in err and has_a_next_step(err)
-    both = (*create, "other", "--device", "other", "--canary-windows", "2", "--json")
+    both = (*create, "other", "--device", "other", "--json")
     made = json.loads(ask(*both)[1])
-    assert (made["terms"]["canary"], made["terms"]["canary_windows"]) == ("other", 2)
+    assert made["terms"]["canary"] == "other"
     found = store.studies.get(made["id"])
     plan = Plan.single(setting(600))
     for phase in (Phase.TUNING, Phase.CONFIRMING, Phase.CANARY):

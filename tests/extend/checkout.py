@@ -1,0 +1,67 @@
+"""A copy of the product to add something to, and what of it an addition had to change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import tuner
+
+HERE = Path(tuner.__file__).parents[1]
+
+
+class Checkout:
+    """A copy of some of the packages; the others, and the tests, are the checkout's own."""
+
+    def __init__(self, folder: Path, *packages: str) -> None:
+        self.folder = folder
+        for package in packages:
+            copytree(HERE / package, folder / package, ignore=ignore_patterns("__pycache__"))
+        self._before = self._texts()
+
+    def add(self, path: str, text: str) -> None:
+        """Write a file that was not there."""
+        assert path not in self._before, f"{path} is no addition"
+        (self.folder / path).parent.mkdir(exist_ok=True)
+        (self.folder / path).write_text(text)
+
+    def insert(self, path: str, before: str, text: str) -> None:
+        """Put a text before one that an existing file has once."""
+        whole = (self.folder / path).read_text()
+        assert whole.count(before) == 1, f"{path} has {before!r} {whole.count(before)} times"
+        (self.folder / path).write_text(whole.replace(before, text + before))
+
+    @property
+    def added(self) -> list[str]:
+        """The files that were not there."""
+        return sorted(self._texts().keys() - self._before.keys())
+
+    @property
+    def changed(self) -> list[str]:
+        """The files that were there, and are no more what they were."""
+        now = self._texts()
+        return sorted(path for path, text in self._before.items() if now.get(path) != text)
+
+    def python(self, program: str, *arguments: str) -> str:
+        """Return what a program prints that finds its modules here first."""
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": f"{self.folder}{os.pathsep}{HERE}"},
+            capture_output=True,
+            text=True,
+            timeout=60.0,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _texts(self) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for path in self.folder.rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
