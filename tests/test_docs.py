@@ -52,7 +52,6 @@ ONLY_READ = {
     "workload check": "runs what a file of the host's describes",
     "packrat measure": "takes minutes",
     "speculation proxy": "serves until it is ended",
-    "fleet simulate": "takes minutes; tests/integration/test_fleet_simulate.py has a small one",
     "speculation profile": "trains a language model and measures, for minutes",
     "speculation table": "reads what the command before it measured",
 }

@@ -19,7 +19,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from agents.devices.simulated import truth
-from agents.simulation.device import DeviceModel
+from tests.bench.fleet.device import DeviceModel
 from tuner.bo.explore import Rules
 from tuner.bo.search import Search
 from tuner.bo.suggest import search_of, suggest

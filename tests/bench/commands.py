@@ -8,6 +8,7 @@ from tests.bench.allocators.command import allocators
 from tests.bench.contest.command import made_up, surfaces
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
+from tests.bench.fleet.command import fleet
 from tests.bench.speculation.command import speculation
 
 commands = typer.Typer(
@@ -23,5 +24,6 @@ for verb, command in (
     ("speculation", speculation),
     ("allocators", allocators),
     ("federated", federated),
+    ("fleet", fleet),
 ):
     commands.command(verb)(command)

@@ -18,6 +18,7 @@ from tests.bench.commands import commands
 from tests.bench.contest.contest import Standings
 from tests.bench.devices.boards import Answer, BoardRow
 from tests.bench.federated.compare import FederationComparison
+from tests.bench.fleet.fleet import SimulationFigures
 
 FROZEN: dict[str, Any] = json.loads(Path(__file__).with_name("frozen.json").read_text())
 
@@ -49,6 +50,7 @@ WRITTEN: dict[str, object] = {
     },
     "allocators": {"cores": "value", "gains": [keys(AllocatorGain)]},
     "federated": {"federations": [keys(FederationComparison)]},
+    "fleet": keys(SimulationFigures),
 }
 
 

@@ -1,6 +1,6 @@
 """What a fleet takes: python -m tests.fleet.bench PART … --output FILE; the parts add up in the file.
 
-holding: 10,000 agents of `jouletune fleet simulate` at one tuner on PostgreSQL, most of them holding.
+holding: 10,000 agents of `python -m tests.bench fleet` at one tuner on PostgreSQL, most of them holding.
 replicas: three tuners killed, cut off and without database in turns, for ten minutes.
 asking: studies of one space that ask for a suggestion at once, by one process and by two.
 trials: millions of trials in PostgreSQL, and how long the pages take then.
@@ -24,8 +24,8 @@ from typing import Any
 
 from sqlalchemy import text
 
-from agents.simulation.fleet import chosen
 from tests import postgres
+from tests.bench.fleet.fleet import chosen
 from tests.builders import asked, baseline, knob, past, surface
 from tests.fleet.history import DEVICE, PAGES, many_trials, timed
 from tests.fleet.holding import hold

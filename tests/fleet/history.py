@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 from sqlalchemy import text
 
-from agents.simulation.fleet import OF_FLEET
 from db.sql.address import read_url
 from db.sql.database import Database
+from tests.bench.fleet.fleet import OF_FLEET
 from tests.fleet.holding import hold
 from tests.fleet.site import ADMIN, Tuner
 

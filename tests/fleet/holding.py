@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 from sqlalchemy import text
 
-from agents.simulation.device import DeviceModel
-from agents.simulation.fleet import OF_FLEET
 from db import open_store
 from db.sql.address import read_url
 from db.sql.database import Database
+from tests.bench.fleet.device import DeviceModel
+from tests.bench.fleet.fleet import OF_FLEET
 from tuner.core import (
     Constraint,
     Objective,

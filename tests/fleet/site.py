@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 from sqlalchemy import text
 
-from agents.simulation.agent import Traffic
-from agents.simulation.connection import TunerAddress
-from agents.simulation.fleet import SimulatedFleet, SimulationPlan
 from db import open_store
 from tests import postgres
+from tests.bench.fleet.agent import Traffic
+from tests.bench.fleet.connection import TunerAddress
+from tests.bench.fleet.fleet import SimulatedFleet, SimulationPlan
 from tests.integration.stage import JOULETUNE, Stage, Wire, until
 from tuner.core import Phase
 from tuner.main import utc_now

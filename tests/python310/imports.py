@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 ROOMS = ("agents", "tuner.core", "policies")
 MODULES = ("tuner.compat", "tuner.errors", "tuner.files", "tuner.guard", "tuner.toml", "tuner.wire")
-APART = ("agents.federated", "agents.workloads.reference", "agents.simulation")
+APART = ("agents.federated", "agents.workloads.reference")
 """Started as programs beside a tuner, with packages of their own."""
 TUNERS = ("numpy", "scipy", "torch", "botorch", "starlette", "uvicorn", "httptools", "jtop", "ray")
 """Packages of extras: a module that needs one is none of an agent's."""

@@ -1,6 +1,6 @@
 """What waiting agents cost a tuner, beside another commit's: `python -m tests.service.bench --help`.
 
-The tuner is the real process on SQLite; agents are those of `jouletune fleet simulate`, in this process.
+The tuner is the real process on SQLite; agents are those of `python -m tests.bench fleet`, in this process.
 Arms alternate.
 """
 
@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from agents.simulation.connection import TunerAddress
-from agents.simulation.fleet import SimulatedFleet, SimulationPlan, quantile
+from tests.bench.fleet.connection import TunerAddress
+from tests.bench.fleet.fleet import SimulatedFleet, SimulationPlan, quantile
 from tuner.main import utc_now
 
 HERE = Path(__file__).parents[2]

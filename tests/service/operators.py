@@ -1,6 +1,6 @@
 """How long operators wait beside a fleet at work: `python -m tests.service.operators --help`.
 
-The tuner is the real process on SQLite; agents are those of `jouletune fleet simulate`, in this process,
+The tuner is the real process on SQLite; agents are those of `python -m tests.bench fleet`, in this process,
 and so is an operator who asks for all studies again and again, some at a time.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import httpx
 
-from agents.simulation.connection import TunerAddress
-from agents.simulation.fleet import SimulatedFleet, SimulationPlan, quantile
+from tests.bench.fleet.connection import TunerAddress
+from tests.bench.fleet.fleet import SimulatedFleet, SimulationPlan, quantile
 from tests.service.bench import ADMIN, HERE, tuner
 from tuner.main import utc_now
 

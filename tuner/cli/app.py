@@ -52,7 +52,6 @@ class Commands(LazyGroup):
         ("packrat", "packrat", "Plan instances, threads and batches from a profile."),
         ("finetune", "finetune", "Ask whether fine-tuning may start beside inference."),
         ("speculation", "speculation", "Set how many tokens a draft proposes as the load changes."),
-        ("fleet", "fleet", "Try how large a fleet a tuner can take."),
     )
 
 

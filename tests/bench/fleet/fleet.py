@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
-from agents.simulation.agent import Traffic, VirtualAgent
-from agents.simulation.connection import AgentConnection, HttpAnswer, TunerAddress
-from agents.simulation.device import DeviceModel
 from agents.tuner_link.client import Backoff, refusal_of
+from tests.bench.fleet.agent import Traffic, VirtualAgent
+from tests.bench.fleet.connection import AgentConnection, HttpAnswer, TunerAddress
+from tests.bench.fleet.device import DeviceModel
 from tuner.core import Conflict, LinkError, Now, TunerReplica, TuningError, digest_of
 from tuner.wire import Change, Enrolment, ReplicaView, StudyDraft
 

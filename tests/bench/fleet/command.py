@@ -1,27 +1,34 @@
-"""`jouletune fleet`: how many devices a tuner can take, tried with devices that are not there."""
+"""`python -m tests.bench fleet`: how many devices a tuner can take, tried with simulated devices."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import resource
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import typer
 
+from tests.bench.fleet.connection import TunerAddress
+from tests.bench.fleet.fleet import SimulatedFleet, SimulationFigures, SimulationPlan
 from tuner.cli.options import AsJson, TokenFile, without_password
+from tuner.cli.output import echo_json, echo_table
+from tuner.cli.processes import Children, await_file
+from tuner.client.tokens import read_token
+from tuner.core import ConfigError
+from tuner.garbage import uncollected
+from tuner.main import utc_now
 
-if TYPE_CHECKING:
-    from agents.simulation.fleet import SimulationFigures
-
-commands = typer.Typer()
 FILES_BESIDE = 200
 """So many files a process needs beside its agents' connections."""
 
 
-@commands.command()
-def simulate(
+def fleet(
     agents: Annotated[
         int, typer.Option(metavar="N", min=1, max=100_000, help="Devices, eight to a host.")
     ] = 10_000,
@@ -67,17 +74,6 @@ def simulate(
     waited for, and what it shows comes from the simulator's physics. The tuner must have no real
     devices.
     """
-    import asyncio
-    import ssl
-
-    from agents.simulation.connection import TunerAddress
-    from agents.simulation.fleet import SimulatedFleet, SimulationPlan
-    from tuner.cli.output import echo_json
-    from tuner.client.tokens import read_token
-    from tuner.core import ConfigError
-    from tuner.garbage import uncollected
-    from tuner.main import utc_now
-
     if busy + orders > agents:
         raise ConfigError(
             f"{busy} busy devices and {orders} orders are more than {agents} agents",
@@ -96,7 +92,7 @@ def simulate(
     )
     with _tuner(tuner, token_file, db) as (url, token):
         tls = ssl.create_default_context(cafile=os.environ.get("JOULETUNE_CA_FILE"))
-        fleet = SimulatedFleet(
+        simulated = SimulatedFleet(
             TunerAddress.of(url, tls),
             read_token(token),
             plan,
@@ -104,7 +100,7 @@ def simulate(
             lambda text: typer.echo(text, err=True),
         )
         with uncollected():
-            figures = asyncio.run(fleet.simulate())
+            figures = asyncio.run(simulated.simulate())
     if as_json:
         echo_json(figures)
     else:
@@ -114,11 +110,6 @@ def simulate(
 @contextmanager
 def _tuner(url: str, token_file: Path | None, db: str) -> Iterator[tuple[str, Path]]:
     """Give the tuner's address and token file; start one where none is named."""
-    from tempfile import TemporaryDirectory
-
-    from tuner.cli.processes import Children, await_file
-    from tuner.core import ConfigError
-
     token_file = token_file or (
         Path(given) if (given := os.environ.get("JOULETUNE_TOKEN_FILE")) else None
     )
@@ -144,10 +135,6 @@ def _tuner(url: str, token_file: Path | None, db: str) -> Iterator[tuple[str, Pa
 
 def _raise_files(wanted: int) -> None:
     """Let this process have so many files open. Raises ConfigError where it may not."""
-    import resource
-
-    from tuner.core import ConfigError
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
         return
@@ -161,7 +148,6 @@ def _raise_files(wanted: int) -> None:
 
 def _show(figures: SimulationFigures) -> None:
     """Print what came of it, a line each."""
-    from tuner.cli.output import echo_table
 
     def ms(seconds: float | None) -> str:
         return "–" if seconds is None else f"{seconds * 1000.0:.0f} ms"

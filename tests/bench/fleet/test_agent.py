@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agents.simulation.agent import Traffic, VirtualAgent
-from agents.simulation.connection import AgentConnection, HttpAnswer, TunerAddress
-from agents.simulation.device import DeviceModel
+from tests.bench.fleet.agent import Traffic, VirtualAgent
+from tests.bench.fleet.connection import AgentConnection, HttpAnswer, TunerAddress
+from tests.bench.fleet.device import DeviceModel
 from tests.builders import START, setting
 from tests.errors import raised
 from tuner.core import ConfigError, InvalidInput, LinkError, Phase, Plan

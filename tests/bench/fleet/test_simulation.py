@@ -1,4 +1,4 @@
-"""`jouletune fleet simulate`: a tuner of its own, agents over the real wire, figures at the end."""
+"""`python -m tests.bench fleet`: a tuner of its own, agents over the real wire, figures at the end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 
 from db import open_store
+from tests.bench.commands import commands
 from tests.builders import device
 from tests.fleet.site import ADMIN
 from tests.integration.stage import stage
 from tuner.cli.app import main
 
-SMALL = ["fleet", "simulate", "--agents", "24", "--busy", "4", "--orders", "3", "--seconds", "3"]
+SMALL = ["fleet", "--agents", "24", "--busy", "4", "--orders", "3", "--seconds", "3"]
+
+
+def run(arguments: list[str]) -> int:
+    return main(arguments, root=commands, name="python -m tests.bench")
 
 
 @pytest.mark.slow
@@ -23,7 +28,7 @@ def test_a_small_fleet_is_simulated_and_measured(
     for name in ("JOULETUNE_TUNER", "JOULETUNE_DB"):
         monkeypatch.delenv(name, raising=False)
     url = f"sqlite:///{tmp_path / 'fleet.sqlite'}"
-    assert main([*SMALL, "--window", "0.5", "--db", url, "--json"]) == 0
+    assert run([*SMALL, "--window", "0.5", "--db", url, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["agents"] == 24 and told["orders"] == 3 and told["orders_lost"] == 0
     assert told["trials_per_s"] > 0.0 and told["requests_per_s"] > 0.0
@@ -47,10 +52,10 @@ def test_a_tuner_with_real_devices_is_left_alone(
         played.start_tuner()
         where = ["--tuner", f"http://127.0.0.1:{played.tuner_port}"]
         where += ["--token-file", str(played.token_file)]
-        assert main([*SMALL, *where]) == 1
+        assert run([*SMALL, *where]) == 1
         assert "no simulation, gpu0@host1 among them" in capsys.readouterr().err
 
 
 def test_more_devices_than_there_are_cannot_be_busy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fleet", "simulate", "--agents", "5", "--busy", "6"]) == 2
+    assert run(["fleet", "--agents", "5", "--busy", "6"]) == 2
     assert "more than 5 agents" in capsys.readouterr().err

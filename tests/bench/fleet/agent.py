@@ -1,6 +1,6 @@
 """The loop of an agent with nothing behind it: asks, tries, holds and reports as a real one does.
 
-What differs is said in `jouletune fleet simulate --help`: nothing is set, and a window is only waited for.
+What differs is said in its `--help`: nothing is set, and a window is only waited for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from agents.simulation.connection import AgentConnection
-from agents.simulation.device import DeviceModel
 from agents.tuner_link.client import Answer, Backoff, refusal_of
+from tests.bench.fleet.connection import AgentConnection
+from tests.bench.fleet.device import DeviceModel
 from tuner.core import (
     Applied,
     Conflict,
