@@ -16,13 +16,12 @@ def window(joules: float, latency_ms: float) -> dict[str, dict[str, float]]:
 
 REPORT = {
     "study": {
-        "board": "a board",
         "limits": [{"metric": "latency_p99_ms", "op": "<=", "value": 12.0}],
     },
     "baseline": {"metrics": window(0.2, 10.0)},
     "best": {"metrics": window(0.1, 11.0)},
-    "saving_percent": 50.0,
-    "saving_stderr_percent": 1.0,
+    "board": "a board",
+    "saving": {"mean": 0.5, "stderr": 0.01},
     "trials": [
         {"phase": "baseline", "verdict": "feasible", "metrics": window(0.2, 10.0)},
         {"phase": "tuning", "verdict": "feasible", "metrics": window(0.1, 11.0)},

@@ -44,8 +44,9 @@ def main(report: Path, picture: Path) -> None:
     axes.set_ylim(0.0, 1.1 * max(point(t["metrics"])[1] for t in [*tried, told["baseline"]]))
     axes.set_xlabel("latency p99, ms")
     axes.set_ylabel("energy per item, mJ")
-    saved = f"{told['saving_percent']:.1f} ± {told['saving_stderr_percent']:.1f} % less energy"
-    axes.set_title(f"{told['study']['board']}: {saved}", fontsize=11)
+    mean, stderr = (100.0 * told["saving"][part] for part in ("mean", "stderr"))
+    saved = f"{mean:.1f} ± {stderr:.1f} % less energy"
+    axes.set_title(f"{told['board']}: {saved}", fontsize=11)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, loc="lower left")
     figure.savefig(picture, format="svg", metadata={"Date": None})

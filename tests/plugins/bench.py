@@ -52,14 +52,18 @@ def tuned(running: Running, name: str, foreign_share: float) -> dict[str, Any]:
     more = (*TERMS[name], "--foreign-share", str(foreign_share))
     result = studied(running, folder, *more)
     foreign = [t.get("foreign") or 0.0 for t in result["trials"] if t["state"] == "completed"]
-    keys = ("study", "won", "alternating", "limit_kept", "baseline", "best", "violations")
+    saving, study = result["saving"] or {}, result["study"]
+    about = {key: study[key] for key in ("objective", "constraints", "limits")}
+    keys = ("won", "alternating", "limit_kept", "baseline", "best")
     return {
         "title": running.title,
         "foreign_most": max(foreign),
         "foreign_share": foreign_share,
         "trials": len(result["trials"]),
-        "saving_percent": result["saving_percent"],
-        "saving_stderr_percent": result["saving_stderr_percent"],
+        "saving_percent": 100.0 * saving["mean"] if saving else None,
+        "saving_stderr_percent": 100.0 * saving["stderr"] if saving else None,
+        "study": {**about, "why": result["why"]},
+        "violations": study["violations"]["broken"],
         **{key: result[key] for key in keys},
     }
 

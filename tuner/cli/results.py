@@ -12,7 +12,7 @@ from tuner.cli.runfile import RunJob
 from tuner.core import Constraint, Device, Objective
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.true_score import Score, score
-from tuner.wire import SettingView, TrialView
+from tuner.wire import StudyReport
 
 if TYPE_CHECKING:
     from tuner.verbs.table import Verbs
@@ -54,70 +54,35 @@ def outcome(api: Verbs[StudyView], study: str, job: RunJob, device: Device) -> S
 
 
 def document(result: Result) -> dict[str, Plain]:
-    """Return a result as `jouletune run --json` prints it."""
-    main, view, bill = result.main, result.main.report.study, result.main.report.bill
-    worth = main.score
+    """Return a result as `jouletune run --json` prints it: its study's report, and more."""
+    main, worth = result.main, result.main.score
+    report = plain(main.report)
+    assert isinstance(report, dict)
     return {
-        "study": {
-            "id": view.id,
-            "device": view.devices[0],
-            "board": result.board,
-            "workload": view.workload,
-            "policy": view.policy,
-            "seed": view.seed,
-            "objective": view.objective,
-            "constraints": plain(view.constraints),
-            "limits": plain(view.limits),
-            "settings": view.settings,
-            "phase": str(view.phase),
-            "why": main.why,
-            "proposed": main.proposed,
-        },
+        **report,
+        "saving_percent": _percent(main.report),
+        "board": result.board,
+        "why": main.why,
+        "proposed": main.proposed,
         "won": main.won,
-        "plan": plain(view.plan),
-        "alternating": main.report.alternating,
-        **_compared(main),
         "truth": None if worth is None else _truth(worth),
-        "captured": None if worth is None else plain(worth.captured),
-        "feasible": None if worth is None else worth.feasible,
-        "limit_kept": main.report.limit_kept,
-        "trials": [trial_object(trial) for trial in main.trials],
-        "violations": view.violations.broken,
-        "violation_rate": view.violations.rate,
-        "seconds_above_limit": view.violations.seconds,
-        "bill": plain(bill),
-        "origins": plain(main.report.origins),
+        **_worth(worth),
+        "trials": plain(main.trials),
         "cannot": plain(result.cannot),
         "control": None if result.control is None else _control(result.control),
     }
 
 
-def trial_object(trial: TrialView) -> dict[str, Plain]:
-    """Return a trial as JSON has it."""
-    made = plain(trial)
-    assert isinstance(made, dict)
-    return {name: value for name, value in made.items() if name != "study"}
+def _percent(report: StudyReport) -> float | None:
+    """Return the saving as releases before told it; `saving` has its standard error, too."""
+    return None if report.saving is None else 100.0 * report.saving.mean
 
 
-def _compared(main: StudyResult) -> dict[str, Plain]:
-    """Return baseline, best and the saving between them, as they showed against each other."""
-    gain = main.report.saving
+def _worth(worth: Score | None) -> dict[str, Plain]:
+    """Return what the choice of a study is worth by the device's true values."""
     return {
-        "baseline": setting_object(main.report.baseline),
-        "best": None if main.report.best is None else setting_object(main.report.best),
-        "baseline_shift": plain(main.report.baseline_shift),
-        "saving_percent": None if gain is None else 100.0 * gain.mean,
-        "saving_stderr_percent": None if gain is None else 100.0 * gain.stderr,
-    }
-
-
-def setting_object(found: SettingView) -> dict[str, Plain]:
-    """Return a setting with its metrics as JSON has them."""
-    return {
-        "setting": plain(found.setting),
-        "metrics": plain(found.metrics),
-        "verdict": plain(found.verdict),
-        "windows": found.windows,
+        "captured": None if worth is None else plain(worth.captured),
+        "feasible": None if worth is None else worth.feasible,
     }
 
 
@@ -132,14 +97,11 @@ def _truth(worth: Score) -> dict[str, Plain]:
 
 
 def _control(control: StudyResult) -> dict[str, Plain]:
-    worth = control.score
-    compared = _compared(control)
     return {
         "study": control.report.study.id,
         "policy": control.report.study.policy,
         "trials": len(control.trials),
-        "best": compared["best"],
-        "saving_percent": compared["saving_percent"],
-        "captured": None if worth is None else plain(worth.captured),
-        "feasible": None if worth is None else worth.feasible,
+        "best": plain(control.report.best),
+        "saving_percent": _percent(control.report),
+        **_worth(control.score),
     }

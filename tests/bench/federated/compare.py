@@ -18,6 +18,12 @@ from agents.federated.fleet.rounds import BATCHES, EPOCHS, FLOWER, PARTICIPANTS
 from tests.bench.federated.play import FederationSetup, Played, play, play_fixed
 
 POLICIES = ("fedgpo", "fedgpo-qlearning", "fedgpo-bo", "fedgpo-random")
+OTHER_GOALS = {
+    "fedgpo, for time": ("fedgpo", "round_s"),
+    "fedgpo, for carbon": ("fedgpo", "carbon_g"),
+}
+"""Arms with another objective than energy."""
+FASTEST = "fastest fixed setting"
 SEEDS, OTHER_SEEDS = (0, 1, 2, 3, 4), (100, 101, 102)
 """Those that are judged, and those that the best fixed setting and the target are found on."""
 REACHED = 0.95
@@ -106,14 +112,26 @@ class Bench:
             target = REACHED * max(fmean(r.final_accuracy for r in runs) for runs in by_setting)
             cost = [_total_cost(runs, target) for runs in by_setting]
             best = GRID[min(range(len(GRID)), key=cost.__getitem__)]
+            times = [_total_cost(runs, target, "round_s") for runs in by_setting]
+            fastest = GRID[min(range(len(GRID)), key=times.__getitem__)]
             self._told(f"{title}: target {target:.3f}, best fixed {dict(best)}")
             runs = {
                 "Flower's defaults": self._fixed(pool, federation, FLOWER),
                 "best fixed setting": self._fixed(pool, federation, best),
+                FASTEST: self._fixed(pool, federation, fastest),
             }
-            for policy in POLICIES:
+            arms = {**{name: (name, "energy_j") for name in POLICIES}, **OTHER_GOALS}
+            for policy, (name, objective) in arms.items():
+                count = len(SEEDS)
                 runs[policy] = list(
-                    pool.map(play, itertools.repeat(federation), itertools.repeat(policy), SEEDS)
+                    pool.map(
+                        play,
+                        [federation] * count,
+                        [name] * count,
+                        SEEDS,
+                        [target] * count,
+                        [objective] * count,
+                    )
                 )
                 self._told(f"{title}: {policy} done")
         return _compared(title, target, best, runs)
@@ -127,11 +145,11 @@ class Bench:
         )
 
 
-def _total_cost(runs: Sequence[Played], target: float) -> float:
-    """Return the joules to the target; infinite where it was not always reached."""
+def _total_cost(runs: Sequence[Played], target: float, metric: str = "energy_j") -> float:
+    """Return what the target takes of a metric; infinite where it was not always reached."""
     if any(run.rounds_to(target) is None for run in runs):
         return math.inf
-    return math.fsum(run.spent("energy_j", target) for run in runs)
+    return math.fsum(run.spent(metric, target) for run in runs)
 
 
 def _kept(federation: FederationSetup, setting: Fixed, seed: int, cache: Path) -> Played:

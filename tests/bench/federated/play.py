@@ -14,6 +14,8 @@ from agents.federated.fleet.rounds import FederatedTraining, RoundResult
 from agents.federated.fleet.task import TASKS
 from tests.bench.rivals import load_tuner
 from tuner.core import (
+    Constraint,
+    Done,
     Estimate,
     Load,
     Measurement,
@@ -33,7 +35,6 @@ from tuner.core import (
 )
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
-BASELINE_ROUNDS = 2
 SMOOTHED = 3
 """An accuracy is reached once so many rounds have it in the mean: single ones are noisy."""
 
@@ -78,29 +79,30 @@ class Played:
         return math.fsum(m[metric] for m in self.metrics[: self.rounds_to(accuracy)])
 
 
-def play(federation: FederationSetup, policy: str, seed: int) -> Played:
-    """Train under a policy, its study's first rounds at Flower's defaults.
+def play(
+    federation: FederationSetup, policy: str, seed: int, goal: float, objective: str = "energy_j"
+) -> Played:
+    """Train under a policy until an accuracy, for the least of an objective.
 
     Raises:
         TuningError: the policy does not go on.
     """
     training, chosen = federation.training(seed), load_tuner(policy)
-    study = _study(training.space, policy, seed)
+    study = _study(training.space, policy, seed, goal, objective)
     trials: list[Trial] = []
     results: list[RoundResult] = []
     took: list[float] = []
     for number in range(1, federation.rounds + 1):
-        setting, phase = study.baseline, Phase.BASELINE
-        if number > BASELINE_ROUNDS:
-            past = Past(study=study, trials=tuple(trials), context=training.state())
-            began = time.perf_counter()
-            answer = chosen.suggest(past)
-            took.append(1000.0 * (time.perf_counter() - began))
-            if not isinstance(answer, Try):
-                raise TuningError(f"{policy} does not go on: {answer.why}", hint="report this")
-            setting, phase = answer.setting, Phase.TUNING
-        results.append(training.run(setting))
-        trials.append(_trial(number, setting, phase, results[-1]))
+        past = Past(study=study, trials=tuple(trials), context=training.state())
+        began = time.perf_counter()
+        answer = chosen.suggest(past)
+        took.append(1000.0 * (time.perf_counter() - began))
+        if isinstance(answer, Done):
+            break
+        if not isinstance(answer, Try):
+            raise TuningError(f"{policy} does not go on: {answer.why}", hint="report this")
+        results.append(training.run(answer.setting))
+        trials.append(_trial(number, answer.setting, Phase.TUNING, results[-1]))
     middle = sorted(took)[len(took) // 2] if took else 0.0
     return Played(tuple(t.setting for t in trials), tuple(dict(r.metrics) for r in results), middle)
 
@@ -130,13 +132,14 @@ def measurement(result: RoundResult, seconds: float) -> Measurement:
     )
 
 
-def _study(space: Space, policy: str, seed: int) -> Study:
+def _study(space: Space, policy: str, seed: int, goal: float, objective: str) -> Study:
     return Study(
         id="federation",
         devices=("federation",),
         workload="federated",
         space=space,
-        objective=Objective("energy_j"),
+        objective=Objective(objective),
+        constraints=(Constraint("accuracy", ">=", goal),),
         policy=policy,
         seed=seed,
         terms=Terms(mode=Mode.CONTINUOUS, allow_estimated=True),

@@ -25,11 +25,11 @@ def test_where_a_target_is_never_reached_all_rounds_count() -> None:
     assert run.final_accuracy == pytest.approx(0.2)
 
 
-def test_a_policy_trains_from_the_defaults_and_the_same_by_seed() -> None:
-    one, again = (play(SMALL, "fedgpo", 3) for _ in range(2))
+def test_a_policy_trains_to_its_goal_and_the_same_by_seed() -> None:
+    one, again = (play(SMALL, "fedgpo", 3, 0.99) for _ in range(2))
     assert one.settings == again.settings and one.metrics == again.metrics
     assert len(one.metrics) == 6
-    assert one.settings[0]["participants"] == 50 and one.settings[1] == one.settings[0]
+    assert len(play(SMALL, "fedgpo", 3, 0.05).metrics) == 3, "the goal ends it"
 
 
 def test_a_fixed_setting_is_every_classs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -38,7 +39,7 @@ from tuner.presentation.figures import when
 from tuner.presentation.reports import verdict
 from tuner.presentation.texts import billed, gained
 from tuner.presentation.true_score import Score, score
-from tuner.wire import Change, Release, StudyDraft
+from tuner.wire import Change, Release, StudyDraft, StudyReport
 
 
 def true_values(at: Setting) -> Mapping[str, float]:
@@ -91,6 +92,17 @@ def test_the_document_has_what_was_promised() -> None:
     assert {"policy", "best", "captured", "saving_percent", "feasible"} <= set(found["control"])
 
 
+@pytest.mark.parametrize("surface", [worlds.slope, worlds.flat, worlds.broken_at_800])
+def test_the_document_is_the_report_that_a_tuner_gives(surface: worlds.Surface) -> None:
+    made = result(surface)
+    found = json.loads(json.dumps(document(made), allow_nan=False))
+    told = {name: found[name] for name in StudyReport.model_fields if name in found}
+    for row in (found["study"]["plan"] or {"rows": ()})["rows"]:
+        row["below"] = math.inf if row["below"] is None else row["below"]
+    assert StudyReport.model_validate(told) == made.main.report
+    assert set(StudyReport.model_fields) - set(told) <= {"protocol"}
+
+
 def test_where_only_measuring_can_tell_there_is_no_truth() -> None:
     found = document(result())
     assert (found["truth"], found["captured"], found["feasible"]) == (None, None, None)
@@ -119,8 +131,9 @@ def test_every_broken_limit_is_counted_with_its_time() -> None:
     found = result(worlds.steep)
     reported("a broken limit", found)
     made = document(found)
-    assert (made["violations"], made["violation_rate"]) == (1, 0.25)
-    assert made["seconds_above_limit"] == 1.0
+    assert isinstance(made["study"], dict)
+    told = {"tried": 4, "broken": 1, "held": 0, "rate": 0.25, "seconds": 1.0}
+    assert made["study"]["violations"] == told
 
 
 def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
@@ -169,9 +182,9 @@ def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
     assert found.main.won
     reported("a plan of several rows", found)
     made = json.loads(json.dumps(document(found), allow_nan=False))
-    assert [row["below"] for row in made["plan"]["rows"]] == [3.0, None]
-    assert made["plan"]["by"] == "requests_in_system"
-    assert made["study"]["proposed"] == "two loads were looked at"
+    assert [row["below"] for row in made["study"]["plan"]["rows"]] == [3.0, None]
+    assert made["study"]["plan"]["by"] == "requests_in_system"
+    assert made["proposed"] == "two loads were looked at"
 
 
 def test_a_plan_of_one_row_is_the_best_setting_and_no_more() -> None:
