@@ -21,6 +21,7 @@ from tuner.core import (
     MeasurementError,
     Meter,
     Metric,
+    OverDevices,
     Quantity,
     Reading,
     TuningError,
@@ -28,6 +29,7 @@ from tuner.core import (
     merged_estimate,
     quantity_of,
     ratio_estimate,
+    standard,
 )
 
 SECONDS = "seconds"
@@ -70,9 +72,11 @@ class TargetWindow:
     """An open window over all sides; every `read` ends a batch.
 
     Totals are differenced between readings and turned into ratios whose standard error comes from
-    the scatter between batches, so it covers whatever the meters do within the window. The devices'
-    energy adds up, of what disturbs them the most counts; of anything else that several sides total, the
-    workload's word counts. `context` is a load to be asked for, nothing for whatever load there is.
+    the scatter between batches, so it covers whatever the meters do within the window. A total that is
+    called like a declared metric that adds up over devices becomes that metric, per item. The devices'
+    energy adds up, and such totals; of what disturbs them the most counts; of anything else that several
+    sides total, the workload's word counts. `context` is a load to be asked for, nothing for whatever load
+    there is.
 
     Raises:
         MeasurementError: a meter does not answer.
@@ -85,6 +89,11 @@ class TargetWindow:
         self._usage = usage
         self._metrics = {m.name: m for m in target.metrics}
         self._devices, self._declared = len(target.devices), target.quantities
+        self._own = {
+            name: sum(lists(device, name) for device in target.devices)
+            for name, metric in self._metrics.items()
+            if standard(name) is None and metric.quantity.over_devices is OverDevices.SUM
+        }
         self._workload = target.workload is not None
         self._disturbed: list[dict[str, float]] = [{} for _ in target.devices]
         counted = [lists(d, ENERGY) and not target.covers(d) for d in target.devices]
@@ -174,7 +183,7 @@ class TargetWindow:
         derived = {
             name: estimate
             for name, metric in self._metrics.items()
-            if (ratio := RATIOS.get(metric.quantity)) is not None
+            if (ratio := self._ratio_of(metric)) is not None
             and (estimate := self._ratio(ratio, metric)) is not None
         }
         return derived | self._finished
@@ -247,6 +256,11 @@ class TargetWindow:
             for name, found in shown.items()
         }
         devices = [reading.totals for reading in readings[: self._devices]]
+        for name in self._own.keys() - {n for r in readings[self._devices :] for n in r.totals}:
+            known = [so_far[name] for so_far in devices if name in so_far]
+            totals.pop(name, None)
+            if known and len(known) == self._own[name]:  # else nobody knows the sum
+                totals[name] = math.fsum(known)
         for side, so_far in zip(devices, self._disturbed, strict=True):
             so_far |= {n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)}
         names = {name for so_far in self._disturbed for name in so_far}
@@ -269,6 +283,10 @@ class TargetWindow:
             if len(known) == len(self._metered) and (all(known) or not any(known)):
                 totals[ENERGY] = math.fsum(known)
         return totals
+
+    def _ratio_of(self, metric: Metric) -> Ratio | None:
+        own = Ratio(metric.name, "items") if metric.name in self._own else None
+        return RATIOS.get(metric.quantity, own)
 
     def _ratio(self, ratio: Ratio, metric: Metric) -> Estimate | None:
         marks: list[Mapping[str, float]] = [{ratio.total: 0.0, ratio.per: 0.0}]

@@ -10,12 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.target.side import HOST_CPU
+from agents.target.side import HOST_CPU, Side
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
 from tests.errors import raised
 from tests.fakes import FakeMeter, Rig, steady
-from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope, Space, ratio_estimate
+from tuner.core import (
+    Estimate,
+    MeasurementError,
+    Metric,
+    Origin,
+    OverDevices,
+    Quantity,
+    Scope,
+    Space,
+    ratio_estimate,
+)
 
 ENERGY = Metric("energy_j", Origin.SIMULATED, Scope.BOARD)
 
@@ -134,6 +144,38 @@ def test_a_cpu_whose_joules_the_module_counts_is_not_added(
     window.stop()
     assert window.estimates()["power_w"].mean == pytest.approx(watts)
     assert ("cpu is part of it and not added" in target.source("power_w")) is (watts == 300.0)
+
+
+@pytest.mark.parametrize(("told", "cost"), [((3.0, 1.0), 0.08), ((3.0, None), None)])
+def test_a_declared_total_is_per_item_and_the_sum_of_those_who_list_it(
+    tmp_path: Path, told: tuple[float | None, ...], cost: float | None
+) -> None:
+    rig = Rig(tmp_path)
+    quantity = Quantity("EUR", over_devices=OverDevices.SUM)
+
+    def costing(rate: float | None, name: str) -> Side:
+        def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+            return {
+                **steady()(began, now),
+                **({} if rate is None else {"cost": rate * (now - began)}),
+            }
+
+        return replace(
+            rig.target.devices[0],
+            name=name,
+            metrics=(Metric("cost", quantity=quantity),),
+            meter=FakeMeter(rig.time, shows),
+            space=Space(()),
+        )
+
+    target = Target(tuple(costing(rate, f"d{n}") for n, rate in enumerate(told)))
+    window = TargetWindow(target, rig.time, Usage(2, rig.own_cpu_s))
+    for _ in range(10):
+        rig.time.sleep(1.0)
+        window.read()
+    window.stop()
+    shown = window.estimates().get("cost")
+    assert (shown and shown.mean) == (cost and pytest.approx(cost))
 
 
 def test_throttling_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""An objective of your own: one file (`priced.py` beside this), and an entry point that names it.
+
+    [project.entry-points."jouletune.devices"]
+    priced = "priced:open_priced"
+
+Its price of a joule goes by the hour: the same device is tuned to be slow and frugal at noon, and to be
+done soon at night.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agents.devices.catalogue import open_device
+from agents.target.side import Side
+from agents.target.target import Target
+from tests.builders import Time
+from tests.extend import priced
+from tests.extend.lab import DEVICE, lab
+from tests.fakes import FakeActuator, FakeMeter, steady
+from tests.packages import install
+from tuner.bo.observed import Observed, observed
+from tuner.core import InvalidInput, Knob, Metric, Past, Space, Suggestion, Try
+from tuner.wire import StudyDraft
+
+CLOCK = Knob("core.clock_mhz", (600, 1200), 1200)
+SHOWN = {600: steady(watts=120.0, per_s=60.0), 1200: steady(watts=300.0, per_s=100.0)}
+NOON, NIGHT = 0, 12
+"""Hours after the lab's start."""
+
+
+class Both:
+    """Tries what was not tried yet; then the best by the objective."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        sofar = observed(past)
+        if isinstance(sofar, Observed):
+            return Try(sofar.some_untried(1, past.study.seed)[0], "not tried yet")
+        return sofar
+
+
+def board(time: Time, *metrics: str) -> Side:
+    clock = FakeActuator("device", Space((CLOCK,)), [])
+    return Side(
+        name="board",
+        kind="board",
+        board="",
+        version="1",
+        space=Space((CLOCK,)),
+        metrics=tuple(map(Metric, metrics)),
+        actuator=clock,
+        meter=FakeMeter(time, lambda *at: SHOWN[int(clock.now["core.clock_mhz"])](*at)),
+    )
+
+
+@pytest.mark.parametrize(("hours", "best"), [(NOON, 600), (NIGHT, 1200)])
+def test_the_best_setting_goes_by_the_price_of_a_joule(
+    tmp_path: Path, hours: int, best: int
+) -> None:
+    time = Time()
+    time.step(timedelta(hours=hours))
+    side = priced.priced(board(time, "energy_j", "throughput_per_s"), time.now, time)
+    with lab(tmp_path, Target((side,)), time, lambda _: Both()) as opened:
+        draft = StudyDraft(devices=(DEVICE,), constraints=(), objective="cost_ueur")
+        plan = opened.tune(draft).plan
+    assert plan is not None
+    assert plan.rows[0].setting == {"core.clock_mhz": best}
+
+
+def test_an_installed_package_offers_it(site: Path) -> None:
+    entry = "[jouletune.devices]\npriced = priced:open_priced\n"
+    install(site, "priced", entry, Path(priced.__file__).read_text())
+    side = open_device("priced:simulated:a100", seed=0, state_dir=None)
+    assert "cost_ueur" in [metric.name for metric in side.metrics]
+    side.close()
+
+
+def test_without_joules_there_is_no_price() -> None:
+    with pytest.raises(InvalidInput, match="tells no joules"):
+        priced.priced(board(Time(), "throughput_per_s"), Time().now, Time())
