@@ -316,7 +316,9 @@ def _tell_reach(config: TunerConfig, port: int) -> None:
         )
     level = logging.INFO if config.names else logging.WARNING
     answered = ", ".join(sorted(names(config)))
-    log.log(level, "it answers to %s; `names` in tuner.toml says to what else", answered)
+    log.log(
+        level, "event=names it answers to %s; `names` in tuner.toml says to what else", answered
+    )
 
 
 def ensure_token(path: Path) -> str:

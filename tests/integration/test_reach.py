@@ -36,8 +36,10 @@ def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_n
         assert addressed_to(found, f"tuner.test:{found.tuner_port}") == 200
         assert addressed_to(found, "other.test") == 400
         log = found.log("tuner")
-        assert f"WARNING there is no TLS on 0.0.0.0:{found.tuner_port}" in log
-        assert "INFO it answers to 0.0.0.0, 127.0.0.1, ::1, localhost, tuner.test;" in log
+        assert f"WARNING event=no_tls on 0.0.0.0:{found.tuner_port}" in log
+        assert (
+            "INFO event=names it answers to 0.0.0.0, 127.0.0.1, ::1, localhost, tuner.test;" in log
+        )
 
 
 @pytest.mark.parametrize("behind_proxy", [False, True])
@@ -57,7 +59,7 @@ def test_who_asks_is_told_by_a_proxy_only_where_there_is_one(
 def test_without_names_it_warns_of_those_it_guessed(tmp_path: Path) -> None:
     with stage(tmp_path, 'host = "0.0.0.0"\nbehind_proxy = true\n') as found:
         found.start_tuner()
-        assert "WARNING it answers to " in found.log("tuner")
+        assert "WARNING event=names it answers to " in found.log("tuner")
 
 
 def test_without_tls_nobody_else_is_let_in_unless_a_proxy_speaks_it(

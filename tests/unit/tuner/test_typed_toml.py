@@ -57,7 +57,11 @@ def refused(folder: Path, text: str) -> str:
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.tuples(KEYS, VALUES, BETWEEN), unique_by=lambda s: s[0]), BETWEEN)
+        st.tuples(
+            st.lists(st.tuples(KEYS, VALUES, BETWEEN), unique_by=lambda s: s[0], max_size=4),
+            BETWEEN,
+        ),
+        max_size=4,
     )
 )
 def test_every_statement_is_found_at_its_line(

@@ -91,9 +91,9 @@ def test_another_file_than_the_journal_gets_plain_lines(tmp_path: Path) -> None:
 
 
 def test_every_record_of_the_tuner_names_its_event() -> None:
-    levels = {"debug", "info", "warning", "error", "exception", "critical"}
+    levels = {"debug", "info", "warning", "error", "exception", "critical", "log"}
     templates = [
-        (str(file), call.lineno, ast.literal_eval(call.args[0]))
+        (str(file), call.lineno, ast.literal_eval(call.args[call.func.attr == "log"]))
         for package in (tuner, db)
         for folder in package.__path__
         for file in Path(folder).rglob("*.py")
