@@ -9,9 +9,9 @@ from typing import Any
 from tuner.errors import ConfigError, InvalidInput
 
 if sys.version_info >= (3, 11):
-    import tomllib as tomllib
+    from tomllib import loads as loads
 else:
-    import tomli as tomllib
+    from tomli import loads as loads
 
 NUMBER = (int, float)
 KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}
@@ -32,7 +32,7 @@ def parsed(path: Path) -> tuple[str, dict[str, Any]]:
     """Return a file's text and its table. Raises ConfigError: it cannot be read or parsed."""
     try:
         text = path.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
+        return text, loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name another") from None
     except ValueError as error:

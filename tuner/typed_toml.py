@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from tuner.errors import ConfigError, InvalidInput
-from tuner.toml import parsed, tomllib
+from tuner.toml import loads, parsed
 
 T = TypeVar("T")
 Way = Sequence[str | int]
@@ -118,8 +118,8 @@ def line_of(text: str, way: Way) -> int:
     lines, begins, found, most = text.split("\n"), 0, 0, 0
     for n in range(1, len(lines) + 1):
         try:
-            table = tomllib.loads("\n".join(lines[:n]))
-        except tomllib.TOMLDecodeError:
+            table = loads("\n".join(lines[:n]))
+        except ValueError:
             continue
         if (depth := _depth(table, way)) > most:
             most, found = depth, begins + 1

@@ -64,13 +64,13 @@ def check(
 
 def spec_of(workload: str) -> str:
     """Return a workload's spec; of a file, that of what it describes."""
-    from tuner.toml import tomllib
+    from tuner.toml import loads
 
     if not workload.endswith(".toml") or workload.startswith(("service:", "command:")):
         return workload
     file = Path(workload).absolute()
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         table = {}  # Whoever opens it says what is wrong with it.
     return f"{'command' if 'run' in table else 'service'}:{file}"

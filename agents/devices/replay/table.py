@@ -32,7 +32,7 @@ from tuner.core import (
     Space,
     setting_key,
 )
-from tuner.toml import tomllib
+from tuner.toml import loads
 
 LABELS = ("surface", "device", "workload")
 METRICS = {
@@ -238,7 +238,7 @@ def _section(path: Path) -> dict[str, object]:
     """Return what `surfaces.toml` says about a table, nothing where there is no such file."""
     file = path.with_name(ROLES_FILE)
     try:
-        section = tomllib.loads(file.read_text(encoding="utf-8-sig")).get(path.stem, {})
+        section = loads(file.read_text(encoding="utf-8-sig")).get(path.stem, {})
         if not isinstance(section, dict):
             raise ValueError(f"{path.stem} is no table")
     except FileNotFoundError:
