@@ -86,6 +86,7 @@ FITS: Mapping[str, Callable[[Study], bool]] = {
     "study approve": proposing,
     "study reject": proposing,
     "study delete": lambda study: not study.active,
+    "constraint preview": active,
     "constraint set": active,
     "constraint clear": active,
 }

@@ -37,7 +37,7 @@ def test_an_operators_day(page: Page, played: Stage) -> None:
 
     # A study is made from the fleet's page, and watched: nobody loads the page again.
     page.get_by_role("link", name="tune it").click()
-    page.get_by_label("Policy").fill("sobol")
+    page.get_by_label("Policy", exact=True).fill("sobol")
     page.get_by_label("Trials").fill("12")
     # The agent stands still until the study has been seen: on a quiet machine all is over in a second.
     played.signal("agent", signal.SIGSTOP)
