@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ def main(grid: Grid, context: Context) -> None:
     )
 """
 """As Flower's template has it. INITIAL and EVALUATE are the app's model and its test."""
+CLOSED = "    tuner.close()\n"
 
 pytestmark = pytest.mark.skipif(
     not PYTHON, reason="JOULETUNE_PYTHON is not set: make test-federated"
@@ -62,7 +64,7 @@ def blocks() -> list[str]:
 
 
 def adopted(database: Path) -> str:
-    """Return the server after the page's change: one line, and what is opened before it."""
+    """Return the server after the page's change: one line, what is opened before it, and closed after."""
     changed, opened = blocks()
     new, _, old = (part.strip() for part in changed.partition("# was:"))
     before = f"    strategy = {old}\n"
@@ -70,7 +72,7 @@ def adopted(database: Path) -> str:
     opened = opened.replace('"federation.sqlite"', repr(str(database)))
     opened = re.sub(r'python="[^"]+"', f"python={PYTHON!r}", opened)
     start = SERVER.replace(before, f"    {new}\n")
-    return start.replace("\napp = ServerApp()\n", f"\n{opened}\napp = ServerApp()\n")
+    return start.replace(f"    {new}\n", f"{indent(opened, '    ')}    {new}\n") + CLOSED
 
 
 def client(kind: str, told: dict[str, float]) -> Node:
@@ -116,10 +118,7 @@ def run(database: Path, told: dict[str, float]) -> list[dict[str, Any]]:
     exec(compile(adopted(database), "server_app.py", "exec"), scope)
     grid = LocalGrid({node: client("high", told) for node in range(60)})
     context = RunContext(1, 0, {}, RecordDict(), {"num-server-rounds": ROUNDS})
-    try:
-        scope["app"](grid, context)
-    finally:
-        scope["tuner"].close()
+    scope["app"](grid, context)
     return trials(database)
 
 
