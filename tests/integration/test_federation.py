@@ -167,8 +167,10 @@ def test_a_goal_ends_a_training_and_another_one_is_a_study_of_its_own(scene: Sta
     assert "the goal is reached" in str(shown)
     again = opened()
     assert again.study != tuner.study and not again.ended
-    assert opened("energy_j").study != again.study, "it asks for something else"
+    other = opened("energy_j")
+    assert other.study != again.study, "it asks for something else"
     with raised(TuningError, "participated"):
         goal.append("participated >= 5")
         opened()
+    other.close()
     again.close()
