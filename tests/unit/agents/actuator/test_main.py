@@ -185,9 +185,9 @@ def test_on_a_disk_that_is_read_only_it_is_put_back_all_the_same(site: Site) -> 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
 def test_the_folder_is_where_the_last_serve_had_it_unless_one_is_told(site: Site) -> None:
     killed_in_a_trial(site)
-    bare = [sys.executable, "-P", "-m", "agents.actuator.main", "restore"]
+    bare = [sys.executable, "-m", "agents.actuator.main", "restore"]
     environ = {k: v for k, v in os.environ.items() if k != "STATE_DIRECTORY"}
-    environ |= {"PYTHONPATH": str(HERE)}
+    environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(HERE)}
     elsewhere = {**environ, "STATE_DIRECTORY": str(site.folder / "none")}
     assert subprocess.run(bare, env=elsewhere, check=False).returncode == 0
     assert site.values == {**FACTORY, **TRIED}
@@ -198,8 +198,12 @@ def test_the_folder_is_where_the_last_serve_had_it_unless_one_is_told(site: Site
 def test_a_file_in_place_of_the_folder_is_refused_after_all_was_put_back(site: Site) -> None:
     """As an `ExecStopPost=` of 0.1.0 has it."""
     killed_in_a_trial(site)
-    command = [sys.executable, "-P", "-m", "agents.actuator.main", "restore", str(site.config)]
-    environ = {"PYTHONPATH": str(HERE), "STATE_DIRECTORY": str(site.folder / "state")}
+    command = [sys.executable, "-m", "agents.actuator.main", "restore", str(site.config)]
+    environ = {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": str(HERE),
+        "STATE_DIRECTORY": str(site.folder / "state"),
+    }
     done = subprocess.run(command, env={**os.environ, **environ}, check=False)
     assert done.returncode == 2
     assert site.values == FACTORY
