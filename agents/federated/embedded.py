@@ -29,6 +29,7 @@ from tuner.core import (
     Constraint,
     Context,
     Device,
+    DeviceBusy,
     LinkError,
     Metric,
     Mode,
@@ -225,15 +226,16 @@ def _study(url: str, token_file: Path, device: str, asked: TrainingWishes) -> st
     token = token_file.read_text(encoding="utf-8").strip()
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=f"{url}/v1", headers=headers, timeout=ASK_S, trust_env=False) as api:
-        for study in _answer(api.get("/studies")):
-            if device not in study["devices"] or study["phase"] == Phase.STOPPED:
-                continue
-            other = _other(study, asked)
-            if not other:
-                return str(study["id"])
-            change = {"who": device, "why": f"a new training: {other}"}
-            _answer(api.post(f"/studies/{study['id']}/stop", json=change))
-            log.warning("event=study_replaced study=%s why=%r", study["id"], other)
+        former = next(
+            (
+                study
+                for study in _answer(api.get("/studies"))
+                if device in study["devices"] and study["phase"] != Phase.STOPPED
+            ),
+            None,
+        )
+        if former is not None and not (other := _other(former, asked)):
+            return str(former["id"])
         draft: dict[str, Any] = {
             "devices": [device],
             "objective": asked.objective,
@@ -243,7 +245,14 @@ def _study(url: str, token_file: Path, device: str, asked: TrainingWishes) -> st
             "terms": {"mode": Mode.CONTINUOUS, "allow_estimated": True, "safety": Safety.OFF},
             "who": device,
         }
-        return str(_answer(api.post("/studies", json=draft))["id"])
+        made = api.post("/studies", json=draft)
+        # All else of a draft is judged before its device: what is refused for its own sake ends no study.
+        if former is not None and _refused_as(made) == DeviceBusy.code:
+            change = {"who": device, "why": f"a new training: {other}"}
+            _answer(api.post(f"/studies/{former['id']}/stop", json=change))
+            log.warning("event=study_replaced study=%s why=%r", former["id"], other)
+            made = api.post("/studies", json=draft)
+        return str(_answer(made)["id"])
 
 
 def _other(study: Mapping[str, Any], asked: TrainingWishes) -> str:
@@ -265,6 +274,11 @@ def _other(study: Mapping[str, Any], asked: TrainingWishes) -> str:
         for name, wish in wishes.items()
         if found[name] != wish
     )
+
+
+def _refused_as(response: httpx.Response) -> str:
+    """Return the code of a refusal; empty where it is none."""
+    return "" if response.is_success else str(response.json().get("code", ""))
 
 
 def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON

@@ -53,10 +53,10 @@ class Bandit(RoundPolicy):
         worths = outlook.worth(metric, works, *outlook.drawn(rng, EXPLORATION, 1))[0]
         over = outlook.over(goal, works) + _proven(past, options)
         place = min(range(len(options)), key=lambda i: (over[i], worths[i]))
-        spread = outlook.worth(metric, [works[place]], *outlook.drawn(rng, 1.0, DRAWS))[:, 0]
-        return Try(
-            options[place], _why(learnt, goal, metric, spread), outlook.predicted(works[place])
-        )
+        costs, curves = outlook.drawn(rng, 1.0, DRAWS)
+        spread = outlook.worth(metric, [works[place]], costs, curves)[:, 0]
+        predicted = outlook.predicted(works[place], costs)
+        return Try(options[place], _why(learnt, goal, metric, spread), predicted)
 
 
 class _Outlook:
@@ -103,13 +103,13 @@ class _Outlook:
             found += np.round(np.maximum(0.0, -room), 2)
         return found
 
-    def predicted(self, work: RoundWork) -> dict[str, Prediction]:
-        """Return what a round is expected to take, of what was told so far."""
+    def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
+        """Return what a round is expected to take of what was told so far, by some draws of its costs."""
         told = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
-        mean = self.costs.weights.mean[None, :]
-        found = {name: float(self.costs.metric(name, mean, [work])[0, 0]) for name in told}
+        drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in told}
         return {
-            name: Prediction(value, 0.2 * value, lognormal=True) for name, value in found.items()
+            name: Prediction(float(found.mean()), float(found.std()), lognormal=True)
+            for name, found in drawn.items()
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from policies.fedgpo.goals import TrainingGoal
 from tuner.core import Done, Past, Plan, Study, Suggestion, Try, Wait
 
 
-class RoundPolicy:
+class RoundPolicy(ABC):
     """Suggests the next round's setting; done once the study's accuracy is reached.
 
     `spends` are the objectives that it heeds, `limits` the metrics of a round that it keeps under a limit.
@@ -46,8 +47,8 @@ class RoundPolicy:
             return Done(held, f"{ACCURACY} {learnt[-1].accuracy:.4g}: the goal is reached")
         return self.round(past, federation, learnt, goal)
 
+    @abstractmethod
     def round(
         self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
     ) -> Try:
         """Return the next round's setting."""
-        raise NotImplementedError

@@ -172,5 +172,7 @@ def test_a_goal_ends_a_training_and_another_one_is_a_study_of_its_own(scene: Sta
     with raised(TuningError, "participated"):
         goal.append("participated >= 5")
         opened()
+    kept = scene.call("GET", f"/studies/{other.study}")
+    assert kept["phase"] != "stopped", "what is refused ends no training"
     other.close()
     again.close()
