@@ -1,4 +1,4 @@
-"""Which setting to measure next: what is worth most net of what it may break, by a table of three rules."""
+"""Which setting to measure next: what is worth most net of what it may break, by a table of four rules."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ PRICE, AS_MUCH_AGAIN = 0.08, 0.13
 """What breaking a limit costs for each unit of the violation's dial, as a share of what the study can win:
 about one of the dozen windows that a study takes; and how far beyond it costs as much again."""
 
-WINNABLE = 0.3
-"""What keeps the limits so likely counts as something that the study can win."""
-
 FIRST, EARLY = 6, 3.0
-"""In so many trials, when models are too sure of themselves, going beyond a limit counts so many times."""
+"""In so many trials, when models are too sure of themselves, going beyond a limit counts so many times, and
+a setting likely enough to keep its limits is tried whatever it promises."""
 
 LATE = 25.0
 """Before a search ends a violation counts as the square of its dial over this: what is left to try is else
@@ -33,6 +31,9 @@ LEAST_GAIN = 1e-4
 
 MOSTLY_TOLD = 4.0
 """What runs on other devices should narrow a row's variance so many times for it to be worth no trial."""
+
+SURE = 0.95
+"""What keeps the limits so likely is looked at early by what it may save alone."""
 
 LEAST_WORTH = 1e-5
 """A window that is worth no more to what is deployed, as a share of the baseline, is not measured: a saving
@@ -116,13 +117,14 @@ class Rules:
 
     @property
     def _winnable(self) -> float:
-        """What the study can win: the most that a likely row saves, and a wide guess is no promise.
+        """What the study can win: the most that a row saves that keeps the limits as likely as not.
 
-        Where the baseline itself breaks a limit there is more to win than the objective says.
+        No more than a wide guess's deviation counts, as that is no promise. Where the baseline itself
+        breaks a limit there is more to win than the objective says.
         """
         if self.search.evidence.broken is not None:
             return WILDEST
-        saved = -self.view.cost[self.search.chance >= WINNABLE].min()
+        saved = -self.view.cost[self.search.chance >= even_chance(1.0)].min()
         return min(WILDEST, max(0.0, float(saved)))
 
     def likely(self, violation: float) -> Tensor:
@@ -130,16 +132,65 @@ class Rules:
         bar = even_chance(violation)
         return (self.gain > LEAST_GAIN) & (self.search.chance >= bar)
 
+    @property
+    def _bold(self) -> float:
+        """What a violation costs where little is known yet: odds half as good will do."""
+        return self.search.caution.violation / 2.0
+
     def worthwhile(self) -> Try | None:
         """Return what is expected to be worth most, net of what it risks."""
         likely = self.likely(self.search.caution.violation)
         return self._first(likely, self.search.caution.trial)
 
-    def risk(self) -> Try | None:
-        """Return a row that is worth what it risks although it is less likely to keep the limits."""
-        also = "; a risk worth taking"
-        likely = self.likely(late_violation(self.search.caution))
-        return self._first(likely, self.search.caution.trial, also)
+    def look_around(self) -> Try | None:
+        """Return what may save most of what is safe, else the same, while little was tried or found."""
+        stuck = self.best == self.search.baseline and self.search.evidence.broken is None
+        if not self.early and not (stuck and self.search.past.spent < 2 * FIRST):
+            return None
+        also = "; few trials so far"
+        safe = self.likely(self.search.caution.violation) & (self.search.chance >= SURE)
+        row = argmax(self.gain, safe, self.search.study.seed)
+        if row is not None:
+            return self._attempt(row, also)
+        return self._first(self.likely(self._bold), -torch.inf, also)
+
+    def unmoved(self) -> Try | None:
+        """Return the likeliest to keep the limits of what moves a knob that no window has shown moved.
+
+        What a model says of it is a guess. One that moves a single new knob, if there is any: of
+        several nothing tells which one it was.
+        """
+        likely = self.search.chance >= even_chance(late_violation(self.search.caution))
+        for rows in (self._fresh & (self._news == 1), self._fresh):
+            row = argmax(self.search.chance, rows & likely, self.search.study.seed)
+            if row is not None:
+                why = "changes a knob that no window has changed yet"
+                return self.search.attempt(row, f"{why}; {self.search.outlook(row)}")
+        return None
+
+    @cached_property
+    def _news(self) -> Tensor:
+        """How many knobs each row moves for the first time."""
+        points, row = self.search.grid.points, self.search.baseline
+        return ((points != points[row]) & ~self._moved).sum(dim=1)
+
+    @cached_property
+    def _moved(self) -> Tensor:
+        """Which knobs some measured row has moved."""
+        seen = self.search.grid.points[self.search.looked_at]
+        return (seen != seen[0]).any(dim=0)
+
+    @cached_property
+    def _fresh(self) -> Tensor:
+        """Which rows move a knob for the first time and are else like some measured row.
+
+        Where there is no such row, as some combinations are forbidden, whatever moves one.
+        """
+        points = self.search.grid.points
+        seen = points[self.search.looked_at]
+        like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
+        free = self.search.allowed & self.unmeasured & (self._news > 0)
+        return like & free if (like & free).any() else free
 
     @cached_property
     def told(self) -> Tensor:
@@ -165,10 +216,9 @@ class Rules:
     def informative(self) -> Try | None:
         """Return the row, new or known, of which a window is worth most to what is deployed.
 
-        A new one only where it is as likely as not to keep the limits, or as a risk is.
+        Only where it is as likely to keep the limits as what is looked at early, but for the best itself.
         """
-        violation = max(1.0, late_violation(self.search.caution))
-        likely = self.search.chance >= even_chance(violation)
+        likely = self.search.chance >= even_chance(self._bold)
         likely[self.best] = True
         row = argmax(self.told, likely & (self.told > LEAST_WORTH), self.search.study.seed)
         return None if row is None else self._attempt(row, "; to be sure of what is best")
@@ -187,11 +237,12 @@ class Rules:
 RULES = MappingProxyType(
     {
         "worthwhile": Rules.worthwhile,
-        "risk": Rules.risk,
+        "look-around": Rules.look_around,
+        "unmoved": Rules.unmoved,
         "informative": Rules.informative,
     }
 )
-"""In this order. Each pays more than its standard error on sources that nothing was chosen on."""
+"""In this order. What each is worth on made-up surfaces: docs/policies/polythrottle.md."""
 
 
 def late_violation(caution: Caution) -> float:

@@ -249,7 +249,7 @@ def test_a_folder_without_a_roles_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.surfaces
 def test_every_measured_surface_is_a_problem() -> None:
-    beside = Path(__file__).parents[4].parent / "shared" / "data" / "surfaces"
+    beside = Path(__file__).parents[3].parent / "shared" / "data" / "surfaces"
     folder = Path(os.environ.get("JOULETUNE_SURFACES", beside))
     if not folder.is_dir():
         pytest.skip("no measured surfaces: set JOULETUNE_SURFACES to their folder")

@@ -22,7 +22,7 @@ from tests.unit.tuner.bo.searches import (
     measured,
 )
 from tuner.bo.caution import CAUTION, even_chance
-from tuner.bo.explore import RULES, Rules, argmax, explore, worth
+from tuner.bo.explore import FIRST, RULES, Rules, argmax, explore, worth
 from tuner.bo.search import Search
 from tuner.core import Cost, Safety, Space, Trial, TrialState
 
@@ -71,6 +71,14 @@ def test_where_nothing_is_to_be_gained_the_search_ends(safety: Safety) -> None:
     assert chosen(after({}, safety=safety)) is None
     moved = (measured(3, 600, 13.0),)
     assert chosen(after({}, rest=(0.3, 0.01, 0.0, 0.01), safety=safety, trials=moved)) is None
+
+
+def test_an_early_model_is_not_trusted_that_nothing_is_to_be_gained() -> None:
+    rest = (0.0, 0.001, 0.0, 0.05)
+    moved = (measured(3, 600, 11.0),)
+    looks = RULES["look-around"]
+    assert looks(Rules(after({}, rest=rest, late=True, trials=moved))) is None
+    assert looks(Rules(after({}, rest=rest, late=False, trials=moved))) is not None
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
@@ -151,6 +159,48 @@ def test_before_the_end_the_best_setting_is_made_firm() -> None:
     assert chosen(after(firm, trials=(once,))) is None
 
 
+@pytest.mark.parametrize(("energy", "looked_at"), [(0.02, True), (0.5, False)])
+def test_nothing_is_looked_at_that_surely_costs_more(energy: float, looked_at: bool) -> None:
+    dear = energy, 0.05, 0.0, 0.01
+    search = after({800: dear}, trials=(measured(3, 600, 11.0),), late=False)
+    assert (chosen(search) == 800) == looked_at
+
+
+def test_of_several_new_knobs_one_is_moved_first() -> None:
+    """Both at once is likelier to keep the limit, but would not tell which one it was."""
+    knobs = knob("gpu.clock_mhz", (800, 900, 1000), 1000), knob("batch_size", (1, 2), 1)
+    at = ladder(space=Space(knobs, (setting(1000, 1), setting(900, 1), setting(800, 2))))
+    one, both = (0.2, 0.01, 0.21, 0.05), (0.2, 0.01, 0.19, 0.05)
+    worlds = {1000: NOTHING, 900: one, 800: both}
+    assert chosen(believing(at, [*at_baseline(at), *idle(at)], worlds)) == 900
+
+
+def test_knobs_that_cannot_be_moved_alone_are_moved_together() -> None:
+    knobs = knob("gpu.clock_mhz", (800, 1000), 1000), knob("batch_size", (1, 2), 1)
+    at = ladder(space=Space(knobs, (setting(1000, 1), setting(800, 2))))
+    search = believing(
+        at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 800: (0.2, 0.01, 0.0, 0.01)}
+    )
+    answer = explore(search)
+    assert answer is not None
+    assert answer.setting == setting(800, 2)
+
+
+def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_one_already_moved() -> (
+    None
+):
+    """Half the threads may go without their siblings; 900 is measured, and 800 goes with them only."""
+    knobs = knob("gpu.clock_mhz", (800, 900, 1000), 1000), knob("batch_size", (1, 2), 1)
+    only = (setting(1000, 1), setting(900, 1), setting(800, 2))
+    at = ladder(space=Space(knobs, only))
+    dull = 0.2, 0.01, 0.0, 0.01
+    trials = [*at_baseline(at), *idle(at), measured(3, 900, 11.0)]
+    answer = explore(believing(at, trials, {1000: NOTHING, 900: dull, 800: dull}))
+    assert answer is not None
+    assert answer.setting == setting(800, 2)
+    assert "no window has changed" in answer.why
+
+
 def test_a_knob_nobody_needs_to_wait_for_is_turned_first() -> None:
     """The same promise, but one takes a quarter of an hour to come into force."""
     slow = knob("batch_size", (1, 2), 1, cost=Cost(900.0))
@@ -207,14 +257,27 @@ def test_little_known_makes_the_same_risk_dearer() -> None:
     assert float(early[1]) < float(late[1])
 
 
-def test_a_risk_is_taken_in_the_end_where_it_is_worth_a_trial_net_of_its_price() -> None:
-    moved = (measured(3, 800, 11.0),)
-    much, little = ((-saves, 0.001, chance_of(0.65), 0.05) for saves in (0.3, 0.002))
-    answer = explore(after({600: much}, trials=moved))
-    assert answer is not None
-    assert answer.setting == setting(600)
-    assert "a risk worth taking" in answer.why
-    assert RULES["risk"](Rules(after({600: little}, trials=moved))) is None
+def test_a_search_looks_around_at_first_and_for_longer_while_nothing_beats_the_baseline() -> None:
+    """600 saves too little to be worth its risk."""
+
+    def looks(spent: int, found_j: float) -> bool:
+        better: Belief4 = (-0.01, 0.0005, 0.0, 0.001)
+        world = {600: (-0.005, 0.01, 0.15, 0.03), **({800: better} if found_j < 10.0 else {})}
+        at = ladder()
+        trials = [*at_baseline(at), measured(3, 800, found_j, 100.0), *idle(at, spent - 1)]
+        answer = RULES["look-around"](Rules(believing(at, trials, {1000: NOTHING, **world})))
+        return answer is not None and answer.setting == setting(600)
+
+    assert looks(spent=2, found_j=9.9)
+    assert not looks(spent=2 * FIRST - 2, found_j=9.9)
+    assert looks(spent=2 * FIRST - 2, found_j=11.0)
+    assert not looks(spent=2 * FIRST, found_j=11.0)
+
+
+def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:
+    """Neither is worth a trial; 700 is more, with a chance of one in fifty to break the limit."""
+    world = {700: (-0.004, 0.0002, 0.14, 0.02), 800: (-0.0015, 0.0002, 0.0, 0.001)}
+    assert chosen(after(world, late=False)) == 700
 
 
 def test_a_violation_is_priced_in_what_the_study_can_win() -> None:
@@ -232,12 +295,25 @@ def test_where_the_second_may_be_better_one_is_measured_again_and_a_clear_best_i
     assert RULES["informative"](Rules(clear)) is None
 
 
+def test_where_no_knob_was_moved_the_likeliest_is_however_little_it_promises() -> None:
+    """What is believed of a knob that nothing has moved is the prior's word alone."""
+    dull, duller = (0.2, 0.01, chance_of(0.5), 0.05), (0.2, 0.01, chance_of(0.3), 0.05)
+    answer = explore(after({600: duller, 700: dull}))
+    assert answer is not None
+    assert answer.setting == setting(700)
+    assert "no window has changed" in answer.why
+    assert chosen(after({700: dull}, trials=(measured(3, 600, 11.0),))) is None
+    hopeless = 0.2, 0.01, chance_of(0.01), 0.05
+    assert chosen(after({600: hopeless})) is None
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_decides_somewhere_and_can_be_switched_off(name: str) -> None:
-    moved = (measured(3, 800, 11.0),)
+    moved, late = (measured(3, 800, 11.0),), True
     search = {
         "worthwhile": after({700: GREAT}, trials=moved),
-        "risk": after({600: (-0.3, 0.001, chance_of(0.65), 0.05)}, trials=moved),
+        "look-around": after({700: (-0.0005, 0.0002, 0.0, 0.01)}, trials=moved, late=not late),
+        "unmoved": after({700: (0.2, 0.01, 0.0, 0.01)}),
         "informative": after(
             {600: (-0.4, 0.01, 0.14, 0.04)}, trials=(measured(3, 600, 6.0, 115.0),)
         ),
