@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="the reference workload needs torch")
 from agents.workloads.reference.catalogue import REFERENCE
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
-from agents.workloads.reference.timing import LEAST_BATCHES, Timer
 from tuner.core import InvalidInput
+from tuner.profiling.packrat.timing import LEAST_BATCHES, Timer
 
 
 def test_a_batch_is_timed_on_instances_that_end_with_the_timer() -> None:
