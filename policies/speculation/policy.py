@@ -84,7 +84,10 @@ def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:
     """Return the batches to profile: as many as the trials allow, from one request to the most."""
     if DECODING not in past.study.askable:
         return ()
-    reachable = [b for b in BATCHES if b < _too_many(past.trials)]
+    ceiling = _too_many(past.trials)
+    if past.left <= 0 and (measured := _measured(past.trials)):
+        return tuple(batch for batch in measured if batch < ceiling)
+    reachable = [b for b in BATCHES if b < ceiling]
     plain = any(not choice.length for choice in settings)
     most = max(1, (past.study.terms.trials - 1) // (2 if plain else 1))
     if most >= len(reachable):
@@ -92,6 +95,12 @@ def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:
     steps = max(1, most - 1)
     places = {round(i * (len(reachable) - 1) / steps) for i in range(most)}
     return tuple(reachable[i] for i in sorted(places))
+
+
+def _measured(trials: Sequence[Trial]) -> list[int]:
+    """Return the numbers of requests that windows were measured at."""
+    found = {t.context[DECODING] for t in trials if t.state.evidence and DECODING in t.context}
+    return sorted(int(batch) for batch in found if batch.is_integer())
 
 
 def _too_many(trials: Sequence[Trial]) -> float:

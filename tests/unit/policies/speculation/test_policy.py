@@ -328,3 +328,17 @@ def in_joules(one: Trial) -> Trial:
         "energy_j": Estimate.of_mean(joules, joules * rate.stderr / rate.mean, rate.n),
     }
     return replace(one, measurement=replace(one.measurement, estimates=shown))
+
+
+def test_a_plan_without_trials_left_is_made_of_the_batches_that_were_measured() -> None:
+    at, machine = decoding_study(space(), trials=4), memory_bound()
+    trials = baseline(machine, at)
+    for batch in (3, 96):
+        for length in (0, 5):
+            found = machine.window(batch, {"length": length})
+            context = {DECODING.name: float(batch)}
+            trials.append(trial(len(trials) + 1, {"length": length}, found, context=context))
+    answer = Speculation().suggest(past(at, trials))
+    assert isinstance(answer, Done)
+    assert {row.at for row in answer.plan.rows} == {3.0, 96.0}
+    assert [row.setting["length"] for row in answer.plan.rows] == [5, 0]
