@@ -194,6 +194,11 @@ lines:
 wheel: $(VENV)/.installed-dev
 	$(BIN)/python deploy/build_wheel.py build/dist
 
+# deploy/locks: what an agent and a tuner are installed with, every file by its digest. PyTorch's CPU build is
+# looked for in PIP_FIND_LINKS, or in the index that UV_EXTRA_INDEX_URL names.
+locks: build/locks/.installed
+	build/locks/bin/python deploy/lock.py build/locks/bin/uv
+
 # What the table of verbs and the awaited client make: the blocking client, the awaited verbs, a page.
 client: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.generated
@@ -266,6 +271,11 @@ $(VENV)/.installed-llama: $(VENV)/.installed-dev
 $(FL)/.installed: pyproject.toml constraints-flower.txt
 	python3 -m venv $(FL)
 	$(FL)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(FLWR),'flwr[simulation]$(FLWR)',-c constraints-flower.txt) -e '.[fl]'
+	touch $@
+
+build/locks/.installed:
+	python3 -m venv build/locks
+	build/locks/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
 	touch $@
 
 build/docs/.installed: pyproject.toml constraints.txt
