@@ -23,11 +23,12 @@ WHERE = {
 }
 WHAT = {
     "agent": "An agent and its actuator: Python 3.10 and newer, x86-64 and ARM.",
-    "tuner": """A tuner, with PostgreSQL: Python 3.11 to 3.13 on x86-64. torch is PyTorch's CPU build for 3.11; for newer
-# Pythons it is not in here: install one first that fits pyproject.toml (Debian 13: apt install python3-torch).""",
+    "tuner": """A tuner, with PostgreSQL: Python 3.11 to 3.13 on x86-64. torch is the CPU build for 3.11;
+# for newer Pythons it is not in here: install one first (Debian 13: apt install python3-torch).""",
 }
 HEADER = """# {what}
-# Written by `make locks`, from pyproject.toml and the constraints; pip install --require-hashes -r {name}.txt
+# Written by `make locks`, from pyproject.toml and the constraints.
+# pip install --require-hashes -r {name}.txt
 """
 TORCH = re.compile(r"^(torch==\S+)", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""The locks: what pyproject.toml asks for is in them, pinned and with digests, and nothing of this machine."""
+"""The locks: what pyproject.toml asks for is in them, pinned and with digests, and nothing else."""
 
 from __future__ import annotations
 
