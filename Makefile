@@ -195,6 +195,10 @@ lines:
 wheel: $(VENV)/.installed-dev
 	$(BIN)/python deploy/build_wheel.py build/dist
 
+# Debian packages in build/dist, for RELEASE (bookworm, trixie); as root, with mmdebstrap.
+deb: $(VENV)/.installed-dev
+	$(BIN)/python deploy/build_deb.py build/dist --release $(or $(RELEASE),bookworm)
+
 # deploy/locks: what an agent and a tuner are installed with, every file by its digest. PyTorch's CPU build is
 # looked for in PIP_FIND_LINKS, or in the index that UV_EXTRA_INDEX_URL names.
 locks: build/locks/.installed
