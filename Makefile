@@ -199,6 +199,11 @@ wheel: $(VENV)/.installed-dev
 deb: $(VENV)/.installed-dev
 	$(BIN)/python deploy/build_deb.py build/dist --release $(or $(RELEASE),bookworm)
 
+# Wheel and packages in fresh Debians, installed, used, upgraded, removed: half an hour on two quiet cores. Then
+# python docs/figures.py release build/release-check.json
+release-check: $(VENV)/.installed-dev
+	PYTHONPATH=deploy $(BIN)/python -m tests.release.check --output build/release-check.json
+
 # deploy/locks: what an agent and a tuner are installed with, every file by its digest. PyTorch's CPU build is
 # looked for in PIP_FIND_LINKS, or in the index that UV_EXTRA_INDEX_URL names.
 locks: build/locks/.installed

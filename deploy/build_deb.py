@@ -87,6 +87,7 @@ class Built:
     root: Path
     release: str
     version: str
+    quick: bool
 
     @property
     def debian_version(self) -> str:
@@ -111,6 +112,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--release", choices=sorted(NUMBERS), default="bookworm")
     parser.add_argument("--version", default="")
+    parser.add_argument(
+        "--quick", action="store_true", help="larger files in less time, to be tried"
+    )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -120,7 +124,7 @@ def main() -> None:
         try:
             # Links: nothing below changes a file where it is.
             subprocess.run(["cp", "-al", before, root], check=True)
-            made = Built(root, given.release, given.version or released())
+            made = Built(root, given.release, given.version or released(), given.quick)
             for package, names in with_program(root, wheel, files).items():
                 sys.stdout.write(f"{packed(made, package, names, given.folder)}\n")
         finally:
@@ -130,6 +134,8 @@ def main() -> None:
 def environment(root: Path) -> dict[str, list[str]]:
     """Install what the locks have into a root's environment, and return each package's files in it."""
     run("chroot", root, "python3", "-m", "venv", f"/{VENV}")
+    # Debian 12's; the tuner's lock has another, and no file may change once a package has it.
+    pip(root, "uninstall", "--yes", "setuptools")
     python = python_of(root)
     files: dict[str, list[str]] = {}
     for package, lock in ((AGENT, "agent"), (TUNER, "tuner")):
@@ -225,8 +231,9 @@ def install(root: Path, asked: str, wheels: Path) -> None:
 
 def pip(root: Path, *arguments: str) -> None:
     """Run the environment's pip."""
-    quiet = ("--quiet", "--no-compile", "--disable-pip-version-check", "--root-user-action=ignore")
-    run("chroot", root, f"/{VENV}/bin/python", "-m", "pip", arguments[0], *quiet, *arguments[1:])
+    quiet = ("--quiet", "--disable-pip-version-check", "--root-user-action=ignore")
+    command = ("chroot", root, f"/{VENV}/bin/python", "-m", "pip", arguments[0], *quiet)
+    run(*command, *(["--no-compile"] if arguments[0] == "install" else []), *arguments[1:])
 
 
 def every_file(top: Path) -> list[str]:
@@ -259,7 +266,8 @@ def packed(built: Built, package: str, files: list[str], folder: Path) -> Path:
                 path.chmod(0o755)
         deb = folder / f"{package}_{built.debian_version}_{architecture()}.deb"
         environ = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").strip()}
-        command = ("dpkg-deb", "--root-owner-group", "-Zxz", "-z2", "--build", stage, deb)
+        squeezed = ("-Zgzip", "-z1") if built.quick else ("-Zxz", "-z2")
+        command = ("dpkg-deb", "--root-owner-group", *squeezed, "--build", stage, deb)
         run(*command, environ=environ)
     return deb
 

@@ -103,7 +103,8 @@ def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path)
 
 
 PAGES = (
-    "figures.md", "figures-optimiser.md", "fleet.md", "services.md", "tuned-services.md", "web.md",
+    "figures.md", "figures-optimiser.md", "fleet.md", "install.md", "services.md",
+    "tuned-services.md", "web.md",
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 # What maintainer scripts share; the builder puts it in front of each.
 set -e
 readonly ETC=/etc/jouletune ACTUATOR_STATE=/var/lib/jouletune-actuator AGENT_STATE=/var/lib/jouletune-agent
-readonly TUNER_STATE=/var/lib/jouletune-tuner BIN=/opt/jouletune/current/bin
+readonly SCHEMA=@SCHEMA@ TUNER_STATE=/var/lib/jouletune-tuner BIN=/opt/jouletune/current/bin
 # What ran before an upgrade, one file a unit.
 readonly RAN=/run/jouletune-package
 
@@ -57,8 +57,8 @@ try:
     print(database.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 except (sqlite3.Error, TypeError):
     print("none")' "$database") || found=none
-  if [ "$found" != none ] && [ "$found" -gt "@SCHEMA@" ] 2>/dev/null; then
-    fail "$database was written by a newer jouletune (schema $found; @VERSION@ reads up to @SCHEMA@)." \
+  if [ "$found" != none ] && [ "$found" -gt "$SCHEMA" ] 2>/dev/null; then
+    fail "$database was written by a newer jouletune (schema $found; @VERSION@ reads up to $SCHEMA)." \
       "Nothing is changed. Keep the newer package, or first put back a copy of that time: see Roll back in" \
       "/usr/share/doc/jouletune/README.md"
   fi

@@ -89,6 +89,8 @@ def test_the_locks_agree_with_each_other_and_with_the_constraints() -> None:
     agent, tuner = (pinned(name, "3.11", "x86_64") for name in ("agent", "tuner"))
     assert agent.items() <= tuner.items()
     lines = (SOURCE / "constraints.txt").read_text().splitlines()
-    named = {canonicalize_name(n): v for n, _, v in (line.partition("==") for line in lines)}
+    named: dict[str, str] = {
+        canonicalize_name(n): v for n, _, v in (line.partition("==") for line in lines)
+    }
     other = {n: v for n, v in tuner.items() if named.get(n, v) != v.removesuffix("+cpu")}
     assert not other, f"make locks: {other}"
