@@ -207,7 +207,7 @@ release-check: $(VENV)/.installed-dev
 # deploy/locks: what an agent and a tuner are installed with, every file by its digest. PyTorch's CPU build is
 # looked for in PIP_FIND_LINKS, or in the index that UV_EXTRA_INDEX_URL names.
 locks: build/locks/.installed
-	build/locks/bin/python deploy/lock.py build/locks/bin/uv
+	build/locks/bin/python deploy/build_locks.py build/locks/bin/uv
 
 # What the table of verbs and the awaited client make: the blocking client, the awaited verbs, a page.
 client: $(VENV)/.installed-dev

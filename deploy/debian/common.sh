@@ -1,6 +1,8 @@
 # What maintainer scripts share; the builder puts it in front of each.
 set -e
+# shellcheck disable=SC2034 # each script uses some of them
 readonly ETC=/etc/jouletune ACTUATOR_STATE=/var/lib/jouletune-actuator AGENT_STATE=/var/lib/jouletune-agent
+# shellcheck disable=SC2034
 readonly SCHEMA=@SCHEMA@ TUNER_STATE=/var/lib/jouletune-tuner BIN=/opt/jouletune/current/bin
 # What ran before an upgrade, one file a unit.
 readonly RAN=/run/jouletune-package

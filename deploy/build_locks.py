@@ -1,4 +1,4 @@
-"""Write the locks: `lock.py UV [NAME ...]`, every package of an installation with the digests of its files.
+"""Write the locks: `build_locks.py UV [NAME ...]`, every package of an installation with its digests.
 
 UV is the command that resolves, for every Python and processor at once. What the constraints name stays at
 that release; what they do not, and pyproject.toml asks for, gets the newest.
@@ -60,7 +60,7 @@ def locked(uv: str, name: str) -> str:
             command, capture_output=True, text=True, check=False, env=environ, cwd=folder
         )
     if done.returncode:
-        sys.exit(f"lock.py: {name}: {done.stderr.strip()}")
+        sys.exit(f"build_locks.py: {name}: {done.stderr.strip()}")
     text = TORCH.sub(r'\1 ; python_version < "3.12"', done.stdout)
     return HEADER.format(what=WHAT[name], name=name) + text
 
