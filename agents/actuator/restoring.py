@@ -322,10 +322,8 @@ class Restorer:
             known = lower is None or self.lower.get(knob) == lower
             if known or await self._lowered(knob, touched, lower, ending):
                 found.add(knob)
-                why = (
-                    f"another program set {knob} to {lower or value!r} instead of {last!r}; stop it"
-                )
-                self.paused = self.paused or f"{why}; then {RESTORE} {self.uuid}`"
+                why = f"another program set {knob} to {lower or value!r} instead of {last!r}"
+                self.paused = self.paused or f"{why}; stop it; then {RESTORE} {self.uuid}`"
                 log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         return found
 
