@@ -33,4 +33,4 @@ def test_a_promise_that_no_test_words_is_refused() -> None:
 def test_the_readme_is_short_and_leads_to_the_promises() -> None:
     text = (TOP / "README.md").read_text()
     assert "(docs/promises.md)" in text
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) <= 90
