@@ -32,7 +32,6 @@ class Wishes:
     window_s: float | None = None
     seed: int | None = None
     safety: Safety | None = None
-    energy_share: float | None = None
     foreign_share: float | None = None
 
 
@@ -82,7 +81,6 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
             "window_s": default.window_s if wishes.window_s is None else wishes.window_s,
             "seed": wishes.seed or 0,
             "safety": wishes.safety or default.safety,
-            "energy_share": wishes.energy_share,
         }
     )
     read_constraints(job.constraints or (), {})

@@ -17,7 +17,6 @@ from tuner.cli.options import (
     CONSTRAINT,
     STATE_DIR,
     AsJson,
-    EnergyShare,
     ForeignShare,
     LoadTrace,
     NoConstraint,
@@ -125,7 +124,6 @@ def run(
         typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
     ] = None,
     load: LoadTrace = None,
-    energy_share: EnergyShare = None,
     foreign_share: ForeignShare = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
@@ -193,7 +191,6 @@ def run(
         window_s=window,
         seed=seed,
         safety=None if safety is None else Safety(safety),
-        energy_share=energy_share,
         foreign_share=foreign_share,
     )
     if resume and (db or wishes != Wishes()):

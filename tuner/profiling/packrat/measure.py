@@ -139,7 +139,7 @@ def draw_models(path: Path, results: Sequence[ModelResult]) -> None:
         bench = result.bench
         measured = Measured(result.model, Profile(dict(bench.points)), tuple(bench.plans))
         own = path if len(results) == 1 else path.with_stem(f"{path.stem}-{result.model}")
-        draw(own, PlanRequest(measured, bench.threads, max(bench.batches), mixed=True))
+        draw(own, PlanRequest(measured, bench.threads, max(bench.batches)))
 
 
 def _csv_rows(result: ModelResult) -> Iterator[tuple[object, ...]]:
