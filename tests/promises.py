@@ -1,7 +1,8 @@
 """What the product promises when something goes wrong: the marks of the tests that prove it, as a page.
 
 `@pytest.mark.promise(wrong, then)` on a test: what goes wrong, and what happens. Of several tests of one
-promise, one or more say what happens. `make promises` writes docs/promises.md; `--tests` prints which test proves what.
+promise, one or more say what happens. `make promises` writes docs/promises.md, `--tests` names the
+tests of each.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ TOP = Path(__file__).parents[1]
 PAGE = TOP / "docs" / "promises.md"
 HEAD = """\
 # What it promises when something goes wrong
-This page lists failures and their consequences. Tests prove each row; `python -m tests.promises --tests` names them. `make promises` writes this page from the marks of the tests.
+This page lists failures and their consequences. Tests prove each row; `python -m tests.promises --tests`
+names them. `make promises` writes this page from the marks of the tests.
 
 | failure | consequence | tests |
 |---|---|---|
