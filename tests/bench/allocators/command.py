@@ -52,7 +52,7 @@ def compare(
     """Compare the allocators with each model, and print what was found."""
     from tests.bench.allocators.allocators import compare_allocators
     from tuner.cli.output import console, echo_json
-    from tuner.cli.packrat import sizes
+    from tuner.cli.planning.packrat import sizes
 
     screen, cores = console(stderr=True), sorted(os.sched_getaffinity(0))
     gains: list[AllocatorGain] = []

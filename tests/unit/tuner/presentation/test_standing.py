@@ -15,9 +15,10 @@ from tests.builders import applied, completed, device, setting
 from tests.errors import has_a_next_step
 from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
-from tuner.cli import conduct, results, stop_all
 from tuner.cli.app import main
-from tuner.cli.results import Result
+from tuner.cli.fleet import stop_all
+from tuner.cli.run import conduct, results
+from tuner.cli.run.results import Result
 from tuner.cli.runfile import RunJob
 from tuner.core import Level, Metric, Outcome, Phase, Plan, Setting, Store, TrialState
 from tuner.main import utc_now
