@@ -75,7 +75,7 @@ VERBS = (
     ("packrat measure", "planning.packrat", "Profile a model here, plan, and measure the plan."),
     ("finetune admit", "planning.finetune", "Say whether a fine-tuning request may start now."),
     ("speculation proxy", "planning.proxy", "Serve llama-server's API and set its draft length."),
-    ("speculation profile", "planning.speculation", "Profile an engine; print the length for each load."),
+    ("speculation profile", "planning.speculation", "Profile a server; print the length for each load."),
     ("speculation table", "planning.speculation", "Print the length for each load that a profile gives."),
     ("speculation overhead", "planning.proxy", "Measure what the proxy adds to a request."),
 )  # fmt: skip

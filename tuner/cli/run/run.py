@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +38,9 @@ from tuner.cli.run.keeping import Keeper
 from tuner.cli.run.printed import next_steps, print_report
 from tuner.cli.run.programs import Program, write_program
 from tuner.cli.run.results import Result, document
+from tuner.cli.run.summary import summary, write_page
 from tuner.cli.runfile import RunRecord, read_run, write_run
-from tuner.core import ConfigError, NotFound, Safety, TuningError
+from tuner.core import ConfigError, NotFound, Safety, StoreError, TuningError
 
 
 def run(
@@ -280,10 +282,26 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
                 documents[-1]["kept"] = plain(keeper.kept)
             echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
     if not as_json:
-        progress.print("\nNext:", style="bold")
-        for command in next_steps(finished, _reach(record, state_dir)):
-            progress.print(f"  {command}", soft_wrap=True)
+        _conclude(finished, record, state_dir, progress)
     _refuse_vain(finished, f" --db {record.db}")
+
+
+def _conclude(
+    finished: Sequence[Result], record: RunRecord, state_dir: Path, progress: Console
+) -> None:
+    """Print the summary of the run and where to read more; its page is written where that can be drawn."""
+    reach = _reach(record, state_dir)
+    page = None
+    try:
+        page = write_page(finished, state_dir, datetime.now(timezone.utc)) if finished else None
+    except (ConfigError, StoreError) as error:
+        progress.print(f"no report page: {error}", soft_wrap=True)
+    progress.print("\nSummary:", style="bold")
+    for label, text in summary(finished, page, reach):
+        progress.print(f"  {label:<8}{text}", soft_wrap=True)
+    progress.print("\nMore:", style="bold")
+    for command in next_steps(finished, reach):
+        progress.print(f"  {command}", soft_wrap=True)
 
 
 def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress: Console) -> None:
