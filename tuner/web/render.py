@@ -14,7 +14,7 @@ from markupsafe import Markup
 from tuner.core import AccessRole, Caller
 from tuner.presentation import figures, standing, texts
 from tuner.presentation.documents import script_data
-from tuner.service.sessions import COOKIE, Sessions
+from tuner.service.http.sessions import COOKIE, Sessions
 from tuner.web.assets import tag
 from tuner.web.requests import MAY_CHANGE
 

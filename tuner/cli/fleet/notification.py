@@ -14,8 +14,8 @@ from tuner.config import load_tuner_config
 from tuner.core import Event, NotFound
 from tuner.destinations import Email, Subject, Webhook
 from tuner.main import utc_now
-from tuner.service.notifications import Notification
-from tuner.service.senders import EmailSender, Sender, WebhookSender
+from tuner.service.notices.notifications import Notification
+from tuner.service.notices.senders import EmailSender, Sender, WebhookSender
 
 ConfigFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="tuner.toml.")]
 

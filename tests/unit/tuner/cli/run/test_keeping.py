@@ -23,7 +23,7 @@ from tuner.cli.run.results import Result
 from tuner.cli.runfile import RunJob
 from tuner.client import Client
 from tuner.core import Conflict, NotFound, OutOfRange, Phase, TuningError, UnknownKnob
-from tuner.service.api import create_app
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import Change, Poll, Release
