@@ -20,7 +20,7 @@ def write_page(results: Sequence[Result], state_dir: Path, at: datetime) -> Path
     """Write the report of a run as one HTML page.
 
     Raises:
-        ConfigError: Jinja or plotly is not installed.
+        ConfigError: Jinja or matplotlib is not installed.
         StoreError: the page cannot be written.
     """
     studies = [ReportedStudy(outcome=r.main, front=r.main.front) for r in results]

@@ -74,7 +74,7 @@ def test_markdown_has_its_pictures_beside_it(
 
 
 def test_a_page_is_one_file(study: str, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     before = {path.name for path in tmp_path.iterdir()}
     assert main(["report", study, "--format", "html", "--output", "week.html"]) == 0
     assert {path.name for path in tmp_path.iterdir()} - before == {"week.html"}
