@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -60,15 +61,20 @@ def measure(
 
 
 def tell_measured(
-    results: Sequence[ModelResult], out: Path | None, plot: Path | None, *, as_json: bool
+    results: Sequence[ModelResult],
+    out: Path | None,
+    plot: Path | None,
+    *,
+    as_json: bool,
+    about: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Write the profile and the pictures where they are wanted, and print what was measured."""
+    """Write profile and pictures where they are wanted, and print what was measured, JSON with `about`."""
     if out is not None:
         write_profile(out, results)
     if plot is not None:
         draw_models(plot, results)
     if as_json:
-        echo_json(summary(results))
+        echo_json({**about, **summary(results)})
     else:
         _show_results(results)
 
