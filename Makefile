@@ -95,7 +95,7 @@ test-long: $(VENV)/.installed-dev
 # The fake NVML for use from a shell, in OUT: libnvidia-ml.so.1, and fakenvml, which sets its state
 # (tests/nvml/README.md).
 fake-nvml:
-	mkdir -p $(OUT) && python3 -m tests.nvml.fake $(OUT)
+	mkdir -p $(or $(OUT),build/gpu) && python3 -m tests.nvml.fake $(or $(OUT),build/gpu)
 
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
