@@ -280,4 +280,4 @@ class TestPlot:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         code, out, err = plan(TABLE, *asked(16, 8), "--plot", tmp_path / "plan.png")
         assert (code, out) == (2, "")
-        assert "pip install 'jouletune[bench]'" in err
+        assert "pip install 'jouletune[client]'" in err
