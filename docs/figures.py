@@ -1,21 +1,17 @@
 """Write a bench's figures into the page that has its section: `figures.py NAME RESULT.json [PAGE.md]`.
 
 A bench owns what lies between its two markers, `<!-- figures: NAME -->` and `<!-- end: NAME -->`; all else
-on the page stays. The machine, the date and the commit are added here.
+on the page stays. What was measured, where and when is in the result (`tests/bench/result.py`).
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 import re
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,27 +30,14 @@ def main(name: str, result: Path, page: Path | None = None) -> None:
     text = page.read_text(encoding="utf-8")
     if name not in SECTIONS or not section.search(text):
         sys.exit(f"{page} has no section for {name!r}; there are: {', '.join(sorted(SECTIONS))}")
-    lines = SECTIONS[name](json.loads(result.read_text(encoding="utf-8")))
-    body = "\n".join(
-        [*lines, "", f"Measured on {machine()}, {datetime.now(UTC):%Y-%m-%d}, {commit()}."]
-    )
+    told = json.loads(result.read_text(encoding="utf-8"))
+    if "measured" not in told:
+        sys.exit(f"{result} does not say where and when it was measured; run the bench again")
+    about = told.pop("measured")
+    lines = SECTIONS[name](told["runs"] if list(told) == ["runs"] else told)
+    of = f"commit {about['commit']}" if about["commit"] else f"release {about['version']}"
+    body = "\n".join([*lines, "", f"Measured on {about['machine']}, {about['at'][:10]}, {of}."])
     page.write_text(section.sub(lambda m: f"{m[1]}{body}\n{m[2]}", text), encoding="utf-8")
-
-
-def machine(root: Path = Path("/")) -> str:
-    """Return the processor's name, and how many cores this process may use."""
-    cores = len(os.sched_getaffinity(0))
-    found = re.search(r"^model name\s*: (.*)$", (root / "proc/cpuinfo").read_text(), re.MULTILINE)
-    return f"{cores} cores of {found[1].strip() if found else platform.machine()}"
-
-
-def commit() -> str:
-    """Return the commit that was measured, and whether something was changed since."""
-    told = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"],
-        capture_output=True, text=True, check=False, cwd=DOCS,
-    )  # fmt: skip
-    return f"commit {told.stdout.strip()}" if told.returncode == 0 else "an unknown commit"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -162,10 +145,19 @@ def speculation(told: Told) -> list[str]:
 
 
 def federated(told: Told) -> list[str]:
-    """Return a table for each federation: what each way to set rounds took to the same accuracy."""
-    lines = []
-    heads = ("rounds set by", "energy to the target, kJ", "time, h", "rounds", "reached", "energy: × less",
-             "time: × less", "final accuracy")  # fmt: skip
+    """Return what each way to set rounds took to the same accuracy, and what fedgpo is held to."""
+    of = told["judged"]
+    lines = [
+        f"Joules to the target {of['energy_mean']:.2f} × the best fixed setting's in the mean of the "
+        f"federations and {of['energy_worst']:.2f} × at worst (1.25 and 1.35 are asked for), in at most "
+        f"{of['time_over_defaults_worst']:.2f} × the time of Flower's defaults; seconds, where they are "
+        f"to be spent least, {of['seconds_worst']:.2f} × at worst, grams {of['grams_worst']:.2f} ×. "
+        f"In {of['missed'] or 'no'} trainings of {15 * len(told['federations'])} the target was "
+        "missed though a fixed setting reaches it.",
+        "",
+        *_against_fixed(told["federations"]),
+        *_intervals(told["intervals"]),
+    ]
     for one in told["federations"]:
         if SCALED in one["title"]:
             arms = [f"{a['name']} {spread(a['saving'], 1.0, 1)}" for a in one["arms"][1:]]
@@ -173,32 +165,76 @@ def federated(told: Told) -> list[str]:
                 f"**{one['title']}**, × less energy than the defaults: {', '.join(arms)}.",
                 "",
             ]
-            continue
-        fixed = one["best_fixed"]
-        named = ", ".join(f"{k} {fixed[v]}" for k, v in SHORT.items())
-        rows = [
-            (
-                f"best fixed ({named})" if arm["name"].startswith("best") else arm["name"],
-                spread(arm["energy_j"], 1000.0, 1),
-                spread(arm["seconds"], 3600.0, 2),
-                spread(arm["rounds"], 1.0, 0),
-                f"{arm['reached']} of 5",
-                spread(arm["saving"], 1.0, 1),
-                spread(arm["faster"], 1.0, 1),
-                spread(arm["final_accuracy"], 1.0, 3),
-            )
-            for arm in one["arms"]
-        ]
-        lines += [f"**{one['title']}**, target {one['target']:.3f}:", "", *table(heads, rows), ""]
+        else:
+            lines += _arms(one)
     decided = max(
         a["decision_ms"] for f in told["federations"] for a in f["arms"] if a["name"] != "fedgpo-bo"
     )
     return [*lines, f"Deciding took {decided:.1f} ms a round at most, fedgpo-bo apart."]
 
 
+def _against_fixed(found: Told) -> list[str]:
+    heads = ("federation", "spent least", "best fixed (K, B, E)", "fedgpo, × its", "each seed",
+             "reached", "fedgpo-qlearning, × its", "reached")  # fmt: skip
+    rows = [
+        (
+            one["title"],
+            UNITS[j["objective"]],
+            ", ".join(str(v) for v in j["best_fixed"].values()),
+            f"{j['ratio']:.2f}",
+            ", ".join(f"{ratio:.2f}" for ratio in j["by_seed"]),
+            f"{j['reached']} of 5",
+            f"{j['paper_ratio']:.1f}",
+            f"{j['paper_reached']} of 5",
+        )
+        for one in found
+        for j in one["judged"]
+    ]
+    return [*table(heads, rows), ""]
+
+
+def _intervals(found: Told) -> list[str]:
+    rows = [
+        (
+            one["title"],
+            str(one["best_fixed"]["averaging_steps"]),
+            f"{one['ratio']:.2f}",
+            ", ".join(f"{ratio:.2f}" for ratio in one["by_seed"]),
+            f"{5 - len(one['missed'])} of 5",
+        )
+        for one in found
+    ]
+    heads = (
+        "steps between averagings",
+        "best fixed",
+        "fedgpo's joules, × its",
+        "each seed",
+        "reached",
+    )
+    return [*table(heads, rows), ""] if rows else []
+
+
+def _arms(one: Told) -> list[str]:
+    heads = ("rounds set by", "energy to the target, kJ", "time, h", "rounds", "reached",
+             "energy: × less", "time: × less")  # fmt: skip
+    rows = [
+        (
+            arm["name"],
+            spread(arm["energy_j"], 1000.0, 1),
+            spread(arm["seconds"], 3600.0, 2),
+            spread(arm["rounds"], 1.0, 0),
+            f"{arm['reached']} of 5",
+            spread(arm["saving"], 1.0, 1),
+            spread(arm["faster"], 1.0, 1),
+        )
+        for arm in one["arms"]
+    ]
+    return [f"**{one['title']}**, target {one['target']:.3f}:", "", *table(heads, rows), ""]
+
+
 SCALED = "power ×"
 """Federations that differ from another by a scaled power only: told in one line."""
-SHORT = {"K": "participants", "B": "batch_size", "E": "local_epochs"}
+UNITS = {"energy_j": "joules", "round_s": "seconds", "carbon_g": "grams"}
 
 
 def devices(told: Told) -> list[str]:
@@ -319,6 +355,23 @@ def pages(told: Told) -> list[str]:
         "",
         f"Somebody who watches the fleet costs {watched}.",
     ]
+
+
+def release(told: Told) -> list[str]:
+    """Return what came of each step of a release's check, in each root, and its seconds and sizes."""
+    rows = [[step["root"], step["step"], *_release_step(step)] for step in told["steps"]]
+    return table(("root", "step", "result", "s", "sizes and times"), rows)
+
+
+def _release_step(step: Told) -> tuple[str, str, str]:
+    if "not_run" in step:
+        return "not run", "–", str(step["not_run"])
+    size = step.get("mb")
+    sizes = size.items() if isinstance(size, dict) else [("", size)] if size is not None else []
+    shown = [f"{name} {value} MB".strip() for name, value in sizes]
+    shown += [f"dpkg {step['dpkg_s']} s"] if "dpkg_s" in step else []
+    shown += [f"{name} {seconds} s" for name, seconds in step.get("steps", {}).items()]
+    return str(step["result"]), f"{step['seconds']:.0f}", ", ".join(shown)
 
 
 def _page_times(o: Told, path: str) -> tuple[str, str]:
@@ -703,6 +756,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "packrat": packrat,
     "pages": pages,
     "plugins": plugins,
+    "release": release,
     "service": service,
     "speculation": speculation,
     "surfaces": surfaces,

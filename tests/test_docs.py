@@ -37,6 +37,7 @@ PAGES = [
     TOP / "deploy" / "README.md",
     *sorted((TOP / "docs").rglob("*.md")),
 ]
+TUTORIAL = "docs/tutorial.md"
 SIMULATED = "run --device simulated:"
 """Runs anywhere, and fast."""
 ONLY_READ = {
@@ -52,7 +53,7 @@ ONLY_READ = {
     "workload check": "runs what a file of the host's describes",
     "packrat measure": "takes minutes",
     "speculation proxy": "serves until it is ended",
-    "speculation profile": "trains a language model and measures, for minutes",
+    "speculation profile": "needs a llama-server, and measures for minutes",
     "speculation table": "reads what the command before it measured",
 }
 """What is not run though a page has it in a block, and why; everything else there is."""
@@ -148,6 +149,8 @@ class Command:
         """What becomes of it: `run`, or `read` and why no more."""
         if self.words[0] != "jouletune":
             return "read: it must exist"
+        if self.page == TUTORIAL:
+            return "run: tests/integration/test_tutorial.py"
         if not self.whole:
             return "read: named in a sentence, or cut short"
         if SIMULATED in self.said:

@@ -104,14 +104,6 @@ class SqlDevices:
             )
             self._bus.announce(session, Notice(Topic.DEVICES, devices=(applied.device,)))
 
-    def applied(self, device: str) -> Sequence[Applied]:
-        """Return what a device was set to, latest first."""
-        with self._database.read() as session:
-            rows = session.execute(
-                select(*NOTE).where(AppliedRow.device_id == device).order_by(LATEST)
-            ).all()
-            return tuple(applied_of(device, row, row.at) for row in rows)
-
     def standing(self) -> Mapping[str, Applied]:
         """Return what each device is set to, by its id; without those of which nothing is known."""
         latest = select(func.max(AppliedRow.id)).group_by(AppliedRow.device_id)

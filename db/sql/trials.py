@@ -328,16 +328,6 @@ class SqlTrials:
             windows = _shown(connection, found)
         return tuple(report_of(typing.cast("ReportRow", row), windows.get(row.id)) for row in rows)
 
-    def states(self, study: str, number: int) -> Sequence[tuple[TrialState, int, datetime]]:
-        """Return the trial's history: state, attempt, and when it came to that."""
-        with self._database.read() as session:
-            rows = session.scalars(
-                select(TrialStateRow)
-                .where(TrialStateRow.study_id == study, TrialStateRow.trial_number == number)
-                .order_by(TrialStateRow.id)
-            ).all()
-            return tuple((TrialState(row.state), row.attempt, row.at) for row in rows)
-
 
 def _latest_first(columns: ReadOnlyColumnCollection[str, Any]) -> list[UnaryExpression[Any]]:
     return [columns[column.key].desc() for column in WHEN]

@@ -18,14 +18,14 @@ from db.sql.tokens import SqlTokens
 from tests.builders import Time, applied, completed, device, policies, setting
 from tests.unit.tuner.cli import worlds
 from tuner.core import AccessRole, RateLimited, Store, StoreError, digest_of
-from tuner.service import gate
 from tuner.service.access import ENROL_FOR
-from tuner.service.api import create_app
-from tuner.service.counts import Counts
-from tuner.service.feed import StreamPlaces
 from tuner.service.fleet import FleetOverview
-from tuner.service.gate import STORED_AT_ONCE
-from tuner.service.metrics import Metrics
+from tuner.service.http import gate
+from tuner.service.http.api import create_app
+from tuner.service.http.feed import StreamPlaces
+from tuner.service.http.gate import STORED_AT_ONCE
+from tuner.service.http.metrics import Metrics
+from tuner.service.metrics.counts import Counts
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
@@ -223,8 +223,8 @@ def test_who_decides_on_a_proposal_is_who_has_the_token_and_no_viewer(
 
 
 @pytest.mark.promise(
-    "an agent is taken over",
-    "it reaches its own devices only, and closes no trial of another's",
+    "an agent is compromised",
+    "it can reach only its own devices and close only their trials",
 )
 def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None:
     ours, theirs = tuner.agent("agent@a"), tuner.agent("agent@b")

@@ -28,7 +28,7 @@ from tuner.core import (
     TrialState,
 )
 from tuner.presentation.texts import billed
-from tuner.service.counts import Counts
+from tuner.service.metrics.counts import Counts
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import (
@@ -147,14 +147,16 @@ def test_what_was_saved_says_since_when_its_windows_are() -> None:
     verbs, name = worlds.held()
     for minute in range(4):
         at = START + timedelta(minutes=minute)
-        verbs.loop.store.observations.add(
-            Observation(
-                study=name,
-                device="sim",
-                setting=setting(600),
-                measurement=replace(window(6.0, 110.0), started_at=at),
-                at=at,
-            )
+        verbs.loop.store.observations.add_all(
+            [
+                Observation(
+                    study=name,
+                    device="sim",
+                    setting=setting(600),
+                    measurement=replace(window(6.0, 110.0), started_at=at),
+                    at=at,
+                )
+            ]
         )
     before = verbs.report(name).bill
     assert before.saved_since == START
@@ -207,9 +209,8 @@ def starving(at: Setting) -> Outcome:
 
 
 @pytest.mark.promise(
-    "a saving costs capacity, or nothing keeps the limit",
-    "said in the same line, with the constraint that prevents it; LIMIT NOT MET before "
-    "anything else",
+    "a saving costs capacity, or no setting keeps the limit",
+    "the cost is in the same line, with the constraint that prevents it; LIMIT NOT MET comes first",
 )
 def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it() -> None:
     verbs, name = worlds.held(starving)
@@ -275,7 +276,7 @@ def test_a_preview_counts_the_trials_that_setting_the_constraints_counts() -> No
     assert terms.trials == seen.more_trials
 
 
-@pytest.mark.promise("a saving costs capacity, or nothing keeps the limit")
+@pytest.mark.promise("a saving costs capacity, or no setting keeps the limit")
 def test_a_limit_that_nothing_keeps_is_said_before_anything_else() -> None:
     verbs = worlds.operations()
     limit = "latency_p99_ms <= 50"

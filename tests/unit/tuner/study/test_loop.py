@@ -29,7 +29,7 @@ from tuner.core import (
 )
 from tuner.service.operations import Operations
 from tuner.study.lifecycle import FAILED_IN_A_ROW
-from tuner.study.trial_reports import MOST_ABANDONED, MOST_LATE
+from tuner.study.reports.trial_reports import MOST_ABANDONED, MOST_LATE
 from tuner.wire import (
     Assignment,
     Change,
@@ -123,7 +123,7 @@ def test_a_late_report_is_kept_and_closes_nothing(
     assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
 
 
-@pytest.mark.promise("an agent is taken over")
+@pytest.mark.promise("an agent is compromised")
 def test_a_report_with_a_guessed_token_closes_nothing_and_hides_nothing(world: World) -> None:
     world.start()
     order = world.assigned()
@@ -275,7 +275,7 @@ def test_a_tuner_started_anew_gives_agents_their_time_again(world: World) -> Non
     assert world.report(order, completed()) == "closed"
 
 
-@pytest.mark.promise("the tuner's clock steps, or it is suspended")
+@pytest.mark.promise("the tuner's clock steps, or its host is suspended")
 def test_a_tuner_that_was_suspended_gives_agents_their_time_again(world: World) -> None:
     world.start()
     order = world.assigned()
@@ -305,8 +305,8 @@ def _unwell(*_: object) -> NoReturn:
 
 
 @pytest.mark.promise(
-    "the tuner's clock steps, or it is suspended",
-    "no trial ends, nobody goes offline",
+    "the tuner's clock steps, or its host is suspended",
+    "no trial ends, no device goes offline",
 )
 @pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
 def test_a_step_of_the_wall_clock_ends_no_trial(world: World, step: timedelta) -> None:
@@ -580,6 +580,34 @@ def test_a_plan_that_a_device_offers_no_more_is_given_up(world: World) -> None:
     study = world.store.studies.get("s1")
     assert study.phase is Phase.BASELINE
     assert study.space.knob("gpu.clock_mhz").values == (800, 1000)
+
+
+def test_a_trial_of_what_an_operator_takes_away_meanwhile_fails_by_name(world: World) -> None:
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    running = world.assigned()
+    assert running.setting["gpu.clock_mhz"] == 800
+    world.loop.register(offering(600, 1000))
+    (*_, ended) = world.store.trials.list("s1")
+    assert (ended.number, ended.state) == (running.trial, TrialState.FAILED)
+    assert "sim does not offer gpu.clock_mhz=800" in ended.reason
+    with pytest.raises((Conflict, NotFound)):  # so the agent puts the setting back
+        world.loop.renew(Renewal(device="sim", token=running.token, nonce=running.nonce))
+    assert world.report(running, completed()) == "late"
+    past = Past(study=world.store.studies.get("s1"), trials=tuple(world.store.trials.list("s1")))
+    assert past.spent == 1
+    assert isinstance(world.ask(), HoldOrder)  # the study goes on to what its policy makes of that
+
+
+def test_a_trial_of_what_is_still_offered_goes_on(world: World) -> None:
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    running = world.assigned()
+    world.loop.register(offering(800, 1000))
+    again = world.assigned()
+    assert (again.trial, again.token) == (running.trial, running.token)
 
 
 def test_a_device_that_does_not_answer_takes_nothing_from_its_study(world: World) -> None:

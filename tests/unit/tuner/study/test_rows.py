@@ -11,7 +11,7 @@ import pytest
 from tests.builders import completed, device, past, setting, study, trial, window
 from tests.unit.tuner.study.worlds import World
 from tuner.core import Constraint, Limit, Observation, Phase, Plan, Row, Setting, Signal, Trial
-from tuner.service.schedule import Maintenance
+from tuner.service.clock.schedule import Maintenance
 from tuner.service.views import unmet
 from tuner.study import assignments
 
@@ -111,8 +111,8 @@ def observe(world: World, row: Row, factor: float, context: dict[str, float] | N
         now = world.time.now() + timedelta(minutes=number)
         seen = window(factor * energy_j(row), context=context or {BY: row.at})
         seen = replace(seen, started_at=now)
-        world.store.observations.add(
-            Observation(study="s1", device="sim", setting=row.setting, measurement=seen, at=now)
+        world.store.observations.add_all(
+            [Observation(study="s1", device="sim", setting=row.setting, measurement=seen, at=now)]
         )
 
 

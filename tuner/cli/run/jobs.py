@@ -1,0 +1,124 @@
+"""What a run tunes: from the flags, or the two jobs it does without any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agents.devices.catalogue import known_truth
+from agents.workloads import simulated
+from tuner.cli.runfile import RunJob
+from tuner.core import Device, InvalidInput, Objective, Safety, Terms
+from tuner.service.drafts import read_constraints, usual_draft
+from tuner.wire import StudyDraft
+
+CONTROL = "sobol"
+"""The policy beside which every other is shown, where the true values are known."""
+
+SIMULATED = RunJob(device="simulated:orin", trials=20, window_s=10.0)
+DEMO = SIMULATED.model_copy(
+    update={"constraints": ("latency_p99_ms <= 40", "throughput_per_s >= 0.98x baseline")}
+)
+"""The first thing a newcomer sees: a camera's board, 25 frames/s; the saving may not cost throughput."""
+REAL = RunJob(device="cpu", workload="reference", trials=20, window_s=4.0)
+GPU = RunJob(device="nvidia:0", trials=15, window_s=4.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the flags say; what is empty or None was not given."""
+
+    device: str = ""
+    workload: str = ""
+    policy: str = ""
+    objective: str = ""
+    constraints: tuple[str, ...] | None = None
+    trials: int | None = None
+    window_s: float | None = None
+    seed: int | None = None
+    safety: Safety | None = None
+    foreign_share: float | None = None
+
+
+def asked_jobs(wishes: Wishes) -> list[RunJob]:
+    """Return the jobs that the flags ask for, refusing at once what can be seen to be wrong.
+
+    Without a device it is the main job: a simulated board first, then the reference workload on
+    this machine.
+
+    Raises:
+        InvalidInput: a device, constraint, objective, number of trials or length is wrong, or needs a
+            device to go with it.
+    """
+    if not wishes.device:
+        for name in ("workload", "objective"):
+            if getattr(wishes, name):
+                raise InvalidInput(f"--{name} needs a device", hint="give --device, too")
+        return [_job(default, wishes) for default in (DEMO, REAL)]
+    device, workload = wishes.device, wishes.workload
+    if device.startswith("simulated:") and workload:
+        device, workload = f"{device}/{workload}", ""
+    default = _usual(device)
+    known_truth(device)
+    about = {"device": device, "workload": workload or default.workload}
+    return [_job(default.model_copy(update=about), wishes)]
+
+
+def _usual(device: str) -> RunJob:
+    """Return the job that a device does where the flags leave it open."""
+    if device == REAL.device:
+        return REAL
+    if device.split(":")[0] == "jetson":
+        return GPU
+    if not device.startswith("nvidia:"):
+        return SIMULATED
+    # Only the simulated NVML library brings a workload along; a real GPU runs the operator's.
+    return GPU.model_copy(update={"workload": "simulated" if simulated.is_there() else ""})
+
+
+def _job(default: RunJob, wishes: Wishes) -> RunJob:
+    job = default.model_copy(
+        update={
+            "policy": wishes.policy or default.policy,
+            "objective": wishes.objective,
+            "constraints": default.constraints
+            if wishes.constraints is None
+            else wishes.constraints,
+            "trials": default.trials if wishes.trials is None else wishes.trials,
+            "window_s": default.window_s if wishes.window_s is None else wishes.window_s,
+            "seed": wishes.seed or 0,
+            "safety": wishes.safety or default.safety,
+        }
+    )
+    read_constraints(job.constraints or (), {})
+    if job.objective:
+        Objective.parse(job.objective)
+    terms(job)
+    return job
+
+
+def terms(job: RunJob) -> Terms:
+    """Return what a job may spend. Raises InvalidInput."""
+    return Terms(
+        trials=job.trials,
+        window_s=job.window_s,
+        safety=job.safety,
+        energy_share=job.energy_share,
+    )
+
+
+def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
+    """Return the study a job asks for on a device, choosing what the job left open.
+
+    Raises:
+        InvalidInput: as `tuner.service.drafts.usual_draft` does.
+    """
+    asked = StudyDraft(
+        devices=(device.id,),
+        objective=job.objective,
+        constraints=job.constraints,
+        policy=policy,
+        seed=job.seed,
+        terms=terms(job),
+        who=who,
+    )
+    return usual_draft(asked, device)
