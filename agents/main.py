@@ -288,7 +288,7 @@ def _telling(
     from prometheus_client import CollectorRegistry, generate_latest
 
     from agents.agent.metrics import AgentCollector
-    from agents.host.metrics_server import serving
+    from agents.host.http.metrics_server import serving
 
     registry = CollectorRegistry()
     registry.register(
