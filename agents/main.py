@@ -16,7 +16,8 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from agents.agent.loop import DeviceAgent, Surroundings
+from agents.agent.loop import DeviceAgent
+from agents.agent.surroundings import Surroundings
 from agents.config import AgentConfig, Attachment, MetricsAddress, NoDevice
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, suspended_s
