@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.devices.replay.table import ROLES_FILE, Surface
-from tests.bench.contest.measured import blurred, load_surfaces, presumed
+from tests.bench.contest.tables_read import blurred, load_surfaces, presumed
 from tuner.core import (
     Better,
     ConfigError,

@@ -1,4 +1,4 @@
-"""All surfaces of a measured table, and what of it is not as one may think."""
+"""Every surface of a measured table, and what of the table is not as one may think."""
 
 from __future__ import annotations
 
