@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.agent.surroundings import Standing, Surroundings
-from agents.agent.trials import Trials
+from agents.agent.trials import TrialRunner
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.journal import LIFT
@@ -106,7 +106,7 @@ class DeviceAgent:
             self.runner.observed,
         )
 
-        self._trials = Trials(
+        self._trials = TrialRunner(
             device.id, bench, self._holder, around, attached, self.standing, self._check_stop
         )
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Trials:
+class TrialRunner:
     """Runs trials on a device; `check_stop` raises Conflict where one must end."""
 
     device: str
