@@ -17,6 +17,7 @@ export OPENBLAS_NUM_THREADS := 1
 .PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 run: $(VENV)/.installed
+	@echo "Two studies, about three minutes on two idle cores."
 	$(BIN)/jouletune run
 
 # Everything that takes under five seconds, and every kill and fault point: a quarter of an hour on 2 cores.

@@ -52,7 +52,7 @@ ONLY_READ = {
     "workload check": "runs what a file of the host's describes",
     "packrat measure": "takes minutes",
     "speculation proxy": "serves until it is ended",
-    "speculation profile": "trains a language model and measures, for minutes",
+    "speculation profile": "needs a llama-server, and measures for minutes",
     "speculation table": "reads what the command before it measured",
 }
 """What is not run though a page has it in a block, and why; everything else there is."""

@@ -1,4 +1,4 @@
-"""The side of an engine that decodes speculatively: its knobs found, its meter chosen."""
+"""The side of what decodes speculatively: its knobs found, its meter chosen."""
 
 from __future__ import annotations
 
@@ -36,20 +36,16 @@ def attached(
     load: PromptLoad | None,
     clock: Clock,
     seed: int,
-    *,
-    one_draft: bool = True,
 ) -> Side:
-    """Return the side of a running engine or proxy, under the load that is given or whatever comes.
+    """Return the side of a running proxy, under the load that is given or whatever comes.
 
-    `one_draft` is whether another draft takes a restart. Raises InvalidInput, ActuationError, DeviceLost.
+    Raises InvalidInput, ActuationError, DeviceLost.
     """
     url = urlsplit(client.url)
     address = (url.hostname or "", url.port or 80)
     knobs, stats = client.knobs(), client.stats()
     space = knobs.space()
-    actuator = SpeculationActuator(
-        client, space, knobs.version, per_request=knobs.per_request, one_draft=one_draft
-    )
+    actuator = SpeculationActuator(client, space, knobs.version, per_request=knobs.per_request)
     meter: DecodingMeter | PromptMeter = DecodingMeter(client, clock)
     if load is not None:
         deck = PromptDeck(load.prompts, load.tokens)

@@ -1,4 +1,4 @@
-"""An engine that decodes speculatively, or a proxy before one, as the agent sees it."""
+"""What decodes speculatively behind its proxy, as the agent sees it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ MessageT = TypeVar("MessageT", bound=BaseModel)
 
 
 class SpeculationClient:
-    """A running engine or proxy, which messages call `what`; `hint` says how to have one.
+    """A running proxy.
 
     Every method raises DeviceLost where it does not answer, and ActuationError where the answer is a
     refusal or none that we know.
     """
 
-    def __init__(self, url: str, what: str = PROXY, hint: str = START_IT) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self._what = what
-        self._http = LocalHttp(url, what, hint)
+        self._http = LocalHttp(url, PROXY, START_IT)
         self.close = self._http.close
 
     def knobs(self) -> SpeculationKnobs:
@@ -58,8 +57,8 @@ class SpeculationClient:
         return self._http.parsed(
             TypeAdapter(kind),
             self._http.call("GET", path),
-            f"{self._what}'s",
-            f"is it the address of {self._what}, of the same release?",
+            f"{PROXY}'s",
+            f"is it the address of {PROXY}, of the same release?",
         )
 
 
@@ -73,13 +72,11 @@ class SpeculationActuator:
         version: str,
         *,
         per_request: bool,
-        one_draft: bool = True,
     ) -> None:
         self._client = client
         self._space = space
         self._version = version
         self._per_request = per_request
-        self._one_draft = one_draft
         self._incarnation = ""
         self.close = client.close
 
@@ -127,7 +124,7 @@ class SpeculationActuator:
     def follow(self, plan: Plan) -> bool:
         """Hand over a plan; False where it is refused. Raises ActuationError, DeviceLost."""
         drafts = {row.setting.get("draft") for row in plan.rows}
-        if not self._per_request or plan.by != SIGNAL or (len(drafts) > 1 and self._one_draft):
+        if not self._per_request or plan.by != SIGNAL or len(drafts) > 1:
             return False
         self._client.follow(plan)
         return True

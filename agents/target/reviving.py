@@ -8,14 +8,13 @@ from dataclasses import replace
 from agents.host.server_process import ServerProcess
 from agents.target.side import (
     Closing,
-    FollowsPlans,
     LiveSignal,
     Restartable,
     Side,
     SignalSample,
     WaitingSignal,
 )
-from tuner.core import Actuator, Plan, Setting, TuningError
+from tuner.core import Actuator, Setting, TuningError
 
 
 def revived(child: ServerProcess, attach: Callable[[str], Side]) -> Side:
@@ -29,13 +28,11 @@ def revived(child: ServerProcess, attach: Callable[[str], Side]) -> Side:
     except TuningError:
         child.end()
         raise
-    plans = isinstance(side.actuator, FollowsPlans)
-    actuator = RevivingPlanActuator if plans else RevivingActuator
     signals = (
         (RevivingWaitingSignal if isinstance(live, WaitingSignal) else RevivingSignal)(child, live)
         for live in side.signals
     )
-    return replace(side, actuator=actuator(child, side.actuator), signals=tuple(signals))
+    return replace(side, actuator=RevivingActuator(child, side.actuator), signals=tuple(signals))
 
 
 class RevivingActuator:
@@ -66,22 +63,6 @@ class RevivingActuator:
         if isinstance(self._actuator, Closing):
             self._actuator.close()
         self._child.end()
-
-
-class RevivingPlanActuator(RevivingActuator):
-    """The same for a server that goes by plans itself."""
-
-    def follow(self, plan: Plan) -> bool:
-        """Hand over a plan; False where it is refused. Raises ActuationError, DeviceLost."""
-        self._child.revive()
-        assert isinstance(self._actuator, FollowsPlans)
-        return self._actuator.follow(plan)
-
-    def followed(self) -> Plan | None:
-        """Return the plan in force, None where a setting is. Raises ActuationError, DeviceLost."""
-        self._child.revive()
-        assert isinstance(self._actuator, FollowsPlans)
-        return self._actuator.followed()
 
 
 class RevivingSignal:

@@ -19,7 +19,6 @@ WORKLOADS = MappingProxyType(
         "reference": "agents.workloads.served:start_reference",
         "service": "agents.workloads.http:attach",
         "simulated": "agents.workloads.simulated:open_simulated_inference",
-        "text": "agents.workloads.text:open_text",
     }
 )
 """Kind of workload to the function that opens one; imported only when chosen."""
@@ -42,12 +41,18 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
     """
     kind = spec.removesuffix(":").partition(":")[0]
     opener = None if spec in ("http", "ray") else plugins.load(GROUP, WORKLOADS, kind)
+    if opener is None and kind == "text":
+        raise InvalidInput(
+            f"there is no workload {spec!r}: the text engine is no part of the package any more",
+            hint="start `jouletune speculation proxy` before a llama-server, and name its address: "
+            "llama_cpp:http://127.0.0.1:8090",
+        )
     if opener is None:
         others = plugins.names(GROUP, WORKLOADS)[len(WORKLOADS) :]
         more = f"; other packages offer: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no workload {spec!r}",
-            hint="choose reference, text, http://127.0.0.1:PORT of a running server, "
+            hint="choose reference, http://127.0.0.1:PORT of a running server, "
             "service:/PATH/FILE.toml of any that such a file describes, command:/PATH/FILE.toml of a "
             "program that runs to an end, llama_cpp:http://127.0.0.1:PORT "
             f"or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT{more}",

@@ -85,12 +85,6 @@ class SqlDevices:
             connection.execute(insert(AppliedRow).values(APPLIED.values(applied)))
             self._bus.announce(connection, Notice(Topic.DEVICES, devices=(applied.device,)))
 
-    def applied(self, device: str) -> Sequence[Applied]:
-        """Return what a device was set to, latest first."""
-        asked = APPLIED.all.where(AppliedRow.device == device).order_by(LATEST)
-        with self._database.look() as connection:
-            return tuple(APPLIED.read(row) for row in connection.execute(asked))
-
     def standing(self) -> Mapping[str, Applied]:
         """Return what each device is set to, by its id; without those of which nothing is known."""
         latest = select(func.max(AppliedRow.id)).group_by(AppliedRow.device)

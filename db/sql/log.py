@@ -38,10 +38,6 @@ class SqlObservations:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, observation: Observation) -> bool:
-        """Keep an observation; False where it is kept already. Raises NotFound."""
-        return self.add_all([observation])[0]
-
     def add_all(self, observations: Sequence[Observation]) -> Sequence[bool]:
         """Keep observations in one transaction; say of each whether it is new. Raises NotFound."""
         own = {_key(o): o for o in reversed(observations)}

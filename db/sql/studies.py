@@ -146,15 +146,9 @@ class SqlStudies:
             raise refusals.no_study(study)
         return _decoded(row.id, row.document)
 
-    def list(
-        self,
-        *,
-        device: str | None = None,
-        among: Collection[str] | None = None,
-        active: bool = False,
-    ) -> Sequence[Study]:
-        """Return the readable studies, oldest first: of a device, of these ids, the active ones."""
-        found = self.stored(device=device, among=among, active=active)
+    def list(self, *, among: Collection[str] | None = None) -> Sequence[Study]:
+        """Return the readable studies, oldest first: all, or those of these ids."""
+        found = self.stored(among=among)
         return tuple(study for study in found if isinstance(study, Study))
 
     def stored(
@@ -164,7 +158,7 @@ class SqlStudies:
         among: Collection[str] | None = None,
         active: bool = False,
     ) -> Sequence[Study | UnreadableStudy]:
-        """Return all studies as `list` does, in their places also those that cannot be read."""
+        """Return all studies, oldest first, also unreadable ones: of a device, of these ids, active."""
         asked = CURRENT.add_columns(
             StudyRow.workload, StudyRow.phase, StudyRow.revision, StudyRow.created_at
         )

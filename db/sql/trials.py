@@ -268,14 +268,6 @@ class SqlTrials:
             windows = shown(connection, WINDOWS_ON_TRIAL, named) if rows else {}
         return tuple(_report(row, windows.get(row.id)) for row in rows)
 
-    def states(self, study: str, number: int) -> Sequence[tuple[TrialState, int, datetime]]:
-        """Return the trial's history: state, attempt, and when it came to that."""
-        asked = select(TrialStateRow.state, TrialStateRow.attempt, TrialStateRow.at)
-        asked = asked.where(TrialStateRow.study == study, TrialStateRow.trial == number)
-        with self._database.look() as connection:
-            rows = connection.execute(asked.order_by(TrialStateRow.id)).all()
-        return tuple((state, attempt, at) for state, attempt, at in rows)
-
 
 def _latest_first(columns: ReadOnlyColumnCollection[str, Any]) -> list[UnaryExpression[Any]]:
     return [columns[column.key].desc() for column in WHEN]

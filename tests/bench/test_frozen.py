@@ -18,6 +18,8 @@ from tests.bench.commands import commands
 from tests.bench.contest.contest import Standings
 from tests.bench.devices.boards import Answer, BoardRow
 from tests.bench.federated.compare import FederationComparison
+from tests.bench.federated.intervals import IntervalComparison
+from tests.bench.federated.judge import Verdict
 from tests.bench.fleet.fleet import SimulationFigures
 
 FROZEN: dict[str, Any] = json.loads(Path(__file__).with_name("frozen.json").read_text())
@@ -49,7 +51,11 @@ WRITTEN: dict[str, object] = {
         "studies": [keys(Answer)],
     },
     "allocators": {"cores": "value", "gains": [keys(AllocatorGain)]},
-    "federated": {"federations": [keys(FederationComparison)]},
+    "federated": {
+        "federations": [keys(FederationComparison)],
+        "intervals": [keys(IntervalComparison)],
+        "judged": keys(Verdict),
+    },
     "fleet": keys(SimulationFigures),
 }
 

@@ -77,7 +77,7 @@ def made(tmp_path: Path) -> Path:
         stopped = store.studies.get(f"s{n}").moved(Phase.STOPPED)
         store.studies.revise(stopped, "ann", "", START)
     for minute in range(8):
-        store.observations.add(observation(minute, study="s2", device="d2"))
+        store.observations.add_all([observation(minute, study="s2", device="d2")])
         store.events.add(event(minute))
     store.close()
     return path

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import START, applied, device, setting, study
+from tests.contracts.stored import applied_to
 from tests.contracts.threads import together
 from tests.errors import raised
 from tuner.core import (
@@ -55,7 +56,7 @@ class DevicesContract:
     def test_an_unknown_device_is_not_found(self, store: Store) -> None:
         with raised(NotFound, "nobody"):
             store.devices.get("nobody")
-        assert store.devices.applied("nobody") == ()
+        assert applied_to(store, "nobody") == ()
 
     def test_the_agent_of_a_device_is_the_one_that_registered_it_last(self, store: Store) -> None:
         for agent in ("first", "second"):
@@ -104,22 +105,22 @@ class DevicesContract:
         for note in notes:
             store.devices.apply(note)
         store.devices.apply(applied("other"))
-        assert list(store.devices.applied("sim")) == notes[::-1]
+        assert list(applied_to(store, "sim")) == notes[::-1]
         assert store.devices.standing() == {"sim": notes[-1], "other": applied("other")}
 
     def test_the_same_note_is_kept_once_until_something_else_was_noted(self, store: Store) -> None:
         again = replace(applied(), at=START + timedelta(hours=1))
         store.devices.apply(applied())
         store.devices.apply(again)
-        assert store.devices.applied("sim") == (applied(),)
+        assert applied_to(store, "sim") == (applied(),)
         store.devices.apply(applied(level=Level.TRIAL))
         store.devices.apply(again)
-        assert store.devices.applied("sim") == (again, applied(level=Level.TRIAL), applied())
+        assert applied_to(store, "sim") == (again, applied(level=Level.TRIAL), applied())
 
     def test_the_same_note_made_at_once_is_kept_once(self, store: Store) -> None:
         store.devices.put(device())
         together(lambda _: store.devices.apply(applied()))
-        assert store.devices.applied("sim") == (applied(),)
+        assert applied_to(store, "sim") == (applied(),)
 
     def test_when_a_device_was_seen_is_noted_for_those_that_are_known(self, store: Store) -> None:
         later = START + timedelta(minutes=1)
@@ -134,8 +135,8 @@ class DevicesContract:
             store.devices.apply(applied(name))
         store.devices.forget("sim")
         assert [d.id for d in store.devices.list()] == ["other"]
-        assert store.devices.applied("sim") == ()
-        assert store.devices.applied("other") == (applied("other"),)
+        assert applied_to(store, "sim") == ()
+        assert applied_to(store, "other") == (applied("other"),)
         with raised(NotFound, "sim"):
             store.devices.forget("sim")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from db import open_store
 from tests.builders import START, completed, setting, study
+from tests.contracts.stored import trial_states
 from tuner.core import Phase, Report, Store, Trial, TrialState
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,7 @@ class KilledWriterContract:
 
     @staticmethod
     def _check_whole(store: Store, trial: Trial) -> None:
-        states = [state for state, _, _ in store.trials.states("s1", trial.number)]
+        states = [state for state, _, _ in trial_states(store, "s1", trial.number)]
         if trial.state is TrialState.RUNNING:
             assert (trial.measurement, trial.ended_at, states) == (None, None, [TrialState.RUNNING])
         else:

@@ -69,21 +69,22 @@ class ObservationsContract:
 
     def test_an_observation_comes_back_as_it_was_kept(self, store: Store) -> None:
         kept = replace(observation(), measurement=rich_measurement(), setting={"on": True, "n": 1})
-        store.observations.add(kept)
+        store.observations.add_all([kept])
         assert store.observations.list("s1") == (kept,)
         assert [type(v) for v in store.observations.list("s1")[0].setting.values()] == [bool, int]
 
     def test_the_same_window_is_kept_once(self, store: Store) -> None:
-        assert store.observations.add(observation())
-        assert not store.observations.add(replace(observation(), at=START + timedelta(hours=1)))
+        assert store.observations.add_all([observation()]) == [True]
+        again = replace(observation(), at=START + timedelta(hours=1))
+        assert store.observations.add_all([again]) == [False]
         assert store.observations.list("s1") == (observation(),)
 
     def test_the_same_window_sent_at_once_is_kept_once(self, store: Store) -> None:
-        together(lambda _: store.observations.add(observation()))
+        together(lambda _: store.observations.add_all([observation()]))
         assert store.observations.list("s1") == (observation(),)
 
     def test_several_are_kept_at_once_each_told_whether_it_is_new(self, store: Store) -> None:
-        store.observations.add(observation(1))
+        store.observations.add_all([observation(1)])
         wanted = [observation(0), observation(1), observation(study="s2"), observation(0)]
         assert store.observations.add_all(wanted) == [True, False, True, False]
         assert store.observations.list("s1") == (observation(0), observation(1))
@@ -100,22 +101,22 @@ class ObservationsContract:
         assert store.observations.list("s1") == (observation(0), rich, observation(2))
 
     def test_another_device_or_study_is_another_window(self, store: Store) -> None:
-        store.observations.add(observation())
-        store.observations.add(observation(device="b"))
-        store.observations.add(observation(study="s2"))
+        store.observations.add_all([observation()])
+        store.observations.add_all([observation(device="b")])
+        store.observations.add_all([observation(study="s2")])
         assert [o.device for o in store.observations.list("s1")] == ["sim", "b"]
         assert len(store.observations.list("s2")) == 1
 
     def test_the_last_ones_are_told_oldest_first(self, store: Store) -> None:
         for minute in (2, 0, 3, 1):
-            store.observations.add(observation(minute))
+            store.observations.add_all([observation(minute)])
         told = [[o.at.minute for o in store.observations.list("s1", n)] for n in (None, 2, 9, 0)]
         assert told == [[0, 1, 2, 3], [2, 3], [0, 1, 2, 3], []]
 
     def test_what_windows_show_of_one_metric_is_told_by_their_start(self, store: Store) -> None:
         mixed: Setting = {"on": True, "n": 1, "ratio": 0.5, "name": "größe"}
         kept = replace(observation(), measurement=rich_measurement(), setting=mixed)
-        store.observations.add(kept)
+        store.observations.add_all([kept])
         assert store.observations.samples("s1", "power_w", EARLY) == (
             MetricSample(
                 started_at=kept.measurement.started_at,
@@ -131,8 +132,8 @@ class ObservationsContract:
     def test_only_windows_that_show_the_metric_are_told(self, store: Store) -> None:
         for number in (2, 0, 3, 1):
             at_once = replace(observation(number), at=START + timedelta(hours=1))
-            store.observations.add(at_once)
-        store.observations.add(observation(study="s2"))
+            store.observations.add_all([at_once])
+        store.observations.add_all([observation(study="s2")])
 
         def told(since: datetime, last: int | None = None, metric: str = "energy_j") -> list[int]:
             shown = store.observations.samples("s1", metric, since, last)
@@ -146,7 +147,7 @@ class ObservationsContract:
 
     def test_windows_that_prove_a_limit_broken_are_counted_once_each(self, store: Store) -> None:
         for number in range(3):
-            store.observations.add(observation(number))
+            store.observations.add_all([observation(number)])
         energy, latency = Limit("energy_j", "<=", 1e-3), Limit("latency_p99_ms", "<=", 1e-3)
         kept = Limit("energy_j", "<=", 1e6)
         assert store.observations.broken("s1", (energy, latency)) == 3
@@ -157,13 +158,13 @@ class ObservationsContract:
 
     def test_an_unknown_study_has_none_and_gets_none(self, store: Store) -> None:
         with raised(NotFound, "nobody"):
-            store.observations.add(observation(study="nobody"))
+            store.observations.add_all([observation(study="nobody")])
         assert store.observations.list("nobody") == ()
         assert store.observations.samples("nobody", "energy_j", EARLY) == ()
 
     def test_pruning_deletes_what_is_older(self, store: Store) -> None:
         for minute in range(4):
-            store.observations.add(observation(minute))
+            store.observations.add_all([observation(minute)])
         assert store.observations.prune(START + timedelta(minutes=2)) == 2
         assert [o.at.minute for o in store.observations.list("s1")] == [2, 3]
         assert store.observations.oldest() == START + timedelta(minutes=2)

@@ -22,6 +22,7 @@ from db.sql.engine import connect
 from db.sql.upgrade import revision
 from tests.builders import START, completed, setting, study
 from tests.contracts.killed_writer import ROOT
+from tests.contracts.stored import trial_states
 from tests.contracts.threads import together
 from tests.errors import raised
 from tuner.core import Phase, StoreError
@@ -147,10 +148,11 @@ class MigrationsContract:
         token = store.leases.grant("sim", "s1", trial, "host", START).token
         store.leases.release("sim", token)
         store.trials.end("s1", 1, completed(), START)
-        kept = store.studies.list(), store.trials.list("s1"), store.trials.states("s1", 1)
+        kept = store.studies.list(), store.trials.list("s1"), trial_states(store, "s1", 1)
         store.close()
         again = open_store(url, create=False)
-        assert (again.studies.list(), again.trials.list("s1"), again.trials.states("s1", 1)) == kept
+        states = trial_states(again, "s1", 1)
+        assert (again.studies.list(), again.trials.list("s1"), states) == kept
         following = replace(trial, attempt=2)
         assert again.leases.grant("sim", "s1", following, "host", START).token > token
         again.close()

@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, text
 
 from db.sql.address import read_url
 from tests.builders import START, applied, completed, device, setting, study, window
+from tests.contracts.stored import trial_states
 from tests.contracts.threads import together
 from tests.errors import raised
 from tuner.core import (
@@ -104,13 +105,14 @@ class StudiesContract:
         store.studies.add(study(Phase.TUNING, id="d", devices=("x",)), "ann", "")
 
         def listed(**asked: Any) -> list[str]:  # noqa: ANN401
-            return [found.id for found in store.studies.list(**asked)]
+            return [found.id for found in store.studies.stored(**asked)]
 
         assert listed(device="x") == ["a", "d"]
         assert listed(among=["c", "a", "none"]) == ["a", "c"]
         assert listed(active=True) == ["b", "c", "d"]
         assert listed(device="x", active=True) == ["d"]
         assert listed(device="nobody") == listed(among=[]) == []
+        assert [s.id for s in store.studies.list(among=["c", "a", "none"])] == ["a", "c"]
         assert list(store.studies.stopped()) == ["a"]
 
     def test_studies_are_named_by_device_by_workload_and_while_active(self, store: Store) -> None:
@@ -326,7 +328,7 @@ class StudyDeletionContract:
         assert [s.id for s in store.studies.list()] == ["s2"]
         assert store.trials.list("s1") == () and len(store.trials.list("s2")) == 1
         assert store.trials.reports("s1", 1) == () and len(store.trials.reports("s2", 1)) == 1
-        assert store.trials.states("s1", 1) == () and len(store.trials.states("s2", 1)) == 2
+        assert trial_states(store, "s1", 1) == () and len(trial_states(store, "s2", 1)) == 2
         assert store.observations.list("s1") == () and len(store.observations.list("s2")) == 1
         assert store.leases.get("s1") is None and store.leases.get("s2") is not None
 
@@ -360,8 +362,12 @@ class StudyDeletionContract:
             )
         )
         store.trials.end(name, 1, outcome, START)
-        store.observations.add(
-            Observation(study=name, device=name, setting=setting(), measurement=window(), at=START)
+        store.observations.add_all(
+            [
+                Observation(
+                    study=name, device=name, setting=setting(), measurement=window(), at=START
+                )
+            ]
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.workloads.reference.text.model import TextModelConfig
+from tests.engines.text.model import TextModelConfig
 
 BYTES = 256
 NEVER_MERGED = "! !"

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the workers' timer needs torch")
 
-from agents.workloads.reference import timing
 from tests.engines import packrat
 from tests.unit.tuner.cli.test_packrat_measure import FakeTimer
+from tuner.profiling.packrat import timing
 
 
 def test_each_model_is_measured_and_kept_in_one_profile(

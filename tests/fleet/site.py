@@ -21,6 +21,7 @@ from tests import postgres
 from tests.bench.fleet.agent import Traffic
 from tests.bench.fleet.connection import TunerAddress
 from tests.bench.fleet.fleet import SimulatedFleet, SimulationPlan
+from tests.contracts.stored import trial_states
 from tests.integration.stage import JOULETUNE, Stage, Wire, until
 from tuner.core import Phase
 from tuner.main import utc_now
@@ -247,7 +248,7 @@ def assert_whole(url: str, studies: list[str], trials: int) -> int:
             assert reports == dict.fromkeys(trial.on(study.devices), 1), (
                 f"{name}, {trial.number}: {reports}"
             )
-            ends = [s for s, _, _ in store.trials.states(name, trial.number) if s.final]
+            ends = [s for s, _, _ in trial_states(store, name, trial.number) if s.final]
             assert len(ends) == 1
     store.close()
     with postgres.connection(url) as connection:

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from db.history import HistoryQuestion, history, pareto
 from tests.builders import START, applied, completed, device, setting, study, window
+from tests.contracts.stored import applied_to, trial_states
 from tuner.core import (
     AccessRole,
     AccessToken,
@@ -176,14 +177,16 @@ def _held(store: Store) -> None:
     made = replace(made.moved(Phase.HOLDING, PLAN), phase_since=12)
     store.studies.revise(made, "tuner", "confirmed", at(30.0))
     for minute in (35.0, 36.0):
-        store.observations.add(
-            Observation(
-                study=HELD,
-                device="sim@edge",
-                setting=setting(600),
-                measurement=replace(window(6.0, 109.0, context=LOADED), started_at=at(minute)),
-                at=at(minute + 0.25),
-            )
+        store.observations.add_all(
+            [
+                Observation(
+                    study=HELD,
+                    device="sim@edge",
+                    setting=setting(600),
+                    measurement=replace(window(6.0, 109.0, context=LOADED), started_at=at(minute)),
+                    at=at(minute + 0.25),
+                )
+            ]
         )
 
 
@@ -275,17 +278,15 @@ def everything(store: Store) -> Mapping[str, object]:
             "report": verbs.report,
         }.items()
     }
-    of_trials: dict[str, object] = {
-        f"{what} of trial {trial.number} of {study.id}": tell(study.id, trial.number)
-        for study in studies
-        for trial in store.trials.list(study.id)
-        for what, tell in {"states": store.trials.states, "reports": store.trials.reports}.items()
-    }
-    of_devices: dict[str, object] = {
-        f"{what} of {found.id}": tell(found.id)
-        for found in store.devices.list()
-        for what, tell in {"applied": store.devices.applied, "lease": store.leases.get}.items()
-    }
+    of_trials = dict[str, object]()
+    for kept, trial in ((s, t) for s in studies for t in store.trials.list(s.id)):
+        of = f"of trial {trial.number} of {kept.id}"
+        of_trials[f"states {of}"] = trial_states(store, kept.id, trial.number)
+        of_trials[f"reports {of}"] = store.trials.reports(kept.id, trial.number)
+    of_devices = dict[str, object]()
+    for found in store.devices.list():
+        of_devices[f"applied of {found.id}"] = applied_to(store, found.id)
+        of_devices[f"lease of {found.id}"] = store.leases.get(found.id)
     return {
         "studies": studies,
         **of_each,

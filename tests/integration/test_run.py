@@ -133,9 +133,18 @@ def test_a_run_for_people_ends_with_a_report(folder: Folder) -> None:
         "--constraint", "latency_p99_ms <= 100", "--window", "5",
     )  # fmt: skip
     assert (code, err) == (0, "")
-    for part in ("trial 1 completed", "Study ", "bill  ", "truth  ", "origin  ", "Next:"):
+    for part in (
+        "trial 1 completed",
+        "Study ",
+        "bill  ",
+        "truth  ",
+        "origin  ",
+        "Summary:",
+        "More:",
+    ):
         assert part in out
     assert "control" not in out, "sobol is not shown beside itself"
+    assert "Study " in (folder.state / "report.html").read_text("utf-8")
 
 
 @pytest.mark.slow

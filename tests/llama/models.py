@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.workloads.reference.text.model import TextModelConfig
+from tests.engines.text.model import TextModelConfig
 
 TARGET = TextModelConfig(
     vocab=258, dim=256, layers=4, heads=8, kv_heads=4, hidden=512, context=1024

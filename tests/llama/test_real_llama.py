@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import threading
@@ -25,6 +26,7 @@ from agents.workloads.llama_cpp.child import free_port
 from tests.llama.conftest import RealServer
 from tests.llama.models import BOS, TARGET, logits, weights
 from tests.llama.running import RunningProxy, proxy_for, running
+from tuner.cli.app import main
 from tuner.core import Plan, Row
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -196,6 +198,22 @@ def test_the_adapter_measures_acceptance_at_a_load(
     assert 0.05 < reading.estimates["accepted_per_step"].mean <= 4.0
     assert 1.5 < reading.estimates["decoding_requests"].mean <= 3.0
     assert ("accepted_at_4" in reading.estimates) is (real.version == "0.3.36")
+
+
+def test_it_is_profiled_while_it_runs(proxy: RunningProxy, tmp_path: Path) -> None:
+    texts, profile = tmp_path / "texts.json", tmp_path / "profile.csv"
+    texts.write_text(json.dumps([bytes(prompt(seed)).decode() for seed in range(2000, 2200)]))
+    spec = f"llama_cpp:{proxy.url}#prompts:{texts},tokens:48"
+    options = ["--workload", spec, "--window-s", "1.5", "--most-foreign", "1"]
+    done = main(["speculation", "profile", *options, "--out", str(profile), "--json"])
+    assert done == 0
+    rows = list(csv.DictReader(profile.read_text().splitlines()))
+    print(profile.read_text())
+    at = {(row["decoding_requests"], row["speculation_length"]) for row in rows}
+    assert {("1", "0"), ("2", "0"), ("4", "0")} <= at and len(at) >= 5
+    assert all(float(row["throughput_per_s"]) > 0.0 for row in rows)
+    assert main(["speculation", "table", str(profile)]) == 0
+    assert proxy.get("/knobs")["setting"] == {"speculation_length": 0}
 
 
 def test_a_plan_is_followed_where_the_effect_is_proved(

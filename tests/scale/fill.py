@@ -121,14 +121,16 @@ def _held(store: Store, asked: Study, dice: random.Random) -> None:
     now = datetime.now(UTC)
     for number in range(HELD_WINDOWS):
         began = now + timedelta(seconds=10 + 60 * number)
-        store.observations.add(
-            Observation(
-                study=asked.id,
-                device=asked.devices[0],
-                setting=best,
-                measurement=_window(best, began, dice),
-                at=began,
-            )
+        store.observations.add_all(
+            [
+                Observation(
+                    study=asked.id,
+                    device=asked.devices[0],
+                    setting=best,
+                    measurement=_window(best, began, dice),
+                    at=began,
+                )
+            ]
         )
 
 

@@ -180,11 +180,17 @@ def _exit_code(error: TuningError) -> int:
     return 2 if isinstance(error, correctable) else 1
 
 
-TERMS = '"terms": {{"{}": …}} of POST /v1/studies, Terms({}=…) in Python'
+TERMS = 'give "terms": {{"{}": …}} of POST /v1/studies, Terms({}=…) in Python'
 REMOVED = {
     ("study create", "--canary-windows"): TERMS.format(*2 * ["canary_windows"]),
     ("study create", "--control-hours"): TERMS.format(*2 * ["control_hours"]),
     ("study create", "--energy-share"): TERMS.format(*2 * ["energy_share"]),
+    ("run", "--energy-share"): TERMS.format(*2 * ["energy_share"]),
+    ("packrat plan", "--mixed"): "leave it out: instances may differ",
+    (
+        "packrat plan",
+        "--uniform",
+    ): "ask best_packing(…, mixed=False) of policies.packrat in Python",
 }
 """Options that there were, and where each has gone."""
 
@@ -199,7 +205,7 @@ def _usage(error: BaseException) -> tuple[str, str]:
     path = context.command_path if context is not None else "jouletune"
     option = getattr(error, "option_name", "")
     if where := REMOVED.get((path.partition(" ")[2], option)):
-        return f"`{path}` has no {option} any more", f"give {where}"
+        return f"`{path}` has no {option} any more", where
     words = " ".join(message.split()).rstrip(".").replace(PYDANTICS, "")
     return words, f"see `{path} --help`"
 

@@ -115,16 +115,6 @@ Why = Annotated[
     ),
 ]
 
-EnergyShare = Annotated[
-    float | None,
-    typer.Option(
-        "--energy-share",
-        metavar="X",
-        show_default=False,
-        help="The part of a shared device's joules that the bill ascribes to this workload; 1: all.",
-    ),
-]
-
 ForeignShare = Annotated[
     float | None,
     typer.Option(

@@ -36,9 +36,6 @@ def plan(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Which of the file's models.", show_default=False)
     ] = "",
-    mixed: Annotated[
-        bool, typer.Option("--mixed/--uniform", help="Instances may differ, or are all alike.")
-    ] = True,
     objective: Annotated[
         str,
         typer.Option(
@@ -77,7 +74,7 @@ def plan(
     from tuner.profiling.packrat.plans import PlanRequest, plan_batch
     from tuner.profiling.packrat.profiles import read_profile
 
-    request = PlanRequest(read_profile(profile, model), threads, batch, mixed, _bytes(memory))
+    request = PlanRequest(read_profile(profile, model), threads, batch, _bytes(memory))
     planned = plan_batch(request, objective, constraint)
     if plot is not None:
         from tuner.profiling.packrat.plot import draw

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tuner.cli.output import table
@@ -90,7 +90,7 @@ def _control(control: StudyResult) -> str:
     return f"{name}: {true_worth(control.score)}, at {at}" if control.score else f"{name}: {at}"
 
 
-def next_steps(results: list[Result], reach: str) -> Iterator[str]:
+def next_steps(results: Sequence[Result], reach: str) -> Iterator[str]:
     """Yield what to type next. `reach` is the options that lead there, from a leading blank on."""
     for result in results:
         yield f"jouletune trial list {result.main.report.study.id}{reach}"

@@ -12,7 +12,7 @@ from tuner.cli.runfile import RunJob
 from tuner.core import Constraint, Device, Objective
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.true_score import Score, score
-from tuner.wire import StudyReport
+from tuner.wire import SettingView, StudyReport
 
 if TYPE_CHECKING:
     from tuner.verbs.table import Verbs
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class StudyResult(StudyOutcome):
     """One study of a run at its end. `score` is None where only measuring can tell."""
 
+    front: tuple[SettingView, ...] = ()
     score: Score | None = None
 
 
@@ -44,6 +45,7 @@ def outcome(api: Verbs[StudyView], study: str, job: RunJob, device: Device) -> S
     """Return how a study ended: what it holds, or held until it was stopped."""
     report = api.report(study)
     made = StudyResult.of(report, api.revisions(study), api.trials(study))
+    made = replace(made, front=tuple(api.pareto(study)))
     truth = known_truth(job.device)
     if truth is None or not report.baseline.metrics:
         return made

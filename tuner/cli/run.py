@@ -17,7 +17,6 @@ from tuner.cli.options import (
     CONSTRAINT,
     STATE_DIR,
     AsJson,
-    EnergyShare,
     ForeignShare,
     LoadTrace,
     NoConstraint,
@@ -125,7 +124,6 @@ def run(
         typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
     ] = None,
     load: LoadTrace = None,
-    energy_share: EnergyShare = None,
     foreign_share: ForeignShare = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
@@ -193,7 +191,6 @@ def run(
         window_s=window,
         seed=seed,
         safety=None if safety is None else Safety(safety),
-        energy_share=energy_share,
         foreign_share=foreign_share,
     )
     if resume and (db or wishes != Wishes()):
@@ -270,7 +267,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
     from tuner.cli.conduct import conduct
     from tuner.cli.display import Lines, open_display
     from tuner.cli.output import console, echo_json, plain
-    from tuner.cli.report import next_steps, print_report
+    from tuner.cli.report import print_report
     from tuner.cli.results import document
     from tuner.core import TuningError
 
@@ -306,10 +303,32 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
                 documents[-1]["kept"] = plain(keeper.kept)
             echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
     if not as_json:
-        progress.print("\nNext:", style="bold")
-        for command in next_steps(finished, _reach(record, state_dir)):
-            progress.print(f"  {command}", soft_wrap=True)
+        _conclude(finished, record, state_dir, progress)
     _refuse_vain(finished, f" --db {record.db}")
+
+
+def _conclude(
+    finished: Sequence[Result], record: RunRecord, state_dir: Path, progress: Console
+) -> None:
+    """Print the summary of the run and where to read more; its page is written where that can be drawn."""
+    from datetime import datetime, timezone
+
+    from tuner.cli.report import next_steps
+    from tuner.cli.summary import summary, write_page
+    from tuner.core import ConfigError, StoreError
+
+    reach = _reach(record, state_dir)
+    page = None
+    try:
+        page = write_page(finished, state_dir, datetime.now(timezone.utc)) if finished else None
+    except (ConfigError, StoreError) as error:
+        progress.print(f"no report page: {error}", soft_wrap=True)
+    progress.print("\nSummary:", style="bold")
+    for label, text in summary(finished, page, reach):
+        progress.print(f"  {label:<8}{text}", soft_wrap=True)
+    progress.print("\nMore:", style="bold")
+    for command in next_steps(finished, reach):
+        progress.print(f"  {command}", soft_wrap=True)
 
 
 def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress: Console) -> None:

@@ -18,6 +18,7 @@ class RunJob(BaseModel):
 
     An empty `objective` and `constraints` of None leave the choice to what the device can measure.
     `study` and `control` are ids, empty until they are created; `reported` says that the job is done.
+    `energy_share` is that of a run which an earlier release began.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -90,27 +90,56 @@ def proxy(
 
 @commands.command()
 def profile(
-    draft: Annotated[str, typer.Option(help="Which draft of the reference engine.")] = "wide",
-    window_s: Annotated[float, typer.Option(metavar="S", min=0.2, help="Seconds of one.")] = 1.5,
+    workload: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="The running server and the load for it, as in "
+            "llama_cpp:http://127.0.0.1:8090#prompts:FILE.json.",
+            show_default=False,
+        ),
+    ],
+    device: Annotated[
+        str, typer.Option(metavar="SPEC", help="What measures its energy; nothing of it is set.")
+    ] = "cpu",
+    draft: Annotated[
+        str, typer.Option(metavar="NAME", help="The one draft to profile; empty: all it offers.")
+    ] = "",
+    window_s: Annotated[float, typer.Option(metavar="S", min=0.2, help="Seconds of one.")] = 5.0,
+    most_foreign: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", min=0.0, max=1.0, help="Share of the machine that others may use."
+        ),
+    ] = 0.15,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="Keep the windows, for `speculation table`."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Profile the reference engine here by a few windows, and print the length for each load.
+    """Profile a running server by a few windows, and print the draft length for each load.
 
-    The first time its models are trained, which takes minutes. An engine of your own is profiled by a
-    study: `jouletune run --workload llama_cpp:http://127.0.0.1:8090 --policy speculation`.
+    It is sent requests, 1 to 32 at a time, at the lengths that it offers; then what was in force is
+    put back. The texts decide what is accepted: give your own.
     """
+    import tempfile
+
+    from agents.config import Attachment
+    from agents.main import open_target
     from tuner.cli.output import console
-    from tuner.profiling.engine import EngineBench, WindowTerms, open_timer
+    from tuner.profiling.decoding import ServerBench
     from tuner.profiling.speculation import write_profile
 
-    with console(stderr=True).status("starting") as status:
-        timer = open_timer(status.update)
-        with timer.running():
-            found = EngineBench(timer, WindowTerms(window_s, 2, 0.1), status.update).profile(draft)
+    with (
+        console(stderr=True).status("starting") as status,
+        tempfile.TemporaryDirectory(prefix="jouletune-") as folder,
+    ):
+        target = open_target(Attachment(device, workload), "profile", 0, Path(folder), Path("/"))
+        try:
+            found = ServerBench(target, draft, window_s, most_foreign).profile(status.update)
+        finally:
+            target.close()
     if out is not None:
         write_profile(out, found.windows)
     _show_plan(found.plan, found.why, as_json=as_json)
@@ -144,7 +173,7 @@ def _show_plan(plan: Plan, why: str, *, as_json: bool) -> None:
             (
                 load,
                 str(length) if length else "0 (off)",
-                str(row.setting["draft"]) if length else "–",
+                str(row.setting.get("draft") or "–") if length else "–",
             )
         )
         low = low if high is None else high + 1

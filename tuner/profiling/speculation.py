@@ -10,6 +10,7 @@ from pathlib import Path
 
 from policies import load_policy
 from tuner.core import (
+    Context,
     Done,
     Estimate,
     InvalidInput,
@@ -17,6 +18,7 @@ from tuner.core import (
     Load,
     Measurement,
     Objective,
+    Outcome,
     Part,
     Past,
     Phase,
@@ -75,24 +77,48 @@ def profiling_trial(
     )
 
 
+def measured_trial(
+    number: int, setting: Setting, load: Context, outcome: Outcome, phase: Phase
+) -> Trial:
+    """Return a window of a running server as a trial, however it went."""
+    return Trial(
+        number=number,
+        setting=setting,
+        phase=phase,
+        context=load,
+        state=outcome.state,
+        started_at=START,
+        ended_at=START,
+        measurement=outcome.measurement,
+        reason=outcome.reason,
+    )
+
+
 def write_profile(path: Path, trials: Iterable[Trial]) -> None:
-    """Write the tuning windows, a row each. Raises StoreError."""
-    asked = [t for t in trials if SIGNAL in t.context]
+    """Write the windows that came to something, a row each. Raises StoreError."""
+    asked = [t for t in trials if SIGNAL in t.ran_at and t.state.evidence]
     names = sorted({name for t in asked for name in t.shown if name != RATE})
-    columns = [*NEEDED, *(c for name in names for c in (name, f"{name}_stderr"))]
+    columns = [*NEEDED, *(c for name in names for c in (_column(name), f"{_column(name)}_stderr"))]
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, columns, restval="")
             writer.writeheader()
             for trial in asked:
-                cell = {SIGNAL: f"{trial.context[SIGNAL]:g}", **trial.setting}
-                means = {n: e.mean for n, e in trial.shown.items()}
-                doubts = {f"{n}_stderr": e.stderr for n, e in trial.shown.items()}
-                writer.writerow({**cell, **means, **doubts})
+                cell = {name: trial.setting.get(name, "") for name in (LENGTH, DRAFT)}
+                row: dict[str, object] = {SIGNAL: f"{trial.ran_at[SIGNAL]:g}", **cell}
+                for name, found in trial.shown.items():
+                    if math.isfinite(found.mean) and math.isfinite(found.stderr):
+                        row |= {_column(name): found.mean, f"{_column(name)}_stderr": found.stderr}
+                writer.writerow(row)
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror}", hint="choose another --out"
         ) from None
+
+
+def _column(name: str) -> str:
+    """Return a metric's column: the requests that did decode are another than those asked for."""
+    return f"{SIGNAL}_shown" if name == SIGNAL else name
 
 
 def read_profile(path: Path) -> tuple[Space, list[Trial]]:
@@ -165,7 +191,8 @@ def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str,
         if name in CELL or name.endswith("_stderr") or not text:
             continue
         doubt = _number(where, row, f"{name}_stderr") if row.get(f"{name}_stderr") else 0.0
-        shown[name] = Estimate.of_mean(_number(where, row, name), doubt, 1000)
+        metric = SIGNAL if name == _column(SIGNAL) else name
+        shown[metric] = Estimate.of_mean(_number(where, row, name), doubt, 1000)
     if shown[RATE].mean <= 0.0:
         raise InvalidInput(f"{where}: a rate of {shown[RATE].mean:g} is none", hint="mend the row")
     return batch, int(length), row[DRAFT], shown

@@ -195,8 +195,8 @@ def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
     if shared is not None and draft.terms.energy_share is None:
         raise InvalidInput(
             f"{shared.id} is shared ({shared.shared}): which joules are this workload's is not measured",
-            hint="say which part of them is: energy_share of its terms, --energy-share of a run (1: all); "
-            "or have the device alone",
+            hint="say which part of them is, by energy_share of a study's terms (1: all); or "
+            "have the device alone",
         )
 
 

@@ -18,7 +18,13 @@ from agents.federated.fleet.population import (
     conditions,
     population,
 )
-from agents.federated.fleet.task import TrainingTask, Weights, averaged, fresh_weights, trained
+from agents.federated.fleet.task import (
+    TrainingTask,
+    Weights,
+    averaged,
+    fresh_weights,
+    trained_together,
+)
 from tuner.core import Context, Knob, Part, Role, Setting, Space
 
 CLIENTS = 100
@@ -46,17 +52,19 @@ def participants_of(clients: int) -> tuple[int, ...]:
 
 
 def federation_space(
-    classes: Sequence[str], intervals: Sequence[int] = (), clients: int | None = None
+    classes: Sequence[str],
+    clients: int = CLIENTS,
+    intervals: Sequence[int] = (),
+    participants: Sequence[int] = (),
 ) -> Space:
     """Return the knobs of a federation with some classes of clients, fit for so many of them.
 
-    With `intervals`, also the steps between two averagings, which then rule instead of epochs.
+    With `intervals`, also the steps between two averagings, which then rule instead of epochs. Other
+    counts of `participants` than those that fit may be given.
     """
     part = Part.WORKLOAD
-    counts, usual = PARTICIPANTS, FLOWER["participants"]
-    if clients is not None:
-        counts = participants_of(clients)
-        usual = min(counts, key=lambda count: abs(count - clients / 2))
+    counts = tuple(participants) or participants_of(clients)
+    usual = min(counts, key=lambda count: abs(count - clients / 2))
     knobs = [Knob("participants", counts, usual, part, role=Role.PARTICIPANTS)]
     for name in classes:
         batch, epochs = FLOWER["batch_size"], FLOWER["local_epochs"]
@@ -89,7 +97,10 @@ class LocalTraining:
 
 @dataclass
 class FederatedTraining:
-    """A training by federated averaging over clients that differ; pure by its seed and its settings."""
+    """A training by federated averaging over clients that differ; pure by its seed and its settings.
+
+    `participants` are the counts that a round may have, by default those that fit the clients.
+    """
 
     task: TrainingTask
     devices: FleetDevices
@@ -97,19 +108,23 @@ class FederatedTraining:
     alpha: float | None = None
     clients: int = CLIENTS
     intervals: tuple[int, ...] = ()
+    participants: tuple[int, ...] = ()
     round: int = field(default=0, init=False)
     weights: Weights = field(init=False)
     accuracy: float = field(init=False)
+    _held: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.weights = fresh_weights(self.task, self.seed)
         self.accuracy = self.task.accuracy(self.weights)
         self.fleet = population(self.devices, self.task.labels, self.clients, self.alpha, self.seed)
+        self._held = [len(np.unique(self.task.labels[c.samples])) for c in self.fleet]
 
     @property
     def space(self) -> Space:
         """The knobs of a round."""
-        return federation_space([kind.name for kind in self.devices.classes], self.intervals)
+        kinds = [kind.name for kind in self.devices.classes]
+        return federation_space(kinds, self.clients, self.intervals, self.participants)
 
     def state(self) -> Context:
         """Return what the coming round begins from: each class's clients in the mean."""
@@ -132,7 +147,7 @@ class FederatedTraining:
         rng = np.random.default_rng([self.seed, 6, self.round])
         count = min(int(setting["participants"]), len(self.fleet))
         chosen = [self.fleet[int(i)] for i in rng.permutation(len(self.fleet))[:count]]
-        updates = [(self._update(client, setting), len(client.samples)) for client in chosen]
+        updates = self._updates(chosen, setting)
         gained = [self.own_gain(c, w) for c, (w, _) in zip(chosen, updates, strict=True)]
         costs = [
             (client, self.cost(client, LocalTraining.of(setting, client.kind.name), self.round)[0])
@@ -156,12 +171,21 @@ class FederatedTraining:
         before, after = (self.task.own_accuracy(w, client.samples) for w in (self.weights, weights))
         return after - before
 
-    def _update(self, client: FleetClient, setting: Setting) -> Weights:
-        asked = LocalTraining.of(setting, client.kind.name)
-        order = (self.seed, 7, client.number, self.round)
-        return trained(
-            self.task, self.weights, client.samples, asked.batch, asked.epochs, order, asked.steps
-        )
+    def _updates(
+        self, chosen: Sequence[FleetClient], setting: Setting
+    ) -> list[tuple[Weights, int]]:
+        """Return each client's weights after its training, with its samples; alike clients at once."""
+        asked = [LocalTraining.of(setting, client.kind.name) for client in chosen]
+        found: dict[int, Weights] = {}
+        for same in dict.fromkeys(asked):
+            own = [c for c, wish in zip(chosen, asked, strict=True) if wish == same]
+            orders = [(self.seed, 7, c.number, self.round) for c in own]
+            samples = [c.samples for c in own]
+            trained = trained_together(
+                self.task, self.weights, samples, same.batch, same.epochs, orders, same.steps
+            )
+            found |= {c.number: w for c, w in zip(own, trained, strict=True)}
+        return [(found[c.number], len(c.samples)) for c in chosen]
 
     def cost(
         self, client: FleetClient, asked: LocalTraining, number: int
@@ -181,7 +205,7 @@ class FederatedTraining:
 
     def held(self, client: FleetClient) -> float:
         """Return the share of all labels that a client has samples of."""
-        return len(np.unique(self.task.labels[client.samples])) / self.task.classes
+        return self._held[client.number] / self.task.classes
 
     def _conditions(self, client: FleetClient) -> Conditions:
         return conditions(self.devices, client, self.round, self.seed)

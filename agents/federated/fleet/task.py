@@ -121,6 +121,37 @@ def trained(
     return own
 
 
+def trained_together(
+    task: TrainingTask,
+    weights: Weights,
+    owned: Sequence[NDArray[np.int64]],
+    batch: int,
+    epochs: int,
+    seeds: Sequence[Sequence[int]],
+    steps: int = 0,
+) -> list[Weights]:
+    """Return what `trained` returns for each of some clients' samples, within rounding: all at once."""
+    plans = [_plan(own, batch, epochs, seed, steps) for own, seed in zip(owned, seeds, strict=True)]
+    order = sorted(range(len(plans)), key=lambda i: -len(plans[i]))
+    lengths = np.array([len(plans[i]) for i in order])
+    width = max(plan.shape[1] for plan in plans)
+    places = np.full((lengths[0], len(plans), width), -1)
+    for column, i in enumerate(order):
+        places[: lengths[column], column, : plans[i].shape[1]] = plans[i]
+    there = places >= 0
+    rates = RATE * there / np.maximum(1, there.sum(axis=2, keepdims=True))
+    targets = np.eye(task.classes)[task.labels]
+    stacked = [np.repeat(w[None] if w.ndim > 1 else w[None, None], len(plans), 0) for w in weights]
+    for number, (now, rate) in enumerate(zip(places, rates, strict=True)):
+        active = int(np.searchsorted(-lengths, -number))
+        own = [w[:active] for w in stacked]
+        now = now[:active]
+        _steps(own, task.features[now], targets[now], rate[:active, :, None])
+    back = np.argsort(order)
+    layers = [w if old.ndim > 1 else w[:, 0] for w, old in zip(stacked, weights, strict=True)]
+    return [tuple(layer[i] for layer in layers) for i in back]
+
+
 def averaged(updates: Sequence[tuple[Weights, int]]) -> Weights:
     """Return the mean of weights, each weighed by its samples (FedAvg, arXiv 1602.05629).
 
@@ -158,6 +189,37 @@ def _step(weights: Weights, features: Array, labels: NDArray[np.int64]) -> None:
     second_bias -= RATE * shares.sum(axis=0)
     first -= RATE * features.T @ back
     first_bias -= RATE * back.sum(axis=0)
+
+
+def _plan(
+    samples: NDArray[np.int64], batch: int, epochs: int, seed: Sequence[int], steps: int
+) -> NDArray[np.int64]:
+    """Return the samples of each step in a row, -1 where a batch has fewer."""
+    rng = np.random.default_rng(list(seed))
+    per = -(-len(samples) // batch)
+    batch = min(batch, len(samples))
+    passes = -(-steps // per) if steps else epochs
+    found = np.full((passes, per * batch), -1)
+    for one in found:
+        one[: len(samples)] = rng.permutation(samples)
+    return found.reshape(-1, batch)[: steps or None]
+
+
+def _steps(weights: Sequence[Array], features: Array, targets: Array, rates: Array) -> None:
+    """Change the weights of some clients by one step each; samples have rates of their own."""
+    first, first_bias, second, second_bias = weights
+    hidden = np.maximum(0.0, features @ first + first_bias)
+    shares = hidden @ second + second_bias
+    shares -= shares.max(axis=2, keepdims=True)
+    np.exp(shares, out=shares)
+    shares /= shares.sum(axis=2, keepdims=True)
+    shares -= targets
+    shares *= rates
+    back = (shares @ second.transpose(0, 2, 1)) * (hidden > 0.0)
+    second -= hidden.transpose(0, 2, 1) @ shares
+    second_bias -= shares.sum(axis=1, keepdims=True)
+    first -= features.transpose(0, 2, 1) @ back
+    first_bias -= back.sum(axis=1, keepdims=True)
 
 
 def _split(name: str, features: Array, labels: NDArray[np.int64], seed: int) -> TrainingTask:

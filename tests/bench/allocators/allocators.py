@@ -11,8 +11,8 @@ from agents.workloads.reference.allocators import GLIBC, allocators
 from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
-from agents.workloads.reference.timing import Timer
 from tuner.core import InvalidInput
+from tuner.profiling.packrat.timing import Timer
 from tuner.profiling.turns import PROVEN, QuietTimer, TimedBatches, gain_of, in_turns, mean_of
 
 Arm = tuple[str, int]

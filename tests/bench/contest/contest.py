@@ -21,7 +21,7 @@ def require(package: str, what: str) -> None:
     if package and find_spec(package) is None:
         raise InvalidInput(
             f"{what} needs {package}, which is not installed",
-            hint="pip install 'jouletune[bench]'",
+            hint="pip install -e '.[dev]'",
         )
 
 

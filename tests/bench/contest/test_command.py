@@ -215,7 +215,7 @@ def test_a_missing_package_is_told_before_anything_runs(
 ) -> None:
     monkeypatch.setattr("tests.bench.contest.contest.find_spec", lambda _: None)
     assert bench(folder, "--tuners", "optuna-gp") == 2
-    assert "pip install 'jouletune[bench]'" in capsys.readouterr().err
+    assert "pip install -e '.[dev]'" in capsys.readouterr().err
     assert bench(folder, "--tuners", "sobol", "--plot", "a.png") == 2
     assert "--plot needs matplotlib" in capsys.readouterr().err
 

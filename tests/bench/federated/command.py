@@ -7,16 +7,21 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from tests.bench.federated.compare import Bench, federations
+from tests.bench.federated.compare import Bench, FederationComparison
+from tests.bench.federated.intervals import IntervalComparison, compare_intervals
+from tests.bench.federated.judge import verdict
 from tests.bench.federated.plot import draw
+from tests.bench.federated.setups import by_name, federations
 from tuner import files
 
 PICTURED = {"digits, α = 0.1": "federated.png"}
 """Which comparison is drawn, into which file."""
+STEPPED = ("digits, IID", "digits, α = 0.1")
+"""Where the steps between two averagings are chosen, too."""
 
 
 def federated(
@@ -24,17 +29,44 @@ def federated(
     cache: Annotated[Path, typer.Option(help="Kept trainings.")] = Path("build/federated"),
     plots: Annotated[Path | None, typer.Option(help="A folder for the pictures.")] = None,
     only: Annotated[str, typer.Option(help="A part of the titles to run.")] = "",
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="Other federations in place of the known: MODULE:FUNCTION."),
+    ] = None,
+    controls: Annotated[bool, typer.Option(help="Also with other radio and idle power.")] = False,
+    rivals: Annotated[bool, typer.Option(help="Also plain BO and random settings.")] = False,
 ) -> None:
     """Compare policies on federations, all or those whose title contains a text."""
-    bench = Bench(cache, os.cpu_count() or 1, _report)
-    found: list[dict[str, Any]] = []
-    for title, federation in federations().items():
-        if only not in title:
-            continue
-        found.append(asdict(bench.compare(title, federation)))
-        files.write(output, json.dumps({"federations": found}, indent=1))
-        if plots and title in PICTURED:
-            draw(plots / PICTURED[title], found[-1])
+    setups = {r: by_name(r) for r in recipe} if recipe else federations(controls)
+    found: list[FederationComparison] = []
+    stepped: list[IntervalComparison] = []
+    with Bench(cache, os.cpu_count() or 1, _report) as bench:
+        for title, setup in setups.items():
+            if only not in title:
+                continue
+            found.append(bench.compare(title, setup, rivals))
+            if title in STEPPED:
+                stepped.append(compare_intervals(bench, title, setup))
+            _write(output, found, stepped)
+            if plots and title in PICTURED:
+                draw(plots / PICTURED[title], asdict(found[-1]))
+    _report(output.read_text(encoding="utf-8").rpartition('"judged": ')[2])
+
+
+def _write(
+    output: Path, found: list[FederationComparison], stepped: list[IntervalComparison]
+) -> None:
+    """Write all that is known, its judgement last."""
+    judged = verdict(
+        [one for comparison in found for one in comparison.judged],
+        [(one.ratio, one.kept) for one in stepped],
+    )
+    told = {
+        "federations": [asdict(one) for one in found],
+        "intervals": [asdict(one) for one in stepped],
+        "judged": asdict(judged),
+    }
+    files.write(output, json.dumps(told, indent=1, ensure_ascii=False))
 
 
 def _report(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Policies against the fixed settings: to the same accuracy, over seeds, and where it depends on what."""
+"""Policies against the fixed settings: to the same accuracy, over seeds, for joules, seconds and grams."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 
-from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.rounds import BATCHES, EPOCHS, FLOWER, PARTICIPANTS
-from tests.bench.federated.play import FederationSetup, Played, play, play_fixed
+from tests.bench.federated.judge import Judged, best_of, judged
+from tests.bench.federated.play import Played, play, play_fixed
+from tests.bench.federated.setups import FederationSetup, Fixed
 
-POLICIES = ("fedgpo", "fedgpo-qlearning", "fedgpo-bo", "fedgpo-random")
-OTHER_GOALS = {
-    "fedgpo, for time": ("fedgpo", "round_s"),
-    "fedgpo, for carbon": ("fedgpo", "carbon_g"),
-}
-"""Arms with another objective than energy."""
-FASTEST = "fastest fixed setting"
-SEEDS, OTHER_SEEDS = (0, 1, 2, 3, 4), (100, 101, 102)
-"""Those that are judged, and those that the best fixed setting and the target are found on."""
+OURS, PAPERS = "fedgpo", "fedgpo-qlearning"
+OBJECTIVES = {"energy_j": "", "round_s": ", for time", "carbon_g": ", for carbon"}
+"""What is to be spent the least of, and what its arms are called after."""
+RIVALS = ("fedgpo-bo", "fedgpo-random")
+SEEDS = (0, 1, 2, 3, 4)
 REACHED = 0.95
-"""The target, as a share of the best accuracy that any fixed setting came to."""
-ROUNDS = {"digits": 150, "made": 100}
-Fixed = Mapping[str, int]
-GRID: tuple[Fixed, ...] = tuple(
-    {"participants": k, "batch_size": b, "local_epochs": e}
-    for k, b, e in itertools.product(PARTICIPANTS, BATCHES, EPOCHS)
-)
-SPENT = ("energy_j", "round_s")
+"""The target, as a share of the best accuracy that any fixed setting comes to in the mean."""
+DEFAULTS = "Flower's defaults"
+FIXED = {
+    "energy_j": "best fixed setting",
+    "round_s": "fastest fixed setting",
+    "carbon_g": "fixed setting of the least carbon",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Arm:
-    """What one way to set rounds came to: joules, seconds and rounds to the target, over seeds.
+    """What one way to set rounds came to: joules, seconds, grams, rounds to the target, over seeds.
 
     `reached` is in how many seeds the target was reached; where it was not, all rounds count, so that
     the true cost is higher. `saving` is the defaults' joules over its own, `faster` their seconds.
@@ -56,6 +51,7 @@ class Arm:
     name: str
     energy_j: Spread
     seconds: Spread
+    carbon_g: Spread
     rounds: Spread
     saving: Spread
     faster: Spread
@@ -66,32 +62,15 @@ class Arm:
 
 @dataclass(frozen=True)
 class FederationComparison:
-    """All arms on one federation."""
+    """All arms on one federation, and ours against the best fixed setting in hindsight."""
 
     title: str
     target: float
     best_fixed: Fixed
+    judged: tuple[Judged, ...]
     arms: tuple[Arm, ...]
     curves: Mapping[str, Sequence[Mapping[str, float]]]
     settings: Sequence[Mapping[str, float]]
-
-
-def federations() -> dict[str, FederationSetup]:
-    """Return the federations that are compared on: two tasks, alike and unlike data, and the controls."""
-    devices = load_devices()
-    found = {
-        f"{task}, {'IID' if alpha is None else f'α = {alpha:g}'}": FederationSetup(
-            task, alpha, devices, rounds
-        )
-        for task, rounds in ROUNDS.items()
-        for alpha in (None, 0.1)
-    }
-    digits = found["digits, α = 0.1"]
-    for part, factor in itertools.product(("radio", "idle"), (0.5, 1.5)):
-        scaled = devices.scaled(**{part: factor})
-        found[f"digits, α = 0.1, {part} power × {factor:g}"] = replace(digits, devices=scaled)
-    alike = replace(digits, alpha=None, devices=devices.alike())
-    return found | {"digits, all clients alike": alike}
 
 
 class Bench:
@@ -99,93 +78,113 @@ class Bench:
 
     def __init__(self, cache: Path, workers: int, report: Callable[[str], None]) -> None:
         cache.mkdir(parents=True, exist_ok=True)
-        self._cache, self._workers, self._told = cache, workers, report
+        self._cache, self._told = cache, report
+        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
 
-    def compare(self, title: str, federation: FederationSetup) -> FederationComparison:
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def fixed(self, federation: FederationSetup, grid: Sequence[Fixed]) -> list[list[Played]]:
+        """Return the trainings at each of some fixed settings, one a seed."""
+        jobs = [(federation, setting, seed, self._cache) for setting in grid for seed in SEEDS]
+        return _by_seeds(list(self._pool.map(_kept, *zip(*jobs, strict=True))))
+
+    def played(
+        self, federation: FederationSetup, asked: Sequence[tuple[str, str]], target: float
+    ) -> list[list[Played]]:
+        """Return the trainings to a target under each of some policies and objectives, one a seed."""
+        jobs = [(federation, name, seed, target, aim) for name, aim in asked for seed in SEEDS]
+        return _by_seeds(list(self._pool.map(play, *zip(*jobs, strict=True))))
+
+    def compare(
+        self, title: str, federation: FederationSetup, rivals: bool = False
+    ) -> FederationComparison:
         """Return how the policies and the fixed settings do on one federation."""
-        with ProcessPoolExecutor(self._workers, mp_context=get_context("spawn")) as pool:
-            jobs = [(federation, setting, seed) for setting in GRID for seed in OTHER_SEEDS]
-            found = list(pool.map(_kept, *zip(*jobs, strict=True), itertools.repeat(self._cache)))
-            by_setting = [
-                found[i : i + len(OTHER_SEEDS)] for i in range(0, len(found), len(OTHER_SEEDS))
-            ]
-            target = REACHED * max(fmean(r.final_accuracy for r in runs) for runs in by_setting)
-            cost = [_total_cost(runs, target) for runs in by_setting]
-            best = GRID[min(range(len(GRID)), key=cost.__getitem__)]
-            times = [_total_cost(runs, target, "round_s") for runs in by_setting]
-            fastest = GRID[min(range(len(GRID)), key=times.__getitem__)]
-            self._told(f"{title}: target {target:.3f}, best fixed {dict(best)}")
-            runs = {
-                "Flower's defaults": self._fixed(pool, federation, FLOWER),
-                "best fixed setting": self._fixed(pool, federation, best),
-                FASTEST: self._fixed(pool, federation, fastest),
-            }
-            arms = {**{name: (name, "energy_j") for name in POLICIES}, **OTHER_GOALS}
-            for policy, (name, objective) in arms.items():
-                count = len(SEEDS)
-                runs[policy] = list(
-                    pool.map(
-                        play,
-                        [federation] * count,
-                        [name] * count,
-                        SEEDS,
-                        [target] * count,
-                        [objective] * count,
-                    )
-                )
-                self._told(f"{title}: {policy} done")
-        return _compared(title, target, best, runs)
-
-    def _fixed(
-        self, pool: ProcessPoolExecutor, federation: FederationSetup, setting: Fixed
-    ) -> list[Played]:
-        seeds = len(SEEDS)
-        return list(
-            pool.map(_kept, [federation] * seeds, [setting] * seeds, SEEDS, [self._cache] * seeds)
+        grid = federation.grid
+        fixed = self.fixed(federation, grid)
+        (defaults,) = self.fixed(federation, [federation.defaults])
+        target = target_of(fixed)
+        asked = {
+            name + called: (name, metric)
+            for name in (OURS, PAPERS)
+            for metric, called in OBJECTIVES.items()
+        }
+        asked |= {name: (name, "energy_j") for name in RIVALS if rivals}
+        played = self.played(federation, list(asked.values()), target)
+        policies = dict(zip(asked, played, strict=True))
+        best = {metric: best_of(fixed, target, metric) for metric in OBJECTIVES}
+        runs = {DEFAULTS: defaults, **{FIXED[m]: fixed[i] for m, i in best.items()}, **policies}
+        found = tuple(
+            judged(
+                metric,
+                target,
+                grid,
+                fixed,
+                policies[OURS + called],
+                policies[PAPERS + called],
+                defaults,
+            )
+            for metric, called in OBJECTIVES.items()
+        )
+        for one in found:
+            self._told(f"{title}: {told(one)}")
+        return FederationComparison(
+            title,
+            target,
+            grid[best["energy_j"]],
+            found,
+            tuple(_arm(name, own, defaults, target) for name, own in runs.items()),
+            {name: _curve(own[0]) for name, own in runs.items()},
+            [{k: float(str(v)) for k, v in s.items()} for s in policies[OURS][0].settings],
         )
 
 
-def _total_cost(runs: Sequence[Played], target: float, metric: str = "energy_j") -> float:
-    """Return what the target takes of a metric; infinite where it was not always reached."""
-    if any(run.rounds_to(target) is None for run in runs):
-        return math.inf
-    return math.fsum(run.spent(metric, target) for run in runs)
+def told(one: Judged) -> str:
+    """Return a judgement as a line."""
+    seeds = " ".join(f"{ratio:.2f}" for ratio in one.by_seed)
+    return (
+        f"{one.objective} {one.ratio:.2f} × the best fixed ({seeds}; {list(one.best_fixed.values())}), "
+        f"missed {list(one.missed)}, time {one.time_over_defaults:.2f} × the defaults'; "
+        f"Q-learning {one.paper_ratio:.1f}"
+    )
+
+
+def target_of(fixed: Sequence[Sequence[Played]]) -> float:
+    """Return the accuracy to come to."""
+    return REACHED * max(fmean(r.final_accuracy for r in runs) for runs in fixed)
+
+
+def _by_seeds(found: Sequence[Played]) -> list[list[Played]]:
+    return [list(found[i : i + len(SEEDS)]) for i in range(0, len(found), len(SEEDS))]
 
 
 def _kept(federation: FederationSetup, setting: Fixed, seed: int, cache: Path) -> Played:
     """Return a training at a fixed setting: from the folder where it was run before."""
-    key = json.dumps([asdict(federation), dict(setting), seed], sort_keys=True, default=str)
+    key = json.dumps([federation.key, dict(setting), seed], sort_keys=True)
     file = cache / f"{sha256(key.encode()).hexdigest()[:24]}.json"
     if file.is_file():
         kept = json.loads(file.read_text(encoding="utf-8"))
-        return Played(tuple(kept["settings"]), tuple(kept["metrics"]), 0.0)
+        return Played((kept["setting"],) * len(kept["metrics"]), tuple(kept["metrics"]), 0.0)
     played = play_fixed(federation, setting, seed)
-    text = json.dumps({"settings": [*played.settings], "metrics": [*played.metrics]})
     draft = file.with_suffix(f".{seed}.draft")
+    text = json.dumps({"setting": played.settings[0], "metrics": played.metrics})
     draft.write_text(text, encoding="utf-8")
     draft.replace(file)
     return played
 
 
-def _compared(
-    title: str, target: float, best: Fixed, runs: Mapping[str, Sequence[Played]]
-) -> FederationComparison:
-    defaults = runs["Flower's defaults"]
-    arms = tuple(_arm(name, own, defaults, target) for name, own in runs.items())
-    curves = {name: _curve(own[0]) for name, own in runs.items()}
-    ours = runs["fedgpo"][0]
-    settings = [{k: float(str(v)) for k, v in s.items()} for s in ours.settings]
-    return FederationComparison(title, target, best, arms, curves, settings)
-
-
 def _arm(name: str, runs: Sequence[Played], defaults: Sequence[Played], target: float) -> Arm:
-    joules, seconds = ([r.spent(metric, target) for r in runs] for metric in SPENT)
-    usual = [[r.spent(metric, target) for r in defaults] for metric in SPENT]
+    joules, seconds, grams = ([r.spent(m, target) for r in runs] for m in OBJECTIVES)
+    usual = [[r.spent(m, target) for r in defaults] for m in ("energy_j", "round_s")]
     counts = [float(r.rounds_to(target) or len(r.metrics)) for r in runs]
     return Arm(
         name,
         _spread(joules),
         _spread(seconds),
+        _spread(grams),
         _spread(counts),
         _spread([a / b for a, b in zip(usual[0], joules, strict=True)]),
         _spread([a / b for a, b in zip(usual[1], seconds, strict=True)]),
@@ -197,7 +196,9 @@ def _arm(name: str, runs: Sequence[Played], defaults: Sequence[Played], target: 
 
 def _curve(run: Played) -> list[dict[str, float]]:
     """Return a training's accuracy over the joules and seconds spent, and its joules by class."""
-    joules, seconds = (list(itertools.accumulate(m[s] for m in run.metrics)) for s in SPENT)
+    joules, seconds = (
+        list(itertools.accumulate(m[s] for m in run.metrics)) for s in ("energy_j", "round_s")
+    )
     by_class = [
         {k: v for k, v in m.items() if k.startswith("energy_") and k != "energy_j"}
         for m in run.metrics

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 
-from agents.federated.fleet.devices import FleetDevices
+from agents.federated.fleet.devices import JOULES_PER_KWH
 from agents.federated.fleet.rounds import FederatedTraining, RoundResult
-from agents.federated.fleet.task import TASKS
+from tests.bench.federated.setups import FederationSetup
 from tests.bench.rivals import load_tuner
 from tuner.core import (
     Constraint,
@@ -37,20 +37,6 @@ from tuner.core import (
 START = datetime(2000, 1, 1, tzinfo=UTC)
 SMOOTHED = 3
 """An accuracy is reached once so many rounds have it in the mean: single ones are noisy."""
-
-
-@dataclass(frozen=True, slots=True)
-class FederationSetup:
-    """What is trained, by whom: a task, an α (None: all alike), devices, and how many rounds."""
-
-    task: str
-    alpha: float | None
-    devices: FleetDevices
-    rounds: int
-
-    def training(self, seed: int) -> FederatedTraining:
-        """Return a training that has not begun."""
-        return FederatedTraining(TASKS[self.task](seed), self.devices, seed, self.alpha)
 
 
 @dataclass(frozen=True)
@@ -88,7 +74,7 @@ def play(
         TuningError: the policy does not go on.
     """
     training, chosen = federation.training(seed), load_tuner(policy)
-    study = _study(training.space, policy, seed, goal, objective)
+    study = _study(federation.space(training), policy, seed, goal, objective)
     trials: list[Trial] = []
     results: list[RoundResult] = []
     took: list[float] = []
@@ -101,7 +87,7 @@ def play(
             break
         if not isinstance(answer, Try):
             raise TuningError(f"{policy} does not go on: {answer.why}", hint="report this")
-        results.append(training.run(answer.setting))
+        results.append(_run(federation, training, answer.setting))
         trials.append(_trial(number, answer.setting, Phase.TUNING, results[-1]))
     middle = sorted(took)[len(took) // 2] if took else 0.0
     return Played(tuple(t.setting for t in trials), tuple(dict(r.metrics) for r in results), middle)
@@ -111,13 +97,34 @@ def play_fixed(federation: FederationSetup, setting: Mapping[str, int], seed: in
     """Train at one K, B and E for all, as `participants`, `batch_size` and `local_epochs`."""
     training = federation.training(seed)
     same = spread(setting, training.space)
-    metrics = [dict(training.run(same).metrics) for _ in range(federation.rounds)]
+    by_class = {f"energy_{kind.name}_j" for kind in federation.devices.classes}
+    kept = {"accuracy", "energy_j", "round_s", "carbon_g", *by_class}
+    metrics = [
+        {k: v for k, v in _run(federation, training, same).metrics.items() if k in kept}
+        for _ in range(federation.rounds)
+    ]
     return Played((same,) * federation.rounds, tuple(metrics), 0.0)
 
 
 def spread(setting: Mapping[str, int], space: Space) -> Setting:
-    """Return the setting of one K, B and E for every class."""
-    return {knob.name: setting[knob.name.partition(".")[0]] for knob in space.knobs}
+    """Return the setting of one K, B and E for every class; what is not named keeps its default."""
+    found = {
+        knob.name: setting.get(knob.name.partition(".")[0], knob.default) for knob in space.knobs
+    }
+    space.check(found)
+    return found
+
+
+def _run(federation: FederationSetup, training: FederatedTraining, setting: Setting) -> RoundResult:
+    """Run a round; its grams are by the electricity of each class, where that is known."""
+    result = training.run(setting)
+    if not federation.g_per_kwh:
+        return result
+    grams = math.fsum(
+        result.metrics[f"energy_{name}_j"] * intensity / JOULES_PER_KWH
+        for name, intensity in federation.g_per_kwh.items()
+    )
+    return RoundResult(result.context, {**result.metrics, "carbon_g": grams})
 
 
 def measurement(result: RoundResult, seconds: float) -> Measurement:

@@ -1,36 +1,80 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from agents.federated.fleet.devices import load_devices
+from agents.federated.fleet.task import digits
 from tests.bench.federated import compare
-from tests.bench.federated.compare import Bench
-from tests.bench.federated.play import FederationSetup
+from tests.bench.federated.command import federated
+from tests.bench.federated.judge import best_of, judged
+from tests.bench.federated.play import Played
+from tests.bench.federated.setups import FederationSetup, by_name, federations
+from tuner.core import InvalidInput
+
+HELD = {"participants": 10, "batch_size": 8}
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    grid = ({"participants": 10, "batch_size": 8, "local_epochs": e} for e in (1, 5))
-    monkeypatch.setattr(compare, "GRID", tuple(grid))
-    monkeypatch.setattr(compare, "SEEDS", (0, 1))
-    monkeypatch.setattr(compare, "OTHER_SEEDS", (9,))
-    monkeypatch.setattr(compare, "POLICIES", ("fedgpo",))
-    monkeypatch.setattr(compare, "OTHER_GOALS", {})
+def small() -> FederationSetup:
+    return FederationSetup(digits, None, load_devices(), rounds=6, clients=20, participants=(10,))
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.usefixtures("small")
-def test_arms_are_compared_by_what_they_took_to_the_same_accuracy(tmp_path: Path) -> None:
-    told: list[str] = []
-    federation = FederationSetup("digits", None, load_devices(), rounds=8)
-    found = Bench(tmp_path, 2, told.append).compare("digits", federation)
-    defaults, fixed, _, ours = found.arms
-    assert found.best_fixed["local_epochs"] == 5
-    assert defaults.saving.mean == pytest.approx(1.0) and defaults.saving.stderr == 0.0
-    assert fixed.saving.mean > 1.0 and fixed.reached == 2 and defaults.reached == 0
-    assert ours.name == "fedgpo" and ours.energy_j.mean > 0.0
-    assert len(list(tmp_path.glob("*.json"))) == 2 + 2 * 2
-    assert len(found.curves["fedgpo"]) == len(found.settings)
-    assert any("best fixed" in text for text in told)
+def test_a_recipe_is_judged_and_its_fixed_settings_are_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "SEEDS", (0, 1))
+    output, cache = tmp_path / "found.json", tmp_path / "cache"
+    for _ in range(2):
+        federated(output, cache, None, "", [f"{__name__}:small"], False, False)
+    assert len(list(cache.glob("*.json"))) == 9 * 2
+    found = json.loads(output.read_text(encoding="utf-8"))
+    (one,) = found["federations"]
+    arms = {arm["name"]: arm for arm in one["arms"]}
+    assert one["best_fixed"]["local_epochs"] > 1 and arms["best fixed setting"]["reached"] == 2
+    assert arms["Flower's defaults"]["saving"] == {"mean": 1.0, "stderr": 0.0}
+    assert [j["objective"] for j in one["judged"]] == ["energy_j", "round_s", "carbon_g"]
+    ratio = arms["fedgpo"]["energy_j"]["mean"] / arms["best fixed setting"]["energy_j"]["mean"]
+    assert one["judged"][0]["ratio"] == pytest.approx(ratio) == found["judged"]["energy_mean"]
+    assert len(one["curves"]["fedgpo"]) == len(one["settings"])
+
+
+def run(*accuracies: float, joules: float = 10.0, seconds: float = 1.0) -> Played:
+    metrics = tuple({"accuracy": a, "energy_j": joules, "round_s": seconds} for a in accuracies)
+    return Played(({},) * len(metrics), metrics, 0.0)
+
+
+def test_the_best_fixed_setting_is_the_cheapest_of_those_that_get_there_most_often() -> None:
+    never, dear = [run(0.1, 0.1, 0.1, joules=1.0)] * 2, [run(0.9, 0.9, 0.9)] * 2
+    once = [run(0.9, 0.9, 0.9, joules=2.0), never[0]]
+    assert best_of([never, once, dear], 0.5, "energy_j") == 2
+    assert best_of([never, once], 0.5, "energy_j") == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "kept"),
+    [
+        (run(0.9, 0.9, 0.9, joules=13.0), True),
+        (run(0.9, 0.9, 0.9, joules=14.0), False),
+        (run(0.9, 0.9, 0.9, joules=9.0, seconds=1.1), False),
+        (run(0.1, 0.1, 0.1, joules=9.0), False),
+    ],
+    ids=["kept", "more joules", "slower than the defaults", "not reached"],
+)
+def test_what_is_not_kept_is_found(ours: Played, kept: bool) -> None:
+    usual = run(0.9, 0.9, 0.9)
+    found = judged("energy_j", 0.8, [HELD], [[usual]], [ours], [usual], [usual])
+    assert found.kept is kept and found.best_fixed == HELD
+
+
+def test_there_are_five_and_controls() -> None:
+    assert len(federations()) == 5 < len(federations(controls=True))
+    sensors = federations()["sensors, α = 0.3"].training(0)
+    assert len(sensors.fleet) == 60 and sensors.task.classes == 6
+
+
+def test_a_recipe_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no recipe"):
+        by_name("tests.bench.federated.setups:nobody")

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agents.federated.fleet.devices import load_devices
-from tests.bench.federated.play import FederationSetup, Played, play, play_fixed
+from agents.federated.fleet.task import digits
+from tests.bench.federated.play import Played, play, play_fixed
+from tests.bench.federated.setups import FederationSetup
 
-SMALL = FederationSetup("digits", None, load_devices(), rounds=6)
+SMALL = FederationSetup(digits, None, load_devices(), rounds=6)
 
 
 def played(*accuracies: float) -> Played:
@@ -35,3 +39,12 @@ def test_a_policy_trains_to_its_goal_and_the_same_by_seed() -> None:
 def test_a_fixed_setting_is_every_classs() -> None:
     run = play_fixed(SMALL, {"participants": 10, "batch_size": 8, "local_epochs": 5}, 0)
     assert run.settings[0]["local_epochs.low"] == 5 and run.settings[0] == run.settings[-1]
+
+
+def test_what_is_held_is_no_choice_and_grams_follow_each_classs_electricity() -> None:
+    grids = {"high": 400.0, "mid": 0.0, "low": 0.0}
+    setup = replace(SMALL, rounds=3, clients=20, g_per_kwh=grids, held={"participants": 5})
+    run = play(setup, "fedgpo", 0, 0.99, "carbon_g")
+    assert {s["participants"] for s in run.settings} == {5}
+    for metrics in run.metrics:
+        assert metrics["carbon_g"] == pytest.approx(400.0 * metrics["energy_high_j"] / 3.6e6)

@@ -109,7 +109,7 @@ def _optuna() -> ModuleType:
             raise
         raise InvalidInput(
             "this tuner needs Optuna, which is not installed",
-            hint="pip install 'jouletune[bench]'",
+            hint="pip install -e '.[dev]'",
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

@@ -113,7 +113,7 @@ def test_without_optuna_the_error_names_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     at = asked(4)
-    with raised(InvalidInput, "pip install 'jouletune[bench]'"):
+    with raised(InvalidInput, "pip install -e '.[dev]'"):
         load_tuner(name).suggest(past(at, baseline(at)))
 
 

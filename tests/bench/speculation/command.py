@@ -34,9 +34,9 @@ def speculation(
     At 1 to 32 requests, under a load that moves through all of them as the trace's arrivals do, and
     when acceptance collapses. The first time its models are trained, which takes minutes.
     """
+    from tests.bench.speculation.engine import WindowTerms
     from tests.bench.speculation.run import judge, long_trace
     from tuner.cli.output import console, echo_json
-    from tuner.profiling.engine import WindowTerms
 
     arrivals_s = long_trace(trace)
     with console(stderr=True).status("starting") as status:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from agents.load.arrivals import read_arrivals
-from tuner.core import InvalidInput
-from tuner.profiling.engine import (
+from tests.bench.speculation.engine import (
     BATCHES,
     BatchRates,
     Collapse,
@@ -26,6 +25,7 @@ from tuner.profiling.engine import (
     open_timer,
     segments,
 )
+from tuner.core import InvalidInput
 
 DRAFTED_AT = ((1, 4), (8, 4))
 """Requests and length at which the drafts are compared."""

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.workloads.reference import timing
 from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from policies.packrat.profile import Profile
 from tuner.core import StoreError
+from tuner.profiling.packrat import timing
 from tuner.profiling.packrat.packings import Comparison, ModelBench, Shapes
 from tuner.profiling.packrat.plans import PlanRequest
 from tuner.profiling.packrat.plot import draw
@@ -139,7 +139,7 @@ def draw_models(path: Path, results: Sequence[ModelResult]) -> None:
         bench = result.bench
         measured = Measured(result.model, Profile(dict(bench.points)), tuple(bench.plans))
         own = path if len(results) == 1 else path.with_stem(f"{path.stem}-{result.model}")
-        draw(own, PlanRequest(measured, bench.threads, max(bench.batches), mixed=True))
+        draw(own, PlanRequest(measured, bench.threads, max(bench.batches)))
 
 
 def _csv_rows(result: ModelResult) -> Iterator[tuple[object, ...]]:

@@ -21,13 +21,11 @@ class PlanRequest:
         measured: Measured,
         threads: int,
         batch: int,
-        mixed: bool,
         memory_bytes: float = float("inf"),
     ) -> None:
         self.measured = measured
         self.threads = threads
         self.batch = batch
-        self.mixed = mixed
         self.memory_bytes = memory_bytes
         side_by_side = (w.instances * w.threads for w in measured.windows)
         cores = max([measured.profile.threads, *side_by_side])
@@ -41,7 +39,6 @@ class PlanRequest:
             self.measured.profile,
             self.threads,
             batch,
-            mixed=self.mixed,
             aim=aim or Aim.LATENCY,
             latency_limit_s=latency_limit_s,
             memory_bytes=self.memory_bytes,

@@ -23,7 +23,7 @@ def draw(path: Path, request: PlanRequest) -> None:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         raise ConfigError(
-            "drawing needs matplotlib", hint="pip install 'jouletune[bench]', or leave --plot out"
+            "drawing needs matplotlib", hint="pip install 'jouletune[client]', or leave --plot out"
         ) from None
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
     axes = figure.add_subplot()

@@ -11,13 +11,12 @@ from agents.host.server_process import ServerProcess
 from agents.target.reviving import revived
 from agents.target.side import (
     Closing,
-    FollowsPlans,
     Restartable,
     Side,
     SignalSample,
     WaitingSignal,
 )
-from tuner.core import DeviceLost, Knob, Meter, Plan, Setting, Signal, Space
+from tuner.core import DeviceLost, Knob, Meter, Setting, Signal, Space
 
 BATCH = Knob("batch_size", (1, 2), 1)
 
@@ -58,16 +57,6 @@ class Server:
 
     def close(self) -> None:
         self._child.events.append("close")
-
-
-class PlanServer(Server):
-    def follow(self, plan: Plan) -> bool:
-        self._child.events.append("follow")
-        return True
-
-    def followed(self) -> Plan | None:
-        self._child.events.append("followed")
-        return None
 
 
 class Live:
@@ -120,16 +109,14 @@ def test_a_server_that_cannot_be_attached_to_is_ended(child: Child) -> None:
 
 
 def test_whatever_is_asked_starts_it_again_first(child: Child) -> None:
-    side = opened(child, PlanServer(child), LiveWaiting(child))
+    side = opened(child, Server(child), LiveWaiting(child))
     actuator, (live,) = side.actuator, side.signals
-    assert isinstance(actuator, Restartable) and isinstance(actuator, FollowsPlans)
+    assert isinstance(actuator, Restartable)
     assert isinstance(live, WaitingSignal)
     asked: Mapping[str, Callable[[], object]] = {
         "read": actuator.read,
         "apply {'batch_size': 2}": lambda: actuator.apply({"batch_size": 2}),
         "incarnation": actuator.incarnation,
-        "follow": lambda: actuator.follow(Plan.single({"batch_size": 2})),
-        "followed": actuator.followed,
         "look": live.read,
         "wait above 3": lambda: live.wait_above(3.0, 1.0),
     }
@@ -141,7 +128,6 @@ def test_whatever_is_asked_starts_it_again_first(child: Child) -> None:
 
 def test_it_can_do_what_the_server_can_and_no_more(child: Child) -> None:
     side = opened(child, Server(child), Live(child))
-    assert not isinstance(side.actuator, FollowsPlans)
     assert not isinstance(side.signals[0], WaitingSignal)
     assert side.signals[0].signal.name == "requests_in_system"
 

@@ -42,7 +42,7 @@ def store(url: str) -> Iterator[Store]:
                 opened.studies.get(made.id).moved(Phase.STOPPED), "ann", "enough", START
             )
     for minute in range(10):
-        opened.observations.add(observation(minute, study="s3", device="d3"))
+        opened.observations.add_all([observation(minute, study="s3", device="d3")])
         opened.events.add(event(minute))
     yield opened
     opened.close()

@@ -19,6 +19,17 @@ def test_without_flags_it_is_the_simulated_board_and_then_this_machine() -> None
     simulated, real = asked_jobs(Wishes())
     assert (simulated.spec, simulated.policy) == ("simulated:orin", "polythrottle")
     assert (real.spec, real.seed) == ("cpu=reference", 0)
+    assert simulated.constraints is not None
+    assert any("throughput_per_s" in limit for limit in simulated.constraints), (
+        "a saving that costs work"
+    )
+    assert real.constraints is None
+
+
+def test_a_board_that_is_named_has_no_limit_of_the_demonstration() -> None:
+    assert asked_jobs(Wishes(device="simulated:orin"))[0].constraints is None
+    first, second = asked_jobs(Wishes(constraints=("latency_p99_ms <= 50",)))
+    assert first.constraints == second.constraints == ("latency_p99_ms <= 50",)
 
 
 def test_flags_reach_the_job() -> None:

@@ -81,17 +81,21 @@ def test_people_see_what_each_instance_does(plan: Plan) -> None:
     assert "1.17 × the fat instance" in out
 
 
-def test_uniform_and_mixed_differ(plan: Plan) -> None:
+def test_instances_may_differ(plan: Plan) -> None:
     table = f"{HEADER}\nm,1,1,1.0\nm,1,2,1.2\nm,2,4,1.9\n"
     mixed = parsed(plan(table, *asked(2, 3, "m"), "--json"))
     assert mixed["plan"] == [
         {"instances": 1, "threads": 1, "batch": 2},
         {"instances": 1, "threads": 1, "batch": 1},
     ]
-    uniform = parsed(plan(table, *asked(2, 3, "m"), "--uniform", "--json"))
-    assert uniform["plan"] == [{"instances": 2, "threads": 1, "batch": 2}]
-    assert any("room for 4" in note for note in uniform["notes"])
-    assert any("taken to cost as much as with 4" in note for note in uniform["notes"])
+
+
+def test_a_batch_that_no_profiled_sizes_add_up_to_is_padded(plan: Plan) -> None:
+    table = f"{HEADER}\nm,1,2,1.2\nm,2,4,1.9\n"
+    padded = parsed(plan(table, *asked(2, 3, "m"), "--json"))
+    assert padded["plan"] == [{"instances": 2, "threads": 1, "batch": 2}]
+    assert any("room for 4" in note for note in padded["notes"])
+    assert any("taken to cost as much as with 4" in note for note in padded["notes"])
 
 
 def test_a_faster_larger_batch_is_pointed_out(plan: Plan) -> None:
@@ -276,4 +280,4 @@ class TestPlot:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         code, out, err = plan(TABLE, *asked(16, 8), "--plot", tmp_path / "plan.png")
         assert (code, out) == (2, "")
-        assert "pip install 'jouletune[bench]'" in err
+        assert "pip install 'jouletune[client]'" in err

@@ -41,7 +41,7 @@ class FakeTimer:
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    from agents.workloads.reference import timing
+    from tuner.profiling.packrat import timing
 
     monkeypatch.setattr(timing, "Timer", FakeTimer)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})

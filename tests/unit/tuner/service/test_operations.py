@@ -147,14 +147,16 @@ def test_what_was_saved_says_since_when_its_windows_are() -> None:
     verbs, name = worlds.held()
     for minute in range(4):
         at = START + timedelta(minutes=minute)
-        verbs.loop.store.observations.add(
-            Observation(
-                study=name,
-                device="sim",
-                setting=setting(600),
-                measurement=replace(window(6.0, 110.0), started_at=at),
-                at=at,
-            )
+        verbs.loop.store.observations.add_all(
+            [
+                Observation(
+                    study=name,
+                    device="sim",
+                    setting=setting(600),
+                    measurement=replace(window(6.0, 110.0), started_at=at),
+                    at=at,
+                )
+            ]
         )
     before = verbs.report(name).bill
     assert before.saved_since == START

@@ -25,8 +25,8 @@ def observe(world: World, at: Setting, *energies: float) -> None:
     for number, energy in enumerate(energies):
         now = world.time.now() + timedelta(minutes=number)
         shown = replace(window(energy), started_at=now)
-        world.store.observations.add(
-            Observation(study="s1", device="sim", setting=at, measurement=shown, at=now)
+        world.store.observations.add_all(
+            [Observation(study="s1", device="sim", setting=at, measurement=shown, at=now)]
         )
 
 

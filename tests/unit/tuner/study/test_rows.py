@@ -111,8 +111,8 @@ def observe(world: World, row: Row, factor: float, context: dict[str, float] | N
         now = world.time.now() + timedelta(minutes=number)
         seen = window(factor * energy_j(row), context=context or {BY: row.at})
         seen = replace(seen, started_at=now)
-        world.store.observations.add(
-            Observation(study="s1", device="sim", setting=row.setting, measurement=seen, at=now)
+        world.store.observations.add_all(
+            [Observation(study="s1", device="sim", setting=row.setting, measurement=seen, at=now)]
         )
 
 

@@ -3,7 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.federated.fleet.task import TrainingTask, averaged, digits, fresh_weights, made, trained
+from agents.federated.fleet.task import (
+    TrainingTask,
+    averaged,
+    digits,
+    fresh_weights,
+    made,
+    trained,
+    trained_together,
+)
 from tuner.core import InvalidInput
 
 DIGITS = digits(0)
@@ -60,3 +68,17 @@ def test_so_many_steps_go_through_the_samples_again_and_again() -> None:
     assert DIGITS.own_accuracy(more, some) > DIGITS.own_accuracy(start, some)
     with pytest.raises(InvalidInput):
         trained(DIGITS, start, some, 8, 1, (0,), steps=-1)
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(3, 0), (1, 4)], ids=["epochs", "steps"])
+def test_clients_that_train_together_learn_what_each_learns_alone(epochs: int, steps: int) -> None:
+    task = digits(0)
+    began = fresh_weights(task, 0)
+    owned = [np.arange(start, start + count) for start, count in ((0, 3), (9, 40), (60, 17))]
+    orders = [(0, 7, number) for number in range(3)]
+    found = trained_together(task, began, owned, 8, epochs, orders, steps)
+    for own, order, weights in zip(owned, orders, found, strict=True):
+        alone = trained(task, began, own, 8, epochs, order, steps)
+        assert all(w.shape == v.shape for w, v in zip(weights, alone, strict=True))
+        for layer, other in zip(weights, alone, strict=True):
+            assert layer == pytest.approx(other, abs=1e-12)

@@ -197,3 +197,9 @@ def test_a_load_that_cannot_be_read_is_refused(
     number.write_text("7")
     with pytest.raises(InvalidInput, match=words):
         prompt_load(fragment.format(file=prompts, short=short, number=number))
+
+
+@pytest.mark.parametrize("spec", ["text", "text:http://127.0.0.1:8100"])
+def test_the_text_engine_that_was_here_is_refused_with_what_takes_its_place(spec: str) -> None:
+    with raised(InvalidInput, "jouletune speculation proxy"):
+        opened(spec)

@@ -1,4 +1,0 @@
-"""A text engine that really decodes: a target, drafts that propose, and exact acceptance.
-
-`python -m agents.workloads.reference.text.serve` serves it; `…text.training` trains its models.
-"""

@@ -1,0 +1,52 @@
+"""How well the steps between two averagings are chosen: against each fixed number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agents.federated.fleet.rounds import INTERVALS
+from tests.bench.federated.compare import OURS, Bench, target_of
+from tests.bench.federated.judge import best_of, judged
+from tests.bench.federated.setups import FederationSetup
+
+MOST = 1.2
+"""Of the joules to the target, × the best fixed interval's."""
+ALONE = {"participants": 10, "batch_size": 8}
+"""What all rounds are set to: the steps alone are chosen."""
+
+
+@dataclass(frozen=True)
+class IntervalComparison:
+    """The policy against the best fixed number of steps, on one federation."""
+
+    title: str
+    target: float
+    best_fixed: Mapping[str, int]
+    ratio: float
+    by_seed: tuple[float, ...]
+    missed: tuple[int, ...]
+    rounds: tuple[int | None, ...]
+    steps: tuple[int, ...]
+    kept: bool
+
+
+def compare_intervals(bench: Bench, title: str, federation: FederationSetup) -> IntervalComparison:
+    """Return how the policy does whose only choice is the steps, by joules."""
+    by_steps = replace(federation, intervals=INTERVALS, held=ALONE)
+    grid = [{**ALONE, "averaging_steps": steps} for steps in INTERVALS]
+    fixed = bench.fixed(by_steps, grid)
+    target = target_of(fixed)
+    (ours,) = bench.played(by_steps, [(OURS, "energy_j")], target)
+    found = judged("energy_j", target, grid, fixed, ours, ours, fixed[0])
+    return IntervalComparison(
+        title,
+        target,
+        grid[best_of(fixed, target, "energy_j")],
+        found.ratio,
+        found.by_seed,
+        found.missed,
+        tuple(run.rounds_to(target) for run in ours),
+        tuple(int(str(s["averaging_steps"])) for s in ours[0].settings),
+        found.ratio <= MOST and not found.missed,
+    )

@@ -1,0 +1,145 @@
+"""The federations that are judged: what is trained, by whom. Another one is one function more.
+
+`python -m tests.bench federated FILE --recipe MODULE:FUNCTION` judges a federation that is not here: the
+function returns a `FederationSetup`, whose task is a function of a seed at the top of its module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from agents.federated.fleet import rounds as fleet_rounds
+from agents.federated.fleet.devices import FleetDevices, load_devices
+from agents.federated.fleet.rounds import (
+    BATCHES,
+    CLIENTS,
+    EPOCHS,
+    FLOWER,
+    PARTICIPANTS,
+    FederatedTraining,
+    participants_of,
+)
+from agents.federated.fleet.task import TrainingTask, digits, made
+from tuner.core import InvalidInput, Space
+
+Fixed = Mapping[str, int]
+"""One K, B and E for all clients, as `participants`, `batch_size` and `local_epochs`."""
+ROUNDS = {"digits": 150, "made": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSetup:
+    """What is trained, by whom: a task by seed, an α (None: all alike), devices, and how many rounds.
+
+    `participants` are the counts that a round may have, by default those that fit the clients;
+    `g_per_kwh` the carbon intensity of each class's electricity, by default the devices' for all;
+    `held` is what is the same in all rounds, by the beginning of its knobs' names.
+    """
+
+    task: Callable[[int], TrainingTask]
+    alpha: float | None
+    devices: FleetDevices
+    rounds: int
+    clients: int = CLIENTS
+    participants: tuple[int, ...] = ()
+    intervals: tuple[int, ...] = ()
+    g_per_kwh: Mapping[str, float] = field(default_factory=dict)
+    held: Fixed = field(default_factory=dict)
+
+    def training(self, seed: int) -> FederatedTraining:
+        """Return a training that has not begun."""
+        return FederatedTraining(
+            self.task(seed),
+            self.devices,
+            seed,
+            self.alpha,
+            self.clients,
+            self.intervals,
+            self.participants,
+        )
+
+    def space(self, of: FederatedTraining) -> Space:
+        """Return the knobs of a training's rounds, but for what is held."""
+        return Space(
+            tuple(
+                replace(knob, values=(value,), default=value)
+                if (value := self.held.get(knob.name.partition(".")[0])) is not None
+                else knob
+                for knob in of.space.knobs
+            )
+        )
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of participants that a round may have."""
+        return self.participants or participants_of(self.clients)
+
+    @property
+    def defaults(self) -> Fixed:
+        """Flower's: half of the clients, or the nearest to it that there is."""
+        nearest = min(self.counts, key=lambda count: abs(count - self.clients / 2))
+        return {**FLOWER, "participants": nearest}
+
+    @property
+    def grid(self) -> tuple[Fixed, ...]:
+        """Every fixed setting that is the same for all classes."""
+        return tuple(
+            {"participants": k, "batch_size": b, "local_epochs": e}
+            for k, b, e in itertools.product(self.counts, BATCHES, EPOCHS)
+        )
+
+    @property
+    def key(self) -> str:
+        """What its trainings follow from: itself, and the code that trains."""
+        code = hashlib.sha256(Path(inspect.getfile(self.task)).read_bytes())
+        for file in sorted(Path(fleet_rounds.__file__).parent.glob("*.*")):
+            code.update(file.read_bytes())
+        named: dict[str, Any] = {**asdict(self), "task": self.task.__qualname__}
+        return json.dumps([named, code.hexdigest()], sort_keys=True)
+
+
+def federations(controls: bool = False) -> dict[str, FederationSetup]:
+    """Return the federations that are judged by title; with `controls`, also those with other powers."""
+    devices = load_devices()
+    found = {
+        f"{task.__name__}, {'IID' if alpha is None else f'α = {alpha:g}'}": FederationSetup(
+            task, alpha, devices, ROUNDS[task.__name__], participants=PARTICIPANTS
+        )
+        for task in (digits, made)
+        for alpha in (None, 0.1)
+    }
+    found["sensors, α = 0.3"] = by_name("tests.bench.federated.sensors:federation")
+    unlike = found["digits, α = 0.1"]
+    if controls:
+        for part, factor in itertools.product(("radio", "idle"), (0.5, 1.5)):
+            scaled = devices.scaled(**{part: factor})
+            found[f"digits, α = 0.1, {part} power × {factor:g}"] = replace(unlike, devices=scaled)
+        alike = replace(unlike, alpha=None, devices=devices.alike())
+        found["digits, all clients alike"] = alike
+    return found
+
+
+def by_name(recipe: str) -> FederationSetup:
+    """Return the federation of a recipe, as `MODULE:FUNCTION`.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    module, _, function = recipe.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInput(
+            f"there is no recipe {recipe}: {error}",
+            hint="name a function that returns a FederationSetup, as MODULE:FUNCTION",
+        ) from None
+    assert isinstance(found, FederationSetup), recipe
+    return found

@@ -1,0 +1,33 @@
+"""What a database keeps for who asks it by SQL: no port reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+
+from db.schema import AppliedRow, TrialStateRow
+from db.sql.rows import APPLIED
+from db.sql.store import SqlStore
+from tuner.core import Applied, Store, TrialState
+
+
+def trial_states(
+    store: Store, study: str, number: int
+) -> Sequence[tuple[TrialState, int, datetime]]:
+    """Return a trial's history: state, attempt, and when it came to that."""
+    assert isinstance(store, SqlStore)
+    asked = select(TrialStateRow.state, TrialStateRow.attempt, TrialStateRow.at)
+    asked = asked.where(TrialStateRow.study == study, TrialStateRow.trial == number)
+    with store._database.look() as connection:
+        rows = connection.execute(asked.order_by(TrialStateRow.id)).all()
+    return tuple((state, attempt, at) for state, attempt, at in rows)
+
+
+def applied_to(store: Store, device: str) -> Sequence[Applied]:
+    """Return what a device was set to, latest first."""
+    assert isinstance(store, SqlStore)
+    asked = APPLIED.all.where(AppliedRow.device == device).order_by(AppliedRow.id.desc())
+    with store._database.look() as connection:
+        return tuple(APPLIED.read(row) for row in connection.execute(asked))

@@ -1,0 +1,115 @@
+"""A running proxy over the stand-in for llama-server is profiled, and left as it was."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.config import Attachment
+from agents.main import open_target
+from agents.target.target import Target
+from tests.errors import raised
+from tests.llama.running import RunningProxy, proxy_for
+from tests.unit.agents.workloads.llama_cpp.conftest import models, stand_in
+from tuner.core import ActuationError, InvalidInput, MeasurementError, Phase, Plan, Row
+from tuner.profiling.decoding import ServerBench
+from tuner.profiling.speculation import (
+    LENGTH,
+    RATE,
+    SIGNAL,
+    planned,
+    read_profile,
+    write_profile,
+)
+
+CROWD = ("--step-ms", "4", "--crowd-ms", "0.3", "--rate", "0.8", "-np", "4")
+"""Alone, drafting makes it half as fast again."""
+QUIET, ANY_SHARE = 0.3, 1.0
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+    folder = tmp_path_factory.mktemp("proxy")
+    target, draft = models(folder)
+    with proxy_for(stand_in("0.3.16", target, *CROWD), {"d": draft}, folder) as running:
+        yield running
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "prompts.json"
+    file.write_text(json.dumps([f"prompt {i}" for i in range(64)]))
+    return file
+
+
+def opened(spec: str, folder: Path) -> Target:
+    return open_target(Attachment("cpu", spec), "profile", 0, folder, Path("/"))
+
+
+@pytest.mark.slow
+def test_few_windows_give_a_table_and_what_was_in_force_is_put_back(
+    proxy: RunningProxy, prompts: Path, tmp_path: Path
+) -> None:
+    rows = (Row(2.5, {LENGTH: 5}), Row(math.inf, {LENGTH: 1}))
+    before = Plan(rows, by=SIGNAL)
+    target = opened(f"llama_cpp:{proxy.url}#prompts:{prompts},tokens:32", tmp_path)
+    target.runs.actuator.follow(before)  # type: ignore[attr-defined]
+    told: list[str] = []
+    found = ServerBench(target, "", QUIET, ANY_SHARE).profile(told.append)
+    assert target.runs.actuator.followed() == before  # type: ignore[attr-defined]
+    target.close()
+    first = found.plan.rows[0].setting[LENGTH]
+    assert isinstance(first, int) and first >= 2, found
+    asked = [t for t in found.windows if t.phase is Phase.TUNING]
+    assert len(told) == len(found.windows) and len(asked) <= 54 // 3
+    plain = {t.ran_at[SIGNAL] for t in found.windows if t.setting[LENGTH] == 0}
+    assert plain >= {1.0, 2.0, 4.0}
+    file = tmp_path / "profile.csv"
+    write_profile(file, found.windows)
+    rows_written = list(csv.DictReader(file.read_text().splitlines()))
+    assert {RATE, "cpu_time_ms", "accepted_per_step"} <= set(rows_written[0])
+    assert len(rows_written) == len(found.windows)
+    again = planned(*read_profile(file)).plan.rows[0].setting[LENGTH]
+    assert int(again) >= 2 and again in {t.setting[LENGTH] for t in asked}
+
+
+def test_without_texts_nothing_is_sent_and_it_is_said_how_to_give_them(
+    proxy: RunningProxy, tmp_path: Path
+) -> None:
+    target = opened(f"llama_cpp:{proxy.url}", tmp_path)
+    with raised(InvalidInput, "#prompts:FILE.json"):
+        ServerBench(target, "", QUIET, ANY_SHARE)
+    target.close()
+
+
+def test_a_draft_that_is_not_offered_is_named(
+    proxy: RunningProxy, prompts: Path, tmp_path: Path
+) -> None:
+    target = opened(f"llama_cpp:{proxy.url}#prompts:{prompts}", tmp_path)
+    with raised(InvalidInput, "wide"):
+        ServerBench(target, "wide", QUIET, ANY_SHARE)
+    target.close()
+
+
+def test_what_has_no_draft_length_is_refused(tmp_path: Path) -> None:
+    target = open_target(Attachment("simulated:orin", ""), "profile", 0, tmp_path, Path("/"))
+    with raised(InvalidInput, "jouletune speculation proxy"):
+        ServerBench(target, "", QUIET, ANY_SHARE)
+    target.close()
+
+
+def test_a_server_that_does_not_answer_any_more_gives_no_plan(
+    prompts: Path, tmp_path: Path
+) -> None:
+    model, draft = models(tmp_path)
+    with proxy_for(stand_in("0.3.16", model, *CROWD), {"d": draft}, tmp_path) as running:
+        target = opened(f"llama_cpp:{running.url}#prompts:{prompts}", tmp_path)
+        bench = ServerBench(target, "", QUIET, ANY_SHARE)
+    with pytest.raises((MeasurementError, ActuationError)):
+        bench.profile(lambda what: None)
+    target.close()

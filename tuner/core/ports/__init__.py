@@ -1,0 +1,10 @@
+"""Ports: what a policy, a driver and a store have to be. Each module has those of one idea."""
+
+from tuner.core.ports.access import *
+from tuner.core.ports.fleet import *
+from tuner.core.ports.hardware import *
+from tuner.core.ports.log import *
+from tuner.core.ports.policies import *
+from tuner.core.ports.store import *
+from tuner.core.ports.studies import *
+from tuner.core.ports.trials import *

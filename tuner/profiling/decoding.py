@@ -1,0 +1,179 @@
+"""Profile a server that decodes speculatively, while it runs, by the windows that the policy asks for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from agents.host.host import HostClock, suspended_s
+from agents.target.measure import Ask, Measurer
+from agents.target.side import FollowsPlans, NothingToSet, Side
+from agents.target.target import WORKLOAD, Target
+from agents.target.window import Usage
+from policies import load_policy
+from tuner.core import (
+    ActuationError,
+    Context,
+    Done,
+    InvalidInput,
+    MeasurementError,
+    Outcome,
+    Past,
+    Phase,
+    Plan,
+    Setting,
+    Space,
+    Trial,
+    Wait,
+)
+from tuner.profiling.speculation import (
+    DRAFT,
+    LENGTH,
+    RATE,
+    SIGNAL,
+    measured_trial,
+    profiling_study,
+)
+
+LONGEST = 4.0
+"""So many times its length a window may last, until its rate is known well enough."""
+LOADS = 6
+"""Numbers of requests that the policy goes through."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProfile:
+    """The plan that the policy made, why, and the windows that it asked for."""
+
+    plan: Plan
+    why: str
+    windows: tuple[Trial, ...] = field(repr=False)
+
+
+class ServerBench:
+    """Windows of a running server under our own load, at the lengths and requests that the policy asks for.
+
+    `target` has the server as its workload; its devices only measure. `draft` is the one draft to profile,
+    empty for all that the server offers.
+
+    Raises:
+        InvalidInput: what runs has no draft length to set, no such draft, or can be sent no load.
+    """
+
+    def __init__(self, target: Target, draft: str, window_s: float, most_foreign: float) -> None:
+        server = target.runs
+        self._space = _offered(server, draft)
+        self._actuator = server.actuator
+        meters = (replace(d, space=Space(()), actuator=NothingToSet()) for d in target.devices)
+        self._measurer = Measurer(
+            target=Target(tuple(meters), server),
+            host_clock=HostClock(),
+            now=lambda: datetime.now(UTC),
+            usage=Usage(os.cpu_count() or 1, time.process_time, suspended_s),
+            foreign_share=most_foreign,
+        )
+        self._window_s = window_s
+
+    def profile(self, report: Callable[[str], None]) -> ServerProfile:
+        """Measure what the policy asks for until it has its plan; then put back what was in force.
+
+        Raises:
+            MeasurementError: the server cannot be measured without drafting.
+            ActuationError, DeviceLost: it does not answer, or what was in force cannot be put back.
+        """
+        study = profiling_study(self._space, LOADS * len([*self._space.grid()]))
+        policy, trials = load_policy("speculation"), list[Trial]()
+        with self._put_back() as before:
+            for number in (1, 2):
+                report(f"without drafting, {number} of 2")
+                plain = self._measured(before, self._space.default, {})
+                if not plain.state.evidence:
+                    raise MeasurementError(
+                        plain.reason, hint="see that the server answers, and that the host is quiet"
+                    )
+                trials.append(
+                    measured_trial(number, self._space.default, {}, plain, Phase.BASELINE)
+                )
+            while True:
+                answer = policy.suggest(Past(study=study, trials=tuple(trials)))
+                if isinstance(answer, Done):
+                    return _told(answer, trials)
+                if isinstance(answer, Wait):
+                    raise MeasurementError(f"the policy waits although nothing runs: {answer.why}")
+                report(answer.why)
+                shown = self._measured(before, answer.setting, answer.context)
+                trials.append(
+                    measured_trial(
+                        len(trials) + 1, answer.setting, answer.context, shown, Phase.TUNING
+                    )
+                )
+
+    def _measured(self, before: Setting, setting: Setting, load: Context) -> Outcome:
+        ask = Ask(
+            metrics=(RATE,),
+            window_s=self._window_s,
+            max_window_s=LONGEST * self._window_s,
+            context=load,
+        )
+        name = f"{sorted(setting.items())} at {sorted(load.items())}"
+        return self._measurer.trial({**before, **setting}, ask, _go_on, name)
+
+    @contextmanager
+    def _put_back(self) -> Iterator[Setting]:
+        """Yield what is in force, and put it back after the block. Raises ActuationError, DeviceLost."""
+        before, plan = dict(self._actuator.read()), None
+        if isinstance(self._actuator, FollowsPlans):
+            plan = self._actuator.followed()
+        try:
+            yield before
+        finally:
+            failed = self._measurer.target.restore({WORKLOAD: before})
+            if plan is not None and isinstance(self._actuator, FollowsPlans):
+                self._actuator.follow(plan)
+            if failed:
+                raise ActuationError("; ".join(failed), hint="set it by hand")
+
+
+def _told(done: Done, trials: Sequence[Trial]) -> ServerProfile:
+    """Return the profile. Raises MeasurementError: no window that was asked for came to anything."""
+    asked = [t for t in trials if t.phase is Phase.TUNING]
+    if asked and not any(t.state.evidence for t in asked):
+        raise MeasurementError(
+            f"no window came to anything, the last one for: {asked[-1].reason}",
+            hint="see that the server answers, and that the host is quiet; or raise --most-foreign",
+        )
+    return ServerProfile(done.plan, done.why, tuple(trials))
+
+
+def _go_on() -> None:
+    """Let a window go on: nobody but the operator ends it."""
+
+
+def _offered(server: Side, draft: str) -> Space:
+    """Return the lengths and drafts to profile. Raises InvalidInput: there are none, or no load is sent."""
+    knobs = {knob.name: knob for knob in server.space.knobs if knob.name in (LENGTH, DRAFT)}
+    if LENGTH not in knobs:
+        raise InvalidInput(
+            f"{server.name} has no knob {LENGTH}, so that there is nothing to profile",
+            hint="name a server that decodes speculatively: --workload llama_cpp:http://127.0.0.1:8090, "
+            "the address of `jouletune speculation proxy`",
+        )
+    if not any(live.signal.name == SIGNAL and live.signal.askable for live in server.signals):
+        raise InvalidInput(
+            f"no load is known that could be sent to {server.name}",
+            hint="add texts like your own to its address: #prompts:FILE.json, a JSON list of at least 64",
+        )
+    drafts = knobs[DRAFT].values if DRAFT in knobs else ()
+    if draft and draft not in drafts:
+        offered = ", ".join(map(str, drafts)) or "one draft, which is not named"
+        raise InvalidInput(
+            f"there is no draft {draft!r} to choose: {server.name} offers {offered}",
+            hint="leave out --draft, or name one of them",
+        )
+    if draft:
+        knobs[DRAFT] = replace(knobs[DRAFT], values=(draft,), default=draft)
+    return Space(tuple(knobs.values()))
