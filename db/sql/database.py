@@ -21,7 +21,7 @@ from sqlalchemy.exc import (
 )
 
 from db.schema import Base
-from db.sql.address import IN_MEMORY, shown
+from db.sql.address import IN_MEMORY, command, shown
 from db.sql.engine import connect
 from tuner.core import InvalidInput, StoreError, TuningError
 
@@ -100,7 +100,8 @@ class Database:
             raise StoreError(
                 f"the file of database {self.name} was {'replaced' if now else 'deleted'} while it was "
                 "in use",
-                hint="stop the tuner, put the file back or `jouletune db restore` a backup, and start it",
+                hint="stop the tuner, put the file back or restore a backup with "
+                f"{command('restore FILE', self.name)}, and start it",
             )
 
     @contextmanager

@@ -41,6 +41,7 @@ from db.schema import (
     StudyRow,
     TrialRow,
 )
+from db.sql.address import command
 from db.sql.database import Database, Refused
 from db.sql.rows import APPLIED
 from tuner.core import (
@@ -50,6 +51,7 @@ from tuner.core import (
     Revision,
     Situation,
     Study,
+    StudyStamp,
     TrialState,
     Unreadable,
     UnreadableStudy,
@@ -144,7 +146,7 @@ class SqlStudies:
             row = connection.execute(ONE, {"study": study}).first()
         if row is None:
             raise refusals.no_study(study)
-        return _decoded(row.id, row.document)
+        return self._decoded(row.id, row.document)
 
     def list(self, *, among: Collection[str] | None = None) -> Sequence[Study]:
         """Return the readable studies, oldest first: all, or those of these ids."""
@@ -170,7 +172,29 @@ class SqlStudies:
             asked = asked.where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
         with self._database.read() as connection:
             rows = connection.execute(asked.order_by(*BY_AGE)).all()
-            return tuple(_study_of(connection, row) for row in rows)
+            return tuple(self._study_of(connection, row) for row in rows)
+
+    def stamps(self) -> Mapping[str, StudyStamp]:
+        """Return how far each study has come, by its id, oldest first."""
+        running = (
+            select(TrialRow.study, func.count().label("running"))
+            .where(TrialRow.state == TrialState.RUNNING)
+            .group_by(TrialRow.study)
+            .subquery()
+        )
+        asked = (
+            select(
+                StudyRow.id,
+                StudyRow.created_at,
+                StudyRow.revision,
+                StudyRow.last_trial,
+                func.coalesce(running.c.running, 0),
+            )
+            .outerjoin(running, running.c.study == StudyRow.id)
+            .order_by(*BY_AGE)
+        )
+        with self._database.look() as connection:
+            return {name: StudyStamp(*come) for name, *come in connection.execute(asked)}
 
     def stopped(self) -> Sequence[str]:
         """Return the ids of the studies that are over, oldest first."""
@@ -190,7 +214,7 @@ class SqlStudies:
                 )
             ).first()
         with suppress(Unreadable):
-            return None if row is None else _decoded(row.id, row.document)
+            return None if row is None else self._decoded(row.id, row.document)
         return None
 
     def situation(self, device: str) -> Situation:
@@ -201,7 +225,7 @@ class SqlStudies:
             raise refusals.no_device(device)
         study, unreadable = None, ""
         try:
-            study = None if row.document is None else _decoded(row.owner, row.document)
+            study = None if row.document is None else self._decoded(row.owner, row.document)
         except Unreadable as error:
             unreadable = str(error)
         return Situation(
@@ -289,7 +313,7 @@ class SqlStudies:
             rows = connection.execute(asked).all()
         if not rows:
             raise refusals.no_study(study)
-        return tuple(_to_revision(row) for row in rows)
+        return tuple(self._to_revision(row) for row in rows)
 
     def latest(self, study: str) -> Revision:
         """Return the last revision. Raises NotFound."""
@@ -298,7 +322,7 @@ class SqlStudies:
             row = connection.execute(asked.limit(1)).first()
         if row is None:
             raise refusals.no_study(study)
-        return _to_revision(row)
+        return self._to_revision(row)
 
     def delete(self, study: str) -> None:
         """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
@@ -310,6 +334,37 @@ class SqlStudies:
             if Phase(phase) in ACTIVE:
                 raise refusals.still_active(study, phase)
             connection.execute(delete(StudyRow).where(own))
+
+    def _to_revision(self, row: Row[str, str, str, str, datetime]) -> Revision:
+        study = self._decoded(row[0], row.document)
+        return Revision(study=study, who=row.who, why=row.why, at=row.at)
+
+    def _decoded(self, study: str, document: str | bytes) -> Study:
+        """Return the study of a document. Raises Unreadable: it is damaged, or of a newer release."""
+        try:
+            return STUDIES.decode(json.loads(document))
+        except Exception as error:  # a document may be anything, and so what it makes go wrong
+            raise Unreadable(
+                f"study {study!r} cannot be read from the database: {type(error).__name__}: {error}",
+                hint="update the tuner to the release that wrote it, or stop it and restore a backup: "
+                + command("restore FILE", self._database.name),
+            ) from error
+
+    def _study_of(self, connection: Connection, row: Row[Any]) -> Study | UnreadableStudy:
+        """Return the study of a row; where its document cannot be read, what its columns tell."""
+        try:
+            return self._decoded(row.id, row.document)
+        except Unreadable as error:
+            own = select(StudyDeviceRow.device).where(StudyDeviceRow.study == row.id)
+            return UnreadableStudy(
+                id=row.id,
+                devices=tuple(connection.scalars(own.order_by(StudyDeviceRow.device))),
+                workload=row.workload,
+                phase=Phase(row.phase) if row.phase in set(Phase) else Phase.STOPPED,
+                revision=row.revision,
+                created_at=row.created_at,
+                error=str(error),
+            )
 
     def _explain(self, study: Study, *, new: bool, refused: Refused) -> NoReturn:
         with self._database.read() as connection:
@@ -347,36 +402,3 @@ def _keep(connection: Connection, study: Study, who: str, why: str, at: datetime
         for device in sorted(study.devices)
     ]
     connection.execute(insert(StudyDeviceRow), claims)
-
-
-def _to_revision(row: Row[str, str, str, str, datetime]) -> Revision:
-    study = _decoded(row[0], row.document)
-    return Revision(study=study, who=row.who, why=row.why, at=row.at)
-
-
-def _decoded(study: str, document: str | bytes) -> Study:
-    """Return the study of a document. Raises Unreadable: it is damaged, or of a newer release."""
-    try:
-        return STUDIES.decode(json.loads(document))
-    except Exception as error:  # a document may be anything, and so what it makes go wrong
-        raise Unreadable(
-            f"study {study!r} cannot be read from the database: {type(error).__name__}: {error}",
-            hint="update the tuner to the release that wrote it, or restore a backup (`db restore`)",
-        ) from error
-
-
-def _study_of(connection: Connection, row: Row[Any]) -> Study | UnreadableStudy:
-    """Return the study of a row; where its document cannot be read, what its columns tell."""
-    try:
-        return _decoded(row.id, row.document)
-    except Unreadable as error:
-        own = select(StudyDeviceRow.device).where(StudyDeviceRow.study == row.id)
-        return UnreadableStudy(
-            id=row.id,
-            devices=tuple(connection.scalars(own.order_by(StudyDeviceRow.device))),
-            workload=row.workload,
-            phase=Phase(row.phase) if row.phase in set(Phase) else Phase.STOPPED,
-            revision=row.revision,
-            created_at=row.created_at,
-            error=str(error),
-        )

@@ -16,7 +16,6 @@ from tuner.core import (
     BaselineShift,
     Conflict,
     Constraint,
-    Device,
     Estimate,
     Event,
     IllegalTransition,
@@ -28,7 +27,6 @@ from tuner.core import (
     Objective,
     Past,
     Phase,
-    StoreError,
     Study,
     Topic,
     Trial,
@@ -61,17 +59,15 @@ from tuner.service.drafts import (
 from tuner.service.explanations import explained
 from tuner.service.prefixes import begun_with
 from tuner.service.previews import preview
+from tuner.service.study_views import StudyViews, registered
 from tuner.service.views import (
     alternating,
     candidate_view,
     chosen,
-    faulty_view,
     limit_kept,
     origins,
     setting_view,
-    study_view,
     trial_view,
-    unreadable_view,
 )
 from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
@@ -116,9 +112,7 @@ class Operations(Verbs[StudyView]):
     """
 
     loop: Loop
-    _views: dict[str, tuple[tuple[int, int, int], StudyView]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _views: StudyViews = field(default_factory=StudyViews, init=False, repr=False, compare=False)
 
     @property
     def access(self) -> Access:
@@ -134,7 +128,7 @@ class Operations(Verbs[StudyView]):
             DeviceBusy: a device belongs to another active study.
         """
         refuse_too_much(draft)
-        devices = [self._device(name) for name in draft.devices]
+        devices = [registered(self.loop.store, name) for name in draft.devices]
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
         draft = usual_draft(draft, devices[0])
@@ -169,17 +163,11 @@ class Operations(Verbs[StudyView]):
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
-        found = self.loop.store.studies.stored()
-        for gone in self._views.keys() - {study.id for study in found}:
-            self._views.pop(gone, None)
-        return [
-            self._row(study) if isinstance(study, Study) else unreadable_view(study)
-            for study in found
-        ]
+        return self._views.every(self.loop)
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
-        return self._view(self._found(study))
+        return self._views.one(self.loop, self._found(study))
 
     def full_id(self, study: str) -> str:
         """Return the id of the study that begins so, or what was given where none does.
@@ -323,7 +311,7 @@ class Operations(Verbs[StudyView]):
                 f"study {found.id} is stopped: it keeps its last constraints",
                 hint="create a new study",
             )
-        for device in (self._device(name) for name in found.devices):
+        for device in (registered(self.loop.store, name) for name in found.devices):
             for constraint in constraints:
                 require(device, constraint.metric, found)
         changed = replace(found, constraints=constraints)
@@ -484,7 +472,7 @@ class Operations(Verbs[StudyView]):
             Conflict: it is online, and would only register anew.
             DeviceBusy: an active study has it.
         """
-        found, owner = self._device(device), self.loop.store.studies.of(device)
+        found, owner = registered(self.loop.store, device), self.loop.store.studies.of(device)
         if owner is None and self.loop.presence.online(found, None):
             raise Conflict(f"device {device} is online", hint="stop its agent first")
         self.loop.store.devices.forget(device)
@@ -541,15 +529,6 @@ class Operations(Verbs[StudyView]):
     def _found(self, study: str) -> Study:
         return begun_with(self.loop.store.studies, study)
 
-    def _device(self, name: str) -> Device:
-        try:
-            return self.loop.store.devices.get(name)
-        except NotFound:
-            known = ", ".join(d.id for d in self.loop.store.devices.list()) or "none yet"
-            raise NotFound(
-                f"no device {name!r} is registered", hint=f"registered are: {known}"
-            ) from None
-
     def _revise(self, study: Study, who: str, why: str, kind: str = "") -> None:
         self.loop.changes.revise(study, who, why)
         self.loop.changes.note(kind or str(study.phase), why, study.id)
@@ -593,41 +572,12 @@ class Operations(Verbs[StudyView]):
         known = [past.behind(plan, row).of(row.setting) for row in rows]
         return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
 
-    def _row(self, study: Study) -> StudyView:
-        """Return a study's row of a list: where it cannot be worked out, that is what it says."""
-        try:
-            return self._view(study)
-        except StoreError:
-            raise
-        except Exception as error:  # one bad study must not hide all others
-            log.exception("event=study_not_shown study=%s", study.id)
-            return faulty_view(study, error)
-
-    def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        known = self.loop.changes.trials(study.id) if trials is None else trials
-        key = study.revision, len(known), sum(trial.state.final for trial in known)
-        seen, view = self._views.get(study.id, (None, None))
-        if view is None or seen != key:  # what has ended stays as it is
-            view = study_view(study, known, self.loop.store.studies.latest(study.id).why)
-            self._views[study.id] = key, view
-        here = {
-            "offline": self._offline(study),
-            "unable": self.loop.presence.unable(study.devices) if study.active else "",
-            "stopped": self.loop.store.stops.current() is not None,
-        }
-        return view.model_copy(update=here)
-
     def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:
         """Return a study's view, in which the windows of its holds that broke a limit are counted."""
-        view = self._view(study, trials)
+        view = self._views.one(self.loop, study, trials)
         held = self.loop.store.observations.broken(study.id, view.limits)
         counts = view.violations.model_copy(update={"held": held})
         return view.model_copy(update={"violations": counts})
-
-    def _offline(self, study: Study) -> tuple[str, ...]:
-        """Return the devices of an active study that are not heard of."""
-        devices = [self._device(name) for name in study.devices] if study.active else []
-        return tuple(d.id for d in devices if not self.loop.presence.online(d, study))
 
     def _held_samples(self, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
         """Return the held windows that the study's baseline can be compared with.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from tuner.core.studies import Revision, Situation, Study, UnreadableStudy
+from tuner.core.studies import Revision, Situation, Study, StudyStamp, UnreadableStudy
 
 __all__ = ["Studies"]
 
@@ -36,6 +36,9 @@ class Studies(Protocol):
         active: bool = False,
     ) -> Sequence[Study | UnreadableStudy]:
         """Return all studies, oldest first, also unreadable ones: of a device, of these ids, active."""
+
+    def stamps(self) -> Mapping[str, StudyStamp]:
+        """Return how far each study has come, by its id, oldest first."""
 
     def stopped(self) -> Sequence[str]:
         """Return the ids of the studies that are over, oldest first."""

@@ -160,7 +160,7 @@ def test_a_scrape_reads_no_trial_and_is_the_same_for_some_seconds(
     scraped: Scraped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held(scraped)
-    for name in ("list", "running", "reports", "states"):
+    for name in ("list", "running", "reports"):
         monkeypatch.setattr(SqlTrials, name, lambda *_: pytest.fail("trials were read"))
     told = scraped.told()
     assert any(name == "jouletune_trials" for name, _ in told)
