@@ -1,21 +1,17 @@
 """Write a bench's figures into the page that has its section: `figures.py NAME RESULT.json [PAGE.md]`.
 
 A bench owns what lies between its two markers, `<!-- figures: NAME -->` and `<!-- end: NAME -->`; all else
-on the page stays. The machine, the date and the commit are added here.
+on the page stays. What was measured, where and when is in the result (`tests/bench/result.py`).
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 import re
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,27 +30,14 @@ def main(name: str, result: Path, page: Path | None = None) -> None:
     text = page.read_text(encoding="utf-8")
     if name not in SECTIONS or not section.search(text):
         sys.exit(f"{page} has no section for {name!r}; there are: {', '.join(sorted(SECTIONS))}")
-    lines = SECTIONS[name](json.loads(result.read_text(encoding="utf-8")))
-    body = "\n".join(
-        [*lines, "", f"Measured on {machine()}, {datetime.now(UTC):%Y-%m-%d}, {commit()}."]
-    )
+    told = json.loads(result.read_text(encoding="utf-8"))
+    if "measured" not in told:
+        sys.exit(f"{result} does not say where and when it was measured; run the bench again")
+    about = told.pop("measured")
+    lines = SECTIONS[name](told["runs"] if list(told) == ["runs"] else told)
+    of = f"commit {about['commit']}" if about["commit"] else f"release {about['version']}"
+    body = "\n".join([*lines, "", f"Measured on {about['machine']}, {about['at'][:10]}, {of}."])
     page.write_text(section.sub(lambda m: f"{m[1]}{body}\n{m[2]}", text), encoding="utf-8")
-
-
-def machine(root: Path = Path("/")) -> str:
-    """Return the processor's name, and how many cores this process may use."""
-    cores = len(os.sched_getaffinity(0))
-    found = re.search(r"^model name\s*: (.*)$", (root / "proc/cpuinfo").read_text(), re.MULTILINE)
-    return f"{cores} cores of {found[1].strip() if found else platform.machine()}"
-
-
-def commit() -> str:
-    """Return the commit that was measured, and whether something was changed since."""
-    told = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"],
-        capture_output=True, text=True, check=False, cwd=DOCS,
-    )  # fmt: skip
-    return f"commit {told.stdout.strip()}" if told.returncode == 0 else "an unknown commit"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from tests.bench.contest.contest import ContestTerms, jobs_of, standings
 from tests.bench.contest.test_score import look, outcome
 from tests.bench.made_up.kinds import made_up
+from tests.bench.result import header, machine
 from tuner.cli.output import json_text
 
 TOP = Path(__file__).parents[1]
@@ -45,7 +46,7 @@ def standing() -> Any:  # noqa: ANN401
         )
         for job in jobs
     ]
-    return json.loads(json_text(standings(jobs, results, terms)))
+    return {**header(), **json.loads(json_text(standings(jobs, results, terms)))}
 
 
 STANDING = standing()
@@ -67,7 +68,8 @@ def test_a_bench_replaces_its_own_section_and_nothing_else(tmp_path: Path, name:
     assert written(page, name, STANDING).returncode == 0
     text = page.read_text()
     assert text.startswith(f"before\n\n<!-- figures: {name} -->\n") and text.endswith("\n\nafter\n")
-    assert SURFACES in text and "old" not in text and "Measured on" in text
+    assert SURFACES in text and "old" not in text
+    assert f"Measured on {machine()}, {STANDING['measured']['at'][:10]}, commit " in text
     assert written(page, name, STANDING).returncode == 0
     assert page.read_text() == text
 
@@ -100,6 +102,13 @@ def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path)
     ran = written(page, "surfaces", STANDING)
     assert ran.returncode != 0 and "has no section for 'surfaces'" in ran.stderr
     assert page.read_text() == "nothing here\n"
+
+
+def test_a_result_that_does_not_say_where_it_was_measured_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- figures: surfaces -->\n<!-- end: surfaces -->\n")
+    ran = written(page, "surfaces", {k: v for k, v in STANDING.items() if k != "measured"})
+    assert ran.returncode != 0 and "run the bench again" in ran.stderr
 
 
 PAGES = (

@@ -25,9 +25,7 @@ MESSAGE = 1 << 18
 INIT_S = 60.0
 """A fresh child has so long to find the devices, before any deadline: a driver that is loaded for each
 program takes seconds a device."""
-SLOW = (
-    "a GPU's driver starts faster in persistence mode: systemctl enable --now nvidia-persistenced"
-)
+SLOW = "persistence mode keeps a GPU's driver loaded: systemctl enable --now nvidia-persistenced"
 READY = b"ready"
 LAST_WAIT_S = 1.0
 """How long a killed child is waited for; one that the kernel does not let go lingers."""

@@ -7,7 +7,7 @@ Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: 
 import errno
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +23,8 @@ Wanted = Mapping[str, Any]
 """Knob to value; None is as it was found."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
+SWITCH = ("off", "on")
+"""What boost is set to."""
 LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
 """What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
@@ -303,15 +305,15 @@ class Restorer:
         below a ceiling that we wrote may be a cap.
         """
         found: set[str] = set()
-        # Switching boost moves the ceilings: a kill on the way back leaves them at what nobody wrote.
-        switched = any(touched.last == "off" for touched in self.record.knobs.values())
+        # Switching boost opens ceilings: a kill on the way back leaves them above what anybody wrote.
+        opened = self._ceilings if any(t.last in SWITCH for t in self.record.knobs.values()) else ()
         for knob, touched in [*self.record.knobs.items()]:
             value, last, lowered = shown.get(knob), touched.last, touched.lowered
             if value is None or (touched.pending and not lowered) or self._at_cap(knob, shown):
                 continue
-            ours = " ".join(map(str, (last, touched.found, touched.original))).split()
-            moved = switched and knob in self._ceilings
-            same = value == last or (ending and (moved or {*str(value).split()} <= {*ours}))
+            ours = {*" ".join(map(str, (last, touched.found, touched.original))).split()}
+            back = {*str(value).split()} <= ours or (knob in opened and _below(last, value, ours))
+            same = value == last or (ending and back)
             if same and not touched.unsure and (value != last or not lowered):
                 self.caps.pop(knob, None)
                 continue
@@ -320,10 +322,8 @@ class Restorer:
             known = lower is None or self.lower.get(knob) == lower
             if known or await self._lowered(knob, touched, lower, ending):
                 found.add(knob)
-                why = (
-                    f"another program set {knob} to {lower or value!r} instead of {last!r}; stop it"
-                )
-                self.paused = self.paused or f"{why}; then {RESTORE} {self.uuid}`"
+                why = f"another program set {knob} to {lower or value!r} instead of {last!r}"
+                self.paused = self.paused or f"{why}; stop it; then {RESTORE} {self.uuid}`"
                 log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         return found
 
@@ -402,12 +402,13 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
     return sorted(targets.items(), key=narrows)
 
 
-def _below(shown: Value | None, ours: Value | None) -> bool:
-    """Return whether no file says more than ours; one word stands for all files."""
-    now, then = str(shown).split(), str(ours).split()
+def _below(less: Value | None, more: Value | None, known: Collection[str] = ()) -> bool:
+    """Return whether one is at most the other, file by file, but what is known; a word stands for all."""
+    low, high = str(less).split(), str(more).split()
+    most = max(len(low), len(high))
     try:
-        pairs = zip(now, then * (len(now) // len(then)), strict=True)
-        return all(float(file) <= float(our) for file, our in pairs)
+        pairs = [*zip(low * (most // len(low)), high * (most // len(high)), strict=True)]
+        return all(m in known or float(n) <= float(m) for n, m in pairs)
     except (ValueError, ZeroDivisionError):
         return False
 

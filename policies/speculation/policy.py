@@ -32,6 +32,9 @@ from tuner.core import (
 DECODING = "decoding_requests"
 """The signal that plans go by: the sequences that decode together."""
 BATCHES = (1, 2, 4, 8, 16, 32)
+"""What is always profiled, where the load allows it."""
+FURTHER = (64, 128, 256)
+"""What is profiled, too, as long as drafting still pays at the highest batch before."""
 SHARE = 0.25
 """The share of the grid's points that is measured at most."""
 LEAST_POINTS = 5
@@ -65,7 +68,15 @@ class Speculation:
             return Wait("the baseline has not been measured yet")
         if past.running:
             return Wait("the last trial is still running")
-        search = _GridSearch(past, settings, _batches(past, settings))
+        profiled = _batches(past, settings)
+        search = _GridSearch(past, settings, profiled)
+        for batch in FURTHER if profiled else ():
+            answer = search.plain() or search.informative()
+            if answer is not None:
+                return answer
+            if batch >= _too_many(past.trials) or past.left <= 0 or not search.drafts_at_most:
+                break
+            search = _GridSearch(past, settings, (*search.profiled, batch))
         return search.plain() or search.informative() or search.done()
 
 
@@ -73,7 +84,10 @@ def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:
     """Return the batches to profile: as many as the trials allow, from one request to the most."""
     if DECODING not in past.study.askable:
         return ()
-    reachable = [b for b in BATCHES if b < _too_many(past.trials)]
+    ceiling = _too_many(past.trials)
+    if past.left <= 0 and (measured := _measured(past.trials)):
+        return tuple(batch for batch in measured if batch < ceiling)
+    reachable = [b for b in BATCHES if b < ceiling]
     plain = any(not choice.length for choice in settings)
     most = max(1, (past.study.terms.trials - 1) // (2 if plain else 1))
     if most >= len(reachable):
@@ -83,11 +97,17 @@ def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:
     return tuple(reachable[i] for i in sorted(places))
 
 
+def _measured(trials: Sequence[Trial]) -> list[int]:
+    """Return the numbers of requests that windows were measured at."""
+    found = {t.context[DECODING] for t in trials if t.state.evidence and DECODING in t.context}
+    return sorted(int(batch) for batch in found if batch.is_integer())
+
+
 def _too_many(trials: Sequence[Trial]) -> float:
     """Return the fewest requests that were asked for and did not decode together, or failed."""
     asked = [t for t in trials if DECODING in t.context]
     short = [
-        t.context[DECODING]
+        min(t.context[DECODING], found.mean / REACHED)
         for t in asked
         if (found := t.shown.get(DECODING)) is not None
         and found.mean < REACHED * t.context[DECODING]
@@ -192,6 +212,12 @@ class _GridSearch:
         share = 100.0 * gain / len(self.batches)
         return self._try(cell, f"expected to make the table {share:.2g} % better")
 
+    @property
+    def drafts_at_most(self) -> bool:
+        """Whether drafting still pays at the highest batch that is profiled."""
+        best = self.bests.get(self.batches[-1])
+        return best is not None and best.choice.length > 0
+
     def done(self) -> Done:
         """Return the plan by decoding requests, or the one length for the load that runs."""
         study, evidence = self.past.study, self.past.evidence
@@ -241,8 +267,23 @@ class _GridSearch:
             Row(over[-1] + 0.5, self.settings[choice], self._gain(spans, k), float(over[-1]))
             for k, (choice, over) in enumerate(spans)
         ]
-        rows[-1] = replace(rows[-1], below=math.inf)
-        return tuple(rows)
+        beyond = self._beyond(spans[-1][0])
+        if beyond is None:
+            rows[-1] = replace(rows[-1], below=math.inf)
+            return tuple(rows)
+        return (*rows, beyond)
+
+    def _beyond(self, last: Choice) -> Row | None:
+        """Return the row above the highest profiled batch; None where the row before is as safe.
+
+        A length costs the more the more requests decode together, so none that was not measured there is
+        used: plain decoding is, to be confirmed at the double batch, or else the baseline.
+        """
+        most = 2 * self.batches[-1]
+        if not last.length or most >= _too_many(self.past.trials):
+            return None
+        plain = next((s for choice, s in self.settings.items() if not choice.length), None)
+        return Row(math.inf, plain or self.past.study.baseline, at=float(most))
 
     def _kept(self, batch: int, before: Choice | None) -> Choice:
         """Return a batch's choice: the one of the batch before where it is as good."""

@@ -17,6 +17,7 @@ from agents.target.target import Target
 from tests.apart.world import TrueSurface, run
 from tests.bench.contest.surfaces import SurfaceProblem
 from tests.bench.made_up.kinds import KINDS, made_up
+from tests.bench.result import header
 from tuner.core import Constraint, Objective
 from tuner.main import limit_threads
 
@@ -75,9 +76,8 @@ def main() -> None:
         for seed in range(asked.seeds):
             runs += [run(surface, devices, seed) for devices in TOGETHER]
         print(f"{surface.name}: {len(runs)} studies so far", flush=True)
-    asked.output.write_text(
-        json.dumps({"slack": SLACK, "seeds": asked.seeds, "runs": [asdict(each) for each in runs]})
-    )
+    told = {"slack": SLACK, "seeds": asked.seeds, "runs": [asdict(each) for each in runs]}
+    asked.output.write_text(json.dumps({**header(), **told}))
 
 
 if __name__ == "__main__":

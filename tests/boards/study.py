@@ -20,6 +20,7 @@ from typing import Any
 
 from db import open_store
 from tests.actuation import answers
+from tests.bench.result import header
 from tests.boards.machine import BATCHES, COOL_K, Machine
 from tests.boards.mounted import HERE, MountedBoard, mounted
 from tests.boards.trees import LAYOUTS, board
@@ -255,7 +256,7 @@ def main(arguments: Sequence[str]) -> None:
             sys.stdout.write(f"{json.dumps(found[-1])}\n")
             sys.stdout.flush()
             if asked.output:
-                asked.output.write_text(json.dumps(found, indent=1))
+                asked.output.write_text(json.dumps({**header(), "runs": found}, indent=1))
 
 
 if __name__ == "__main__":

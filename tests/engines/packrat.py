@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tests.bench.result import header
 from tests.engines.models import models as models_of
 from tuner.cli.options import AsJson
 from tuner.cli.packrat import cores_of, measured, sizes, tell_measured
@@ -28,7 +29,7 @@ def main(
     """Profile models, plan for every batch size, and measure the plan, as the product's command does."""
     limits = Windows(windows, window_s, most_foreign)
     results = measured(models_of(models), sizes(batches), cores_of(threads), limits, seed)
-    tell_measured(results, out, plot, as_json=as_json)
+    tell_measured(results, out, plot, as_json=as_json, about=header(seed))
 
 
 if __name__ == "__main__":

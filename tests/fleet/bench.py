@@ -26,11 +26,13 @@ from sqlalchemy import text
 
 from tests import postgres
 from tests.bench.fleet.fleet import chosen
+from tests.bench.result import header
 from tests.builders import asked, baseline, knob, past, surface
 from tests.fleet.history import DEVICE, PAGES, many_trials, timed
 from tests.fleet.holding import hold
 from tests.fleet.site import Ordeal, Site, Workforce, assert_whole, draft, site
 from tests.integration.stage import JOULETUNE, until
+from tuner import release
 from tuner.core import Past, Space, Study
 from tuner.main import limit_threads
 from tuner.suggesting.suggestions import Suggestions
@@ -57,27 +59,11 @@ def holding(given: argparse.Namespace) -> Any:  # noqa: ANN401
     free = {*chosen(given.agents, busy, 0), *chosen(given.agents, orders, 1)}
     with database() as url:
         hold(url, given.agents, free, SPEC)
-        command = [
-            "fleet",
-            "simulate",
-            "--db",
-            url,
-            "--agents",
-            str(given.agents),
-            "--busy",
-            str(busy),
-        ]
-        command += [
-            "--orders",
-            str(orders),
-            "--seconds",
-            str(given.seconds),
-            "--device",
-            SPEC,
-            "--json",
-        ]
+        command = ["--agents", str(given.agents), "--busy", str(busy), "--orders", str(orders)]
+        command += ["--db", url, "--seconds", str(given.seconds), "--device", SPEC, "--json"]
         before = os.getloadavg()[0]
-        done = subprocess.run([*JOULETUNE, *command], stdout=subprocess.PIPE, check=True)
+        simulate = [sys.executable, "-m", "tests.bench", "fleet", *command]
+        done = subprocess.run(simulate, stdout=subprocess.PIPE, check=True)
         return {**json.loads(done.stdout), "load_before": before}
 
 
@@ -283,12 +269,10 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout of a former release")
     parser.add_argument("--trials", type=int, default=10_000_000)
     given = parser.parse_args()
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     known = json.loads(given.output.read_text()) if given.output.exists() else {}
     for part in given.parts:
-        known[part] = {"commit": commit, **PARTS[part](given)}
-        given.output.write_text(json.dumps(known, indent=1))
+        known[part] = {"commit": release.commit(), **PARTS[part](given)}
+        given.output.write_text(json.dumps({**known, **header()}, indent=1))
         print(json.dumps({part: known[part]}), file=sys.stderr)
 
 

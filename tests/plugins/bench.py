@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.bench.result import header
 from tests.plugins.servers import SERVERS, Running
 from tests.plugins.studies import jouletune, studied
 
@@ -83,7 +84,7 @@ def main() -> None:
             sys.stdout.write(f"{name}: skipped, {skipped}\n")
             continue
         given.output.parent.mkdir(parents=True, exist_ok=True)
-        given.output.write_text(json.dumps(told, indent=2) + "\n")
+        given.output.write_text(json.dumps({**told, **header()}, indent=2) + "\n")
         sys.stdout.write(f"{name}: {told[name]['study']['why']}\n")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,8 +19,10 @@ import httpx
 import psutil
 
 from tests import postgres
+from tests.bench.result import header
 from tests.integration.stage import Stage, stage
 from tests.scale.fill import fill
+from tuner import release
 
 PAGES = ("/", "/?find=gpu1", "/studies", "/studies/00000001", "/studies/00000001/constraints", "/history",
          "/history?page=7", "/history?verdict=infeasible&device=gpu1@host0", "/events", "/access", "/about",
@@ -114,9 +115,6 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=200)
     parser.add_argument("--trials", type=int, default=100_000)
     given = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
-    )
     found = []
     with tempfile.TemporaryDirectory() as text, databases(Path(text)) as urls:
         for kind, url in urls.items():
@@ -127,12 +125,12 @@ def main() -> None:
                 {
                     **vars(given),
                     "output": "",
-                    "commit": commit.stdout.strip(),
+                    "commit": release.commit(),
                     **measured(kind, url, folder),
                 }
             )
             print(json.dumps(found[-1]), file=sys.stderr)
-    given.output.write_text(json.dumps(found, indent=1))
+    given.output.write_text(json.dumps({**header(), "runs": found}, indent=1))
 
 
 if __name__ == "__main__":

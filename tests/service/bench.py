@@ -24,6 +24,7 @@ import psutil
 
 from tests.bench.fleet.connection import TunerAddress
 from tests.bench.fleet.fleet import SimulatedFleet, SimulationPlan, quantile
+from tests.bench.result import header
 from tuner.main import utc_now
 
 HERE = Path(__file__).parents[2]
@@ -175,7 +176,9 @@ def main() -> None:
         for root, agents, orders in arms:
             outcomes.append(asyncio.run(measure(root, agents, asked.window_s, orders)))
             print(json.dumps(asdict(outcomes[-1])), flush=True)
-    asked.output.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
+    asked.output.write_text(
+        json.dumps({**header(), "runs": [asdict(o) for o in outcomes]}, indent=1)
+    )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -124,9 +125,14 @@ def measure(
 
 
 def tell_measured(
-    results: Sequence[ModelResult], out: Path | None, plot: Path | None, *, as_json: bool
+    results: Sequence[ModelResult],
+    out: Path | None,
+    plot: Path | None,
+    *,
+    as_json: bool,
+    about: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Write the profile and the pictures where they are wanted, and print what was measured."""
+    """Write profile and pictures where they are wanted, and print what was measured, JSON with `about`."""
     from tuner.cli.output import echo_json
     from tuner.profiling.packrat.measure import draw_models, summary, write_profile
 
@@ -135,7 +141,7 @@ def tell_measured(
     if plot is not None:
         draw_models(plot, results)
     if as_json:
-        echo_json(summary(results))
+        echo_json({**about, **summary(results)})
     else:
         _show_results(results)
 

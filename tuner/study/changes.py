@@ -122,9 +122,11 @@ class Changes:
         for trial in self.store.trials.running(study.id):
             self.cancel(study, trial, reason)
 
-    def cancel(self, study: Study, trial: Trial, why: str) -> None:
-        """End a running trial without evidence and give its devices free."""
-        self.end(trial, study, Outcome(state=TrialState.ABORTED, reason=why))
+    def cancel(
+        self, study: Study, trial: Trial, why: str, state: TrialState = TrialState.ABORTED
+    ) -> None:
+        """End a running trial without evidence and give its devices free; one that FAILED is spent."""
+        self.end(trial, study, Outcome(state=state, reason=why))
         for device in trial.on(study.devices):
             lease = self.store.leases.get(device)
             if lease is not None and lease.study == study.id:

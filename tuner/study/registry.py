@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from tuner.core import Applied, Device, NotFound, Notice, Now, Store, Topic, setting_key
+from tuner.core import (
+    Applied,
+    Device,
+    NotFound,
+    Notice,
+    Now,
+    Store,
+    Study,
+    Topic,
+    TrialState,
+    render_setting,
+    setting_key,
+)
 from tuner.study.changes import TUNER, Changes
 from tuner.study.presence import Presence
 from tuner.study.stale import looking_again
@@ -74,7 +86,8 @@ class Registry:
     def _narrow(self, device: Device) -> None:
         """Take out of a device's study what the device offers no more: a knob that it refused, say.
 
-        What was measured within the rest still counts; a plan that is not within it is given up.
+        What was measured within the rest still counts; a plan that is not within it is given up, and so is
+        a trial that runs: it failed, and no setting is in force that its device would take no more.
         """
         study = self.store.studies.of(device.id)
         if study is None:
@@ -83,6 +96,7 @@ class Registry:
             study = self.store.studies.get(study.id)
             space = study.space.within(device.space)
             if space == study.space:
+                self._end_outside(study, device)  # a crash may have left them
                 return
             gone = [
                 k.name for k, left in zip(study.space.knobs, space.knobs, strict=True) if k != left
@@ -97,4 +111,11 @@ class Registry:
                 self.changes.start_over(narrowed, why)
                 return
             self.changes.note("narrowed", why, study.id, device.id)
-            self.changes.revise(narrowed, TUNER, why)
+            self._end_outside(self.changes.revise(narrowed, TUNER, why), device)
+
+    def _end_outside(self, study: Study, device: Device) -> None:
+        """End the running trials of settings that a study's space has no more."""
+        for trial in self.store.trials.running(study.id):
+            if not study.space.has(trial.setting):
+                why = f"{device.id} does not offer {render_setting(trial.setting)} any more"
+                self.changes.cancel(study, trial, why, TrialState.FAILED)

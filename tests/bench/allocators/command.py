@@ -51,6 +51,7 @@ def compare(
 ) -> None:
     """Compare the allocators with each model, and print what was found."""
     from tests.bench.allocators.allocators import compare_allocators
+    from tests.bench.result import header
     from tuner.cli.output import console, echo_json
     from tuner.cli.packrat import sizes
 
@@ -62,7 +63,7 @@ def compare(
                 model, sizes(batches), turns, window_s, most_foreign, cores, status.update
             )
     if as_json:
-        echo_json({"cores": len(cores), "gains": gains})
+        echo_json({**header(), "cores": len(cores), "gains": gains})
     else:
         _show(gains)
 

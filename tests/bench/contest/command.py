@@ -106,7 +106,7 @@ def made_up(
         variants=variants, without=without, leave_one_out=leave_one_out, most_above=most_above
     )
     terms = contest.terms_of(tuners, budgets, slack, noise, seeds, own_baseline, choosing)
-    telling = contest.telling(jobs, plot, output, as_json)
+    telling = contest.telling(jobs, plot, output, as_json, seed)
     made = generated(seed, surfaces)
     problems = narrowed(made, terms, contest.names("sources", sources), per_source)
     contest.compete(problems, terms, telling)

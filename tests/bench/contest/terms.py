@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -82,6 +82,7 @@ class Telling:
     plot: Path | None
     output: Path | None
     as_json: bool
+    seed: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +123,12 @@ def terms_of(
     )
 
 
-def telling(jobs: int, plot: Path | None, output: Path | None, as_json: bool) -> Telling:
+def telling(
+    jobs: int, plot: Path | None, output: Path | None, as_json: bool, seed: int | None = None
+) -> Telling:
     """Return where figures go, once it is known that they can. Raises InvalidInput."""
     _check_files(plot, output)
-    return Telling(jobs=jobs, plot=plot, output=output, as_json=as_json)
+    return Telling(jobs=jobs, plot=plot, output=output, as_json=as_json, seed=seed)
 
 
 def names(option: str, text: str) -> tuple[str, ...]:
@@ -141,25 +144,27 @@ def compete(problems: Sequence[SurfaceProblem], terms: ContestTerms, telling: Te
     todo = jobs_of(problems, terms)
     with _progress(len(todo)) as done:
         found = standings(todo, run_all(todo, telling.jobs, done), terms)
-    _tell(found, telling.plot, telling.output, telling.as_json)
+    _tell(found, telling)
     if found.failures:
         typer.echo(f"error: {len(found.failures)} of {len(todo)} studies broke down", err=True)
         raise typer.Exit(1)
 
 
-def _tell(found: Standings, plot: Path | None, output: Path | None, as_json: bool) -> None:
+def _tell(found: Standings, telling: Telling) -> None:
     """Print the standings, and write the files asked for. Raises StoreError where one cannot be."""
     from tests.bench.contest.plot import draw
     from tests.bench.contest.standings import markdown
+    from tests.bench.result import header
     from tuner.cli.output import echo_json, json_text
 
-    if as_json:
-        echo_json(found)
+    told = {**header(telling.seed), **asdict(found)}
+    if telling.as_json:
+        echo_json(told)
     else:
         typer.echo(markdown(found))
-    if output is not None:
-        _write(output, lambda path: path.write_text(json_text(found) + "\n", encoding="utf-8"))
-    if plot is not None:
+    if (output := telling.output) is not None:
+        _write(output, lambda path: path.write_text(json_text(told) + "\n", encoding="utf-8"))
+    if (plot := telling.plot) is not None:
         _write(plot, lambda path: draw(found.rows, path))
 
 

@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 def without_seconds(text: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(text)
+    assert found.pop("measured")["seconds"] >= 0.0
     for row in (*found["rows"], *found["by_source"]):
         assert row.pop("seconds_per_suggestion") >= 0.0
     return found
@@ -45,8 +46,11 @@ def test_json_has_the_rows_on_stdout_and_nothing_else(
     assert bench(folder, *QUICK, "--json") == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
+    assert set(found["measured"]) == {
+        "version", "commit", "machine", "seed", "at", "seconds",
+    }  # fmt: skip
     assert set(found) == {
-        "seeds", "noise", "rows", "by_source", "pairs", "pairs_by_source", "controls",
+        "measured", "seeds", "noise", "rows", "by_source", "pairs", "pairs_by_source", "controls",
         "seconds_above_limit", "generalisations", "failures",
     }  # fmt: skip
     asked = [(t, s, b) for t in ("sobol", "hillclimb") for s in (1.1, 1.25) for b in (2, 4)]

@@ -42,6 +42,7 @@ def devices(
 
     limit_threads()
     from tests.bench.devices.boards import answer, questions, rows
+    from tests.bench.result import header
     from tuner.cli.output import echo_json
 
     todo = questions(_listed(boards), _listed(policies), seeds, slack, trials, fixed or ())
@@ -53,7 +54,8 @@ def devices(
         now("all studies ended", len(answers))
     found = rows(answers)
     if as_json:
-        echo_json({"slack": slack, "trials": trials, "rows": found, "studies": answers})
+        told = {"slack": slack, "trials": trials, "rows": found, "studies": answers}
+        echo_json({**header(), **told})
     else:
         _show(found, slack, trials)
 

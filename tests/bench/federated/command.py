@@ -16,6 +16,7 @@ from tests.bench.federated.intervals import IntervalComparison, compare_interval
 from tests.bench.federated.judge import verdict
 from tests.bench.federated.plot import draw
 from tests.bench.federated.setups import by_name, federations
+from tests.bench.result import header
 from tuner import files
 
 PICTURED = {"digits, α = 0.1": "federated.png"}
@@ -62,6 +63,7 @@ def _write(
         [(one.ratio, one.kept) for one in stepped],
     )
     told = {
+        **header(),
         "federations": [asdict(one) for one in found],
         "intervals": [asdict(one) for one in stepped],
         "judged": asdict(judged),

@@ -8,6 +8,7 @@ import resource
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -16,6 +17,7 @@ import typer
 
 from tests.bench.fleet.connection import TunerAddress
 from tests.bench.fleet.fleet import SimulatedFleet, SimulationFigures, SimulationPlan
+from tests.bench.result import header
 from tuner.cli.options import AsJson, TokenFile, without_password
 from tuner.cli.output import echo_json, echo_table
 from tuner.cli.processes import Children, await_file
@@ -102,7 +104,7 @@ def fleet(
         with uncollected():
             figures = asyncio.run(simulated.simulate())
     if as_json:
-        echo_json(figures)
+        echo_json({**header(seed), **asdict(figures)})
     else:
         _show(figures)
 

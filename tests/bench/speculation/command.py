@@ -34,6 +34,7 @@ def speculation(
     At 1 to 32 requests, under a load that moves through all of them as the trace's arrivals do, and
     when acceptance collapses. The first time its models are trained, which takes minutes.
     """
+    from tests.bench.result import header
     from tests.bench.speculation.engine import WindowTerms
     from tests.bench.speculation.run import judge, long_trace
     from tuner.cli.output import console, echo_json
@@ -46,7 +47,7 @@ def speculation(
 
         draw(plot, result)
     if as_json:
-        echo_json(result.summary())
+        echo_json({**header(), **result.summary()})
     else:
         _show(result)
 

@@ -17,14 +17,19 @@ from tests.unit.agents.actuator.bench import CLOCK, GPU, LIMIT, ME, ROOT, YOU, B
 from tuner.core import ActuationError, Conflict
 
 TOP, HELD, CAP, LOWER = 3500, 3000, 2800, 2000
+BOOST = "cpu.boost"
 
 
 class Capped(Bench):
     """A bench whose devices have a ceiling, too."""
 
     def __init__(self, folder: Path) -> None:
-        grant = {CLOCK: (600, 1410), LIMIT: (150, 350), CEILING: (800, TOP)}
-        super().__init__(folder, {"grant": grant}, knobs=fake.ALL)
+        grant = {CLOCK: (600, 1410), LIMIT: (150, 350), CEILING: (800, TOP), BOOST: ("off", "on")}
+        super().__init__(
+            folder,
+            {"grant": {k: grant[k] for k in grant.keys() & {CLOCK, *fake.ALL}}},
+            knobs=fake.ALL,
+        )
 
     def cap(self, at: int | None) -> None:
         state = fake.load(self.hardware)
@@ -214,6 +219,36 @@ def test_the_lower_value_is_journalled_before_ours_is_written_once_more(capped: 
     capped.raises.clear()
     capped.start().replay()
     assert capped.asked == LOWER
+
+
+@pytest.fixture
+def boosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Capped:
+    """Return a bench whose devices have boost, too, which opens every ceiling as it is switched."""
+    switch = {BOOST: {"values": ["off", "on"], "default": "on"}}
+    monkeypatch.setattr(fake, "ALL", fake.ALL | switch)
+    return Capped(tmp_path / "b")
+
+
+@pytest.mark.parametrize(("found", "tried"), [("on", "off"), ("off", "on")])
+def test_a_ceiling_that_boost_opened_as_we_were_killed_goes_back(
+    boosted: Capped, found: str, tried: str
+) -> None:
+    boosted.change(values={BOOST: found, CEILING: 2500})
+    boosted.trial({CEILING: HELD, BOOST: tried})
+    boosted.change(values={BOOST: found, CEILING: TOP})
+    boosted.start().replay()
+    assert (boosted.values[BOOST], boosted.asked) == (found, 2500)
+    assert boosted.told()["paused"] == "" and not boosted.record.exists()
+
+
+@pytest.mark.parametrize("tried", ["off", "on"])
+def test_who_lowered_a_ceiling_while_boost_is_tried_keeps_it(boosted: Capped, tried: str) -> None:
+    boosted.change(values={BOOST: "off" if tried == "on" else "on"})
+    boosted.trial({CEILING: HELD, BOOST: tried})
+    boosted.change(values={CEILING: LOWER})
+    boosted.start().replay()
+    assert boosted.asked == LOWER and boosted.values[BOOST] != tried
+    assert f"another program set {CEILING} to {LOWER}" in str(boosted.told()["paused"])
 
 
 def test_on_a_full_disk_a_cap_does_not_hinder_the_way_back(capped: Capped) -> None:

@@ -15,6 +15,7 @@ from tests.errors import raised
 from tests.unit.policies.speculation.machine import (
     BATCHES,
     DECODING,
+    LENGTHS,
     Decoder,
     Proposer,
     baseline,
@@ -98,7 +99,8 @@ def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
         machine = kind(random.Random(seed))
         machine.tells = tells
         trials, done = play(machine, decoding_study(space()))
-        assert len(grid_points(trials)) <= 13
+        points = grid_points(trials)
+        assert len(points) <= max(13, len({batch for batch, _ in points}) * len(LENGTHS) / 4)
         plan = done.plan
         for batch in BATCHES:
             row = plan.rows[plan.row({DECODING.name: float(batch)})]
@@ -108,6 +110,32 @@ def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
     close = sum(loss <= max(0.02, 2.0 * 0.03) for loss in losses)
     assert sorted(losses)[len(losses) // 2] < 0.005
     assert close >= 0.97 * len(losses)
+
+
+@pytest.mark.parametrize("knee", [64, 200, 1024])
+@pytest.mark.parametrize("trials", [14, 40])
+def test_no_length_is_used_at_more_requests_than_it_was_measured_at(knee: int, trials: int) -> None:
+    """Else what pays at 32 requests costs a third at 256: a pass is full at `knee` tokens."""
+    machine = Decoder(
+        lambda b, s: 1.0 + 0.002 * b * (s + 1) + max(0.0, b * (s + 1) - knee) / knee,
+        lambda b: 1.0 + b / knee,
+        {"small": Proposer(0.8, 0.02, 0.03)},
+    )
+    seen, done = play(machine, decoding_study(space(), trials=trials))
+    for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        row = done.plan.rows[done.plan.row({DECODING.name: float(batch)})]
+        plain = machine.throughput(batch, {"length": 0})
+        assert machine.throughput(batch, row.setting) >= 0.98 * plain
+    drafted = max(row.at or 0.0 for row in done.plan.rows if row.setting["length"])
+    assert drafted <= max(batch for batch, _ in grid_points(seen))
+
+
+def test_beyond_the_highest_batch_decoding_is_plain() -> None:
+    at, machine = decoding_study(space()), memory_bound()
+    machine = replace(machine, verify_s=lambda b, s: 1.0)  # drafting always pays
+    trials, done = play(machine, at)
+    assert max(batch for batch, _ in grid_points(trials)) == 256.0
+    assert done.plan.rows[-1].setting["length"] == 0, "nobody knows whether 512 decode together"
 
 
 def test_plain_decoding_is_measured_at_every_batch_and_first() -> None:
@@ -300,3 +328,17 @@ def in_joules(one: Trial) -> Trial:
         "energy_j": Estimate.of_mean(joules, joules * rate.stderr / rate.mean, rate.n),
     }
     return replace(one, measurement=replace(one.measurement, estimates=shown))
+
+
+def test_a_plan_without_trials_left_is_made_of_the_batches_that_were_measured() -> None:
+    at, machine = decoding_study(space(), trials=4), memory_bound()
+    trials = baseline(machine, at)
+    for batch in (3, 96):
+        for length in (0, 5):
+            found = machine.window(batch, {"length": length})
+            context = {DECODING.name: float(batch)}
+            trials.append(trial(len(trials) + 1, {"length": length}, found, context=context))
+    answer = Speculation().suggest(past(at, trials))
+    assert isinstance(answer, Done)
+    assert {row.at for row in answer.plan.rows} == {3.0, 96.0}
+    assert [row.setting["length"] for row in answer.plan.rows] == [5, 0]

@@ -582,6 +582,34 @@ def test_a_plan_that_a_device_offers_no_more_is_given_up(world: World) -> None:
     assert study.space.knob("gpu.clock_mhz").values == (800, 1000)
 
 
+def test_a_trial_of_what_an_operator_takes_away_meanwhile_fails_by_name(world: World) -> None:
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    running = world.assigned()
+    assert running.setting["gpu.clock_mhz"] == 800
+    world.loop.register(offering(600, 1000))
+    (*_, ended) = world.store.trials.list("s1")
+    assert (ended.number, ended.state) == (running.trial, TrialState.FAILED)
+    assert "sim does not offer gpu.clock_mhz=800" in ended.reason
+    with pytest.raises((Conflict, NotFound)):  # so the agent puts the setting back
+        world.loop.renew(Renewal(device="sim", token=running.token, nonce=running.nonce))
+    assert world.report(running, completed()) == "late"
+    past = Past(study=world.store.studies.get("s1"), trials=tuple(world.store.trials.list("s1")))
+    assert past.spent == 1
+    assert isinstance(world.ask(), HoldOrder)  # the study goes on to what its policy makes of that
+
+
+def test_a_trial_of_what_is_still_offered_goes_on(world: World) -> None:
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    running = world.assigned()
+    world.loop.register(offering(800, 1000))
+    again = world.assigned()
+    assert (again.trial, again.token) == (running.trial, running.token)
+
+
 def test_a_device_that_does_not_answer_takes_nothing_from_its_study(world: World) -> None:
     world.start()
     before = world.store.studies.get("s1")

@@ -1,0 +1,35 @@
+"""What the JSON of every bench has beside its figures: what was measured, where, when, for how long."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tuner import release
+
+
+def header(seed: int | None = None) -> dict[str, Any]:
+    """Return the header, under `measured`: `seconds` since the bench was started, its own seed if any."""
+    about = {
+        "version": release.version(),
+        "commit": release.commit(),
+        "machine": machine(),
+        "seed": seed,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.time() - psutil.Process().create_time(), 3),
+    }
+    return {"measured": about}
+
+
+def machine(root: Path = Path("/")) -> str:
+    """Return the processor's name, and how many cores this process may use."""
+    cores = len(os.sched_getaffinity(0))
+    found = re.search(r"^model name\s*: (.*)$", (root / "proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{cores} cores of {found[1].strip() if found else platform.machine()}"

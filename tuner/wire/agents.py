@@ -1,0 +1,211 @@
+"""Between agent and tuner: orders, reports, and how they find each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, model_validator
+
+from tuner.core import LONGEST_S, Applied, Device, Limit, Measurement, Outcome, Phase, Plan, Setting
+from tuner.wire.message import Finite, Message, Seconds
+
+__all__ = [
+    "Assignment",
+    "Enrolled",
+    "Enrolment",
+    "HoldOrder",
+    "HoldReport",
+    "Idle",
+    "LONGEST_POLL_S",
+    "ORDER",
+    "Order",
+    "Poll",
+    "Receipt",
+    "Registered",
+    "Registration",
+    "Release",
+    "Renewal",
+    "Reverted",
+    "StepReport",
+    "TrialReport",
+]
+
+LONGEST_POLL_S = 60.0
+"""How long an agent may have the tuner wait for news before it answers."""
+
+
+class Enrolment(Message):
+    """An agent asks for a token of its own: its name, and the SHA-256 of the token it has made.
+
+    The token itself never travels before it counts; asking again, after a lost answer, is no harm.
+    """
+
+    agent: str
+    digest: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Enrolled(Message):
+    """The tuner's answer: the agent's own token counts from now on."""
+
+    agent: str
+
+
+class Registration(Message):
+    """An agent introduces a device and the workload on it."""
+
+    device: Device
+
+
+class Registered(Message):
+    """The tuner's answer: how long a lease lasts and when to renew it."""
+
+    lease_s: Seconds
+
+
+class Poll(Message):
+    """An agent asks what to do with a device, and says how it stands.
+
+    `agent` is its name, a slash, and a word made anew at each of its starts: asking twice gives the
+    same assignment, asking after a crash a further attempt.
+    `holding` and `revision` name the hold in force (empty: none). The tuner waits up to `wait_s` for
+    something new before it answers. `unable` says why the device takes no order now (empty: it does).
+    """
+
+    agent: str
+    applied: Applied
+    holding: str = ""
+    revision: int = 0
+    context: dict[str, Finite] = Field(default_factory=dict)
+    wait_s: float = Field(default=0.0, ge=0.0, le=LONGEST_POLL_S)
+    unable: str = ""
+
+
+class Assignment(Message):
+    """Try this setting: apply, settle, measure, report, under the lease that `token` names.
+
+    `nonce` is that lease's secret: without it neither a renewal nor a report counts.
+    `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
+    `context` is the load that is asked for, empty where any will do; `expected` the load that the window
+    is to be compared with, empty where there is none.
+    """
+
+    kind: Literal["trial"] = "trial"
+    study: str
+    revision: int
+    trial: int
+    attempt: int
+    token: int
+    nonce: str
+    lease_s: Seconds
+    phase: Phase
+    setting: Setting
+    baseline: Setting
+    metrics: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    window_s: Seconds
+    max_window_s: Seconds
+    context: Mapping[str, Finite] = Field(default_factory=dict)
+    expected: Mapping[str, Finite] = Field(default_factory=dict)
+    why: str = ""
+
+
+class HoldOrder(Message):
+    """Hold this plan, also without the tuner, for `valid_for_s`; observe it every `observe_s`.
+
+    `limits` has those of each row of the plan, in order. Of windows that break none, one every
+    `report_s` is enough: the tuner of a large fleet says so.
+    """
+
+    kind: Literal["hold"] = "hold"
+    study: str
+    revision: int
+    plan: Plan
+    baseline: Setting
+    limits: tuple[tuple[Limit, ...], ...]
+    metrics: tuple[str, ...]
+    valid_for_s: Seconds
+    observe_s: Seconds
+    window_s: Seconds
+    report_s: float = Field(default=0.0, ge=0.0, le=LONGEST_S, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _of_every_row(self) -> HoldOrder:
+        if len(self.limits) != len(self.plan.rows):
+            raise ValueError("an order to hold has the limits of every row of its plan")
+        return self
+
+
+class Idle(Message):
+    """Nothing to do now; stay at the hold, or at what the device was before."""
+
+    kind: Literal["idle"] = "idle"
+    why: str = ""
+
+
+class Release(Message):
+    """No active study: end any hold and put the device back to its original setting."""
+
+    kind: Literal["release"] = "release"
+    why: str = ""
+
+
+Order = Annotated[Assignment | HoldOrder | Idle | Release, Field(discriminator="kind")]
+ORDER: TypeAdapter[Assignment | HoldOrder | Idle | Release] = TypeAdapter(Order)
+
+
+class Renewal(Message):
+    """An agent is still at work on a trial."""
+
+    device: str
+    token: int
+    nonce: str
+
+
+class TrialReport(Message):
+    """How one device's attempt at a trial ended."""
+
+    device: str
+    study: str
+    trial: int
+    attempt: int
+    token: int
+    nonce: str
+    outcome: Outcome
+
+
+class StepReport(Message):
+    """A step of a continuous study that an agent made by itself while the tuner was away.
+
+    `key` is the agent's own word for it: the same step told twice is one.
+    """
+
+    device: str
+    study: str
+    key: str = Field(min_length=8, max_length=64, pattern="^[0-9a-zA-Z-]+$")
+    setting: Setting
+    outcome: Outcome
+
+
+class Receipt(Message):
+    """What became of a report: it closed the trial, waits for other devices, was late or known."""
+
+    result: Literal["closed", "kept", "late", "duplicate"]
+
+
+class HoldReport(Message):
+    """One window measured while holding, or the end of a hold (`ended` says why)."""
+
+    device: str
+    study: str
+    revision: int
+    setting: Setting
+    measurement: Measurement | None = None
+    ended: str = ""
+
+
+class Reverted(Message):
+    """An operator put a device back on its host; `why` says so, and when, unlike any other time."""
+
+    device: str
+    why: str

@@ -1,0 +1,153 @@
+"""What operators are told of devices, of who may ask, and of the tuners."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from tuner.compat import StrEnum
+from tuner.core import AccessRole, Applied, Device, Estimate, Level, Phase, Setting, TunerReplica
+from tuner.wire.message import OperatorView
+
+__all__ = [
+    "DeviceView",
+    "FleetRow",
+    "FleetView",
+    "Health",
+    "NewToken",
+    "ReplicaView",
+    "Savings",
+    "StopView",
+    "StoppedDevice",
+    "TokenView",
+]
+
+
+class TokenView(OperatorView):
+    """A token as the admin sees it; `state` is `in force`, `used`, `expired` or `revoked`."""
+
+    name: str
+    role: AccessRole
+    state: str
+    created_at: datetime
+    expires_at: datetime | None = None
+
+
+class NewToken(TokenView):
+    """A token that was just made: the only time it is shown."""
+
+    token: str
+
+
+class DeviceView(OperatorView):
+    """A device as operators see it: what it is, what can be set and measured, what is applied.
+
+    `online` is false once its agent has said nothing for longer than a lease: what is `applied` is
+    then only what was last heard. `unable` says why it takes no orders (empty: it does). `context` is
+    the load that its agent told of at `context_at`, since this tuner was started.
+    """
+
+    device: Device
+    applied: Applied | None = None
+    study: str = ""
+    last_seen: datetime
+    online: bool
+    unable: str = ""
+    context: dict[str, float] = Field(default={})
+    context_at: datetime | None = None
+
+
+class Health(StrEnum):
+    """How a device stands, in a word."""
+
+    SAFE = "safe"
+    """At its original setting, and nothing is tried."""
+    TRYING = "trying"
+    HOLDING = "holding"
+    PROPOSED = "proposed"
+    """A setting waits for an operator's yes."""
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    """All devices are."""
+    LIMIT_NOT_MET = "limit not met"
+    OFFLINE = "offline"
+
+
+class Savings(OperatorView):
+    """What holding has saved, in joules with their standard error, and by the operator's constants.
+
+    `uncounted` studies hold a plan on several devices together: what those save is in no sum.
+    """
+
+    joules: float
+    stderr_j: float
+    kwh: float
+    cost: float | None = None
+    currency: str = ""
+    co2e_g: float | None = None
+    uncounted: int = 0
+
+
+class FleetRow(OperatorView):
+    """A device among all: how it stands, what is applied against its default, what its study saves.
+
+    `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet),
+    and where what saves is not applied now.
+    `error` says why the study cannot be read or worked out (empty: it can).
+    """
+
+    device: str
+    board: str
+    workload: str
+    health: Health
+    unable: str = ""
+    shared: str = ""
+    study: str = ""
+    phase: Phase | None = None
+    setting: Setting | None = None
+    default: Setting
+    level: Level | None = None
+    last_seen: datetime
+    energy_origin: str = ""
+    error: str = ""
+    saving: Estimate | None = None
+    saved_j: float | None = None
+    saved_stderr_j: float | None = None
+
+
+class FleetView(OperatorView):
+    """All devices, how many stand how, and what was saved; of `pending` studies that is not known yet."""
+
+    rows: tuple[FleetRow, ...]
+    health: dict[str, int]
+    stopped: bool
+    studies: int
+    pending: int = 0
+    saved: Savings | None = None
+
+
+class StoppedDevice(OperatorView):
+    """A device while all are stopped: back at its original setting, not yet, or not to be reached."""
+
+    device: str
+    state: Literal["original", "not yet", "offline"]
+    last_seen: datetime
+
+
+class ReplicaView(OperatorView):
+    """A tuner of a database, and how long ago it told of itself, in seconds."""
+
+    replica: TunerReplica
+    told_s: float
+
+
+class StopView(OperatorView):
+    """Whether every device is stopped: since when, by whom, why, and how far that has come."""
+
+    in_force: bool
+    at: datetime | None = None
+    who: str = ""
+    why: str = ""
+    devices: tuple[StoppedDevice, ...] = ()

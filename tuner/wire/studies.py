@@ -1,0 +1,191 @@
+"""What operators are told of a study."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from tuner.core import (
+    BaselineShift,
+    Bill,
+    Estimate,
+    Explanation,
+    Limit,
+    Phase,
+    Plan,
+    Quantity,
+    Setting,
+    Signal,
+    Terms,
+    TrialState,
+    Verdict,
+)
+from tuner.wire.message import OperatorView
+
+__all__ = [
+    "ConstraintPreview",
+    "ExplanationView",
+    "RevisionView",
+    "SettingView",
+    "StudyReport",
+    "StudyView",
+    "TrialView",
+    "Violations",
+]
+
+
+class SettingView(OperatorView):
+    """A setting and what is known of it."""
+
+    setting: Setting
+    metrics: dict[str, Estimate]
+    verdict: Verdict | None = None
+    windows: int = 0
+
+
+class ConstraintPreview(OperatorView):
+    """What other constraints would change: `judged` trials by verdict, before and after.
+
+    `flipped` are the trials whose verdict would be another. The study would be in `phase` then;
+    `stays` says that it goes on as it is, else `more_trials` are ahead.
+    """
+
+    study: str
+    constraints: tuple[str, ...]
+    judged: int
+    before: dict[str, int]
+    after: dict[str, int]
+    flipped: tuple[int, ...]
+    best_before: SettingView | None
+    best_after: SettingView | None
+    phase: Phase
+    stays: bool
+    more_trials: int
+
+
+class TrialView(OperatorView):
+    """A trial as operators see it; the verdict is derived, not stored.
+
+    `context` is the load that was asked for; empty: whatever ran. `device` is the one that tries it alone;
+    empty: all of the study's do. `foreign` is the share of the machine that others used, none where nobody
+    could tell; `notes` say in words what qualifies the window, by subject.
+    """
+
+    study: str
+    number: int
+    attempt: int
+    device: str = ""
+    phase: Phase
+    state: TrialState
+    setting: Setting
+    context: dict[str, float] = Field(default_factory=dict)
+    verdict: Verdict | None = None
+    metrics: dict[str, Estimate] = Field(default_factory=dict)
+    started_at: datetime
+    ended_at: datetime | None = None
+    censored: bool = False
+    foreign: float | None = 0.0
+    throttled: tuple[str, ...] = ()
+    notes: dict[str, str] = Field(default_factory=dict)
+    why: str = ""
+    reason: str = ""
+
+
+class ExplanationView(OperatorView):
+    """What a study's policy believes by its trials; `explained` is false where it cannot say."""
+
+    study: str
+    policy: str
+    explained: bool
+    quantities: dict[str, Quantity] = Field(default_factory=dict)
+    metrics: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    explanation: Explanation
+
+
+class Violations(OperatorView):
+    """How often a study broke its limits: `broken` of `tried` windows away from the baseline.
+
+    A window counts as broken where it alone proves that a limit was; `seconds` is how long these
+    windows lasted. `rate` is None before anything was tried. `held` windows of its holds broke a limit,
+    too, of those that are kept; counted in a report only.
+    """
+
+    tried: int = 0
+    broken: int = 0
+    rate: float | None = None
+    seconds: float = 0.0
+    held: int = 0
+
+
+class StudyView(OperatorView):
+    """A study as operators see it: what is asked, where it stands, and the best so far.
+
+    `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
+    `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
+    heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
+    `stopped` that nothing runs until the stop of all devices is lifted.
+    """
+
+    id: str
+    devices: tuple[str, ...]
+    workload: str
+    policy: str
+    seed: int
+    objective: str
+    constraints: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    phase: Phase
+    phase_why: str = ""
+    error: str = ""
+    revision: int
+    terms: Terms
+    settings: int
+    trials: dict[str, int]
+    baseline: SettingView
+    best: SettingView | None = None
+    violations: Violations = Violations()
+    plan: Plan | None = None
+    unmet: Limit | None = None
+    offline: tuple[str, ...] = ()
+    unable: str = ""
+    stopped: bool = False
+    quantities: dict[str, Quantity] = Field(default_factory=dict)
+    signals: tuple[Signal, ...] = ()
+    created_at: datetime
+
+
+class StudyReport(OperatorView):
+    """The end of a study: what was gained, what it cost, and what went wrong.
+
+    `baseline` and `best` are what they showed against each other, in `alternating` windows where the
+    study came to that, else in all their windows. `saving` is the share by which the best's
+    objective is better, with its standard error; where no share makes sense, as the objective is not
+    above 0 at the baseline, `difference` says by how much, in the metric's unit. `limit_kept` None where
+    nothing can be said.
+    """
+
+    study: StudyView
+    baseline: SettingView
+    best: SettingView | None = None
+    alternating: bool = False
+    saving: Estimate | None = None
+    difference: Estimate | None = None
+    baseline_shift: BaselineShift | None = None
+    limit_kept: bool | None = None
+    bill: Bill
+    origins: dict[str, str]
+    failures: tuple[TrialView, ...] = ()
+
+
+class RevisionView(OperatorView):
+    """One revision of a study; `reason` is why it was in its phase then, whatever the revision changed."""
+
+    revision: int
+    who: str
+    why: str
+    at: datetime
+    phase: Phase
+    reason: str = ""
+    constraints: tuple[str, ...]
