@@ -31,7 +31,7 @@ from tuner.core import (
     Study,
     TrialState,
 )
-from tuner.service import operations, views
+from tuner.service import study_views, views
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 
