@@ -95,7 +95,7 @@ test-long: $(VENV)/.installed-dev
 # The fake NVML for use from a shell, in OUT: libnvidia-ml.so.1, and fakenvml, which sets its state
 # (tests/nvml/README.md).
 fake-nvml:
-	mkdir -p $(OUT) && python3 -m tests.nvml.fake $(OUT)
+	mkdir -p $(or $(OUT),build/gpu) && python3 -m tests.nvml.fake $(or $(OUT),build/gpu)
 
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
@@ -195,6 +195,20 @@ lines:
 wheel: $(VENV)/.installed-dev
 	$(BIN)/python deploy/build_wheel.py build/dist
 
+# Debian packages in build/dist, for RELEASE (bookworm, trixie); as root, with mmdebstrap.
+deb: $(VENV)/.installed-dev
+	$(BIN)/python deploy/build_deb.py build/dist --release $(or $(RELEASE),bookworm)
+
+# Wheel and packages in fresh Debians, installed, used, upgraded, removed: half an hour on two quiet cores. Then
+# python docs/figures.py release build/release-check.json
+release-check: $(VENV)/.installed-dev
+	PYTHONPATH=deploy $(BIN)/python -m tests.release.check --output build/release-check.json
+
+# deploy/locks: what an agent and a tuner are installed with, every file by its digest. PyTorch's CPU build is
+# looked for in PIP_FIND_LINKS, or in the index that UV_EXTRA_INDEX_URL names.
+locks: build/locks/.installed
+	build/locks/bin/python deploy/build_locks.py build/locks/bin/uv
+
 # What the table of verbs and the awaited client make: the blocking client, the awaited verbs, a page.
 client: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.generated
@@ -267,6 +281,11 @@ $(VENV)/.installed-llama: $(VENV)/.installed-dev
 $(FL)/.installed: pyproject.toml constraints-flower.txt
 	python3 -m venv $(FL)
 	$(FL)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(FLWR),'flwr[simulation]$(FLWR)',-c constraints-flower.txt) -e '.[fl]'
+	touch $@
+
+build/locks/.installed:
+	python3 -m venv build/locks
+	build/locks/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
 	touch $@
 
 build/docs/.installed: pyproject.toml constraints.txt

@@ -53,6 +53,9 @@ install_or_upgrade() {
     fail "needs Python 3.$least or newer with venv (apt install python3-venv); 3.10 is enough for --agent-only"
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || constraints='constraints-310.txt'
   command -v systemctl >/dev/null || [ -n "$dry_run" ] || fail 'needs systemd'
+  if [ -d $OPT/current ] && [ ! -L $OPT/current ]; then
+    fail "$OPT is a Debian package's: upgrade that (docs/install.md), or apt remove it first; data stay"
+  fi
   local release former running=() service
   release=$OPT/releases/$(fingerprint)
   former=$(readlink "$OPT/current" 2>/dev/null || true)
@@ -162,6 +165,7 @@ EOF
 
 remove() {
   local unit
+  if [ -d $OPT/current ] && [ ! -L $OPT/current ]; then fail "$OPT is a Debian package's: apt remove jouletune"; fi
   if [ -n "$purge" ]; then confirm; fi
   step 'stopping the services and putting the hardware back'
   for unit in metrics.timer tuner.service agent.service; do

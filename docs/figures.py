@@ -357,6 +357,23 @@ def pages(told: Told) -> list[str]:
     ]
 
 
+def release(told: Told) -> list[str]:
+    """Return what came of each step of a release's check, in each root, and its seconds and sizes."""
+    rows = [[step["root"], step["step"], *_release_step(step)] for step in told["steps"]]
+    return table(("root", "step", "result", "s", "sizes and times"), rows)
+
+
+def _release_step(step: Told) -> tuple[str, str, str]:
+    if "not_run" in step:
+        return "not run", "–", str(step["not_run"])
+    size = step.get("mb")
+    sizes = size.items() if isinstance(size, dict) else [("", size)] if size is not None else []
+    shown = [f"{name} {value} MB".strip() for name, value in sizes]
+    shown += [f"dpkg {step['dpkg_s']} s"] if "dpkg_s" in step else []
+    shown += [f"{name} {seconds} s" for name, seconds in step.get("steps", {}).items()]
+    return str(step["result"]), f"{step['seconds']:.0f}", ", ".join(shown)
+
+
 def _page_times(o: Told, path: str) -> tuple[str, str]:
     return f"{1e3 * o['p95_s'][path]:.0f} ms", f"{1e3 * o['first_s'][path]:.0f} ms"
 
@@ -738,6 +755,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "packrat": packrat,
     "pages": pages,
     "plugins": plugins,
+    "release": release,
     "service": service,
     "speculation": speculation,
     "surfaces": surfaces,

@@ -137,7 +137,7 @@ class TestSharedBus(contracts.SharedBusContract):
     pass
 
 
-@pytest.mark.promise("one of several tuners dies, is cut off from PostgreSQL, or that restarts")
+@pytest.mark.promise("one of several tuners dies or loses PostgreSQL, or PostgreSQL restarts")
 def test_one_leads_and_another_once_that_is_gone(url: str) -> None:
     stores = [open_store(url) for _ in range(3)]
     for store in stores:
@@ -207,7 +207,7 @@ def test_a_dropped_connection_is_made_anew(store: Store, server: str) -> None:
     assert store.studies.list() == ()
 
 
-@pytest.mark.promise("the database goes, falls silent or fills up")
+@pytest.mark.promise("the database fails, stops answering or fills up")
 def test_a_server_that_refuses_is_named_and_forgiven(store: Store, server: str) -> None:
     with postgres.connection(server) as connection:
         connection.execute(text("ALTER DATABASE contracts ALLOW_CONNECTIONS false"))
@@ -313,9 +313,9 @@ def test_idle_connections_that_fell_silent_are_replaced(
 
 
 @pytest.mark.promise(
-    "the database goes, falls silent or fills up",
-    "agents keep holds and reports; a silent connection is given up after 45 s; the tuner is "
-    "not ready, and says why",
+    "the database fails, stops answering or fills up",
+    "agents keep holds and reports; a silent connection is dropped after 45 s; the "
+    "tuner is not ready and gives the reason",
 )
 def test_a_connection_that_falls_silent_within_a_transaction_is_given_up(
     server: str, wire: Wire, monkeypatch: pytest.MonkeyPatch

@@ -97,12 +97,15 @@ class Machine:
 
 
 @contextmanager
-def booted() -> Iterator[Machine]:
-    """Boot a fresh machine with this checkout in /root/source. Raises CannotRun."""
+def booted(base: Path | None = None) -> Iterator[Machine]:
+    """Boot a copy of a Debian, a bare one by default, with this checkout in /root/source.
+
+    Raises CannotRun.
+    """
     KEPT.mkdir(parents=True, exist_ok=True)
     _drop_leftovers()
     try:
-        base, wheels = _base(), _wheels()
+        base, wheels = base or _base(), _wheels()
     except BaseException:
         _drop_leftovers()
         raise

@@ -300,9 +300,9 @@ def test_a_hold_outlives_the_tuner(site: Site) -> None:
 
 
 @pytest.mark.promise(
-    "an agent dies in a hold",
-    "the setting stays for `agent_grace_s` (60 s), and its next start takes it up again; "
-    "after its lease it is OFFLINE in every list",
+    "an agent dies during a hold",
+    "the setting stays for `agent_grace_s` (60 s), and the agent's next start resumes"
+    " it; after its lease the device is OFFLINE in every list",
 )
 def test_a_hold_outlives_a_killed_agent_but_not_one_that_stays_away(site: Site) -> None:
     held, process = site.gpu, site.shown("jouletune-agent", "MainPID")

@@ -222,8 +222,8 @@ def test_who_decides_on_a_proposal_is_who_has_the_token_and_no_viewer(
 
 
 @pytest.mark.promise(
-    "an agent is taken over",
-    "it reaches its own devices only, and closes no trial of another's",
+    "an agent is compromised",
+    "it can reach only its own devices and close only their trials",
 )
 def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None:
     ours, theirs = tuner.agent("agent@a"), tuner.agent("agent@b")

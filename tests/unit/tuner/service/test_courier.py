@@ -98,9 +98,9 @@ def test_only_what_was_asked_for_is_told() -> None:
 
 
 @pytest.mark.promise(
-    "who is to be told is away, or who follows never reads",
-    "each event is told once, in order, once the receiver is back; followers take bounded "
-    "memory, are dropped and catch up",
+    "a webhook is down, or a stream client stops reading",
+    "each event is delivered once, in order, when the receiver is back; slow clients "
+    "use bounded memory, are dropped and catch up",
 )
 def test_a_receiver_that_is_down_for_an_hour_misses_nothing_and_gets_nothing_twice() -> None:
     desk = Desk()

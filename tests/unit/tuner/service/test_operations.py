@@ -212,9 +212,8 @@ def starving(at: Setting) -> Outcome:
 
 
 @pytest.mark.promise(
-    "a saving costs capacity, or nothing keeps the limit",
-    "said in the same line, with the constraint that prevents it; LIMIT NOT MET before "
-    "anything else",
+    "a saving costs capacity, or no setting keeps the limit",
+    "the cost is in the same line, with the constraint that prevents it; LIMIT NOT MET comes first",
 )
 def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it() -> None:
     verbs, name = worlds.held(starving)
@@ -302,7 +301,7 @@ def test_a_preview_counts_the_trials_that_setting_the_constraints_counts() -> No
     assert terms.trials == seen.more_trials
 
 
-@pytest.mark.promise("a saving costs capacity, or nothing keeps the limit")
+@pytest.mark.promise("a saving costs capacity, or no setting keeps the limit")
 def test_a_limit_that_nothing_keeps_is_said_before_anything_else() -> None:
     verbs = worlds.operations()
     limit = "latency_p99_ms <= 50"

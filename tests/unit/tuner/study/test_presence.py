@@ -90,7 +90,7 @@ def test_a_trial_that_is_renewed_keeps_its_device_online(office: Office) -> None
     assert office.verbs.studies()[0].offline == ()
 
 
-@pytest.mark.promise("the tuner's clock steps, or it is suspended")
+@pytest.mark.promise("the tuner's clock steps, or its host is suspended")
 def test_a_step_of_the_wall_clock_makes_nobody_offline(office: Office) -> None:
     office.poll()
     office.wall.at += timedelta(days=365)

@@ -1,0 +1,193 @@
+"""The packages in a booted Debian: installed, upgraded, refused, removed, purged, with a fake GPU held."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from tests.systemd.machine import CannotRun, booted, why_not
+from tests.systemd.test_services import ACTUATOR, ORIGINAL, SERVICES, Site, system_files
+
+FROZEN = Path(__file__).parents[1] / "frozen/0.1.0/sqlite.sql"
+DATABASE = "/var/lib/jouletune-tuner/jouletune.sqlite"
+ONCE = "sqlite3.connect('/var/lib/jouletune-tuner/jouletune.sqlite')"
+FILL = "import sqlite3; d = {0}; d.executescript(open('/root/frozen.sql').read()); d.commit()"
+SCHEMA = (
+    "import sqlite3; print({0}.execute('SELECT version_num FROM alembic_version').fetchone()[0])"
+)
+REWRITE = """
+import sqlite3
+database = {0}
+database.execute("UPDATE alembic_version SET version_num = '{1}'")
+database.commit()
+"""
+
+
+class Packages(NamedTuple):
+    """A pair of files."""
+
+    agent: Path
+    tuner: Path
+
+
+class Notes(Protocol):
+    """Where it is noted what came of each step."""
+
+    def take(self, name: str, root: str, step: Callable[[], dict[str, Any]]) -> bool: ...
+
+    def not_run(self, name: str, root: str, why: str) -> None: ...
+
+
+STEPS = ("install .deb", "upgrade from 0.1.0's database", "tune", "upgrade", "run from .deb",
+         "refuse a downgrade", "remove", "purge")  # fmt: skip
+
+
+class Tried:
+    """A machine, the packages of two versions in it, and a study that holds."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.machine = site, site.machine
+
+    def dpkg(self, *arguments: str) -> dict[str, Any]:
+        began = time.monotonic()
+        self.machine.run("dpkg", *arguments)
+        return {"dpkg_s": round(time.monotonic() - began, 1)}
+
+    def python(self, code: str, *more: str) -> str:
+        """Run code as the tuner, whose database it is."""
+        code = code.format(ONCE, *more)
+        return self.machine.run(
+            "runuser", "-u", "jouletune-tuner", "--", "python3", "-c", code
+        ).strip()
+
+    def version(self) -> str:
+        return self.machine.run("dpkg-query", "-W", "-f", "${Version}", "jouletune")
+
+    def install(self) -> dict[str, Any]:
+        """Nothing runs, and nothing is enabled."""
+        told = self.dpkg("-i", "/root/old-agent.deb", "/root/old-tuner.deb")
+        assert not any(self.site.up(service) for service in SERVICES)
+        for service in SERVICES:
+            assert self.machine.call("systemctl", "is-enabled", service).returncode != 0
+        return told
+
+    def from_0_1_0(self) -> dict[str, Any]:
+        """A database of 0.1.0 is brought up to date by the tuner's start, and read."""
+        (self.machine.root / "root/frozen.sql").write_text(FROZEN.read_text())
+        self.machine.run("chmod", "a+rx", "/root")
+        self.python(FILL)
+        before = self.python(SCHEMA)
+        self.site.systemctl("start", "jouletune-tuner")
+        studies = self.site.ask("study", "list")
+        assert studies and self.python(SCHEMA) > before
+        self.site.systemctl("stop", "jouletune-tuner")
+        self.machine.run("sh", "-c", f"rm -f {DATABASE}*")
+        return {"studies": len(studies), "schema": [before, "and after, newer"]}
+
+    def tune(self) -> dict[str, Any]:
+        """A study on the fake GPU comes to hold."""
+        site = self.site
+        site.configure()
+        site.systemctl("enable", "--now", *SERVICES)
+        assert all(site.up(service) for service in SERVICES), self.machine.log()
+        site.until(lambda: site.ask("device", "list"), "no device")
+        device = site.ask("device", "list")[0]["device"]["id"]
+        terms = ["--trials", "4", "--window", "1.5", "--max-window", "6", "--policy", "sobol"]
+        limit = ["--constraint", "latency_p99_ms <= 2x baseline"]
+        site.study = site.ask("study", "create", "--device", device, *limit, *terms)["id"]
+        site.until(lambda: site.phase() == "holding" and site.held(), "no hold")
+        return {}
+
+    def upgrade(self) -> dict[str, Any]:
+        """What is held is held again; files that were changed stay."""
+        held, former = self.site.gpu, self.version()
+        told = self.dpkg("-i", "/root/new-agent.deb", "/root/new-tuner.deb")
+        assert self.version() > former
+        assert all(self.site.up(service) for service in SERVICES), self.machine.log()
+        self.site.until(lambda: self.site.gpu == held, "the hold is not taken up again")
+        assert self.site.phase() == "holding"
+        etc = self.machine.root / "etc/jouletune"
+        assert (etc / "actuator.toml").read_text() == ACTUATOR
+        assert (self.machine.root / "var/lib/jouletune-tuner/previous/jouletune.sqlite").exists()
+        return told
+
+    def run_smoke(self) -> dict[str, Any]:
+        """The smoke test with the installed commands, beside the services."""
+        source = "/root/source/tests"
+        frozen = f"{source}/frozen/0.1.0/sqlite.sql"
+        command = (
+            "python3",
+            f"{source}/release/smoke.py",
+            "/opt/jouletune/current/bin",
+            "/root/work",
+        )
+        site = "opt/jouletune/current/lib/python3.*/site-packages"
+        (noted,) = self.machine.root.glob(f"{site}/tuner/commit.txt")
+        told = self.machine.run(*command, frozen, noted.read_text().strip())
+        return {"steps": json.loads(told.splitlines()[-1])}
+
+    def refuse_downgrade(self) -> dict[str, Any]:
+        """A database of a newer release: the older package is refused in words, and all goes on."""
+        site, before = self.site, self.version()
+        schema = self.python(SCHEMA)
+        self.python(REWRITE, "9999")
+        done = self.machine.call("dpkg", "-i", "/root/old-agent.deb", "/root/old-tuner.deb")
+        assert done.returncode != 0
+        assert "was written by a newer jouletune (schema 9999" in done.stderr, done.stderr
+        assert self.version() == before
+        self.python(REWRITE, schema)
+        site.systemctl("reset-failed")
+        site.systemctl("restart", "jouletune-tuner")
+        site.until(lambda: all(site.up(s) for s in SERVICES) and site.held(), "nothing goes on")
+        return {"said": next(x for x in done.stderr.splitlines() if "newer jouletune" in x)}
+
+    def remove(self) -> dict[str, Any]:
+        """The hardware is put back; data stay."""
+        assert self.site.gpu != ORIGINAL
+        told = self.dpkg("-r", "jouletune-tuner", "jouletune")
+        assert self.site.gpu == ORIGINAL
+        for kept in ("etc/jouletune/token", "etc/jouletune/agent.toml", DATABASE.lstrip("/")):
+            assert (self.machine.root / kept).exists(), kept
+        assert not (self.machine.root / "opt/jouletune").exists()
+        return told
+
+    def purge(self) -> dict[str, Any]:
+        """It says what it deletes, and nothing is left."""
+        said = self.machine.run("dpkg", "-P", "jouletune-tuner", "jouletune")
+        for path in ("/var/lib/jouletune-tuner", "/etc/jouletune/token"):
+            assert path in said, said
+        left = self.site.files() - self.site.before
+        left = {path for path in left - system_files(left) if not path.startswith("/var/lib/dpkg")}
+        assert left == set(), left
+        for file in ("passwd", "group"):
+            assert "jouletune" not in (self.machine.root / "etc" / file).read_text()
+        return {}
+
+
+def tried_in_a_machine(notes: Notes, root: str, base: Path, old: Packages, new: Packages) -> None:
+    """Boot a Debian and take every step in it; after one that fails the others say little."""
+    missing = why_not()
+    try:
+        if missing:
+            raise CannotRun(missing)
+        with booted(base) as machine:
+            site = Site(machine)
+            tried = Tried(site)
+            for age, pair in (("old", old), ("new", new)):
+                for part, file in pair._asdict().items():
+                    to = machine.root / f"root/{age}-{part}.deb"
+                    to.write_bytes(file.read_bytes())
+            steps = (tried.install, tried.from_0_1_0, tried.tune, tried.upgrade, tried.run_smoke,
+                     tried.refuse_downgrade, tried.remove, tried.purge)  # fmt: skip
+            failed = ""
+            for name, step in zip(STEPS, steps, strict=True):
+                if failed:
+                    notes.not_run(name, root, f"{failed} failed")
+                elif not notes.take(name, root, step):
+                    failed = name
+    except CannotRun as error:
+        for name in STEPS:
+            notes.not_run(name, root, str(error))

@@ -1,0 +1,216 @@
+"""Try the packages as they are installed: `python -m tests.release.check --output FILE.json`; as root.
+
+In fresh roots of Debian 12 and 13: wheel and .deb, the main job, an upgrade from 0.1.0's database and from
+a package of the version before, built from this tree; a downgrade, removing, purging, in a booted machine.
+What cannot be tried here is in the file with its reason, never left out. Exits with 1 where a step failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bare_debian import bare, copied
+from build_wheel import refuse_other_tags, released
+
+from tests.release.booted import STEPS, Packages, tried_in_a_machine
+
+SOURCE = Path(__file__).parents[2]
+KEPT = SOURCE / "build" / "deb"
+FORMER = "0.0.9"
+"""The version before, as which this tree is packed, too."""
+NUMBERS = {"bookworm": 12, "trixie": 13}
+LIMIT_S = 3600.0
+
+
+class Results:
+    """What came of each step, in their order."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.steps: list[dict[str, Any]] = []
+        self.commit = run("git", "describe", "--always", "--dirty", "--exclude=*").strip()
+
+    def take(self, name: str, root: str, step: Callable[[], dict[str, Any]]) -> bool:
+        """Take a step, note what it says and its seconds, and return whether it went well."""
+        began = time.monotonic()
+        try:
+            told: dict[str, Any] = {"result": "ok", **step()}
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            told = {"result": "failed", "why": str(error)[-3000:]}
+        self.note(name, root, {**told, "seconds": round(time.monotonic() - began, 1)})
+        return bool(told["result"] == "ok")
+
+    def note(self, name: str, root: str, told: dict[str, Any]) -> None:
+        self.steps.append({"step": name, "root": root, **told})
+        print(json.dumps(self.steps[-1]), flush=True)
+        text = json.dumps({"commit": self.commit, "steps": self.steps}, indent=1)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(text + "\n")
+
+    def not_run(self, name: str, root: str, why: str) -> None:
+        self.note(name, root, {"not_run": why})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=SOURCE / "build/release-check.json")
+    parser.add_argument("--releases", default="bookworm,trixie")
+    given = parser.parse_args()
+    results = Results(given.output)
+    tags = run("git", "tag", "--points-at", "HEAD").split()
+    if tags:
+        results.take("tag equals version", "", lambda: tagged(tags))
+    else:
+        results.not_run("tag equals version", "", "this commit has no tag")
+    for release in given.releases.split(","):
+        whole(results, release)
+    results.not_run(
+        "agent's unit", "Ubuntu 22.04", "no source of Ubuntu's packages is set up on this machine"
+    )
+    return 1 if any(step.get("result") == "failed" for step in results.steps) else 0
+
+
+def tagged(tags: list[str]) -> dict[str, Any]:
+    """Refuse a tag that is not the version's."""
+    try:
+        refuse_other_tags(released(), tags)
+    except SystemExit as error:
+        raise AssertionError(str(error)) from None
+    return {}
+
+
+def whole(results: Results, release: str) -> None:
+    """Take every step in one release of Debian."""
+    root = f"Debian {NUMBERS[release]}"
+    packages: dict[str, Packages] = {}
+    steps = ("build .deb", "lintian", "install wheel", "run from wheel")
+
+    def build_both() -> dict[str, Any]:
+        packages["new"], packages["old"] = built(release), built(release, FORMER, "--quick")
+        return {"mb": {f.name: megabytes(f) for f in packages["new"]}}
+
+    if not results.take(steps[0], root, build_both):
+        for name in (*steps[1:], *STEPS):
+            results.not_run(name, root, "there is no .deb")
+        return
+    base: list[Path] = []
+    results.take(steps[1], root, lambda: judged(packages["new"]))
+    if not results.take("make root", root, lambda: {"mb": prepared(release, base)}):
+        for name in (*steps[2:], *STEPS):
+            results.not_run(name, root, "there is no root to install into")
+        return
+    wheel_steps(results, release, root, base[0])
+    tried_in_a_machine(results, root, base[0], packages["old"], packages["new"])
+
+
+def built(release: str, version: str = "", *options: str) -> Packages:
+    """Build a pair of packages."""
+    folder = KEPT / "tried" / (version or "new")
+    command = [sys.executable, "deploy/build_deb.py", str(folder), "--release", release, *options]
+    told = run(*command, *(["--version", version] if version else [])).split()
+    return Packages(*map(Path, told))
+
+
+def judged(packages: Packages) -> dict[str, Any]:
+    """Have lintian look at the packages. It may warn."""
+    command = ("lintian", "--allow-root", "--fail-on", "error", "--tag-display-limit", "3")
+    done = subprocess.run(
+        [*command, *packages], capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {"warnings": sum(line.startswith("W:") for line in done.stdout.splitlines())}
+
+
+def prepared(release: str, base: list[Path]) -> int:
+    """Make a Debian with what the packages depend on; return its size."""
+    root = bare(release, KEPT)
+    if release == "trixie":
+        # Debian's own torch.
+        root = root.with_name(f"{root.name}-torch")
+        if not root.exists():
+            part = copied(bare(release, KEPT), root.with_suffix(".part"))
+            (part / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
+            apt = (
+                "apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-torch"
+            )
+            run("chroot", str(part), "sh", "-c", f"{apt} && apt-get clean")
+            part.rename(root)
+    base.append(root)
+    return int(run("du", "-sm", str(root)).split()[0])
+
+
+def wheel_steps(results: Results, release: str, root: str, base: Path) -> None:
+    """Install the wheel by the locks, offline, and take every step of the smoke test with it."""
+    copy = KEPT / "tried" / f"root-{release}"
+    environment = copy / "environment"
+
+    def install() -> dict[str, Any]:
+        copied(base, copy)
+        folder = copy / "wheels"
+        folder.mkdir()
+        wheel = run(sys.executable, "deploy/build_wheel.py", str(folder)).split()[-1]
+        for name in wheels(release):
+            run("cp", "-r", f"{name}/.", str(folder))
+        pip = "/environment/bin/pip install --quiet --no-index --find-links /wheels"
+        inside(copy, "python3 -m venv --system-site-packages /environment")
+        inside(copy, f"{pip} --no-deps --require-hashes -r /wheels/lock.txt")
+        inside(copy, f"{pip} --no-deps /wheels/{Path(wheel).name}")
+        return {"mb": int(run("du", "-sm", str(environment)).split()[0])}
+
+    if results.take("install wheel", root, install):
+        results.take("run from wheel", root, lambda: smoked(copy, "/environment/bin"))
+    else:
+        results.not_run("run from wheel", root, "it is not installed")
+    run("rm", "-rf", "--one-file-system", str(copy))
+
+
+def wheels(release: str) -> list[str]:
+    """Return the folders of wheels that the packages were built from; the tuner's holds the agent's."""
+    python = {"bookworm": "3.11", "trixie": "3.13"}[release]
+    found = sorted(KEPT.glob(f"wheels-{python}-*"), key=lambda f: len(list(f.iterdir())))
+    assert found, f"no wheels of Python {python}"
+    return [str(found[-1])]
+
+
+def inside(root: Path, command: str) -> str:
+    """Run a command in a root that is not booted, without a network."""
+    nspawn = ("systemd-nspawn", "-q", "-D", str(root), "--register=no", "--keep-unit", "--as-pid2")
+    return run(*nspawn, "--private-network", "--pipe", "sh", "-c", command)
+
+
+def smoked(root: Path, binaries: str) -> dict[str, Any]:
+    """Take the steps of the smoke test in a root."""
+    trial = root / "smoke"
+    trial.mkdir()
+    for file in ("tests/release/smoke.py", "tests/frozen/0.1.0/sqlite.sql"):
+        run("cp", file, str(trial))
+    (noted,) = root.glob("environment/lib/python3.*/site-packages/tuner/commit.txt")
+    commit = noted.read_text().strip()
+    told = inside(
+        root, f"python3 /smoke/smoke.py {binaries} /smoke/work /smoke/sqlite.sql {commit}"
+    )
+    return {"steps": json.loads(told.splitlines()[-1])}
+
+
+def megabytes(file: Path) -> float:
+    return round(file.stat().st_size / 1e6, 1)
+
+
+def run(*command: str) -> str:
+    """Run a command that must not fail, and return what it says."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=SOURCE, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-3000:]}"
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The Debian packages, as far as they can be judged without building any."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from build_deb import AGENT, PLACED, TUNER, locked, script_text
+
+from db import SCHEMA
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+NAMES = ("preinst", "postinst", "prerm", "postrm")
+SCRIPTS = [(package, script) for package in (AGENT, TUNER) for script in NAMES]
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> list[str]:
+    files = []
+    for package, script in SCRIPTS:
+        file = tmp_path / f"{package}.{script}"
+        file.write_text(script_text(package, script, "1.2.3"))
+        files.append(str(file))
+    return files
+
+
+def test_every_unit_configuration_and_rule_is_in_a_package() -> None:
+    patterns = ("*.service", "*.timer", "*.toml", "*.rules", "*.conf", "*.sysusers", "*.tmpfiles")
+    files = {file.name for pattern in patterns for file in DEPLOY.glob(pattern)}
+    placed = [name for files in PLACED.values() for name in files]
+    assert files <= {*placed}
+    assert len(placed) == len({*placed})
+    assert "tuner" not in " ".join(PLACED[AGENT])
+
+
+def test_scripts_are_plain_shell(scripts: list[str]) -> None:
+    for file in scripts:
+        done = subprocess.run(["dash", "-n", file], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(
+    shutil.which("shellcheck") is None, reason="no shellcheck here: apt install shellcheck"
+)
+def test_shellcheck_is_content(scripts: list[str]) -> None:
+    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_both_packages_refuse_a_newer_database_before_they_unpack() -> None:
+    for package in (AGENT, TUNER):
+        text = script_text(package, "preinst", "1.2.3")
+        assert f"readonly SCHEMA={SCHEMA} " in text and "1.2.3 reads up to" in text
+        assert text.rstrip().endswith("esac") and "    refuse_newer_database\n" in text
+    assert "@" not in text.replace('"$@"', "")
+
+
+def test_only_purging_deletes_what_was_configured_and_tried() -> None:
+    for package in (AGENT, TUNER):
+        postrm = script_text(package, "postrm", "1.2.3").partition("case $1 in")[2]
+        removing, purging = postrm.split("  purge)")
+        for kept in ("$ETC", "_STATE", "userdel"):
+            assert not [x for x in removing.splitlines() if kept in x and "say " not in x]
+            assert kept in purging
+        assert purging.index("say ") < purging.index("rm -rf")
+
+
+def test_a_lock_is_narrowed_to_one_python() -> None:
+    for_310, for_311 = locked("agent", "3.10"), locked("agent", "3.11")
+    assert "tomli==" in for_310 and "tomli==" not in for_311
+    for text in (for_310, for_311):
+        assert " ; " not in text and "colorama" not in text
+        assert all(entry.count("--hash=sha256:") for entry in re.split(r"\n(?=\w)", text))
+    assert "\ntorch==" in locked("tuner", "3.11") and "\ntorch==" not in locked("tuner", "3.13")
