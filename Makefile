@@ -82,7 +82,7 @@ test-python310: build/python310/.installed $(VENV)/.installed-dev
 # The API on the oldest web stack that pyproject.toml allows; that uses what was deprecated since.
 test-lowest: $(VENV)/.installed-dev
 	rm -rf build/lowest && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/lowest $$($(BIN)/python .ci/lowest.py)
-	PYTHONPATH=build/lowest $(BIN)/python -m pytest -q -W ignore::DeprecationWarning tests/unit/tuner/service/test_host_header.py tests/unit/tuner/service/test_http_limits.py tests/unit/tuner/service/test_api.py tests/unit/tuner/service/test_access.py tests/unit/tuner/service/test_event_loop.py tests/unit/tuner/web/test_app.py tests/unit/tuner/client/test_blocking.py tests/unit/agents/tuner_link/test_client.py tests/integration/test_notify.py
+	PYTHONPATH=build/lowest $(BIN)/python -m pytest -q -W ignore::DeprecationWarning tests/unit/tuner/service/http/test_host_header.py tests/unit/tuner/service/http/test_http_limits.py tests/unit/tuner/service/http/test_api.py tests/unit/tuner/service/test_access.py tests/unit/tuner/service/http/test_event_loop.py tests/unit/tuner/web/test_app.py tests/unit/tuner/client/test_blocking.py tests/unit/agents/tuner_link/test_client.py tests/integration/test_notify.py
 
 # Attacks on our own processes, on loopback: floods, bombs, a taken-over agent; some minutes. One JSON.
 attack: $(VENV)/.installed-dev

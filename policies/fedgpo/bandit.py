@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import ClassVar
 
 import numpy as np
 
 from policies.fedgpo.costs import RoundCosts, RoundWork
-from policies.fedgpo.curve import ErrorCurve, LogWork
-from policies.fedgpo.federation import Federation, Round
+from policies.fedgpo.curve import USUAL_LABELS, ErrorCurve, LogWork
+from policies.fedgpo.federation import Federation, Round, state_now
 from policies.fedgpo.fitting import Array
 from policies.fedgpo.goals import LIMITED, SPENT, TrainingGoal
 from policies.fedgpo.rounds import RoundPolicy
-from tuner.core import Past, Prediction, Setting, Try, Verdict
+from tuner.core import Context, Past, Prediction, Setting, Try, Verdict
 
 MOST_ROUNDS = 150
 """Only so many of the latest rounds are learnt from: older ones tell little of how far the training is."""
@@ -31,6 +32,7 @@ DRAWS = 64
 """So many say how much in doubt a prediction is."""
 MARGIN = 0.1
 """A limit is kept with so much to spare, in the logarithm."""
+LABELS = "data_classes"
 USUAL = RoundWork(20.0, 32.0, 1.0)
 
 
@@ -45,7 +47,8 @@ class Bandit(RoundPolicy):
     ) -> Try:
         """Return the next round's setting, with what it is expected to take."""
         number = max((t.number for t in past.trials), default=0) + 1
-        outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal.accuracy)
+        now = state_now(past, learnt)
+        outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal.accuracy, now)
         metric = past.study.objective.metric
         rng = np.random.default_rng([past.study.seed, number])
         options = federation.options(outlook.available)
@@ -62,12 +65,14 @@ class Bandit(RoundPolicy):
 class _Outlook:
     """What the rounds so far say of those to come."""
 
-    def __init__(self, federation: Federation, learnt: Sequence[Round], goal: float | None) -> None:
+    def __init__(
+        self, federation: Federation, learnt: Sequence[Round], goal: float | None, now: Context
+    ) -> None:
         self.federation, self.learnt, self.goal = federation, learnt, goal
         self.available = federation.available(learnt)
         done = [self.work(r.setting, r.shown.get("participated")) for r in learnt]
         self.costs = RoundCosts.of(learnt, done)
-        self.curve = ErrorCurve.of(learnt, [_logs(w) for w in done], goal)
+        self.curve = ErrorCurve.of(learnt, [_logs(w) for w in done], goal, _labels(now))
 
     def work(self, setting: Setting, participated: float | None = None) -> RoundWork:
         """Return what a setting has clients do: of several classes, in the geometric mean."""
@@ -111,6 +116,12 @@ class _Outlook:
             name: Prediction(float(found.mean()), float(found.std()), lognormal=True)
             for name, found in drawn.items()
         }
+
+
+def _labels(now: Context) -> float:
+    """Return the share of all labels that a client holds, in the mean of what was told of classes."""
+    told = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
+    return fmean(told) if told else USUAL_LABELS
 
 
 def _logs(work: RoundWork) -> LogWork:

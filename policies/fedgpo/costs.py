@@ -22,7 +22,7 @@ NOISE: Mapping[str, float] = {
     SENDING_J: 0.15,
     WAITING_J: 0.4,
     ENERGY_J: 0.2,
-    SECONDS: 0.3,
+    SECONDS: 0.45,
 }
 """Of the logarithm of one round's: which clients it has changes it."""
 MEANS: Mapping[str, tuple[float, float]] = {
@@ -32,7 +32,7 @@ MEANS: Mapping[str, tuple[float, float]] = {
     "waiting": (math.log(0.2), 1.0),
     "slow": (math.log(0.2), 2.0),
     "reach": (0.0, 2.0),
-    "crowd": (0.25, 0.1),
+    "crowd": (0.34, 0.07),
 }
 """Of the logarithms, but of the exponent `crowd`: mean and standard deviation. Joules and seconds are over
 those of the first round that tells them."""

@@ -27,7 +27,7 @@ from db import open_store
 from policies import load_policy
 from tests.builders import Time
 from tuner.core import Phase, Policy
-from tuner.service.api import create_app
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import Poll, StudyDraft, StudyView

@@ -33,7 +33,7 @@ IMPATIENT = """
 import sys
 from dataclasses import replace
 from tuner.cli.app import main
-from tuner.service.http_limits import HttpLimits
+from tuner.service.http.http_limits import HttpLimits
 within = HttpLimits.within
 HttpLimits.within = lambda files, body: replace(within(files, body), body_s=5.0)
 sys.exit(main())

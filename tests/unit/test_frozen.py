@@ -26,7 +26,7 @@ from tests.frozen.make import AGENT, SQLITE, SUM, TOP, WIRE, schema_sum
 from tests.frozen.messages import FOUND, MESSAGES, NEW_AGENT, ORDER, RIG, ROOTS, SPOOLED, STOPPER
 from tests.stores import memory_store
 from tuner.core import Store, TrialState
-from tuner.service.api import create_app
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import ORDER as ORDERS

@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from tuner.core import (
     ACTIVE,
     Device,
-    NotFound,
-    Store,
     StoreError,
     Study,
     StudyStamp,
     Trial,
     UnreadableStudy,
 )
+from tuner.service.inventory import device_of
 from tuner.service.views import faulty_view, study_view, unreadable_view
 from tuner.study.loop import Loop
 from tuner.wire import StudyView
@@ -55,7 +54,7 @@ class StudyViews:
         return _as_of_now(
             loop,
             view,
-            lambda name: registered(loop.store, name),
+            lambda name: device_of(loop, name),
             stopped=loop.store.stops.current() is not None,
         )
 
@@ -68,7 +67,7 @@ class StudyViews:
         stopped: bool,
     ) -> StudyView:
         def device(name: str) -> Device:
-            return devices[name] if name in devices else registered(loop.store, name)
+            return devices[name] if name in devices else device_of(loop, name)
 
         try:
             view = self._known[name][1] if study is None else self._kept(loop, study)
@@ -88,17 +87,6 @@ class StudyViews:
             view = study_view(study, known, loop.store.studies.latest(study.id).why)
             self._known[study.id] = stamp, view
         return view
-
-
-def registered(store: Store, name: str) -> Device:
-    """Return a device. Raises NotFound, which names those there are."""
-    try:
-        return store.devices.get(name)
-    except NotFound:
-        known = ", ".join(d.id for d in store.devices.list()) or "none yet"
-        raise NotFound(
-            f"no device {name!r} is registered", hint=f"registered are: {known}"
-        ) from None
 
 
 def _as_of_now(

@@ -7,7 +7,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import Study
 from tuner.service.fleet import FleetOverview, saves_now
-from tuner.service.sessions import Sessions
+from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
 from tuner.wire import Change

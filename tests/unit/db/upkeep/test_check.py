@@ -16,7 +16,7 @@ from db.upkeep.check import check
 from tests.builders import START
 from tests.errors import raised
 from tests.frozen.content import fill
-from tuner.cli.db import commands
+from tuner.cli.fleet.db import commands
 from tuner.core import Event, StoreError
 
 

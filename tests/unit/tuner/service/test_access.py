@@ -17,14 +17,14 @@ from tests.builders import Time, applied, completed, device, policies, setting
 from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tuner.core import AccessRole, RateLimited, Store, StoreError, digest_of
-from tuner.service import gate
 from tuner.service.access import ENROL_FOR
-from tuner.service.api import create_app
-from tuner.service.counts import Counts
-from tuner.service.feed import StreamPlaces
 from tuner.service.fleet import FleetOverview
-from tuner.service.gate import STORED_AT_ONCE
-from tuner.service.metrics import Metrics
+from tuner.service.http import gate
+from tuner.service.http.api import create_app
+from tuner.service.http.feed import StreamPlaces
+from tuner.service.http.gate import STORED_AT_ONCE
+from tuner.service.http.metrics import Metrics
+from tuner.service.metrics.counts import Counts
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop

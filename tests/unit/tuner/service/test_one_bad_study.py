@@ -16,7 +16,7 @@ from db import open_store
 from db.history import HistoryQuestion, history, recent
 from tests.builders import START, completed, device, setting, window
 from tests.unit.tuner.cli import worlds
-from tests.unit.tuner.service.test_metrics import Scraped
+from tests.unit.tuner.service.http.test_metrics import Scraped
 from tests.unit.tuner.study.worlds import World
 from tests.unit.tuner.web.test_app import Site
 from tuner.cli.app import main

@@ -31,7 +31,7 @@ from tuner.core import (
     TrialState,
 )
 from tuner.presentation.texts import billed
-from tuner.service.counts import Counts
+from tuner.service.metrics.counts import Counts
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import (

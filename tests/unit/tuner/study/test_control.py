@@ -25,9 +25,9 @@ from tuner.core import (
     TrialState,
 )
 from tuner.destinations import Subject
-from tuner.service.notifications import subject_of
+from tuner.service.clock.schedule import Maintenance
+from tuner.service.notices.notifications import subject_of
 from tuner.service.operations import Operations
-from tuner.service.schedule import Maintenance
 from tuner.study.control import (
     LastControl,
     baseline_shifts,

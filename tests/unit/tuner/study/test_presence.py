@@ -13,8 +13,8 @@ from tests.errors import raised
 from tests.stores import memory_store
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan, Store
 from tuner.presentation.standing import standing
+from tuner.service.clock.schedule import Maintenance, expect
 from tuner.service.operations import Operations
-from tuner.service.schedule import Maintenance, expect
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S, MOST_AGAIN_S
 from tuner.wire import LONGEST_POLL_S, Assignment, Change, Poll, Renewal

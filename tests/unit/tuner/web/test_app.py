@@ -16,8 +16,8 @@ from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
 from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of
-from tuner.service.api import create_app
 from tuner.service.fleet import EnergyPrice, FleetOverview
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.web.app import create_pages
