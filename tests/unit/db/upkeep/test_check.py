@@ -9,14 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
+import typer
 
 from db import open_store
 from db.upkeep.check import check
 from tests.builders import START
 from tests.errors import raised
 from tests.frozen.content import fill
-from tuner.cli.fleet.db import commands
+from tuner.cli.fleet.db import backup_, restore_
 from tuner.core import Event, StoreError
 
 
@@ -84,10 +84,13 @@ def test_every_command_that_a_hint_names_is_one_that_can_be_typed(path: Path) ->
     hints = [found.hint for found in check(url, lambda: START) if found.hint]
     typed = [words for hint in hints for words in re.findall(r"`jouletune ([^`]*)`", hint)]
     assert {words.split()[1] for words in typed} == {"restore", "backup"}
+    verbs = typer.Typer()
+    for name, verb in (("backup", backup_), ("restore", restore_)):
+        verbs.command(name)(verb)
+    group = typer.main.get_group(verbs)
     for words in typed:
         name, *options = words.split()[1:]
-        made = get_command(commands).commands[name].make_context(name, options)  # type: ignore[attr-defined]
-        assert made.params["db"] == url
+        assert group.commands[name].make_context(name, options).params["db"] == url
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
