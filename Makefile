@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FL ?= .venv-fl
 SURFACES ?= $(or $(JOULETUNE_SURFACES),../shared/data/surfaces)
+CAPS ?= $(or $(JOULETUNE_CAPS),../shared/data/llm_power)
 TRACE ?= $(or $(JOULETUNE_TRACES),../shared/data/traces)/azure_llm_conv.csv
 TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain,ceiling
 SEEDS ?= 5
@@ -73,6 +74,11 @@ bench: $(VENV)/.installed-dev
 bench-made-up: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/python -m tests.bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
+
+# The same on power caps of cards that serve language models: one knob, few trials. Some minutes on 2 cores.
+bench-caps: $(VENV)/.installed-dev
+	@test -f $(CAPS)/surfaces.toml || echo "skipped: there is no $(CAPS)/surfaces.toml; name a folder of measured power caps as CAPS"
+	if test -f $(CAPS)/surfaces.toml; then mkdir -p build/bench && $(BIN)/python -m tests.bench surfaces $(CAPS) --tuners ours,ours-strict,optuna-gp,botorch-plain,ceiling --budgets 5,8,20 --seeds $(SEEDS) --output build/bench/caps.json && $(BIN)/python docs/figures.py caps build/bench/caps.json; fi
 
 # Agent and actuator on Python 3.10, which is JetPack 6's: types, imports, unit tests; minutes.
 test-python310: build/python310/.installed $(VENV)/.installed-dev

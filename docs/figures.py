@@ -751,6 +751,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "apart": apart,
     "federated": federated,
     "made-up": surfaces,
+    "caps": surfaces,
     "fleet": fleet,
     "packrat": packrat,
     "pages": pages,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -232,8 +231,7 @@ def test_three_services_come_up(site: Site) -> None:
 
 
 def test_a_rule_of_the_page_lets_the_agents_user_limit_that_unit_and_no_other(site: Site) -> None:
-    page = (Path(__file__).parents[2] / "docs/workloads.md").read_text()
-    (rule,) = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    rule = (Path(__file__).parents[2] / "docs/examples/50-jouletune.rules").read_text()
     site.machine.write("/etc/polkit-1/rules.d/50-jouletune.rules", rule)
     for name in ("thumbnails", "other"):
         unit = "[Service]\nExecStart=/bin/sleep infinity\n"

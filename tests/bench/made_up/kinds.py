@@ -14,6 +14,7 @@ from tests.bench.made_up.devices import fine_ladder, roofline, throttling, tiles
 from tests.bench.made_up.formula import SurfaceFormula
 from tests.bench.made_up.hosts import queue, sockets, switches
 from tests.bench.made_up.serving import runtime, serving
+from tests.bench.made_up.single import one_clock, power_cap
 from tuner.core import Constraint, Knob, Part, Role, Space, TuningError, setting_key
 
 ACCURACY = "accuracy"
@@ -71,6 +72,7 @@ KINDS: Mapping[str, SurfaceKind] = {
     "serving": SurfaceKind((serving,)),
     "runtime": SurfaceKind((runtime,)),
     "switches": SurfaceKind((switches,)),
+    "one_knob": SurfaceKind((power_cap, one_clock)),
     "nameless": SurfaceKind(NUMERIC, nameless),
     "misnamed": SurfaceKind(NUMERIC, misnamed),
     "told_too_sure": SurfaceKind(NUMERIC, told=0.3),
