@@ -267,18 +267,18 @@ class SqlStudies:
         with self._database.look() as connection:
             return {row.id: row.revision for row in connection.execute(asked)}
 
-    def ids(self, device: str | None = None, workload: str | None = None) -> Sequence[str]:
-        """Return the ids of the studies of a device, of a workload, or of both; oldest first."""
+    def ids(
+        self, device: str | None = None, workload: str | None = None, phase: str | None = None
+    ) -> Sequence[str]:
+        """Return the ids of the studies of a device, of a workload, in a phase; oldest first."""
         which: list[ColumnElement[bool]] = []
         if device is not None:
             which.append(StudyRow.id.in_(_of(device)))
         if workload is not None:
             which.append(StudyRow.workload == workload)
+        if phase is not None:
+            which.append(StudyRow.phase == phase)
         return self._ids(*which)
-
-    def holding(self) -> Sequence[str]:
-        """Return the ids of the studies that hold a plan, oldest first."""
-        return self._ids(StudyRow.phase == Phase.HOLDING.value)
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""

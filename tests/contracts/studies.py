@@ -165,7 +165,7 @@ class StudiesContract:
             if name != "c":
                 held = store.studies.get(name).moved(Phase.HOLDING, Plan.single(setting()))
                 store.studies.revise(held, "ann", "", LATER)
-        assert list(store.studies.holding()) == ["b", "a"]
+        assert list(store.studies.ids(phase=Phase.HOLDING.value)) == ["b", "a"]
 
     def test_what_revise_returns_is_a_copy_too(self, store: Store) -> None:
         held = cast("dict[str, Any]", setting())

@@ -55,11 +55,10 @@ class Studies(Protocol):
     def active(self) -> Mapping[str, int]:
         """Return the revision of each study that is not over, by its id, oldest first."""
 
-    def ids(self, device: str | None = None, workload: str | None = None) -> Sequence[str]:
-        """Return the ids of the studies of a device, of a workload, or of both; oldest first."""
-
-    def holding(self) -> Sequence[str]:
-        """Return the ids of the studies that hold a plan, oldest first."""
+    def ids(
+        self, device: str | None = None, workload: str | None = None, phase: str | None = None
+    ) -> Sequence[str]:
+        """Return the ids of the studies of a device, of a workload, in a phase; oldest first."""
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the study as the revision after the one it carries, and return it so.
