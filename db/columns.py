@@ -104,7 +104,7 @@ class OpenEnd(TypeDecorator[float]):
         return self.end if value is None else value
 
 
-class Tally(TypeDecorator[Mapping[int, int]]):
+class CountsByNumber(TypeDecorator[Mapping[int, int]]):
     """How many there are of each number. A name in JSON is text."""
 
     impl = JSON
@@ -117,8 +117,8 @@ class Tally(TypeDecorator[Mapping[int, int]]):
         return {int(number): count for number, count in (value or {}).items()}
 
 
-class Texts(TypeDecorator[tuple[str, ...]]):
-    """Texts in their order, as a JSON array."""
+class TextList(TypeDecorator[tuple[str, ...]]):
+    """TextList in their order, as a JSON array."""
 
     impl = JSON
     cache_ok = True

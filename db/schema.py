@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.columns import LimitText, Named, OpenEnd, Tally, TextOrNull, Texts, UtcDateTime
+from db.columns import CountsByNumber, LimitText, Named, OpenEnd, TextList, TextOrNull, UtcDateTime
 from tuner.core import (
     AccessRole,
     Context,
@@ -71,8 +71,8 @@ class Base(DeclarativeBase):
         Setting: JSON,
         Context: JSON,
         Mapping[str, str]: JSON,
-        Mapping[int, int]: Tally,
-        tuple[str, ...]: Texts,
+        Mapping[int, int]: CountsByNumber,
+        tuple[str, ...]: TextList,
         Limit: LimitText,
         **{kind: Named(kind) for kind in NAMED},
     }

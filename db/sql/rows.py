@@ -48,7 +48,7 @@ from tuner.core import (
 Kept = TypeVar("Kept")
 
 
-class Rows(Generic[Kept]):
+class RowsOf(Generic[Kept]):
     """A kind of value, by those of its fields that a table has as columns."""
 
     def __init__(self, kind: type[Kept], table: type[Base]) -> None:
@@ -72,22 +72,22 @@ def without_id(values: Json) -> Json:
     return {name: value for name, value in values.items() if name != "id"}
 
 
-APPLIED = Rows(Applied, AppliedRow)
-AUDIT = Rows(AuditEntry, AuditRow)
-DELIVERIES = Rows(Delivery, DeliveryRow)
-DEVICES = Rows(Device, DeviceRow)
-ESTIMATES = Rows(Estimate, EstimateRow)
-EVENTS = Rows(Event, EventRow)
-LEASES = Rows(Lease, LeaseRow)
-LOADS = Rows(Load, MeasurementRow)
-OBSERVATIONS = Rows(Observation, ObservationRow)
-OUTCOMES = Rows(Outcome, ReportRow)
-REPLICAS = Rows(TunerReplica, ReplicaRow)
-REPORTS = Rows(Report, ReportRow)
-STOPS = Rows(FleetStop, StopRow)
-TOKENS = Rows(AccessToken, TokenRow)
-TRIALS = Rows(Trial, TrialRow)
-WINDOWS = Rows(Measurement, MeasurementRow)
+APPLIED = RowsOf(Applied, AppliedRow)
+AUDIT = RowsOf(AuditEntry, AuditRow)
+DELIVERIES = RowsOf(Delivery, DeliveryRow)
+DEVICES = RowsOf(Device, DeviceRow)
+ESTIMATES = RowsOf(Estimate, EstimateRow)
+EVENTS = RowsOf(Event, EventRow)
+LEASES = RowsOf(Lease, LeaseRow)
+LOADS = RowsOf(Load, MeasurementRow)
+OBSERVATIONS = RowsOf(Observation, ObservationRow)
+OUTCOMES = RowsOf(Outcome, ReportRow)
+REPLICAS = RowsOf(TunerReplica, ReplicaRow)
+REPORTS = RowsOf(Report, ReportRow)
+STOPS = RowsOf(FleetStop, StopRow)
+TOKENS = RowsOf(AccessToken, TokenRow)
+TRIALS = RowsOf(Trial, TrialRow)
+WINDOWS = RowsOf(Measurement, MeasurementRow)
 
 
 DESCRIBED = tuple(field.name for field in fields(Description))

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, delete, insert, select
 
 from db.schema import AuditRow, Base, ReplicaRow
 from db.sql.database import Database, put
-from db.sql.rows import AUDIT, DELIVERIES, REPLICAS, Rows, without_id
+from db.sql.rows import AUDIT, DELIVERIES, REPLICAS, RowsOf, without_id
 from tuner.core import AuditEntry, Delivery, TunerReplica
 
 Kept = TypeVar("Kept")
@@ -21,7 +21,7 @@ AT_ONCE = 2_000
 class Keyed(Generic[Kept]):
     """Values in a database, one for each name."""
 
-    rows: Rows[Kept]
+    rows: RowsOf[Kept]
 
     def __init__(self, database: Database) -> None:
         self._database = database
