@@ -8,6 +8,7 @@ all, is `jouletune-tuner`, in the same environment. Prints the files.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import gzip
 import hashlib
 import json
@@ -117,7 +118,10 @@ def main() -> None:
     )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as temporary:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    # One at a time: they share what is kept.
+    with tempfile.TemporaryDirectory() as temporary, (KEPT / "lock").open("w") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
         wheel = next(f for f in build(Path(temporary), given.version) if f.suffix == ".whl")
         before, files = filled(given.release)
         root = KEPT / f"root-{os.getpid()}"
@@ -266,7 +270,7 @@ def packed(built: Built, package: str, files: list[str], folder: Path) -> Path:
                 path.chmod(0o755)
         deb = folder / f"{package}_{built.debian_version}_{architecture()}.deb"
         environ = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").strip()}
-        squeezed = ("-Zgzip", "-z1") if built.quick else ("-Zxz", "-z2")
+        squeezed = ("-Zgzip", "-z1") if built.quick else ("-Zxz", "-z0")
         command = ("dpkg-deb", "--root-owner-group", *squeezed, "--build", stage, deb)
         run(*command, environ=environ)
     return deb

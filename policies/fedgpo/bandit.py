@@ -2,8 +2,8 @@
 
 What a round takes is known by its parts (`costs`), how many are left by a saturating curve of the error
 (`curve`). In doubt by chance: Thompson sampling (Thompson 1933; Agrawal and Goyal 2013), the weights of
-both drawn by seed and round. All of it is our own: the table of FedGPO's learner has many cells, and a
-training few rounds.
+the curve drawn by seed and round; what a round takes is learnt at any setting, so that trying for its sake
+does not pay. All of it is our own: the table of FedGPO's learner has many cells, and a training few rounds.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ class Bandit(RoundPolicy):
         rng = np.random.default_rng([past.study.seed, number])
         options = federation.options(outlook.available)
         works = [outlook.work(setting) for setting in options]
-        worths = outlook.worth(metric, works, *outlook.drawn(rng, EXPLORATION, 1))[0]
+        curve = outlook.curve.weights.drawn(rng, EXPLORATION, 1)
+        worths = outlook.worth(metric, works, outlook.costs.weights.mean[None, :], curve)[0]
         over = outlook.over(goal, works) + _proven(past, options)
         place = min(range(len(options)), key=lambda i: (over[i], worths[i]))
-        costs, curves = outlook.drawn(rng, 1.0, DRAWS)
+        costs, curves = (of.weights.drawn(rng, 1.0, DRAWS) for of in (outlook.costs, outlook.curve))
         spread = outlook.worth(metric, [works[place]], costs, curves)[:, 0]
         predicted = outlook.predicted(works[place], costs)
         return Try(options[place], _why(learnt, goal, metric, spread), predicted)
@@ -84,13 +85,6 @@ class _Outlook:
             max(1.0, participated or min(wanted, self.available)),
             math.exp(sum(batches) / len(batches)),
             math.exp(sum(local) / len(local)),
-        )
-
-    def drawn(self, rng: np.random.Generator, doubt: float, count: int) -> tuple[Array, Array]:
-        """Return so many draws of what the costs and the curve are."""
-        return (
-            self.costs.weights.drawn(rng, doubt, count),
-            self.curve.weights.drawn(rng, doubt, count),
         )
 
     def worth(self, metric: str, works: Sequence[RoundWork], costs: Array, curves: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from policies.fedgpo.federation import Round
 from policies.fedgpo.fitting import Array, Prior, Weights, fitted
 
-K_SD, E_SD, B_MEAN, B_SD = 0.10, 0.15, -0.40, 0.12
+K_SD, E_SD, B_MEAN, B_SD = 0.10, 0.18, -0.40, 0.12
 """What a round's share rises by with K, B and E: of made tasks, none of which is judged."""
 USUAL_LABELS = 0.7
 """The share of all labels that a client holds, where nobody tells it."""
@@ -105,7 +105,7 @@ def _prior(goal: float | None, labels: float) -> Prior:
     floor, floor_sd = OPEN_FLOOR, OPEN_FLOOR_SD
     if goal is not None:
         floor, floor_sd = FLOOR_OF_GOAL * max(LEAST_LEFT, 1.0 - goal), FLOOR_SD
-    k, e = 0.38 - 0.3 * labels, 0.1 + 0.5 * labels
+    k, e = 0.38 - 0.3 * labels, 0.35 + 0.15 * labels
     means = [math.log(RATE), k, B_MEAN, e, STAGE, 0.0, 0.0, math.log(floor)]
     sds = [RATE_SD, K_SD, B_SD, E_SD, STAGE_SD, STAGE_E_SD, STAGE_K_SD, floor_sd]
     return Prior(np.array(means), np.array(sds))

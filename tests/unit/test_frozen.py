@@ -24,6 +24,7 @@ from tests.frozen import messages
 from tests.frozen.content import AGENT_TOKEN, ENROL_TOKEN, STEPPED, everything, fill
 from tests.frozen.make import AGENT, SQLITE, SUM, TOP, WIRE, schema_sum
 from tests.frozen.messages import FOUND, MESSAGES, NEW_AGENT, ORDER, RIG, ROOTS, SPOOLED, STOPPER
+from tests.stores import memory_store
 from tuner.core import Store, TrialState
 from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
@@ -54,7 +55,7 @@ def test_the_schema_of_0_1_0_stays_as_it_was_released() -> None:
 
 @pytest.mark.promise("the tuner is upgraded while agents work")
 def test_all_that_0_1_0_stored_reads_back_as_it_was_put_in(store: Store) -> None:
-    written = open_store("memory://")
+    written = memory_store()
     fill(written)
     expected, found = everything(written), everything(store)
     assert set(found) == set(expected)

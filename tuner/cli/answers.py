@@ -32,6 +32,12 @@ class Answer:
     failed: bool = False
 
 
+def checked(found: Iterable[tuple[bool, str, str, str]], nothing: str) -> Rows:
+    """Return what was looked at as a table: whether it is well, what it is, what was seen, what to do."""
+    rows = (("yes" if well else "no", *rest) for well, *rest in found)
+    return Rows(("", "what", "seen", "next step"), rows, nothing)
+
+
 Verb = Callable[..., Answer | None]
 
 JSON = Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)

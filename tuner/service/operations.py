@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,6 @@ from tuner.core import (
     NotFound,
     Past,
     Phase,
-    StoreError,
     Study,
     Trial,
 )
@@ -22,10 +20,11 @@ from tuner.service.access import Access
 from tuner.service.constraining import constrain, entitled, revise, tuning_on
 from tuner.service.creation import create
 from tuner.service.explanations import explained
-from tuner.service.inventory import device_of, device_views
+from tuner.service.inventory import device_views
 from tuner.service.prefixes import begun_with
 from tuner.service.reports import StudyLook, look
-from tuner.service.views import candidate_view, faulty_view, study_view, trial_view, unreadable_view
+from tuner.service.study_views import StudyViews
+from tuner.service.views import candidate_view, trial_view
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
 from tuner.verbs.table import Verbs
@@ -48,8 +47,6 @@ from tuner.wire import (
     TrialView,
 )
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Operations(Verbs[StudyView]):
@@ -60,9 +57,7 @@ class Operations(Verbs[StudyView]):
     """
 
     loop: Loop
-    _views: dict[str, tuple[tuple[int, int, int], StudyView]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _views: StudyViews = field(default_factory=StudyViews, init=False, repr=False, compare=False)
 
     @property
     def access(self) -> Access:
@@ -81,17 +76,11 @@ class Operations(Verbs[StudyView]):
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
-        found = self.loop.store.studies.stored()
-        for gone in self._views.keys() - {study.id for study in found}:
-            self._views.pop(gone, None)
-        return [
-            self._row(study) if isinstance(study, Study) else unreadable_view(study)
-            for study in found
-        ]
+        return self._views.every(self.loop)
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
-        return self._view(self._found(study))
+        return self._views.one(self.loop, self._found(study))
 
     def full_id(self, study: str) -> str:
         """Return the id of the study that begins so, or what was given where none does.
@@ -342,38 +331,9 @@ class Operations(Verbs[StudyView]):
     def _found(self, study: str) -> Study:
         return begun_with(self.loop.store.studies, study)
 
-    def _row(self, study: Study) -> StudyView:
-        """Return a study's row of a list: where it cannot be worked out, that is what it says."""
-        try:
-            return self._view(study)
-        except StoreError:
-            raise
-        except Exception as error:  # one bad study must not hide all others
-            log.exception("event=study_not_shown study=%s", study.id)
-            return faulty_view(study, error)
-
-    def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        known = self.loop.changes.trials(study.id) if trials is None else trials
-        key = study.revision, len(known), sum(trial.state.final for trial in known)
-        seen, view = self._views.get(study.id, (None, None))
-        if view is None or seen != key:  # what has ended stays as it is
-            view = study_view(study, known, self.loop.store.studies.latest(study.id).why)
-            self._views[study.id] = key, view
-        here = {
-            "offline": self._offline(study),
-            "unable": self.loop.presence.unable(study.devices) if study.active else "",
-            "stopped": self.loop.store.stops.current() is not None,
-        }
-        return view.model_copy(update=here)
-
     def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:
         """Return a study's view, in which the windows of its holds that broke a limit are counted."""
-        view = self._view(study, trials)
+        view = self._views.one(self.loop, study, trials)
         held = self.loop.store.observations.broken(study.id, view.limits)
         counts = view.violations.model_copy(update={"held": held})
         return view.model_copy(update={"violations": counts})
-
-    def _offline(self, study: Study) -> tuple[str, ...]:
-        """Return the devices of an active study that are not heard of."""
-        devices = [device_of(self.loop, name) for name in study.devices] if study.active else []
-        return tuple(d.id for d in devices if not self.loop.presence.online(d, study))

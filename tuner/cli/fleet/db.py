@@ -13,7 +13,7 @@ from db import open_store, shown
 from db.upkeep.backup import backup, restore
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
-from tuner.cli.answers import Answer, Rows, tells
+from tuner.cli.answers import Answer, checked, tells
 from tuner.cli.options import Db
 from tuner.cli.place import place
 from tuner.core import ConfigError, Event
@@ -74,8 +74,8 @@ def check_(db: Db = "") -> Answer:
     """Say whether the database is whole, of this release, backed up, and has room."""
     url = _url(db)
     found = check(url, utc_now)
-    rows = [("yes" if f.well else "no", f.about, f.seen, f.hint) for f in found]
-    table = Rows(("", "what", "seen", "next step"), rows, "nothing was looked at")
+    rows = ((f.well, f.about, f.seen, f.hint) for f in found)
+    table = checked(rows, "nothing was looked at")
     failed = not all(f.well or f.about == "last backup" for f in found)
     return Answer(found, [shown(url), table], failed)
 

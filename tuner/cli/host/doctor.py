@@ -17,7 +17,7 @@ from agents.config import filesystem_root
 from agents.devices import catalogue
 from agents.host.bundle import write_bundle
 from agents.host.symptoms import rivals
-from tuner.cli.answers import Answer, Rows, tells
+from tuner.cli.answers import Answer, checked, tells
 from tuner.cli.host.actuator import CONFIG, idle_tables
 from tuner.cli.host.finding import Finding
 from tuner.cli.options import TokenFile, TunerUrl, without_password
@@ -67,8 +67,8 @@ def doctor(
         findings += [_database(db), *_upkeep(db)] if db else []
     else:
         findings = list(examine(filesystem_root(), db))
-    rows = (("yes" if f.there else "no", f.about, f.seen, f.hint) for f in findings)
-    table = Rows(("", "what", "seen", "next step"), rows, "nothing was looked at")
+    rows = ((f.there, f.about, f.seen, f.hint) for f in findings)
+    table = checked(rows, "nothing was looked at")
     return Answer({"findings": findings}, table)
 
 

@@ -16,7 +16,7 @@ from agents.workloads import open_workload
 from agents.workloads.command.config import load_command_config
 from agents.workloads.http.attach import trace_of
 from agents.workloads.http.config import load_service_config
-from tuner.cli.answers import Answer, Rows, tells
+from tuner.cli.answers import Answer, checked, tells
 from tuner.cli.options import LoadTrace
 from tuner.core import ConfigError
 from tuner.toml import loads
@@ -48,8 +48,8 @@ def check(
             found = list(rehearse(side, clock, window))
         finally:
             side.close()
-    rows = (("yes" if f.well else "no", f.about, f.seen, f.cure) for f in found)
-    table = Rows(("", "what", "seen", "next step"), rows, "it has no knobs and shows nothing")
+    rows = ((f.well, f.about, f.seen, f.cure) for f in found)
+    table = checked(rows, "it has no knobs and shows nothing")
     value = {"workload": side.name, "findings": list(_documents(found))}
     return Answer(value, table, failed=not all(f.well for f in found))
 

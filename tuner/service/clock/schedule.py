@@ -100,7 +100,7 @@ class Maintenance:
 
         Yield after each study: there may be thousands, and requests wait meanwhile.
         """
-        for name in self.loop.store.studies.holding():
+        for name in self.loop.store.studies.ids(phase=Phase.HOLDING.value):
             yield
             try:
                 study = self.loop.store.studies.get(name)

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Any, NoReturn
 
 import pytest
 from argon2 import PasswordHasher
 from starlette.testclient import TestClient
 
-from db import open_store
 from db.sql.tokens import SqlTokens
 from tests.builders import Time, applied, completed, device, policies, setting
+from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tuner.core import AccessRole, RateLimited, Store, StoreError, digest_of
 from tuner.service.access import ENROL_FOR
@@ -70,7 +69,7 @@ class Tuner:
     """A tuner over HTTP, asked with whatever token."""
 
     time: Time = field(default_factory=Time)
-    store: Store = field(default_factory=partial(open_store, "memory://"))
+    store: Store = field(default_factory=memory_store)
 
     def __post_init__(self) -> None:
         self.verbs = Operations(Loop(self.store, policies, self.time.now))

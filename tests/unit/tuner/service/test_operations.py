@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from db.sql.log import SqlObservations
+from db.sql.trials import SqlTrials
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
@@ -25,6 +27,7 @@ from tuner.core import (
     Setting,
     Signal,
     Terms,
+    Trial,
     TrialState,
 )
 from tuner.presentation.texts import billed
@@ -238,6 +241,28 @@ def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None
     assert "--no-constraint" in caught.value.hint
     assert verbs.studies() == []
     assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
+
+
+def test_a_list_reads_again_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), policy="scripted")
+    old = verbs.create(draft).id
+    verbs.stop(old, Change(who="ann", why="enough"))
+    new = verbs.create(draft).id
+    first = verbs.studies()
+    read, own = list[str](), SqlTrials.list
+
+    def listed(self: SqlTrials, name: str, first: int = 1) -> Sequence[Trial]:
+        read.append(name)
+        return own(self, name, first)
+
+    monkeypatch.setattr(SqlTrials, "list", listed)
+    assert verbs.studies() == first and read == []
+    verbs.loop.store.trials.begin(new, setting(), Phase.TUNING, "", START)
+    assert {v.id: sum(v.trials.values()) for v in verbs.studies()} == {old: 0, new: 1}
+    assert set(read) == {new}
+    verbs.delete(old, Change(who="ann"))
+    assert [view.id for view in verbs.studies()] == [new]
 
 
 def test_what_is_left_open_is_chosen_by_what_the_first_device_measures() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 import pytest
 
-from db import open_store
 from db.sql.devices import SqlDevices
 from tests.builders import START, Time, applied, device, policies, setting, study
 from tests.errors import raised
+from tests.stores import memory_store
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan, Store
 from tuner.presentation.standing import standing
 from tuner.service.clock.schedule import Maintenance, expect
@@ -27,7 +26,7 @@ class Office:
 
     wall: Time = field(default_factory=Time)
     boot: Time = field(default_factory=Time)
-    store: Store = field(default_factory=partial(open_store, "memory://"))
+    store: Store = field(default_factory=memory_store)
 
     def __post_init__(self) -> None:
         self.loop = self.another()

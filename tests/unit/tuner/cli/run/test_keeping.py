@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from db import open_store
 from policies import load_policy
 from tests.builders import Time, applied, device
 from tests.errors import raised
+from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.client.test_blocking import TOKEN, URL, through
 from tuner.cli.output import console
@@ -34,7 +34,7 @@ JOB = RunJob(device="sim", policy="sobol", trials=7)
 @pytest.fixture
 def there() -> Operations:
     """The services: their agent has been heard of a moment ago."""
-    found = Operations(Loop(open_store("memory://"), load_policy, Time().now))
+    found = Operations(Loop(memory_store(), load_policy, Time().now))
     found.loop.register(device())
     found.loop.order("sim", Poll(agent="host", applied=applied()))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ def test_studies_are_exported_once_however_often(
     ):
         assert main(["export", *command, *more]) == 0
         assert said in capsys.readouterr().out
+    assert main(["export", *command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    trials = {"added": 0, "changed": 0, "known": 8}
+    assert told == {"studies": 1, "trials": trials, "left_out": []}
 
 
 @pytest.mark.parametrize(

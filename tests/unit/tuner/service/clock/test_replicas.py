@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from db import open_store
 from tests.builders import Time, applied, device, policies
+from tests.stores import memory_store
 from tuner.core import Store
 from tuner.service.clock.replicas import Roll, mark_of
 from tuner.study.loop import Loop
@@ -22,7 +22,7 @@ def told_by(store: Store, time: Time, token: str = "one") -> Roll:
 
 
 def test_a_tuner_tells_what_it_is_and_whom_it_hears() -> None:
-    store, time = open_store("memory://"), Time()
+    store, time = memory_store(), Time()
     roll = told_by(store, time)
     roll.tell()
     time.at += timedelta(seconds=5)
@@ -41,7 +41,7 @@ def test_a_tuner_tells_what_it_is_and_whom_it_hears() -> None:
 def test_another_token_file_is_warned_of_and_no_token_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store, time = open_store("memory://"), Time()
+    store, time = memory_store(), Time()
     told_by(store, time).tell()
     told_by(store, time).tell()
     assert "token file" not in caplog.text

@@ -17,10 +17,10 @@ from anyio import to_thread
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from db import open_store
 from db.history import HistoryRow
 from tests.builders import Time, applied, device, policies, setting, window
 from tests.builders import study as at_hold
+from tests.stores import memory_store
 from tuner.core import (
     Better,
     Estimate,
@@ -60,7 +60,7 @@ DRAFT = StudyDraft(
 
 @pytest.fixture
 def operations() -> Operations:
-    return Operations(Loop(open_store("memory://"), policies, Time().now))
+    return Operations(Loop(memory_store(), policies, Time().now))
 
 
 @pytest.fixture

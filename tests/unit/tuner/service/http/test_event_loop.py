@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from db import open_store
 from tests.builders import Time, device, policies
 from tests.integration.stage import until
+from tests.stores import memory_store
 from tuner.core import AccessRole, digest_of
 from tuner.service.access import ADMIN as ADMIN_CALLER
 from tuner.service.fleet import FleetOverview
@@ -81,7 +81,7 @@ class SilentStore:
 
     def __init__(self) -> None:
         self.pause_s = 0.0
-        self._inner = open_store("memory://")
+        self._inner = memory_store()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         found = getattr(self._inner, name)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from db import open_store
 from tests.builders import START
+from tests.stores import memory_store
 from tuner.core import Event, Notice, StoreError, Topic
 from tuner.service.http import feed as feeds
 from tuner.service.http.feed import CHANGED, KEPT, EventFilter, Feed
@@ -22,7 +22,7 @@ class Desk:
     """A store with a feed of its events."""
 
     def __init__(self) -> None:
-        self.store = open_store("memory://")
+        self.store = memory_store()
         self.over = False
         self.feed = Feed(self.store.events, lambda: START, lambda: self.over)
         self.store.bus.subscribe(self.feed.heard)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import uvicorn
 
-from db import open_store
 from tests.builders import Time, policies
+from tests.stores import memory_store
 from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
@@ -22,7 +22,7 @@ NAMES = frozenset({"localhost", "127.0.0.1", "::1", "Tuner-1.example"})
 @pytest.fixture(scope="module", params=["h11", "httptools"])
 def port(request: pytest.FixtureRequest) -> Iterator[int]:
     """Return the port of a real server, with either of uvicorn's parsers."""
-    operations = Operations(Loop(open_store("memory://"), policies, Time().now))
+    operations = Operations(Loop(memory_store(), policies, Time().now))
     app = create_app(operations, "secret", NAMES, "0")
     server = uvicorn.Server(uvicorn.Config(app, http=request.param, log_level="critical"))
     listener = socket.create_server(("127.0.0.1", 0))

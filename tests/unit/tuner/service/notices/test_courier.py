@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db import open_store
 from tests.builders import START, Time
+from tests.stores import memory_store
 from tuner.core import Delivery, Event, LinkError, StoreError
 from tuner.destinations import Subject
 from tuner.service.clock.schedule import Maintenance
@@ -42,7 +42,7 @@ class Desk:
     """A store, a receiver, and a courier between them, on a clock that is moved by hand."""
 
     def __init__(self) -> None:
-        self.time, self.store, self.receiver = Time(), open_store("memory://"), Receiver()
+        self.time, self.store, self.receiver = Time(), memory_store(), Receiver()
         self.courier = self.started()
         self.courier.take_up()
 
