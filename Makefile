@@ -187,7 +187,7 @@ bench-speculation: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
 	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
 
-# FedGPO and its rivals on modelled federations, really trained: some 40 minutes on two cores.
+# FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images
 	$(BIN)/python docs/figures.py federated build/bench/federated.json

@@ -72,6 +72,7 @@ OVERRIDES = (
     "unstripped-binary-or-object",
     "unstripped-static-library",
     "binary-from-other-architecture",
+    "shared-library-is-executable",
     "shared-library-lacks-prerequisites",
     "library-not-linked-against-libc",
     "custom-library-search-path",
@@ -318,9 +319,11 @@ def control(built: Built, package: str, stage: Path) -> None:
     files = sorted(f for f in stage.rglob("*") if f.is_file() and "DEBIAN" not in f.parts)
     short, long = TOLD[package]
     major, minor = built.python
-    depends = f"python3 (>= {major}.{minor}~), python3 (<< {major}.{minor + 1}), systemd (>= 249)"
+    depends = (
+        f"libc6, python3 (>= {major}.{minor}~), python3 (<< {major}.{minor + 1}), systemd (>= 249)"
+    )
     if package == TUNER:
-        depends = f"jouletune (= {built.debian_version})"
+        depends += f", jouletune (= {built.debian_version})"
         depends += ", python3-torch (>= 2.6)" if built.lends_torch else ""
     size = sum(f.lstat().st_size for f in files) // 1024
     text = f"""Package: {package}

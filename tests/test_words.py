@@ -52,7 +52,6 @@ WORDS = {
     r"fat as|dearer|dear\b": "expensive",
     r"beneath the": "below the",
     r"in the place of": "instead of",
-    r"hardly": "almost no",
 }
 """Words of a private dialect, and the field's replacement."""
 LONGEST = 30

@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 from starlette.testclient import TestClient
 
-from agents.agent.loop import DeviceAgent, Surroundings
+from agents.agent.loop import DeviceAgent
+from agents.agent.surroundings import Surroundings
 from agents.holding.journal import Journal
 from agents.host.host import Host
 from agents.target.measure import Measurer

@@ -19,6 +19,7 @@ from typing import Any
 from bare_debian import bare, copied
 from build_wheel import refuse_other_tags, released
 
+from tests.bench.result import header
 from tests.release.booted import STEPS, Packages, tried_in_a_machine
 
 SOURCE = Path(__file__).parents[2]
@@ -35,7 +36,6 @@ class Results:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.steps: list[dict[str, Any]] = []
-        self.commit = run("git", "describe", "--always", "--dirty", "--exclude=*").strip()
 
     def take(self, name: str, root: str, step: Callable[[], dict[str, Any]]) -> bool:
         """Take a step, note what it says and its seconds, and return whether it went well."""
@@ -50,7 +50,7 @@ class Results:
     def note(self, name: str, root: str, told: dict[str, Any]) -> None:
         self.steps.append({"step": name, "root": root, **told})
         print(json.dumps(self.steps[-1]), flush=True)
-        text = json.dumps({"commit": self.commit, "steps": self.steps}, indent=1)
+        text = json.dumps({**header(), "steps": self.steps}, indent=1)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(text + "\n")
 

@@ -78,7 +78,7 @@ os._exit(9)
 LIMIT = """
 import json
 from agents.host.host import HostClock
-from agents.host.service_process import UnitProcess
+from agents.host.processes.service_process import UnitProcess
 from agents.workloads.http.knob_config import UnitProperty
 from agents.workloads.http.units import KnobInUnit
 from tuner.core import ActuationError, Knob, Part

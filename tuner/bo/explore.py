@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from functools import cached_property
 from types import MappingProxyType
 
@@ -54,8 +54,14 @@ def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
         row = argmax(search.chance, rules.unmeasured & search.allowed, search.study.seed)
         why = "no setting keeps every limit yet; this one is the most likely to"
         return None if row is None else search.attempt(row, f"{why} ({search.percent(row)})")
-    said = (rule(rules) for name, rule in RULES.items() if name not in without)
-    return next((attempt for attempt in said if attempt is not None), None)
+    answers = (rule(rules) for name, rule in RULES.items() if name not in without)
+    return next((attempt for attempt in answers if attempt is not None), None)
+
+
+def said(search: Search) -> Mapping[str, Try | None]:
+    """Return what each rule says by itself, in the order they are asked."""
+    rules = Rules(search)
+    return {name: rule(rules) for name, rule in RULES.items()}
 
 
 def worth(search: Search) -> Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.service_process import ProcessTree, UnitProcess
+from agents.host.processes.service_process import ProcessTree, UnitProcess
 from tests.errors import raised
 from tests.integration.stage import until
 from tests.systemctl import FakeSystemctl

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.host.host import HostClock
-from agents.host.program_runs import RunWindow
+from agents.host.processes.program_runs import RunWindow
 from agents.target.side import Side
 from agents.target.window import RATIOS
 from agents.workloads import open_workload

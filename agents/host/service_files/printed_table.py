@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from agents.host.printed import Printed, PrintedMetric
-from agents.host.tables import checked, inner
+from agents.host.service_files.printed import Printed, PrintedMetric
+from agents.host.service_files.tables import checked, inner
 from tuner.core import Better, ConfigError, Quantity, standard
 
 ITEMS_KEYS = {"count": int, "json": str, "pattern": str}

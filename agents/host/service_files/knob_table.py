@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from agents.host.tables import checked
+from agents.host.service_files.tables import checked
 from tuner import toml
 from tuner.core import ConfigError, Cost, InvalidInput, Knob, Part, Role, Value
 

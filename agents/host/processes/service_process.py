@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from agents.host import systemd
-from agents.host.ownership import WorkloadIdentity
-from agents.host.process_table import ProcessStat
+from agents.host.processes import systemd
+from agents.host.processes.ownership import WorkloadIdentity
+from agents.host.processes.process_table import ProcessStat
 from tuner.core import ActuationError, DeviceLost
 
 RELOADS = {"HUP": signal.SIGHUP, "USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agents.host.commands import run_argv
+from agents.host.processes.commands import run_argv
 from tuner.core import ActuationError
 
 ANSWER_S = 30.0

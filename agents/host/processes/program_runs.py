@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from agents.host.printed import Printed, PrintedMetric, last_words, number, tail
+from agents.host.service_files.printed import Printed, PrintedMetric, last_words, number, tail
 from tuner.core import (
     STANDARD,
     Clock,
@@ -66,7 +66,13 @@ class ProgramRun:
         self._until = clock.monotonic() + program.timeout_s
         try:
             self._tied = subprocess.Popen(
-                [sys.executable, "-m", "agents.host.tied_run", str(written), *program.words],
+                [
+                    sys.executable,
+                    "-m",
+                    "agents.host.processes.tied_run",
+                    str(written),
+                    *program.words,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,

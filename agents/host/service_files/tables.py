@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.host.local_http import local_url
+from agents.host.http.local_http import local_url
 from tuner import toml
 from tuner.core import ConfigError, InvalidInput
 
