@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FL ?= .venv-fl
 SURFACES ?= $(or $(JOULETUNE_SURFACES),../shared/data/surfaces)
+CAPS ?= $(or $(JOULETUNE_CAPS),../shared/data/llm_power)
 TRACE ?= $(or $(JOULETUNE_TRACES),../shared/data/traces)/azure_llm_conv.csv
 TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain,ceiling
 SEEDS ?= 5
@@ -74,6 +75,11 @@ bench-made-up: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/python -m tests.bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
 
+# The same on power caps of cards that serve language models: one knob, few trials. Some minutes on 2 cores.
+bench-caps: $(VENV)/.installed-dev
+	@test -f $(CAPS)/surfaces.toml || echo "skipped: there is no $(CAPS)/surfaces.toml; name a folder of measured power caps as CAPS"
+	if test -f $(CAPS)/surfaces.toml; then mkdir -p build/bench && $(BIN)/python -m tests.bench surfaces $(CAPS) --tuners ours,ours-strict,optuna-gp,botorch-plain,ceiling --budgets 5,8,20 --seeds $(SEEDS) --output build/bench/caps.json && $(BIN)/python docs/figures.py caps build/bench/caps.json; fi
+
 # Agent and actuator on Python 3.10, which is JetPack 6's: types, imports, unit tests; minutes.
 test-python310: build/python310/.installed $(VENV)/.installed-dev
 	build/python310/bin/python -W error -m tests.python310.imports
@@ -82,7 +88,7 @@ test-python310: build/python310/.installed $(VENV)/.installed-dev
 # The API on the oldest web stack that pyproject.toml allows; that uses what was deprecated since.
 test-lowest: $(VENV)/.installed-dev
 	rm -rf build/lowest && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/lowest $$($(BIN)/python .ci/lowest.py)
-	PYTHONPATH=build/lowest $(BIN)/python -m pytest -q -W ignore::DeprecationWarning tests/unit/tuner/service/test_host_header.py tests/unit/tuner/service/test_http_limits.py tests/unit/tuner/service/test_api.py tests/unit/tuner/service/test_access.py tests/unit/tuner/service/test_event_loop.py tests/unit/tuner/web/test_app.py tests/unit/tuner/client/test_blocking.py tests/unit/agents/tuner_link/test_client.py tests/integration/test_notify.py
+	PYTHONPATH=build/lowest $(BIN)/python -m pytest -q -W ignore::DeprecationWarning tests/unit/tuner/service/http/test_host_header.py tests/unit/tuner/service/http/test_http_limits.py tests/unit/tuner/service/http/test_api.py tests/unit/tuner/service/test_access.py tests/unit/tuner/service/http/test_event_loop.py tests/unit/tuner/web/test_app.py tests/unit/tuner/client/test_blocking.py tests/unit/agents/tuner_link/test_client.py tests/integration/test_notify.py
 
 # Attacks on our own processes, on loopback: floods, bombs, a taken-over agent; some minutes. One JSON.
 attack: $(VENV)/.installed-dev
@@ -95,7 +101,7 @@ test-long: $(VENV)/.installed-dev
 # The fake NVML for use from a shell, in OUT: libnvidia-ml.so.1, and fakenvml, which sets its state
 # (tests/nvml/README.md).
 fake-nvml:
-	mkdir -p $(OUT) && python3 -m tests.nvml.fake $(OUT)
+	mkdir -p $(or $(OUT),build/gpu) && python3 -m tests.nvml.fake $(or $(OUT),build/gpu)
 
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
@@ -181,7 +187,7 @@ bench-speculation: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
 	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
 
-# FedGPO and its rivals on modelled federations, really trained: some 40 minutes on two cores.
+# FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images
 	$(BIN)/python docs/figures.py federated build/bench/federated.json

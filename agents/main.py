@@ -16,7 +16,8 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from agents.agent.loop import DeviceAgent, Surroundings
+from agents.agent.loop import DeviceAgent
+from agents.agent.surroundings import Surroundings
 from agents.config import AgentConfig, Attachment, MetricsAddress, NoDevice
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, suspended_s
@@ -288,7 +289,7 @@ def _telling(
     from prometheus_client import CollectorRegistry, generate_latest
 
     from agents.agent.metrics import AgentCollector
-    from agents.host.metrics_server import serving
+    from agents.host.http.metrics_server import serving
 
     registry = CollectorRegistry()
     registry.register(

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from agents.config import Attachment
-from agents.holding.holder import SUFFIX
+from agents.holding.hold_file import SUFFIX
 from agents.holding.journal import Entry, Journal
 from agents.host.host import Host
 from agents.main import open_target

@@ -1,4 +1,4 @@
-"""The tables, the same on SQLite and PostgreSQL.
+"""The tables, the same on SQLite and PostgreSQL; what is a field in the core is named as there.
 
 JSON columns are of the textual kind on both: PostgreSQL's binary one rewrites numbers (1e20 comes
 back as an integer) and refuses some text. Deleting a study deletes what hangs on it, by foreign key.
@@ -6,15 +6,15 @@ back as an integer) and refuses some text. Deleting a study deletes what hangs o
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import math
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
-    DateTime,
-    Dialect,
     Double,
     ForeignKey,
     ForeignKeyConstraint,
@@ -22,40 +22,32 @@ from sqlalchemy import (
     Integer,
     MetaData,
     String,
-    TypeDecorator,
     UniqueConstraint,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC. SQLite keeps no zone, so it is taken off on the way in and put on again."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return the moment in UTC. Raises ValueError for a time without a zone."""
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"the time {value.isoformat()} has no zone")
-        return value.astimezone(UTC)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return the moment in UTC, with its zone."""
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
+from db.columns import CountsByNumber, LimitText, Named, OpenEnd, TextList, TextOrNull, UtcDateTime
+from tuner.core import (
+    AccessRole,
+    Context,
+    Level,
+    Limit,
+    Origin,
+    Phase,
+    Scope,
+    Setting,
+    TrialState,
+)
 
 # SQLite counts up only a column that is exactly INTEGER PRIMARY KEY.
 Serial = Annotated[
     int, mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
 ]
 JsonObject = dict[str, Any]
-JsonArray = list[Any]
+
+
+NAMED = AccessRole, Level, Origin, Phase, Scope, TrialState
 
 
 class Base(DeclarativeBase):
@@ -70,13 +62,19 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {  # noqa: RUF012  read by SQLAlchemy from the class
+    type_annotation_map: dict[Any, Any] = {  # noqa: RUF012  read by SQLAlchemy from the class
         int: BigInteger,
         float: Double,
         str: String,
         datetime: UtcDateTime,
         JsonObject: JSON,
-        JsonArray: JSON,
+        Setting: JSON,
+        Context: JSON,
+        Mapping[str, str]: JSON,
+        Mapping[int, int]: CountsByNumber,
+        tuple[str, ...]: TextList,
+        Limit: LimitText,
+        **{kind: Named(kind) for kind in NAMED},
     }
 
 
@@ -134,8 +132,8 @@ class RevisionRow(Base):
 
     __tablename__ = "study_revisions"
 
-    study_id: Mapped[str] = mapped_column(
-        ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True
+    study: Mapped[str] = mapped_column(
+        "study_id", ForeignKey("studies.id", ondelete="CASCADE"), key="study", primary_key=True
     )
     revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     document: Mapped[JsonObject]
@@ -151,52 +149,52 @@ class StudyDeviceRow(Base):
     __table_args__ = (
         Index(
             "uq_study_devices_active",
-            "device_id",
+            "device",
             unique=True,
             sqlite_where=text("active"),
             postgresql_where=text("active"),
         ),
-        Index("ix_study_devices_device_id", "device_id"),
+        Index("ix_study_devices_device_id", "device"),
     )
 
-    study_id: Mapped[str] = mapped_column(
-        ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True
+    study: Mapped[str] = mapped_column(
+        "study_id", ForeignKey("studies.id", ondelete="CASCADE"), key="study", primary_key=True
     )
-    device_id: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column("device_id", key="device", primary_key=True)
     active: Mapped[bool]
 
 
 class TrialRow(Base):
     """A trial as it is now. Few of millions run: an index has them alone.
 
-    `device_id` is the device that tries it alone, null where all of the study's do.
+    `device` is the one that tries it alone, null where all of the study's do.
     """
 
     __tablename__ = "trials"
     __table_args__ = (
         Index(
             "ix_trials_running",
-            "study_id",
+            "study",
             sqlite_where=text("state = 'running'"),
             postgresql_where=text("state = 'running'"),
         ),
     )
 
-    study_id: Mapped[str] = mapped_column(
-        ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True
+    study: Mapped[str] = mapped_column(
+        "study_id", ForeignKey("studies.id", ondelete="CASCADE"), key="study", primary_key=True
     )
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    setting: Mapped[JsonObject]
-    phase: Mapped[str]
-    context: Mapped[JsonObject]
-    state: Mapped[str]
+    setting: Mapped[Setting]
+    phase: Mapped[Phase]
+    context: Mapped[Context]
+    state: Mapped[TrialState]
     attempt: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(index=True)
     ended_at: Mapped[datetime | None]
     why: Mapped[str]
-    broke: Mapped[str | None]
+    broke: Mapped[Limit | None]
     reason: Mapped[str]
-    device_id: Mapped[str | None]
+    device: Mapped[str] = mapped_column("device_id", TextOrNull, key="device", nullable=True)
 
 
 class TrialStateRow(Base):
@@ -205,17 +203,17 @@ class TrialStateRow(Base):
     __tablename__ = "trial_states"
     __table_args__ = (
         ForeignKeyConstraint(
-            ["study_id", "trial_number"],
-            ["trials.study_id", "trials.number"],
+            ["study", "trial"],
+            ["trials.study", "trials.number"],
             ondelete="CASCADE",
         ),
-        Index(None, "study_id", "trial_number"),
+        Index(None, "study", "trial"),
     )
 
     id: Mapped[Serial]
-    study_id: Mapped[str]
-    trial_number: Mapped[int]
-    state: Mapped[str]
+    study: Mapped[str] = mapped_column("study_id", key="study")
+    trial: Mapped[int] = mapped_column("trial_number", key="trial")
+    state: Mapped[TrialState]
     attempt: Mapped[int]
     at: Mapped[datetime]
 
@@ -226,22 +224,22 @@ class ReportRow(Base):
     __tablename__ = "reports"
     __table_args__ = (
         ForeignKeyConstraint(
-            ["study_id", "trial_number"],
-            ["trials.study_id", "trials.number"],
+            ["study", "trial"],
+            ["trials.study", "trials.number"],
             ondelete="CASCADE",
         ),
-        UniqueConstraint("study_id", "trial_number", "device_id", "token", "nonce"),
+        UniqueConstraint("study", "trial", "device", "token", "nonce"),
     )
 
     id: Mapped[Serial]
-    study_id: Mapped[str]
-    trial_number: Mapped[int]
-    device_id: Mapped[str]
+    study: Mapped[str] = mapped_column("study_id", key="study")
+    trial: Mapped[int] = mapped_column("trial_number", key="trial")
+    device: Mapped[str] = mapped_column("device_id", key="device")
     attempt: Mapped[int]
     token: Mapped[int]
     nonce: Mapped[str]
-    state: Mapped[str]
-    broke: Mapped[str | None]
+    state: Mapped[TrialState]
+    broke: Mapped[Limit | None]
     reason: Mapped[str]
     received_at: Mapped[datetime]
     late: Mapped[bool]
@@ -251,15 +249,16 @@ class ObservationRow(Base):
     """A window measured while holding; `started_at` is the window's, and makes it unique."""
 
     __tablename__ = "observations"
-    __table_args__ = (UniqueConstraint("study_id", "device_id", "started_at"),)
+    __table_args__ = (UniqueConstraint("study", "device", "started_at"),)
 
     id: Mapped[Serial]
-    study_id: Mapped[str] = mapped_column(ForeignKey("studies.id", ondelete="CASCADE"))
-    device_id: Mapped[str]
+    study: Mapped[str] = mapped_column(
+        "study_id", ForeignKey("studies.id", ondelete="CASCADE"), key="study"
+    )
+    device: Mapped[str] = mapped_column("device_id", key="device")
     started_at: Mapped[datetime]
-    setting: Mapped[JsonObject]
+    setting: Mapped[Setting]
     at: Mapped[datetime] = mapped_column(index=True)
-    measurement: Mapped[MeasurementRow] = relationship()
 
 
 class MeasurementRow(Base):
@@ -268,11 +267,11 @@ class MeasurementRow(Base):
     __tablename__ = "measurements"
     __table_args__ = (
         ForeignKeyConstraint(
-            ["study_id", "trial_number"],
-            ["trials.study_id", "trials.number"],
+            ["study", "trial"],
+            ["trials.study", "trials.number"],
             ondelete="CASCADE",
         ),
-        UniqueConstraint("study_id", "trial_number"),
+        UniqueConstraint("study", "trial"),
         CheckConstraint("(study_id IS NULL) = (trial_number IS NULL)", name="trial_named"),
         CheckConstraint(
             "CASE WHEN trial_number IS NULL THEN 0 ELSE 1 END"
@@ -283,8 +282,8 @@ class MeasurementRow(Base):
     )
 
     id: Mapped[Serial]
-    study_id: Mapped[str | None]
-    trial_number: Mapped[int | None]
+    study: Mapped[str | None] = mapped_column("study_id", key="study")
+    trial: Mapped[int | None] = mapped_column("trial_number", key="trial")
     report_id: Mapped[int | None] = mapped_column(
         ForeignKey("reports.id", ondelete="CASCADE"), unique=True
     )
@@ -297,11 +296,10 @@ class MeasurementRow(Base):
     completed: Mapped[int]
     failed: Mapped[int]
     utilisation: Mapped[float | None]
-    context: Mapped[JsonObject]
-    throttled: Mapped[JsonArray]
-    foreign_share: Mapped[float]
-    sources: Mapped[JsonObject]
-    estimates: Mapped[list[EstimateRow]] = relationship(order_by="EstimateRow.position")
+    context: Mapped[Context]
+    throttled: Mapped[tuple[str, ...]]
+    foreign: Mapped[float] = mapped_column("foreign_share", key="foreign")
+    sources: Mapped[Mapping[str, str]]
 
 
 class EstimateRow(Base):
@@ -317,10 +315,10 @@ class EstimateRow(Base):
     mean: Mapped[float]
     stderr: Mapped[float]
     n: Mapped[int]
-    low: Mapped[float | None]
-    high: Mapped[float | None]
-    origin: Mapped[str]
-    scope: Mapped[str]
+    low: Mapped[float] = mapped_column(OpenEnd(-math.inf), nullable=True)
+    high: Mapped[float] = mapped_column(OpenEnd(math.inf), nullable=True)
+    origin: Mapped[Origin]
+    scope: Mapped[Scope]
 
 
 class LeaseRow(Base):
@@ -329,18 +327,18 @@ class LeaseRow(Base):
     __tablename__ = "leases"
     __table_args__ = (
         ForeignKeyConstraint(
-            ["study_id", "trial_number"],
-            ["trials.study_id", "trials.number"],
+            ["study", "trial"],
+            ["trials.study", "trials.number"],
             ondelete="SET NULL",
         ),
-        Index(None, "study_id", "trial_number"),
+        Index(None, "study", "trial"),
     )
 
-    device_id: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column("device_id", key="device", primary_key=True)
     token: Mapped[int]
     nonce: Mapped[str]
-    study_id: Mapped[str | None]
-    trial_number: Mapped[int | None]
+    study: Mapped[str | None] = mapped_column("study_id", key="study")
+    trial: Mapped[int | None] = mapped_column("trial_number", key="trial")
     attempt: Mapped[int]
     agent: Mapped[str]
     expires_at: Mapped[datetime]
@@ -352,11 +350,11 @@ class AppliedRow(Base):
     __tablename__ = "applied_settings"
 
     id: Mapped[Serial]
-    device_id: Mapped[str] = mapped_column(index=True)
-    setting: Mapped[JsonObject]
-    level: Mapped[str]
+    device: Mapped[str] = mapped_column("device_id", key="device", index=True)
+    setting: Mapped[Setting]
+    level: Mapped[Level]
     at: Mapped[datetime]
-    study_id: Mapped[str]
+    study: Mapped[str] = mapped_column("study_id", key="study")
     revision: Mapped[int]
 
 
@@ -366,7 +364,7 @@ class TokenRow(Base):
     __tablename__ = "tokens"
 
     name: Mapped[str] = mapped_column(primary_key=True)
-    role: Mapped[str]
+    role: Mapped[AccessRole]
     digest: Mapped[str] = mapped_column(unique=True)
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
@@ -395,7 +393,7 @@ class ReplicaRow(Base):
     seen_at: Mapped[datetime]
     leads: Mapped[bool]
     bus_lag_s: Mapped[float | None]
-    agents: Mapped[JsonObject]
+    agents: Mapped[Mapping[int, int]]
     token_mark: Mapped[str]
     cpu_s: Mapped[float]
     memory_bytes: Mapped[int]
@@ -417,7 +415,7 @@ class StopBackRow(Base):
 
     __tablename__ = "stop_back"
 
-    device_id: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column("device_id", key="device", primary_key=True)
 
 
 class DeliveryRow(Base):
@@ -457,5 +455,5 @@ class EventRow(Base):
     at: Mapped[datetime] = mapped_column(index=True)
     kind: Mapped[str]
     text: Mapped[str]
-    study_id: Mapped[str] = mapped_column(index=True)
-    device_id: Mapped[str] = mapped_column(index=True)
+    study: Mapped[str] = mapped_column("study_id", key="study", index=True)
+    device: Mapped[str] = mapped_column("device_id", key="device", index=True)

@@ -8,6 +8,7 @@ all, is `jouletune-tuner`, in the same environment. Prints the files.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import gzip
 import hashlib
 import json
@@ -71,6 +72,7 @@ OVERRIDES = (
     "unstripped-binary-or-object",
     "unstripped-static-library",
     "binary-from-other-architecture",
+    "shared-library-is-executable",
     "shared-library-lacks-prerequisites",
     "library-not-linked-against-libc",
     "custom-library-search-path",
@@ -117,7 +119,10 @@ def main() -> None:
     )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as temporary:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    # One at a time: they share what is kept.
+    with tempfile.TemporaryDirectory() as temporary, (KEPT / "lock").open("w") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
         wheel = next(f for f in build(Path(temporary), given.version) if f.suffix == ".whl")
         before, files = filled(given.release)
         root = KEPT / f"root-{os.getpid()}"
@@ -266,7 +271,7 @@ def packed(built: Built, package: str, files: list[str], folder: Path) -> Path:
                 path.chmod(0o755)
         deb = folder / f"{package}_{built.debian_version}_{architecture()}.deb"
         environ = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").strip()}
-        squeezed = ("-Zgzip", "-z1") if built.quick else ("-Zxz", "-z2")
+        squeezed = ("-Zgzip", "-z1") if built.quick else ("-Zxz", "-z0")
         command = ("dpkg-deb", "--root-owner-group", *squeezed, "--build", stage, deb)
         run(*command, environ=environ)
     return deb
@@ -314,9 +319,11 @@ def control(built: Built, package: str, stage: Path) -> None:
     files = sorted(f for f in stage.rglob("*") if f.is_file() and "DEBIAN" not in f.parts)
     short, long = TOLD[package]
     major, minor = built.python
-    depends = f"python3 (>= {major}.{minor}~), python3 (<< {major}.{minor + 1}), systemd (>= 249)"
+    depends = (
+        f"libc6, python3 (>= {major}.{minor}~), python3 (<< {major}.{minor + 1}), systemd (>= 249)"
+    )
     if package == TUNER:
-        depends = f"jouletune (= {built.debian_version})"
+        depends += f", jouletune (= {built.debian_version})"
         depends += ", python3-torch (>= 2.6)" if built.lends_torch else ""
     size = sum(f.lstat().st_size for f in files) // 1024
     text = f"""Package: {package}

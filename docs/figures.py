@@ -147,13 +147,14 @@ def speculation(told: Told) -> list[str]:
 def federated(told: Told) -> list[str]:
     """Return what each way to set rounds took to the same accuracy, and what fedgpo is held to."""
     of = told["judged"]
+    whole = sum(not any(j["missed"] for j in one["judged"]) for one in told["federations"])
     lines = [
         f"Joules to the target {of['energy_mean']:.2f} × the best fixed setting's in the mean of the "
-        f"federations and {of['energy_worst']:.2f} × at worst (1.25 and 1.35 are asked for), in at most "
-        f"{of['time_over_defaults_worst']:.2f} × the time of Flower's defaults; seconds, where they are "
-        f"to be spent least, {of['seconds_worst']:.2f} × at worst, grams {of['grams_worst']:.2f} ×. "
-        f"In {of['missed'] or 'no'} trainings of {15 * len(told['federations'])} the target was "
-        "missed though a fixed setting reaches it.",
+        f"{whole} federations in which no target is missed, and {of['energy_worst']:.2f} × at worst "
+        f"(1.25 and 1.35 are asked for), in at most {of['time_over_defaults_worst']:.2f} × the time of "
+        f"Flower's defaults; seconds, where they are to be spent least, {of['seconds_worst']:.2f} × at "
+        f"worst, grams {of['grams_worst']:.2f} ×. In {of['missed'] or 'no'} trainings of "
+        f"{15 * len(told['federations'])} the target was missed though a fixed setting reaches it.",
         "",
         *_against_fixed(told["federations"]),
         *_intervals(told["intervals"]),
@@ -181,7 +182,7 @@ def _against_fixed(found: Told) -> list[str]:
             one["title"],
             UNITS[j["objective"]],
             ", ".join(str(v) for v in j["best_fixed"].values()),
-            f"{j['ratio']:.2f}",
+            f"{j['ratio']:.2f}" + (f" (missed in {len(j['missed'])})" if j["missed"] else ""),
             ", ".join(f"{ratio:.2f}" for ratio in j["by_seed"]),
             f"{j['reached']} of 5",
             f"{j['paper_ratio']:.1f}",
@@ -751,6 +752,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "apart": apart,
     "federated": federated,
     "made-up": surfaces,
+    "caps": surfaces,
     "fleet": fleet,
     "packrat": packrat,
     "pages": pages,

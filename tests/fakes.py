@@ -13,7 +13,8 @@ from typing import Any
 
 import httpx
 
-from agents.agent.loop import DeviceAgent, Surroundings
+from agents.agent.loop import DeviceAgent
+from agents.agent.surroundings import Surroundings
 from agents.holding.journal import Journal
 from agents.host.host import Host
 from agents.target.measure import Measurer

@@ -1,12 +1,14 @@
 """What the product promises when something goes wrong: the marks of the tests that prove it, as a page.
 
 `@pytest.mark.promise(wrong, then)` on a test: what goes wrong, and what happens. Of several tests of one
-promise, one or more say what happens. `make promises` writes docs/promises.md.
+promise, one or more say what happens. `make promises` writes docs/promises.md, `--tests` names the
+tests of each.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +17,10 @@ TOP = Path(__file__).parents[1]
 PAGE = TOP / "docs" / "promises.md"
 HEAD = """\
 # What it promises when something goes wrong
-Each row names the tests that prove it. `make promises` writes this page from the marks of the tests.
+This page lists failures and their consequences. Tests prove each row; `python -m tests.promises --tests`
+names them. `make promises` writes this page from the marks of the tests.
 
-| what goes wrong | what happens | proven by |
+| failure | consequence | tests |
 |---|---|---|
 """
 
@@ -59,9 +62,13 @@ def page(found: list[Promise]) -> str:
         then = "; ".join(one.then for one in of if one.then)
         if not then:
             raise ValueError(f"{of[0].test} promises something when {wrong!r}; no mark says what")
-        rows.append(f"| {wrong} | {then} | {', '.join(f'`{one.test}`' for one in of)} |\n")
+        rows.append(f"| {wrong} | {then} | {len(of)} |\n")
     return HEAD + "".join(rows)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(promises()))
+    if sys.argv[1:] == ["--tests"]:
+        for one in promises():
+            print(f"{one.wrong}: {one.test}")
+    else:
+        PAGE.write_text(page(promises()))

@@ -19,7 +19,7 @@ from assisted_generation import AssistedGeneration, AssistedServer
 from agents.target.side import Restartable, Side
 from agents.workloads import open_workload
 from tests.contracts.actuator import SettableContract
-from tests.unit.agents.workloads.http.test_engines import documented
+from tests.plugins.examples import documented
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import InvalidInput, Role
 

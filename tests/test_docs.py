@@ -37,6 +37,7 @@ PAGES = [
     TOP / "deploy" / "README.md",
     *sorted((TOP / "docs").rglob("*.md")),
 ]
+TUTORIAL = "docs/tutorial.md"
 SIMULATED = "run --device simulated:"
 """Runs anywhere, and fast."""
 ONLY_READ = {
@@ -148,6 +149,8 @@ class Command:
         """What becomes of it: `run`, or `read` and why no more."""
         if self.words[0] != "jouletune":
             return "read: it must exist"
+        if self.page == TUTORIAL:
+            return "run: tests/integration/test_tutorial.py"
         if not self.whole:
             return "read: named in a sentence, or cut short"
         if SIMULATED in self.said:

@@ -27,7 +27,7 @@ from tuner.garbage import leave_alone_too, uncollected
 if TYPE_CHECKING:
     from tuner.core import Policy, Store
     from tuner.destinations import Email, Webhook
-    from tuner.service.courier import Courier
+    from tuner.service.notices.courier import Courier
     from tuner.service.operations import Operations
     from tuner.study.loop import Loop
     from tuner.study.telemetry import Telemetry
@@ -106,16 +106,16 @@ def serve(config: TunerConfig) -> None:
     import uvicorn
 
     from db import open_store, shown
-    from tuner.service.api import create_app
-    from tuner.service.bodies import DEVICE_BYTES
-    from tuner.service.counts import Counts
+    from tuner.service.clock.replicas import Roll
+    from tuner.service.clock.schedule import Maintenance, start
+    from tuner.service.clock.watchdog import Watchdog
     from tuner.service.fleet import EnergyPrice, FleetOverview
-    from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
-    from tuner.service.metrics import Metrics
-    from tuner.service.replicas import Roll
-    from tuner.service.schedule import Maintenance, start
+    from tuner.service.http.api import create_app
+    from tuner.service.http.bodies import DEVICE_BYTES
+    from tuner.service.http.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
+    from tuner.service.http.metrics import Metrics
+    from tuner.service.metrics.counts import Counts
     from tuner.service.summaries import Summaries
-    from tuner.service.watchdog import Watchdog
     from tuner.web.app import create_pages
 
     config.check_reach()
@@ -237,8 +237,8 @@ def ray_cluster(address: str) -> RayCluster:
 
 def couriers(store: Store, config: TunerConfig) -> list[Courier]:
     """Return who carries events to each destination; destinations there are no more are forgotten."""
-    from tuner.service.courier import Courier
-    from tuner.service.senders import EmailSender, Sender, WebhookSender
+    from tuner.service.notices.courier import Courier
+    from tuner.service.notices.senders import EmailSender, Sender, WebhookSender
 
     there: list[tuple[Webhook | Email, Sender]] = [
         (webhook, WebhookSender(webhook, utc_now)) for webhook in config.webhooks

@@ -70,18 +70,7 @@ class ActuatorClient:
         """
         request = json.dumps({"verb": verb, **fields}).encode() + b"\n"
         with self._lock:
-            fresh = self._socket is None
-            try:
-                answer = self._exchange(request)
-            except OSError as error:
-                self._drop()
-                if fresh:
-                    raise self._absent(error) from error
-                try:
-                    answer = self._exchange(request)
-                except OSError as again:
-                    self._drop()
-                    raise self._absent(again) from again
+            answer = self._answer(request, again=self._socket is not None)
         if not answer.pop("ok", False):
             kind = error_of(str(answer.get("code"))) or ActuationError
             if issubclass(kind, Unauthorised):  # that would be the tuner's word, and end the agent
@@ -96,6 +85,16 @@ class ActuatorClient:
         """End the connection."""
         with self._lock:
             self._drop()
+
+    def _answer(self, request: bytes, *, again: bool) -> dict[str, Any]:
+        """Return the answer, asked for once more where an old connection broke. Raises ActuationError."""
+        try:
+            return self._exchange(request)
+        except OSError as error:
+            self._drop()
+            if again:
+                return self._answer(request, again=False)
+            raise self._absent(error) from error
 
     def _exchange(self, request: bytes) -> dict[str, Any]:
         if self._socket is None:

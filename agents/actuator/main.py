@@ -1,8 +1,7 @@
 """The root process: `agents.actuator.main serve FILE [FOLDER]`, or `restore|stay|lift [FOLDER]`.
 
-Every device has a device; agents ask for them in JSON lines at a Unix socket. `restore` puts every device
-back, `stay` keeps them there until `lift`: these need the journal in FOLDER alone, else in
-$STATE_DIRECTORY, else where the last `serve` had it.
+Agents ask for devices in JSON lines at a Unix socket. `restore` puts every device back, `stay` keeps them
+there until `lift`: these need the journal in FOLDER alone, else in $STATE_DIRECTORY, or as `serve` had it.
 """
 
 import asyncio

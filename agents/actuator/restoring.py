@@ -2,6 +2,7 @@
 
 Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: `scaling_max_freq` and
 `max_freq` show the lowest of all limits, so also those of heat and firmware, not the one that was written.
+It is one file, for whoever audits what root does reads every way back in one place.
 """
 
 import errno

@@ -5,38 +5,30 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from agents.actuator.client import named
+from agents.agent.surroundings import Standing, Surroundings
+from agents.agent.trials import TrialRunner
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
-from agents.holding.journal import LIFT, Journal
+from agents.holding.journal import LIFT
 from agents.holding.plan_runner import PlanRunner
 from agents.holding.watch import Watch
-from agents.host.host import Host
-from agents.target.measure import CLOCK_STEP_S, Ask, Measurer
+from agents.target.measure import CLOCK_STEP_S, Measurer
 from agents.target.window_counts import WindowCounts
-from agents.tuner_link.client import Backoff, TunerClient
-from agents.tuner_link.lease import LeaseKeeper
+from agents.tuner_link.client import Backoff
 from tuner.core import (
     ActuationError,
     Applied,
-    Clock,
     Conflict,
     Device,
     InvalidInput,
     Level,
     LinkError,
     NotFound,
-    Now,
-    Outcome,
     ProtocolMismatch,
-    StoreError,
-    TrialState,
     TuningError,
     Unauthorised,
     render_setting,
@@ -48,8 +40,6 @@ from tuner.wire import (
     Idle,
     Poll,
     Release,
-    Renewal,
-    TrialReport,
 )
 
 log = logging.getLogger(__name__)
@@ -62,45 +52,6 @@ FOLLOWER_S = 5.0
 """How long a stop waits for a change of a hold that is under way; the hold knows what it was to be."""
 LOOK_S = 0.5
 """The longest sleep between two looks at whether to stop."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What all device loops of a process share. `stop` set ends them all.
-
-    `start` is a word made anew at each start of the process: it tells the tuner a question asked twice
-    from one asked after a crash.
-    """
-
-    link: TunerClient
-    journal: Journal
-    host: Host
-    clock: Clock
-    now: Now
-    stop: threading.Event
-    start: str
-
-
-@dataclass
-class Standing:
-    """How a device's loop stands, for those who only look.
-
-    `applied` is what the loop last knew to be in force, `heard_at` when the tuner last answered it,
-    `lease` the one of the trial under way.
-    """
-
-    applied: Applied | None = None
-    heard_at: datetime | None = None
-    lease: LeaseKeeper | None = None
-
-    @contextmanager
-    def leased(self, lease: LeaseKeeper) -> Iterator[None]:
-        """Have a lease within the block."""
-        self.lease = lease
-        try:
-            yield
-        finally:
-            self.lease = None
 
 
 class DeviceAgent:
@@ -153,6 +104,10 @@ class DeviceAgent:
             self._check_stop,
             rng,
             self.runner.observed,
+        )
+
+        self._trials = TrialRunner(
+            device.id, bench, self._holder, around, attached, self.standing, self._check_stop
         )
 
     @property
@@ -378,80 +333,18 @@ class DeviceAgent:
             self._watch.start_now()
 
     def _try(self, order: Assignment) -> None:
-        """Run one trial under its lease, put the device back, and keep the report for sending."""
+        """Run one trial, put the device back, and keep the report for sending."""
         hold = self._holder.current
         if hold is not None and hold.order.study != order.study:
             self._watch.end(f"study {order.study} has the device now")
-        log.info(
-            "event=trial device=%s study=%s trial=%d attempt=%d setting=%r",
-            self.device.id,
-            order.study,
-            order.trial,
-            order.attempt,
-            render_setting(order.setting),
-        )
-        renewal = Renewal(device=self.device.id, token=order.token, nonce=order.nonce)
-        self.standing.applied = Applied(
-            device=self.device.id,
-            setting=order.setting,
-            level=Level.TRIAL,
-            at=self._around.now(),
-            study=order.study,
-            revision=order.revision,
-        )
-        monotonic = self._around.clock.monotonic
-        with LeaseKeeper(self._around.link, renewal, order.lease_s, monotonic) as lease:
-            with self.standing.leased(lease), self._holder.set_aside(lend=True):
-                outcome = self._measured(order, lease)
-            try:
-                self.put_back()
-            except TuningError as error:
-                log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
-        log.info(
-            "event=trial_ended device=%s study=%s trial=%d state=%s censored=%s reason=%r",
-            self.device.id,
-            order.study,
-            order.trial,
-            outcome.state,
-            outcome.censored,
-            outcome.reason,
-        )
-        self._around.link.keep(
-            TrialReport(
-                device=self.device.id,
-                study=order.study,
-                trial=order.trial,
-                attempt=order.attempt,
-                token=order.token,
-                nonce=order.nonce,
-                outcome=outcome,
-            )
-        )
+        report = self._trials.run(order, self._put_back_quietly)
+        self._around.link.keep(report)
 
-    def _measured(self, order: Assignment, lease: LeaseKeeper) -> Outcome:
-        def check() -> None:
-            lease.check()
-            self._check_stop()
-
-        ask = Ask(
-            metrics=order.metrics,
-            limits=order.limits,
-            window_s=order.window_s,
-            max_window_s=order.max_window_s,
-            expected=order.expected,
-            context=order.context,
-        )
-        name = f"{self.device.id}/{order.study}/{order.trial}/{order.attempt}"
+    def _put_back_quietly(self) -> None:
         try:
-            self._around.journal.record(
-                self.device.id, self._target, Level.TRIAL, self._around.host.boot, self._attached
-            )
-        except (StoreError, Conflict) as error:
-            return Outcome(state=TrialState.ABORTED, reason=f"nothing was changed: {error}")
+            self.put_back()
         except TuningError as error:
-            return Outcome(state=TrialState.FAILED, reason=f"nothing was changed: {error}")
-        with named(name):
-            return self._bench.trial(order.setting, ask, check, name)
+            log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
 
     # Waiting
 
@@ -477,10 +370,7 @@ class DeviceAgent:
         while not ended.wait(LOOK_S):
             held = self._holder.current is not None and not self._holder.is_aside
             if held and self._around.journal.stays:
-                try:
-                    self.put_back()
-                except TuningError as error:
-                    log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
+                self._put_back_quietly()
 
     def _reached_tuner(self) -> None:
         if self._wrong:

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from agents.federated.fleet.rounds import federation_space
 from agents.federated.ports import RoundOutcome
 from agents.federated.session import FederationSession
 from agents.host.host import Host, HostClock
@@ -30,11 +31,13 @@ from tuner.core import (
     Context,
     Device,
     DeviceBusy,
+    InvalidInput,
     LinkError,
     Metric,
     Mode,
     Phase,
     Quantity,
+    Role,
     Safety,
     Scope,
     Setting,
@@ -53,15 +56,33 @@ JOULES = Quantity("J", Better.LESS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationSpec:
-    """What a federation is: its name, its knobs, and what its version is of.
+    """What a federation is: its name, its classes, how many clients answer, and what its version is of.
 
-    Another `version` (of the app, the model, Flower) starts a study's evidence anew.
+    The numbers of participants fit the `clients`; a `space` of one's own takes the place of what follows
+    from them. Another `version` (of the app, the model, Flower) starts a study's evidence anew.
     """
 
     name: str
-    space: Space
     classes: Sequence[str]
+    clients: int = 0
+    space: Space | None = None
     version: str = ""
+
+    @property
+    def knobs(self) -> Space:
+        """What a round is set by.
+
+        Raises:
+            InvalidInput: neither clients nor a space are told.
+        """
+        if self.space is not None:
+            return self.space
+        if self.clients < 1:
+            raise InvalidInput(
+                f"the federation {self.name} has {self.clients} clients",
+                hint="tell how many answer, as clients=clients_there(grid), or give it a space",
+            )
+        return federation_space(self.classes, self.clients)
 
     def device(self, agent: str, host: str) -> Device:
         """Return the federation as a device on a host."""
@@ -73,7 +94,7 @@ class FederationSpec:
             agent=agent,
             workload=KIND,
             workload_version=self.version,
-            space=self.space,
+            space=self.knobs,
             metrics=round_metrics(self.classes),
             seen_at=datetime.now(UTC),
         )
@@ -214,15 +235,16 @@ def _opened(
     link = TunerClient(http, Credentials(folder, token_file, agent), Spool(folder / "spool"))
     device = spec.device(agent, host.name)
     link.register(device)
-    study = _study(url, token_file, device.id, asked)
+    study = _study(url, token_file, device, asked)
     session = FederationSession(
         link, device, folder, HostClock(), lambda: datetime.now(UTC), secrets.token_hex(4)
     )
     return session, study
 
 
-def _study(url: str, token_file: Path, device: str, asked: TrainingWishes) -> str:
+def _study(url: str, token_file: Path, of: Device, asked: TrainingWishes) -> str:
     """Return the id of the federation's active study, made where there is none that asks for the same."""
+    device = of.id
     token = token_file.read_text(encoding="utf-8").strip()
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=f"{url}/v1", headers=headers, timeout=ASK_S, trust_env=False) as api:
@@ -234,7 +256,7 @@ def _study(url: str, token_file: Path, device: str, asked: TrainingWishes) -> st
             ),
             None,
         )
-        if former is not None and not (other := _other(former, asked)):
+        if former is not None and not (other := _other(former, asked, of.space)):
             return str(former["id"])
         draft: dict[str, Any] = {
             "devices": [device],
@@ -255,10 +277,17 @@ def _study(url: str, token_file: Path, device: str, asked: TrainingWishes) -> st
         return str(_answer(made)["id"])
 
 
-def _other(study: Mapping[str, Any], asked: TrainingWishes) -> str:
-    """Return why a study is not gone on with: its goal is reached, or something else is asked for."""
+def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str:
+    """Return why a study is not gone on with: its goal is reached, or something else is asked for.
+
+    Also where its usual number of participants no longer fits the clients there are.
+    """
     if study["phase"] == Phase.HOLDING:
         return "the last one has reached its goal"
+    usual = study["baseline"]["setting"]
+    for knob in space.knobs:
+        if knob.role is Role.PARTICIPANTS and usual.get(knob.name) not in knob.values:
+            return f"{knob.name} of {list(knob.values)} in place of some {usual.get(knob.name)}"
     wishes = {
         "policy": asked.policy,
         "objective": str(asked.objective).rpartition(" ")[2],

@@ -9,13 +9,11 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from agents.holding.hold import Hold
+from agents.holding.hold_file import HoldFile
 from agents.holding.journal import Journal
 from agents.host.host import Host
 from agents.target.target import Target
-from tuner import files
 from tuner.core import (
     POWER_PROFILES,
     Clock,
@@ -34,7 +32,6 @@ from tuner.wire import HoldOrder
 
 log = logging.getLogger(__name__)
 
-SUFFIX = ".hold.json"
 BROKEN_WINDOWS = 3
 """A hold ends when the SLO is broken in this many windows in a row."""
 RENEW_SHARE = 0.01
@@ -65,14 +62,13 @@ class Holder:
     ) -> None:
         self._device = device
         self._target = target
-        self._path = folder / files.file_name(device, SUFFIX)
+        self._file = HoldFile(device, folder, journal)
         self._journal = journal
         self._attached = attached
         self._host = host
         self._clock = clock
         self._now = now
         self._hold: Hold | None = None
-        self._unwritten = False
         with suppress(StoreError):
             self.load()
         self._lock = threading.RLock()
@@ -88,16 +84,7 @@ class Holder:
         Raises:
             StoreError: it cannot be read now; ask again.
         """
-        try:
-            self._hold = Hold.model_validate_json(self._path.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            raise StoreError(
-                f"cannot read {self._path}: {error.strerror}", hint="make it readable"
-            ) from error
-        except (ValidationError, TuningError) as error:
-            log.error("event=hold_damaged file=%s why=%r", self._path, str(error))
+        self._hold = self._file.load() or self._hold
 
     @property
     def current(self) -> Hold | None:
@@ -124,7 +111,7 @@ class Holder:
     def persist(self) -> None:
         """Write down what the disk has refused so far, where it takes it now."""
         with self._lock:
-            if self._unwritten:
+            if self._file.behind:
                 self._become(self._hold)
 
     def take(self, order: HoldOrder) -> None:
@@ -159,13 +146,8 @@ class Holder:
         )
         self._journal_first()
         granted = self._granted(order, now, monotonic, row, {})
-        try:
-            files.write(self._path, granted.model_dump_json())
-        except StoreError as error:
-            self._unwritten = True  # what is there may be the new one: memory is written again
-            self._journal.refused = str(error)
-            raise
-        self._hold, self._unwritten = granted, False
+        self._file.write(granted)
+        self._hold = granted
         self.enforce()
 
     def enforce(self) -> None:
@@ -390,20 +372,7 @@ class Holder:
     def _become(self, hold: Hold | None) -> None:
         """Take a state on, and write it down as soon as the disk takes it."""
         self._hold = hold
-        try:
-            if hold is None:
-                files.remove(self._path)
-            else:
-                files.write(self._path, hold.model_dump_json())
-            self._unwritten = False
-        except StoreError as error:
-            if not self._unwritten:
-                log.error("event=hold_not_written device=%s why=%r", self._device, str(error))
-            self._unwritten = True
-            # Without a journal entry the next start knows that it ended; with one it must not find it.
-            if hold is not None and hold.ended and self._journal.left(self._device):
-                with suppress(StoreError):
-                    files.remove(self._path)
+        self._file.keep(hold)
 
 
 def context_of(measurement: Measurement) -> Mapping[str, float]:

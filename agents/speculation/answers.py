@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agents.host.http_answers import json_of, message_answer
-from agents.host.knob_messages import knobs_reply
+from agents.host.http.http_answers import json_of, message_answer
+from agents.host.http.knob_messages import knobs_reply
 from agents.speculation.messages import PlanMessage, SpeculationKnobs
 from tuner.core import InvalidInput, Plan, Setting, Space
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from agents.host.ownership import WorkloadIdentity
+from agents.host.processes.ownership import WorkloadIdentity
 from agents.load.generator import LoadShape
 from agents.speculation.caller import PromptDeck
 from agents.speculation.client import DecodingSignal, SpeculationActuator, SpeculationClient

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
-from agents.host.local_http import LocalHttp
+from agents.host.http.local_http import LocalHttp
 from agents.speculation.messages import PlanMessage, SpeculationKnobs, SpeculationStats
 from agents.target.side import SignalSample, WorkloadChanged
 from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_setting, setting_key

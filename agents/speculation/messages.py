@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.host.knob_messages import KnobsReply
+from agents.host.http.knob_messages import KnobsReply
 from tuner.core import Plan
 
 

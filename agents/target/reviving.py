@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from agents.host.server_process import ServerProcess
+from agents.host.processes.server_process import ServerProcess
 from agents.target.side import (
     Closing,
     LiveSignal,

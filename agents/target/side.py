@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from agents.host.ownership import WorkloadIdentity
+from agents.host.processes.ownership import WorkloadIdentity
 from tuner.core import (
     ActuationError,
     Actuator,

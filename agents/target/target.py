@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 
 from agents.target.side import FollowsPlans, LiveSignal, NamesItsSource, Restartable, Side
+from agents.target.spaces import speed_change, together
 from tuner.core import (
     ActuationError,
     Clock,
@@ -17,10 +18,8 @@ from tuner.core import (
     DeviceLost,
     Metric,
     OverDevices,
-    Part,
     Plan,
     Quantities,
-    Role,
     Setting,
     Space,
     TuningError,
@@ -104,14 +103,14 @@ class Target:
     @cached_property
     def space(self) -> Space:
         """Every combination of the sides' settings."""
-        return _together([side.space for side in self.sides.values()])
+        return together([side.space for side in self.sides.values()])
 
     @property
     def offered(self) -> Space:
         """What of it is still worth trying: sides find out at work that they cannot set all of it."""
         if all(side.offered is side.space for side in self.sides.values()):
             return self.space
-        return _together([side.offered for side in self.sides.values()])
+        return together([side.offered for side in self.sides.values()])
 
     @property
     def quantities(self) -> Quantities:
@@ -353,37 +352,6 @@ class Target:
         return [*(key for key in self.sides if key not in slower), *slower]
 
 
-def _together(spaces: Sequence[Space]) -> Space:
-    knobs = tuple(knob for space in spaces for knob in space.knobs)
-    if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
-        feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
-        knobs = tuple(replace(knob, role=feeds.get(knob.role, knob.role)) for knob in knobs)
-    if not any(space.only for space in spaces):
-        return Space(knobs)
-    return Space(knobs, tuple(_products(spaces)))
-
-
-def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
-    """Return how a change moves a device's numbers and boost: below 0 towards a slower device.
-
-    The sum over the knobs of how far each moves up its list, as a share of the list: clocks and power
-    limits all grow towards faster. A value outside the list, found before anything was set, counts
-    as the default. Ours: no source gives an order for mixed moves.
-    """
-    change = 0.0
-    for knob in space.knobs:
-        numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values)
-        ordered = numeric or knob.role is Role.BOOST
-        if knob.part is not Part.DEVICE or not ordered or len(knob.values) < 2:
-            continue
-        start, end = (
-            s[knob.name] if s.get(knob.name) in knob.values else knob.default
-            for s in (before, wanted)
-        )
-        change += (knob.index(end) - knob.index(start)) / (len(knob.values) - 1)
-    return change
-
-
 def _of(side: Side, setting: Setting) -> Setting:
     return {knob.name: setting[knob.name] for knob in side.space.knobs}
 
@@ -402,12 +370,3 @@ def _source(side: Side, metric: str) -> str:
 
 def _joined(texts: Iterator[str] | Sequence[str]) -> str:
     return " + ".join(text for text in texts if text)
-
-
-def _products(spaces: Sequence[Space]) -> Iterator[Setting]:
-    if not spaces:
-        yield {}
-        return
-    for first in spaces[0].grid():
-        for rest in _products(spaces[1:]):
-            yield {**first, **rest}

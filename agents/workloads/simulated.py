@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from agents.host.ownership import WorkloadIdentity
+from agents.host.processes.ownership import WorkloadIdentity
 from agents.target.side import Side
 from tuner.core import (
     ActuationError,

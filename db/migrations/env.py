@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 from alembic import context
-from sqlalchemy import Connection
+from sqlalchemy import Connection, TypeDecorator
 
-from db.schema import Base, UtcDateTime
+from db.schema import Base
 from db.sql.address import read_url
 from db.sql.engine import connect
 
 
 def render_item(_kind: str, item: object, _context: object) -> str | Literal[False]:
     """Write our own types as what they are in the database: a migration outlives the models."""
-    return "sa.DateTime(timezone=True)" if isinstance(item, UtcDateTime) else False
+    return f"sa.{item.impl!r}" if isinstance(item, TypeDecorator) else False
 
 
 def migrate(connection: Connection) -> None:

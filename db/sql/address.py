@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
@@ -61,6 +62,11 @@ def existing(text: str) -> URL:
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         raise StoreError(f"there is no database {shown(url)}", hint="check the URL")
     return url
+
+
+def command(verb: str, database: str) -> str:
+    """Return what to type for a verb on a database, by its name as `shown` gives it."""
+    return f"`jouletune db {verb} --db {shlex.quote(database)}`"
 
 
 def shown(url: URL) -> str:

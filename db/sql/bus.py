@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import IO
 
 from sqlalchemy import Connection, bindparam, func, select, text
-from sqlalchemy.orm import Session
 
 from db.schema import EventRow
 from db.sql.database import Database
@@ -71,10 +70,10 @@ class SqlBus:
                 error,
             )
 
-    def announce(self, session: Session, notice: Notice) -> None:
-        """Tell other processes once the session's transaction is stored."""
+    def announce(self, connection: Connection, notice: Notice) -> None:
+        """Tell other processes once the connection's transaction is stored."""
         if self._notifies:
-            self._notify(session.connection(), notice)
+            self._notify(connection, notice)
 
     def _notify(self, connection: Connection, notice: Notice) -> None:
         message = json.dumps([self._told_by, notice.topic, notice.study, notice.devices])
@@ -194,12 +193,12 @@ class SqlBus:
                 log.warning("event=bus_blind what others write is not seen: %s", error)
 
     def _look_once(self, last: int | None) -> int:
-        with self._database.read() as session:
-            newest = session.scalar(select(func.max(EventRow.id))) or 0
+        with self._database.read() as connection:
+            newest = connection.scalar(select(func.max(EventRow.id))) or 0
             if last is None or newest <= last:
                 return newest
-            rows = session.execute(
-                select(EventRow.id, EventRow.study_id, EventRow.device_id)
+            rows = connection.execute(
+                select(EventRow.id, EventRow.study, EventRow.device)
                 .where(EventRow.id > last)
                 .order_by(EventRow.id)
                 .limit(AT_ONCE)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
     DataError,
@@ -19,10 +20,9 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
     StatementError,
 )
-from sqlalchemy.orm import Session
 
 from db.schema import Base
-from db.sql.address import IN_MEMORY, shown
+from db.sql.address import IN_MEMORY, command, shown
 from db.sql.engine import connect
 from tuner.core import InvalidInput, StoreError, TuningError
 
@@ -41,14 +41,16 @@ class Refused(StoreError):
 
 
 class Database:
-    """Transactions on one database, each a session of its own; safe from many threads."""
+    """Transactions on one database, each on a connection of its own; safe from many threads."""
 
-    def __init__(self, url: URL, timed: Timed = untimed) -> None:
+    def __init__(self, url: URL, timed: Timed = untimed, engine: Engine | None = None) -> None:
         self.name = shown(url)
         self.shared = url != IN_MEMORY
         self._url, self._timed = url, timed
-        self._file = _inode(url)
-        self.engine = connect(url)
+        on_disk = url.get_backend_name() == "sqlite" and self.shared
+        self._path = (url.database or "") if on_disk else None
+        self._file = _inode(self._path)
+        self.engine = engine or connect(url)
         if self.engine.dialect.name == "postgresql":
             from db.sql import patience
 
@@ -94,22 +96,23 @@ class Database:
         Raises:
             StoreError: it was deleted, or another is in its place.
         """
-        now = _inode(self._url)
+        now = _inode(self._path)
         if self._file is None:
             self._file = now
         if now != self._file:
             raise StoreError(
                 f"the file of database {self.name} was {'replaced' if now else 'deleted'} while it was "
                 "in use",
-                hint="stop the tuner, put the file back or `jouletune db restore` a backup, and start it",
+                hint="stop the tuner, put the file back or restore a backup with "
+                f"{command('restore FILE', self.name)}, and start it",
             )
 
     @contextmanager
-    def read(self) -> Iterator[Session]:
+    def read(self) -> Iterator[Connection]:
         """Open a transaction that sees one state of the database. Raises StoreError."""
         self.check_file()
-        with self._timing("read"), self.spoken(), Session(self._reads) as session, session.begin():
-            yield session
+        with self._timing("read"), self.spoken(), self._reads.begin() as connection:
+            yield connection
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
@@ -133,7 +136,7 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self) -> Iterator[Connection]:
         """Open a transaction that is stored whole or not at all.
 
         Raises:
@@ -141,8 +144,8 @@ class Database:
             InvalidInput: a value that the database cannot keep.
             StoreError: the database does not answer.
         """
-        with self._writing(), Session(self._writes) as session, session.begin():
-            yield session
+        with self._writing(), self._writes.begin() as connection:
+            yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -208,25 +211,30 @@ class Database:
         )
 
 
-def _inode(url: URL) -> tuple[int, int] | None:
-    """Return what SQLite's file is known by; None where there is none."""
-    if url.get_backend_name() != "sqlite" or url == IN_MEMORY:
+def _inode(path: str | None) -> tuple[int, int] | None:
+    """Return what SQLite's file is known by; None where there is none. Asked before every statement."""
+    if path is None:
         return None
     try:
-        found = Path(url.database or "").stat()
+        found = os.stat(path)  # noqa: PTH116  a Path costs four times as much
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
-def insert_into(
-    asked: Session | Connection, table: type[Base]
-) -> postgresql.Insert | sqlite.Insert:
+def insert_into(connection: Connection, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
     """Return an INSERT that can say what to do where the row is there already."""
-    bind = asked.get_bind() if isinstance(asked, Session) else asked
-    if bind.dialect.name == "postgresql":
+    if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
+
+
+def put(connection: Connection, table: type[Base], values: Mapping[str, Any]) -> None:
+    """Store a row in place of the one with its primary key, where there is one."""
+    key = list(table.__table__.primary_key)
+    changed = {name: value for name, value in values.items() if name not in {c.key for c in key}}
+    stored = insert_into(connection, table).values(**values)
+    connection.execute(stored.on_conflict_do_update(index_elements=key, set_=changed))
 
 
 def _unkeepable(name: str, error: Exception) -> TuningError:

@@ -6,10 +6,11 @@ import json
 import select
 import sqlite3
 import time
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy import URL, Compiled, Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DisconnectionError
@@ -43,22 +44,14 @@ def connect(url: URL) -> Engine:
     Raises:
         ConfigError: the driver is not installed.
     """
-    to_json = partial(json.dumps, allow_nan=False)
+    if url == IN_MEMORY:
+        return MemoryEngines().make()
     if url.get_backend_name() == "sqlite":
-        options: dict[str, Any] = {"pool_size": MOST_CONNECTIONS}
-        if url == IN_MEMORY:  # which ends with its one connection: threads take turns with it
-            threads = {"check_same_thread": False}
-            options = {"pool_size": 1, "poolclass": QueuePool, "connect_args": threads}
-        engine = create_engine(url, max_overflow=0, json_serializer=to_json, **options)
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        if url == IN_MEMORY:
-            event.listen(engine, "connect", _make_tables)
-        return engine
+        return _of_sqlite(url, pool_size=MOST_CONNECTIONS)
     url = url.update_query_dict(PATIENCE | dict(url.query))
     try:
         engine = create_engine(
-            url, pool_size=MOST_CONNECTIONS, max_overflow=0, json_serializer=to_json
+            url, pool_size=MOST_CONNECTIONS, max_overflow=0, json_serializer=_to_json
         )
     except ImportError as error:
         raise ConfigError(
@@ -67,6 +60,46 @@ def connect(url: URL) -> Engine:
     event.listen(engine, "checkin", _note_use)
     event.listen(engine, "checkout", partial(_refuse_gone, engine))
     return engine
+
+
+class MemoryEngines:
+    """Makes engines of databases in memory: each its own, and what one has compiled all have."""
+
+    def __init__(self) -> None:
+        # One connection, with which the database ends: threads take turns with it.
+        threads = {"check_same_thread": False}
+        self._first = _of_sqlite(IN_MEMORY, pool_size=1, poolclass=QueuePool, connect_args=threads)
+        self._compiled: dict[Any, Compiled] = {}
+        self._empty = sqlite3.connect(":memory:", check_same_thread=False)
+        self._empty.executescript(_script())
+        event.listen(self._first, "connect", self._fill)
+
+    def make(self) -> Engine:
+        """Return an engine of one more database, with our tables and nothing in them."""
+        first, compiled = self._first, {"compiled_cache": self._compiled}
+        engine = Engine(first.pool.recreate(), first.dialect, first.url, execution_options=compiled)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+
+    def _fill(self, connection: sqlite3.Connection, _record: object) -> None:
+        self._empty.backup(connection)
+
+
+def _of_sqlite(url: URL, **options: Any) -> Engine:  # noqa: ANN401  create_engine's
+    engine = create_engine(url, max_overflow=0, json_serializer=_to_json, **options)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, allow_nan=False, default=_as_dict)
+
+
+def _as_dict(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
@@ -124,11 +157,6 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql(f"BEGIN {kind}")
 
 
-def _make_tables(connection: sqlite3.Connection, _record: object) -> None:
-    connection.executescript(_script())
-
-
-@cache
 def _script() -> str:
     """Return the statements that make our tables: migrations would take a hundred times as long."""
     dialect, tables = sqlite.dialect(), Base.metadata.sorted_tables

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Row, bindparam, update
 
 from db import refusals
 from db.schema import LeaseRow
 from db.sql.database import Database, Refused, insert_into
-from db.sql.rows import to_lease
+from db.sql.rows import LEASES
 from tuner.core import Lease, Trial
 
-ONE = select(*LeaseRow.__table__.c).where(LeaseRow.device_id == bindparam("device"))
+ONE = LEASES.all.where(LeaseRow.device == bindparam("device"))
 
 
 class SqlLeases:
@@ -27,64 +28,61 @@ class SqlLeases:
         self, device: str, study: str, trial: Trial, agent: str, expires_at: datetime
     ) -> Lease:
         """Give the device's lease to a trial, replacing any other. Raises NotFound."""
-        values: dict[str, Any] = {
-            "study_id": study,
-            "trial_number": trial.number,
-            "attempt": trial.attempt,
-            "nonce": secrets.token_hex(16),
-            "agent": agent,
-            "expires_at": expires_at,
-        }
+        first = Lease(
+            device=device,
+            study=study,
+            trial=trial.number,
+            attempt=trial.attempt,
+            token=1,
+            nonce=secrets.token_hex(16),
+            agent=agent,
+            expires_at=expires_at,
+        )
+        values = LEASES.values(first)
         try:
             with self._database.act() as connection:
                 token = connection.scalar(
                     insert_into(connection, LeaseRow)
-                    .values(device_id=device, token=1, **values)
+                    .values(values)
                     .on_conflict_do_update(
-                        index_elements=[LeaseRow.device_id],
-                        set_={"token": LeaseRow.token + 1, **values},
+                        index_elements=[LeaseRow.__table__.c.device],
+                        set_=values | {"token": LeaseRow.token + 1},
                     )
                     .returning(LeaseRow.token)
                 )
         except Refused as error:  # there is nothing else that it hangs on
             raise refusals.no_trial(study, trial.number) from error
         assert token is not None  # an upsert returns its row
-        return Lease(
-            device=device,
-            study=study,
-            trial=trial.number,
-            attempt=trial.attempt,
-            token=token,
-            nonce=values["nonce"],
-            agent=agent,
-            expires_at=expires_at,
-        )
+        return replace(first, token=token)
 
     def get(self, device: str) -> Lease | None:
         """Return the device's lease, None where there is none."""
         with self._database.look() as connection:
             row = connection.execute(ONE, {"device": device}).first()
-        return None if row is None else to_lease(cast("LeaseRow", row))
+        return _lease(row)
 
     def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
         """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
-        with self._database.write() as session:
-            row = session.get(LeaseRow, device, with_for_update=True)
-            lease = to_lease(row) if row is not None else None
-            if row is None or lease is None:
+        own = LEASES.all.where(LeaseRow.device == device)
+        with self._database.write() as connection:
+            lease = _lease(connection.execute(own.with_for_update()).first())
+            if lease is None:
                 raise refusals.no_lease(device)
             lease.admit(token, nonce)
-            row.expires_at = expires_at
-            session.flush()
-            renewed = to_lease(row)
-        assert renewed is not None  # only its end has changed
-        return renewed
+            put_off = update(LeaseRow).where(LeaseRow.device == device)
+            connection.execute(put_off.values(expires_at=expires_at))
+        return replace(lease, expires_at=expires_at)
 
     def release(self, device: str, token: int) -> None:
         """End the lease that has this token; quietly nothing where it is not in force."""
         with self._database.act() as connection:
             connection.execute(
                 update(LeaseRow)
-                .where(LeaseRow.device_id == device, LeaseRow.token == token)
-                .values(study_id=None, trial_number=None)
+                .where(LeaseRow.device == device, LeaseRow.token == token)
+                .values(study=None, trial=None)
             )
+
+
+def _lease(row: Row[Any] | None) -> Lease | None:
+    """Return the lease of a row, None where only its token is left."""
+    return None if row is None or row.study is None else LEASES.read(row)

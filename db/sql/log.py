@@ -6,16 +6,18 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Select, Text, and_, cast, delete, func, insert, or_, select, text
-from sqlalchemy.orm import joinedload
+from sqlalchemy import Select, Text, and_, cast, func, insert, or_, select, text
 
 from db import refusals
 from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.bus import SqlBus
 from db.sql.database import Database, Refused, insert_into
-from db.sql.rows import keep_windows, observation_values, to_observation
+from db.sql.rows import EVENTS, OBSERVATIONS, without_id
+from db.sql.tables import pruned
+from db.sql.windows import OF_WINDOWS, keep_windows, shown
 from tuner.core import (
     Event,
     Limit,
@@ -27,11 +29,7 @@ from tuner.core import (
     setting_key,
 )
 
-AT_ONCE = 2_000
-"""So many old rows are deleted in one transaction."""
-
-
-KEY = ObservationRow.study_id, ObservationRow.device_id, ObservationRow.started_at
+KEY = ObservationRow.study, ObservationRow.device, ObservationRow.started_at
 
 
 class SqlObservations:
@@ -45,17 +43,20 @@ class SqlObservations:
         own = {_key(o): o for o in reversed(observations)}
         new = dict[tuple[str, str, datetime], int]()
         try:
-            with self._database.write() as session:
+            with self._database.write() as connection:
                 if own:
-                    added = session.connection().execute(
-                        insert_into(session, ObservationRow)
+                    added = connection.execute(
+                        insert_into(connection, ObservationRow)
                         .on_conflict_do_nothing()
                         .returning(ObservationRow.id, *KEY),
-                        [observation_values(o) for o in own.values()],
+                        [
+                            OBSERVATIONS.values(o) | {"started_at": o.measurement.started_at}
+                            for o in own.values()
+                        ],
                     )
-                    new = {(row.study_id, row.device_id, row.started_at): row.id for row in added}
+                    new = {(study, device, at): number for number, study, device, at in added}
                 windows = [(own[key].measurement, {"observation_id": i}) for key, i in new.items()]
-                keep_windows(session, windows)
+                keep_windows(connection, windows)
         except Refused as error:
             self._refuse_unknown({o.study for o in observations}, error)
             raise
@@ -69,22 +70,25 @@ class SqlObservations:
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
         """Return the (last) observations of a study, oldest first."""
-        with self._database.read() as session:
-            rows = session.scalars(
-                select(ObservationRow)
-                .where(ObservationRow.study_id == study)
-                .order_by(ObservationRow.at.desc(), ObservationRow.id.desc())
-                .limit(last)
-                .options(
-                    joinedload(ObservationRow.measurement).selectinload(MeasurementRow.estimates)
-                )
-            ).all()
-            return tuple(to_observation(row) for row in reversed(rows))
+        of_study = (
+            select(ObservationRow.id)
+            .where(ObservationRow.study == study)
+            .order_by(ObservationRow.at.desc(), ObservationRow.id.desc())
+            .limit(last)
+        )
+        with self._database.read() as connection:
+            asked = OBSERVATIONS.all.add_columns(ObservationRow.id)
+            rows = connection.execute(asked.where(ObservationRow.id.in_(of_study))).all()
+            windows = shown(
+                connection, OF_WINDOWS.where(MeasurementRow.observation_id.in_(of_study))
+            )
+        rows = sorted(rows, key=lambda row: (row.at, row.id))
+        return tuple(OBSERVATIONS.read(row, measurement=windows[row.id]) for row in rows)
 
     def oldest(self) -> datetime | None:
         """Return when the first of all was made, None where there is none."""
-        with self._database.read() as session:
-            return session.scalar(select(func.min(ObservationRow.at)))
+        with self._database.look() as connection:
+            return connection.scalar(select(func.min(ObservationRow.at)))
 
     def samples(
         self, study: str, metric: str, since: datetime, last: int | None = None
@@ -105,13 +109,14 @@ class SqlObservations:
             )
             .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
             .join(EstimateRow, EstimateRow.measurement_id == MeasurementRow.id)
-            .where(ObservationRow.study_id == study, EstimateRow.metric == metric, begun >= since)
+            .where(ObservationRow.study == study, EstimateRow.metric == metric, begun >= since)
             .order_by(begun.desc(), ObservationRow.id.desc())
             .limit(last)
         )
         keys: dict[str, SettingKey] = {}
-        with self._database.read() as session:
-            found = [_sample(keys, *row) for row in session.execute(asked)]
+        with self._database.look() as connection:
+            rows: Sequence[Any] = connection.execute(asked).all()
+        found = [_sample(keys, *row) for row in rows]
         return tuple(reversed(found))
 
     def broken(self, study: str, limits: Sequence[Limit]) -> int:
@@ -131,15 +136,14 @@ class SqlObservations:
             select(func.count(func.distinct(ObservationRow.id)))
             .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
             .join(EstimateRow, EstimateRow.measurement_id == MeasurementRow.id)
-            .where(ObservationRow.study_id == study, or_(*beyond))
+            .where(ObservationRow.study == study, or_(*beyond))
         )
-        with self._database.read() as session:
-            return session.scalar(asked) or 0
+        with self._database.look() as connection:
+            return connection.scalar(asked) or 0
 
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
-        old = select(ObservationRow.id).where(ObservationRow.at < before)
-        return _pruned(self._database, ObservationRow, old.order_by(ObservationRow.at))
+        return pruned(self._database, ObservationRow, ObservationRow.at < before)
 
 
 class SqlEvents:
@@ -157,25 +161,18 @@ class SqlEvents:
         """Keep events in one transaction, publish that there are, and return them with their ids."""
         if not events:
             return ()
-        with self._database.write() as session:
-            if session.get_bind().dialect.name == "postgresql":
+        with self._database.write() as connection:
+            if connection.dialect.name == "postgresql":
                 # Ids must become visible in their order: who follows never looks back.
-                session.execute(text("SELECT pg_advisory_xact_lock(hashtext('jouletune events'))"))
-            ids = session.connection().scalars(
+                connection.execute(
+                    text("SELECT pg_advisory_xact_lock(hashtext('jouletune events'))")
+                )
+            ids = connection.scalars(
                 insert(EventRow).returning(EventRow.id, sort_by_parameter_order=True),
-                [
-                    {
-                        "at": event.at,
-                        "kind": event.kind,
-                        "text": event.text,
-                        "study_id": event.study,
-                        "device_id": event.device,
-                    }
-                    for event in events
-                ],
+                [without_id(EVENTS.values(event)) for event in events],
             )
             stored = tuple(replace(e, id=i) for e, i in zip(events, ids, strict=True))
-            self._bus.announce(session, _notice(stored))
+            self._bus.announce(connection, _notice(stored))
         for event in stored:
             self._bus.stored(event)
         return stored
@@ -184,41 +181,34 @@ class SqlEvents:
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
         """Return at most so many (None: all) of the events with a greater id, by id."""
-        asked = select(EventRow).where(EventRow.id > event).order_by(EventRow.id).limit(most)
-        if study is not None:
-            asked = asked.where(EventRow.study_id == study)
-        if device is not None:
-            asked = asked.where(EventRow.device_id == device)
-        with self._database.read() as session:
-            return tuple(_to_event(row) for row in session.scalars(asked).all())
+        asked = _narrowed(study, device).where(EventRow.id > event)
+        with self._database.look() as connection:
+            rows = connection.execute(asked.order_by(EventRow.id).limit(most))
+            return tuple(EVENTS.read(row) for row in rows)
 
     def newest(self) -> int:
         """Return the greatest id there is, 0 where there is no event."""
-        with self._database.read() as session:
-            return session.scalar(select(func.max(EventRow.id))) or 0
+        with self._database.look() as connection:
+            return connection.scalar(select(func.max(EventRow.id))) or 0
 
     def list(
         self, study: str | None = None, device: str | None = None, last: int | None = None
     ) -> Sequence[Event]:
         """Return the (last) events, oldest first, of one study or device where asked."""
-        asked = select(EventRow).order_by(EventRow.at.desc(), EventRow.id.desc()).limit(last)
-        if study is not None:
-            asked = asked.where(EventRow.study_id == study)
-        if device is not None:
-            asked = asked.where(EventRow.device_id == device)
-        with self._database.read() as session:
-            return tuple(_to_event(row) for row in reversed(session.scalars(asked).all()))
+        asked = _narrowed(study, device).order_by(EventRow.at.desc(), EventRow.id.desc())
+        with self._database.look() as connection:
+            rows = connection.execute(asked.limit(last)).all()
+        return tuple(EVENTS.read(row) for row in reversed(rows))
 
     def oldest(self) -> datetime | None:
         """Return when the first of all was, None where there is none."""
-        with self._database.read() as session:
-            return session.scalar(select(func.min(EventRow.at)))
+        with self._database.look() as connection:
+            return connection.scalar(select(func.min(EventRow.at)))
 
     def prune(self, before: datetime) -> int:
         """Delete those before a time but the newest, after which ids count on; return how many."""
         newest = select(func.max(EventRow.id)).scalar_subquery()
-        old = select(EventRow.id).where(EventRow.at < before, EventRow.id < newest)
-        return _pruned(self._database, EventRow, old.order_by(EventRow.at))
+        return pruned(self._database, EventRow, EventRow.at < before, EventRow.id < newest)
 
 
 def _key(observation: Observation) -> tuple[str, str, datetime]:
@@ -233,16 +223,13 @@ def _notice(events: Sequence[Event]) -> Notice:
     return Notice(Topic.EVENTS, devices=tuple(devices) if len(devices) == len(events) else ())
 
 
-def _pruned(database: Database, table: type[ObservationRow | EventRow], old: Select[int]) -> int:
-    """Delete old rows in pieces: a day of a large fleet has millions, and a statement may take 30 s."""
-    gone, piece = 0, old.limit(AT_ONCE)
-    while True:
-        with database.write() as session:
-            ids = session.scalars(piece).all()
-            session.execute(delete(table).where(table.id.in_(ids)))
-        gone += len(ids)
-        if len(ids) < AT_ONCE:
-            return gone
+def _narrowed(study: str | None, device: str | None) -> Select[Any]:
+    asked = EVENTS.all
+    if study is not None:
+        asked = asked.where(EventRow.study == study)
+    if device is not None:
+        asked = asked.where(EventRow.device == device)
+    return asked
 
 
 def _sample(
@@ -267,15 +254,4 @@ def _sample(
         mean=mean,
         stderr=stderr,
         at=at,
-    )
-
-
-def _to_event(row: EventRow) -> Event:
-    return Event(
-        id=row.id,
-        at=row.at,
-        kind=row.kind,
-        text=row.text,
-        study=row.study_id,
-        device=row.device_id,
     )

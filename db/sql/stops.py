@@ -6,6 +6,7 @@ from sqlalchemy import delete, select
 
 from db.schema import StopBackRow, StopRow
 from db.sql.database import Database, insert_into
+from db.sql.rows import STOPS
 from tuner.core import FleetStop
 
 THE_ONE = 1
@@ -19,18 +20,16 @@ class SqlStops:
 
     def current(self) -> FleetStop | None:
         """Return the order in force, None where there is none."""
-        with self._database.read() as session:
-            row = session.get(StopRow, THE_ONE)
-            if row is None:
-                return None
-            back = session.scalars(select(StopBackRow.device_id)).all()
-            return FleetStop(at=row.at, who=row.who, why=row.why, back=frozenset(back))
+        with self._database.read() as connection:
+            row = connection.execute(STOPS.all).first()
+            back = connection.scalars(select(StopBackRow.device)).all()
+        return None if row is None else STOPS.read(row, back=frozenset(back))
 
     def order(self, stop: FleetStop) -> FleetStop:
         """Put an order in force and return it; where there is one already, that one."""
-        with self._database.write() as session:
-            session.execute(
-                insert_into(session, StopRow)
+        with self._database.act() as connection:
+            connection.execute(
+                insert_into(connection, StopRow)
                 .values(id=THE_ONE, at=stop.at, who=stop.who, why=stop.why)
                 .on_conflict_do_nothing()
             )
@@ -38,19 +37,19 @@ class SqlStops:
 
     def report(self, device: str, *, back: bool) -> None:
         """Note whether a device is at its original setting; nothing where no order is in force."""
-        with self._database.write() as session:
+        with self._database.write() as connection:
             # Held, so that no note outlives an order that is lifted meanwhile.
-            if session.get(StopRow, THE_ONE, with_for_update=True) is None:
+            if connection.scalar(select(StopRow.id).with_for_update()) is None:
                 return
             if back:
-                insert = insert_into(session, StopBackRow).values(device_id=device)
-                session.execute(insert.on_conflict_do_nothing())
+                insert = insert_into(connection, StopBackRow).values(device=device)
+                connection.execute(insert.on_conflict_do_nothing())
             else:
-                session.execute(delete(StopBackRow).where(StopBackRow.device_id == device))
+                connection.execute(delete(StopBackRow).where(StopBackRow.device == device))
 
     def lift(self) -> bool:
         """End the order and return whether there was one."""
-        with self._database.write() as session:
-            gone = session.scalar(delete(StopRow).returning(StopRow.id))
-            session.execute(delete(StopBackRow))
+        with self._database.write() as connection:
+            gone = connection.scalar(delete(StopRow).returning(StopRow.id))
+            connection.execute(delete(StopBackRow))
         return gone is not None

@@ -8,16 +8,14 @@ from sqlalchemy import URL, text
 
 from db.schema import WriteCheckRow
 from db.sql.address import IN_MEMORY, MEMORY, read_url, shown
-from db.sql.audit import SqlAudit
 from db.sql.bus import SqlBus
 from db.sql.database import Database, Timed, insert_into, untimed
-from db.sql.deliveries import SqlDeliveries
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
-from db.sql.replicas import SqlReplicas
 from db.sql.stops import SqlStops
 from db.sql.studies import SqlStudies
+from db.sql.tables import SqlAudit, SqlDeliveries, SqlReplicas
 from db.sql.tokens import SqlTokens
 from db.sql.trials import SqlTrials
 from db.sql.upgrade import bring_up
@@ -45,15 +43,15 @@ class SqlStore:
 
     def ping(self) -> None:
         """Return quietly when the database answers. Raises StoreError."""
-        with self._database.read() as session:
-            session.execute(text("SELECT 1"))
+        with self._database.look() as connection:
+            connection.execute(text("SELECT 1"))
 
     def check_writable(self) -> None:
         """Return quietly once a change has been stored. Raises StoreError."""
         counted = {"times": WriteCheckRow.times + 1}
-        with self._database.write() as session:
-            first = insert_into(session, WriteCheckRow).values(id=1, times=1)
-            session.execute(first.on_conflict_do_update(index_elements=["id"], set_=counted))
+        with self._database.act() as connection:
+            first = insert_into(connection, WriteCheckRow).values(id=1, times=1)
+            connection.execute(first.on_conflict_do_update(index_elements=["id"], set_=counted))
 
     def close(self) -> None:
         """End listening, and let go of connections."""

@@ -10,7 +10,10 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from sqlalchemy import (
+    ColumnElement,
+    Connection,
     Row,
+    Select,
     Text,
     and_,
     bindparam,
@@ -18,17 +21,17 @@ from sqlalchemy import (
     delete,
     exists,
     func,
+    insert,
     literal,
     select,
     update,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.orm import Session
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from db import refusals
-from db.codec import decode_study, encode_study
+from db.codec import STUDIES
 from db.schema import (
     AppliedRow,
     DeviceRow,
@@ -38,8 +41,9 @@ from db.schema import (
     StudyRow,
     TrialRow,
 )
+from db.sql.address import command
 from db.sql.database import Database, Refused
-from db.sql.rows import applied_of
+from db.sql.rows import APPLIED
 from tuner.core import (
     ACTIVE,
     Conflict,
@@ -47,6 +51,7 @@ from tuner.core import (
     Revision,
     Situation,
     Study,
+    StudyStamp,
     TrialState,
     Unreadable,
     UnreadableStudy,
@@ -70,45 +75,40 @@ DOCUMENT = Unparsed(RevisionRow.document).label("document")
 """A study's document as text: each is parsed alone, so that a damaged one does not take others along."""
 CURRENT = select(StudyRow.id, DOCUMENT).join(
     RevisionRow,
-    (StudyRow.id == RevisionRow.study_id) & (StudyRow.revision == RevisionRow.revision),
+    (StudyRow.id == RevisionRow.study) & (StudyRow.revision == RevisionRow.revision),
 )
 """The latest revision of studies."""
-REVISIONS = select(RevisionRow.study_id, DOCUMENT, RevisionRow.who, RevisionRow.why, RevisionRow.at)
+REVISIONS = select(RevisionRow.study, DOCUMENT, RevisionRow.who, RevisionRow.why, RevisionRow.at)
+BY_AGE = (StudyRow.created_at, StudyRow.id)
 ONE = CURRENT.where(StudyRow.id == bindparam("study"))
 NAMED_AT_ONCE = 5_000
 """So many devices are named in one statement; databases take some ten thousand values."""
 LAST_NOTE = (
     select(func.max(AppliedRow.id))
-    .where(AppliedRow.device_id == DeviceRow.id)
+    .where(AppliedRow.device == DeviceRow.id)
     .correlate(DeviceRow)
     .scalar_subquery()
 )
 SITUATION = (
     select(
-        AppliedRow.setting,
-        AppliedRow.level,
-        AppliedRow.at.label("applied_at"),
-        AppliedRow.study_id,
-        AppliedRow.revision,
+        *APPLIED.columns,
         DOCUMENT,
         RevisionRow.at.label("since"),
         StudyRow.id.label("owner"),
         StudyRow.last_trial,
         exists(literal(1))
-        .where(TrialRow.study_id == StudyRow.id, TrialRow.state == TrialState.RUNNING.value)
+        .where(TrialRow.study == StudyRow.id, TrialRow.state == TrialState.RUNNING)
         .correlate(StudyRow)
         .label("running"),
         exists(select(StopRow.id)).label("stopped"),
     )
     .select_from(DeviceRow)
     .outerjoin(AppliedRow, AppliedRow.id == LAST_NOTE)
-    .outerjoin(
-        StudyDeviceRow, and_(StudyDeviceRow.device_id == DeviceRow.id, StudyDeviceRow.active)
-    )
-    .outerjoin(StudyRow, StudyRow.id == StudyDeviceRow.study_id)
+    .outerjoin(StudyDeviceRow, and_(StudyDeviceRow.device == DeviceRow.id, StudyDeviceRow.active))
+    .outerjoin(StudyRow, StudyRow.id == StudyDeviceRow.study)
     .outerjoin(
         RevisionRow,
-        and_(RevisionRow.study_id == StudyRow.id, RevisionRow.revision == StudyRow.revision),
+        and_(RevisionRow.study == StudyRow.id, RevisionRow.revision == StudyRow.revision),
     )
     .where(DeviceRow.id == bindparam("device"))
 )
@@ -125,9 +125,9 @@ class SqlStudies:
         """Store a new study as revision 1. Raises Conflict, DeviceBusy."""
         first = replace(study, revision=1)
         try:
-            with self._database.write() as session:
-                session.add(
-                    StudyRow(
+            with self._database.write() as connection:
+                connection.execute(
+                    insert(StudyRow).values(
                         id=first.id,
                         workload=first.workload,
                         phase=first.phase.value,
@@ -136,9 +136,7 @@ class SqlStudies:
                         created_at=first.created_at,
                     )
                 )
-                session.flush()
-                session.add(_revision_row(first, who, why, first.created_at))
-                _claim(session, first)
+                _keep(connection, first, who, why, first.created_at)
         except Refused as refused:
             self._explain(first, new=True, refused=refused)
 
@@ -148,7 +146,7 @@ class SqlStudies:
             row = connection.execute(ONE, {"study": study}).first()
         if row is None:
             raise refusals.no_study(study)
-        return _decoded(row.id, row.document)
+        return self._decoded(row.id, row.document)
 
     def list(self, *, among: Collection[str] | None = None) -> Sequence[Study]:
         """Return the readable studies, oldest first: all, or those of these ids."""
@@ -167,32 +165,56 @@ class SqlStudies:
             StudyRow.workload, StudyRow.phase, StudyRow.revision, StudyRow.created_at
         )
         if device is not None:
-            own = select(StudyDeviceRow.study_id).where(StudyDeviceRow.device_id == device)
-            asked = asked.where(StudyRow.id.in_(own))
+            asked = asked.where(StudyRow.id.in_(_of(device)))
         if among is not None:
             asked = asked.where(StudyRow.id.in_(among))
         if active:
             asked = asked.where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
-        with self._database.read() as session:
-            rows = session.execute(asked.order_by(StudyRow.created_at, StudyRow.id)).all()
-            return tuple(_study_of(session, row) for row in rows)
+        with self._database.read() as connection:
+            rows = connection.execute(asked.order_by(*BY_AGE)).all()
+            return tuple(self._study_of(connection, row) for row in rows)
+
+    def stamps(self) -> Mapping[str, StudyStamp]:
+        """Return how far each study has come, by its id, oldest first."""
+        running = (
+            select(TrialRow.study, func.count().label("running"))
+            .where(TrialRow.state == TrialState.RUNNING)
+            .group_by(TrialRow.study)
+            .subquery()
+        )
+        asked = (
+            select(
+                StudyRow.id,
+                StudyRow.created_at,
+                StudyRow.revision,
+                StudyRow.last_trial,
+                func.coalesce(running.c.running, 0),
+            )
+            .outerjoin(running, running.c.study == StudyRow.id)
+            .order_by(*BY_AGE)
+        )
+        with self._database.look() as connection:
+            return {name: StudyStamp(*come) for name, *come in connection.execute(asked)}
 
     def stopped(self) -> Sequence[str]:
         """Return the ids of the studies that are over, oldest first."""
-        asked = select(StudyRow.id).where(StudyRow.phase.not_in([p.value for p in ACTIVE]))
-        with self._database.read() as session:
-            return tuple(session.scalars(asked.order_by(StudyRow.created_at, StudyRow.id)).all())
+        return self._ids(StudyRow.phase.not_in([phase.value for phase in ACTIVE]))
+
+    def _ids(self, *which: ColumnElement[bool]) -> Sequence[str]:
+        with self._database.look() as connection:
+            asked = select(StudyRow.id).where(*which).order_by(*BY_AGE)
+            return tuple(connection.scalars(asked).all())
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does that can be read."""
         with self._database.look() as connection:
             row = connection.execute(
-                CURRENT.join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id).where(
-                    StudyDeviceRow.device_id == device, StudyDeviceRow.active
+                CURRENT.join(StudyDeviceRow, StudyDeviceRow.study == StudyRow.id).where(
+                    StudyDeviceRow.device == device, StudyDeviceRow.active
                 )
             ).first()
         with suppress(Unreadable):
-            return None if row is None else _decoded(row.id, row.document)
+            return None if row is None else self._decoded(row.id, row.document)
         return None
 
     def situation(self, device: str) -> Situation:
@@ -203,11 +225,11 @@ class SqlStudies:
             raise refusals.no_device(device)
         study, unreadable = None, ""
         try:
-            study = None if row.document is None else _decoded(row.owner, row.document)
+            study = None if row.document is None else self._decoded(row.owner, row.document)
         except Unreadable as error:
             unreadable = str(error)
         return Situation(
-            applied=None if row.level is None else applied_of(device, row, row.applied_at),
+            applied=None if row.level is None else APPLIED.read(row),
             study=study,
             since=row.since,
             trials=row.last_trial or 0,
@@ -222,17 +244,17 @@ class SqlStudies:
         if self._database.engine.dialect.name == "sqlite":  # which fails on text that is no JSON
             stated = case((func.json_valid(RevisionRow.document) == 1, stated))
         asked = (
-            CURRENT.with_only_columns(StudyDeviceRow.device_id, stated.label("window_s"))
-            .join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id)
+            CURRENT.with_only_columns(StudyDeviceRow.device, stated.label("window_s"))
+            .join(StudyDeviceRow, StudyDeviceRow.study == StudyRow.id)
             .where(StudyDeviceRow.active)
         )
         named, found = list(devices), dict[str, float]()
-        with self._database.read() as session:
+        with self._database.read() as connection:
             for first in range(0, len(named), NAMED_AT_ONCE):
-                own = StudyDeviceRow.device_id.in_(named[first : first + NAMED_AT_ONCE])
-                for row in session.execute(asked.where(own)):
+                own = StudyDeviceRow.device.in_(named[first : first + NAMED_AT_ONCE])
+                for row in connection.execute(asked.where(own)):
                     with suppress(TypeError, ValueError):  # a study that cannot be read
-                        found[row.device_id] = float(row.window_s)
+                        found[row[0]] = float(row.window_s)
         return found
 
     def active(self) -> Mapping[str, int]:
@@ -240,34 +262,30 @@ class SqlStudies:
         asked = (
             select(StudyRow.id, StudyRow.revision)
             .where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
-            .order_by(StudyRow.created_at, StudyRow.id)
+            .order_by(*BY_AGE)
         )
         with self._database.look() as connection:
             return {row.id: row.revision for row in connection.execute(asked)}
 
-    def ids(self, device: str | None = None, workload: str | None = None) -> Sequence[str]:
-        """Return the ids of the studies of a device, of a workload, or of both; oldest first."""
-        asked = select(StudyRow.id).order_by(StudyRow.created_at, StudyRow.id)
+    def ids(
+        self, device: str | None = None, workload: str | None = None, phase: str | None = None
+    ) -> Sequence[str]:
+        """Return the ids of the studies of a device, of a workload, in a phase; oldest first."""
+        which: list[ColumnElement[bool]] = []
         if device is not None:
-            own = select(StudyDeviceRow.study_id).where(StudyDeviceRow.device_id == device)
-            asked = asked.where(StudyRow.id.in_(own))
+            which.append(StudyRow.id.in_(_of(device)))
         if workload is not None:
-            asked = asked.where(StudyRow.workload == workload)
-        with self._database.look() as connection:
-            return tuple(connection.scalars(asked).all())
-
-    def holding(self) -> Sequence[str]:
-        """Return the ids of the studies that hold a plan, oldest first."""
-        asked = select(StudyRow.id).where(StudyRow.phase == Phase.HOLDING.value)
-        with self._database.read() as session:
-            return tuple(session.scalars(asked.order_by(StudyRow.created_at, StudyRow.id)).all())
+            which.append(StudyRow.workload == workload)
+        if phase is not None:
+            which.append(StudyRow.phase == phase)
+        return self._ids(*which)
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""
         following = replace(study, revision=study.revision + 1)
         try:
-            with self._database.write() as session:
-                changed = session.scalar(
+            with self._database.write() as connection:
+                changed = connection.scalar(
                     update(StudyRow)
                     .where(StudyRow.id == study.id, StudyRow.revision == study.revision)
                     .values(
@@ -278,116 +296,109 @@ class SqlStudies:
                     .returning(StudyRow.id)
                 )
                 if changed is None:
-                    stored = session.get(StudyRow, study.id)
+                    asked = select(StudyRow.revision).where(StudyRow.id == study.id)
+                    stored = connection.scalar(asked)
                     if stored is None:
                         raise refusals.no_study(study.id)
-                    raise refusals.revised_since(study.id, study.revision, stored.revision)
-                session.add(_revision_row(following, who, why, at))
-                _claim(session, following)
+                    raise refusals.revised_since(study.id, study.revision, stored)
+                _keep(connection, following, who, why, at)
         except Refused as refused:
             self._explain(following, new=False, refused=refused)
         return following
 
     def revisions(self, study: str) -> Sequence[Revision]:
         """Return every revision, first to last. Raises NotFound."""
-        with self._database.read() as session:
-            rows = session.execute(
-                REVISIONS.where(RevisionRow.study_id == study).order_by(RevisionRow.revision)
-            ).all()
-            if not rows:
-                raise refusals.no_study(study)
-            return tuple(_to_revision(row) for row in rows)
+        asked = REVISIONS.where(RevisionRow.study == study).order_by(RevisionRow.revision)
+        with self._database.look() as connection:
+            rows = connection.execute(asked).all()
+        if not rows:
+            raise refusals.no_study(study)
+        return tuple(self._to_revision(row) for row in rows)
 
     def latest(self, study: str) -> Revision:
         """Return the last revision. Raises NotFound."""
-        with self._database.read() as session:
-            row = session.execute(
-                REVISIONS.where(RevisionRow.study_id == study)
-                .order_by(RevisionRow.revision.desc())
-                .limit(1)
-            ).first()
-            if row is None:
-                raise refusals.no_study(study)
-            return _to_revision(row)
+        asked = REVISIONS.where(RevisionRow.study == study).order_by(RevisionRow.revision.desc())
+        with self._database.look() as connection:
+            row = connection.execute(asked.limit(1)).first()
+        if row is None:
+            raise refusals.no_study(study)
+        return self._to_revision(row)
 
     def delete(self, study: str) -> None:
         """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
-        with self._database.write() as session:
-            stored = session.get(StudyRow, study, with_for_update=True)
-            if stored is None:
+        own = StudyRow.id == study
+        with self._database.write() as connection:
+            phase = connection.scalar(select(StudyRow.phase).where(own).with_for_update())
+            if phase is None:
                 raise refusals.no_study(study)
-            if Phase(stored.phase) in ACTIVE:
-                raise refusals.still_active(study, stored.phase)
-            session.execute(delete(StudyRow).where(StudyRow.id == study))
+            if Phase(phase) in ACTIVE:
+                raise refusals.still_active(study, phase)
+            connection.execute(delete(StudyRow).where(own))
+
+    def _to_revision(self, row: Row[str, str, str, str, datetime]) -> Revision:
+        study = self._decoded(row[0], row.document)
+        return Revision(study=study, who=row.who, why=row.why, at=row.at)
+
+    def _decoded(self, study: str, document: str | bytes) -> Study:
+        """Return the study of a document. Raises Unreadable: it is damaged, or of a newer release."""
+        try:
+            return STUDIES.decode(json.loads(document))
+        except Exception as error:  # a document may be anything, and so what it makes go wrong
+            raise Unreadable(
+                f"study {study!r} cannot be read from the database: {type(error).__name__}: {error}",
+                hint="update the tuner to the release that wrote it, or stop it and restore a backup: "
+                + command("restore FILE", self._database.name),
+            ) from error
+
+    def _study_of(self, connection: Connection, row: Row[Any]) -> Study | UnreadableStudy:
+        """Return the study of a row; where its document cannot be read, what its columns tell."""
+        try:
+            return self._decoded(row.id, row.document)
+        except Unreadable as error:
+            own = select(StudyDeviceRow.device).where(StudyDeviceRow.study == row.id)
+            return UnreadableStudy(
+                id=row.id,
+                devices=tuple(connection.scalars(own.order_by(StudyDeviceRow.device))),
+                workload=row.workload,
+                phase=Phase(row.phase) if row.phase in set(Phase) else Phase.STOPPED,
+                revision=row.revision,
+                created_at=row.created_at,
+                error=str(error),
+            )
 
     def _explain(self, study: Study, *, new: bool, refused: Refused) -> NoReturn:
-        with self._database.read() as session:
-            if new and session.get(StudyRow, study.id) is not None:
+        with self._database.read() as connection:
+            there = connection.scalar(select(StudyRow.id).where(StudyRow.id == study.id))
+            if new and there is not None:
                 raise refusals.id_taken(study.id) from refused
-            taken = session.execute(
-                select(StudyDeviceRow.device_id, StudyDeviceRow.study_id)
+            taken = connection.execute(
+                select(StudyDeviceRow.device, StudyDeviceRow.study)
                 .where(
                     StudyDeviceRow.active,
-                    StudyDeviceRow.device_id.in_(study.devices),
-                    StudyDeviceRow.study_id != study.id,
+                    StudyDeviceRow.device.in_(study.devices),
+                    StudyDeviceRow.study != study.id,
                 )
-                .order_by(StudyDeviceRow.device_id)
+                .order_by(StudyDeviceRow.device)
             ).first()
         if taken is not None:
-            raise refusals.device_busy(taken.device_id, taken.study_id) from refused
+            raise refusals.device_busy(*taken) from refused
         raise Conflict(
             f"study {study.id!r} collided with another that is gone again", hint="repeat the change"
         ) from refused
 
 
-def _revision_row(study: Study, who: str, why: str, at: datetime) -> RevisionRow:
-    return RevisionRow(
-        study_id=study.id,
-        revision=study.revision,
-        document=encode_study(study),
-        who=who,
-        why=why,
-        at=at,
-    )
+def _of(device: str) -> Select[str]:
+    return select(StudyDeviceRow.study).where(StudyDeviceRow.device == device)
 
 
-def _to_revision(row: Row[str, str, str, str, datetime]) -> Revision:
-    study = _decoded(row.study_id, row.document)
-    return Revision(study=study, who=row.who, why=row.why, at=row.at)
-
-
-def _decoded(study: str, document: str | bytes) -> Study:
-    """Return the study of a document. Raises Unreadable: it is damaged, or of a newer release."""
-    try:
-        return decode_study(json.loads(document))
-    except Exception as error:  # a document may be anything, and so what it makes go wrong
-        raise Unreadable(
-            f"study {study!r} cannot be read from the database: {type(error).__name__}: {error}",
-            hint="update the tuner to the release that wrote it, or restore a backup (`db restore`)",
-        ) from error
-
-
-def _study_of(session: Session, row: Row[Any]) -> Study | UnreadableStudy:
-    """Return the study of a row; where its document cannot be read, what its columns tell."""
-    try:
-        return _decoded(row.id, row.document)
-    except Unreadable as error:
-        own = select(StudyDeviceRow.device_id).where(StudyDeviceRow.study_id == row.id)
-        return UnreadableStudy(
-            id=row.id,
-            devices=tuple(session.scalars(own.order_by(StudyDeviceRow.device_id))),
-            workload=row.workload,
-            phase=Phase(row.phase) if row.phase in set(Phase) else Phase.STOPPED,
-            revision=row.revision,
-            created_at=row.created_at,
-            error=str(error),
-        )
-
-
-def _claim(session: Session, study: Study) -> None:
-    """Claim the study's devices. In one order for all, so that two cannot wait for each other."""
-    session.execute(delete(StudyDeviceRow).where(StudyDeviceRow.study_id == study.id))
-    session.add_all(
-        StudyDeviceRow(study_id=study.id, device_id=device, active=study.active)
+def _keep(connection: Connection, study: Study, who: str, why: str, at: datetime) -> None:
+    """Store a revision, and claim its devices."""
+    kept = insert(RevisionRow).values(study=study.id, revision=study.revision)
+    connection.execute(kept.values(document=STUDIES.encode(study), who=who, why=why, at=at))
+    connection.execute(delete(StudyDeviceRow).where(StudyDeviceRow.study == study.id))
+    claims = [
+        {"study": study.id, "device": device, "active": study.active}
+        # In one order for all, so that two cannot wait for each other.
         for device in sorted(study.devices)
-    )
+    ]
+    connection.execute(insert(StudyDeviceRow), claims)

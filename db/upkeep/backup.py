@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlalchemy import URL, text
 
 from db import SCHEMA
-from db.sql.address import existing, read_url, shown
+from db.sql.address import command, existing, read_url, shown
 from db.sql.bus import TUNER_LOCK
 from db.sql.database import Database
 from db.sql.upgrade import bring_up, revision
@@ -186,7 +186,8 @@ def _copy_sqlite(source: Path, part: Path) -> None:
         raise StoreError(f"{source} cannot be copied: {error}") from None
     if found != "ok":
         raise StoreError(
-            f"{source} is damaged: {found}", hint="see `jouletune db check`, and restore a backup"
+            f"{source} is damaged: {found}",
+            hint=f"see {command('check', f'sqlite:///{source}')}, and restore a backup",
         )
 
 

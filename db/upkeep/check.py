@@ -11,14 +11,15 @@ from sqlalchemy import Connection, text
 
 from db import SCHEMA
 from db.schema import EventRow
-from db.sql.address import existing
+from db.sql.address import command, existing, shown
 from db.sql.database import Database
+from db.sql.studies import SqlStudies
 from db.sql.upgrade import revision
-from tuner.core import Now
+from tuner.core import Now, UnreadableStudy
 
 LEAST_FREE_BYTES = 1 << 30
 MOST_DAYS = 7.0
-RESTORE = "stop the tuner and restore a backup: `jouletune db restore`"
+MOST_NAMED = 8
 QUESTIONS = {
     "trials are counted up": "SELECT count(*) FROM studies s WHERE s.last_trial <> "
     "(SELECT coalesce(max(t.number), 0) FROM trials t WHERE t.study_id = s.id) OR s.last_trial <> "
@@ -51,6 +52,8 @@ def check(url_text: str, now: Now) -> list[Checked]:
         StoreError: it is not there, or does not answer.
     """
     url = existing(url_text)
+    restore = f"stop the tuner and restore a backup: {command('restore FILE', shown(url))}"
+    again = f"{command('backup FILE', shown(url))}, once a day"
     path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
     database = Database(url)
     try:
@@ -60,26 +63,40 @@ def check(url_text: str, now: Now) -> list[Checked]:
             hint = "" if known else "start a tuner of this release on it, or upgrade the program"
             found = [Checked("schema", known, f"{schema}, this program's is {SCHEMA}", hint)]
             if known:
-                found += [*_whole(connection, path), _kept(connection), _backed_up(connection, now)]
-            return [*found, *_room(path)]
+                found += [
+                    *_whole(connection, path, restore),
+                    _readable(SqlStudies(database), restore),
+                    _kept(connection),
+                    _backed_up(connection, now, again),
+                ]
+            return [*found, *_room(path, command("prune --vacuum", shown(url)))]
     finally:
         database.engine.dispose()
 
 
-def _whole(connection: Connection, path: Path | None) -> Iterator[Checked]:
+def _whole(connection: Connection, path: Path | None, restore: str) -> Iterator[Checked]:
     if path is not None:
         seen = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
-        yield Checked("file", seen == "ok", str(seen), "" if seen == "ok" else RESTORE)
+        yield Checked("file", seen == "ok", str(seen), "" if seen == "ok" else restore)
         broken = len(connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall())
-        yield _none("rows belong to others that are there", broken)
+        yield _none("rows belong to others that are there", broken, restore)
     for about, question in QUESTIONS.items():
-        yield _none(about, connection.scalar(text(question)) or 0)
+        yield _none(about, connection.scalar(text(question)) or 0, restore)
 
 
-def _none(about: str, wrong: int) -> Checked:
+def _none(about: str, wrong: int, restore: str) -> Checked:
     return Checked(
-        about, not wrong, f"{wrong} are wrong" if wrong else "yes", RESTORE if wrong else ""
+        about, not wrong, f"{wrong} are wrong" if wrong else "yes", restore if wrong else ""
     )
+
+
+def _readable(studies: SqlStudies, restore: str) -> Checked:
+    """Name the studies that cannot be read: each has its own document, and the others go on."""
+    hurt = [study.id for study in studies.stored() if isinstance(study, UnreadableStudy)]
+    more = f" and {len(hurt) - MOST_NAMED} more" if len(hurt) > MOST_NAMED else ""
+    seen = f"not {', '.join(hurt[:MOST_NAMED])}{more}" if hurt else "yes"
+    hint = f"update to the release that wrote them, or {restore}" if hurt else ""
+    return Checked("every study can be read", not hurt, seen, hint)
 
 
 def _kept(connection: Connection) -> Checked:
@@ -88,21 +105,20 @@ def _kept(connection: Connection) -> Checked:
     return Checked("kept", True, ", ".join(f"{count:,} {name}" for name, count in counts.items()))
 
 
-def _backed_up(connection: Connection, now: Now) -> Checked:
+def _backed_up(connection: Connection, now: Now, again: str) -> Checked:
     asked = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
     at = connection.execute(asked.columns(at=EventRow.at.type)).scalar()
     if at is None:
-        return Checked("last backup", False, "none yet", "`jouletune db backup FILE`, once a day")
+        return Checked("last backup", False, "none yet", again)
     days = (now() - at).total_seconds() / 86_400.0
     late = days > MOST_DAYS
-    hint = "`jouletune db backup FILE`, once a day" if late else ""
-    return Checked("last backup", not late, f"{days:.1f} days ago", hint)
+    return Checked("last backup", not late, f"{days:.1f} days ago", again if late else "")
 
 
-def _room(path: Path | None) -> Iterator[Checked]:
+def _room(path: Path | None, prune: str) -> Iterator[Checked]:
     if path is None:
         return
     free, size = shutil.disk_usage(path.parent).free, path.stat().st_size
     well = free >= LEAST_FREE_BYTES
     seen = f"{size / 1e6:,.1f} MB, {free / 1e9:,.1f} GB free"
-    yield Checked("room", well, seen, "" if well else "free some, or `jouletune db prune --vacuum`")
+    yield Checked("room", well, seen, "" if well else f"free some, or {prune}")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Delete, delete, func, select, text
+from sqlalchemy import ColumnElement, delete, func, select, text
 
 from db.schema import DeliveryRow, EventRow, ObservationRow, StudyRow
 from db.sql.address import existing
 from db.sql.database import Database
+from db.sql.tables import pruned
 from db.sql.upgrade import bring_up
 
 NOBODY = 2**62
@@ -55,43 +56,36 @@ class Pruning:
 
         Active studies keep all trials. Events that somebody is still to be told of stay, and the newest.
         """
-        with self._database.read() as session:
+        with self._database.read() as connection:
             stopped: Sequence[str] = ()
             if keep_stopped is not None:
                 latest = select(StudyRow.id).where(StudyRow.phase == "stopped")
                 latest = latest.order_by(StudyRow.created_at.desc(), StudyRow.id)
-                stopped = session.scalars(latest.offset(keep_stopped)).all()
+                stopped = connection.scalars(latest.offset(keep_stopped)).all()
             trials = select(func.coalesce(func.sum(StudyRow.last_trial), 0))
             counted = select(func.count()).select_from(ObservationRow)
             return PrunePlan(
                 before=before,
-                observations=session.scalar(counted.where(ObservationRow.at < before)) or 0,
-                events=session.scalar(
+                observations=connection.scalar(counted.where(ObservationRow.at < before)) or 0,
+                events=connection.scalar(
                     select(func.count()).select_from(EventRow).where(*_old_events(before))
                 )
                 or 0,
                 studies=tuple(stopped),
-                trials=session.scalar(trials.where(StudyRow.id.in_(stopped))) or 0,
+                trials=connection.scalar(trials.where(StudyRow.id.in_(stopped))) or 0,
             )
 
     def carry_out(self, plan: PrunePlan) -> None:
         """Delete what a plan says, and nothing that has come since; again after a crash goes on."""
-        while self._some(
-            delete(ObservationRow).where(
-                ObservationRow.id.in_(
-                    select(ObservationRow.id).where(ObservationRow.at < plan.before).limit(AT_ONCE)
-                )
-            )
+        for table, old in (
+            (ObservationRow, [ObservationRow.at < plan.before]),
+            (EventRow, _old_events(plan.before)),
         ):
-            pass
-        while self._some(
-            delete(EventRow).where(
-                EventRow.id.in_(select(EventRow.id).where(*_old_events(plan.before)).limit(AT_ONCE))
-            )
-        ):
-            pass
+            pruned(self._database, table, *old, at_once=AT_ONCE)
         for study in plan.studies:
-            self._some(delete(StudyRow).where(StudyRow.id == study, StudyRow.phase == "stopped"))
+            with self._database.act() as connection:
+                own = (StudyRow.id == study) & (StudyRow.phase == "stopped")
+                connection.execute(delete(StudyRow).where(own))
 
     def vacuum(self) -> None:
         """Give the room back; on SQLite writers wait meanwhile."""
@@ -104,10 +98,6 @@ class Pruning:
                 driver.execute("VACUUM")
                 return
             connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM"))
-
-    def _some(self, statement: Delete) -> bool:
-        with self._database.write() as session:
-            return bool(session.connection().execute(statement).rowcount)
 
 
 def _old_events(before: datetime) -> tuple[ColumnElement[bool], ...]:

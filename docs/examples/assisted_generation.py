@@ -8,6 +8,15 @@ The draft's length is `assistant_model.generation_config.num_assistant_tokens`, 
 and no confidence threshold, for else transformers changes it by itself (generation/candidate_generator.py
 of 5.23). Steps are counted by a stopping criterion, which `generate` calls after each of them: tokens that
 came beyond the target's own were accepted. Drafted tokens are counted by the assistant's forward passes.
+
+    assisted = AssistedGeneration(assistant_model, lengths=(0, 1, 2, 3, 5, 8))
+
+    def answer():  # one prompt of your own choice
+        inputs = tokenizer(next(prompts), return_tensors="pt")
+        arguments = assisted.arguments(inputs.input_ids.shape[-1])
+        model.generate(**inputs, **arguments, max_new_tokens=64)
+
+    AssistedServer(assisted, answer, version="Qwen3-8B with Qwen3-0.6B", port=8200).serve_forever()
 """
 
 from __future__ import annotations

@@ -2,25 +2,26 @@
 
 What a round takes is known by its parts (`costs`), how many are left by a saturating curve of the error
 (`curve`). In doubt by chance: Thompson sampling (Thompson 1933; Agrawal and Goyal 2013), the weights of
-both drawn by seed and round. All of it is our own: the table of FedGPO's learner has many cells, and a
-training few rounds.
+the curve drawn by seed and round; what a round takes is learnt at any setting, so that trying for its sake
+does not pay. All of it is our own: the table of FedGPO's learner has many cells, and a training few rounds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import ClassVar
 
 import numpy as np
 
 from policies.fedgpo.costs import RoundCosts, RoundWork
-from policies.fedgpo.curve import ErrorCurve, LogWork
-from policies.fedgpo.federation import Federation, Round
+from policies.fedgpo.curve import USUAL_LABELS, ErrorCurve, LogWork
+from policies.fedgpo.federation import Federation, Round, state_now
 from policies.fedgpo.fitting import Array
 from policies.fedgpo.goals import LIMITED, SPENT, TrainingGoal
 from policies.fedgpo.rounds import RoundPolicy
-from tuner.core import Past, Prediction, Setting, Try, Verdict
+from tuner.core import Context, Past, Prediction, Setting, Try, Verdict
 
 MOST_ROUNDS = 150
 """Only so many of the latest rounds are learnt from: older ones tell little of how far the training is."""
@@ -31,6 +32,7 @@ DRAWS = 64
 """So many say how much in doubt a prediction is."""
 MARGIN = 0.1
 """A limit is kept with so much to spare, in the logarithm."""
+LABELS = "data_classes"
 USUAL = RoundWork(20.0, 32.0, 1.0)
 
 
@@ -45,15 +47,17 @@ class Bandit(RoundPolicy):
     ) -> Try:
         """Return the next round's setting, with what it is expected to take."""
         number = max((t.number for t in past.trials), default=0) + 1
-        outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal.accuracy)
+        now = state_now(past, learnt)
+        outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal.accuracy, now)
         metric = past.study.objective.metric
         rng = np.random.default_rng([past.study.seed, number])
         options = federation.options(outlook.available)
         works = [outlook.work(setting) for setting in options]
-        worths = outlook.worth(metric, works, *outlook.drawn(rng, EXPLORATION, 1))[0]
+        curve = outlook.curve.weights.drawn(rng, EXPLORATION, 1)
+        worths = outlook.worth(metric, works, outlook.costs.weights.mean[None, :], curve)[0]
         over = outlook.over(goal, works) + _proven(past, options)
         place = min(range(len(options)), key=lambda i: (over[i], worths[i]))
-        costs, curves = outlook.drawn(rng, 1.0, DRAWS)
+        costs, curves = (of.weights.drawn(rng, 1.0, DRAWS) for of in (outlook.costs, outlook.curve))
         spread = outlook.worth(metric, [works[place]], costs, curves)[:, 0]
         predicted = outlook.predicted(works[place], costs)
         return Try(options[place], _why(learnt, goal, metric, spread), predicted)
@@ -62,12 +66,14 @@ class Bandit(RoundPolicy):
 class _Outlook:
     """What the rounds so far say of those to come."""
 
-    def __init__(self, federation: Federation, learnt: Sequence[Round], goal: float | None) -> None:
+    def __init__(
+        self, federation: Federation, learnt: Sequence[Round], goal: float | None, now: Context
+    ) -> None:
         self.federation, self.learnt, self.goal = federation, learnt, goal
         self.available = federation.available(learnt)
         done = [self.work(r.setting, r.shown.get("participated")) for r in learnt]
         self.costs = RoundCosts.of(learnt, done)
-        self.curve = ErrorCurve.of(learnt, [_logs(w) for w in done], goal)
+        self.curve = ErrorCurve.of(learnt, [_logs(w) for w in done], goal, _labels(now))
 
     def work(self, setting: Setting, participated: float | None = None) -> RoundWork:
         """Return what a setting has clients do: of several classes, in the geometric mean."""
@@ -79,13 +85,6 @@ class _Outlook:
             max(1.0, participated or min(wanted, self.available)),
             math.exp(sum(batches) / len(batches)),
             math.exp(sum(local) / len(local)),
-        )
-
-    def drawn(self, rng: np.random.Generator, doubt: float, count: int) -> tuple[Array, Array]:
-        """Return so many draws of what the costs and the curve are."""
-        return (
-            self.costs.weights.drawn(rng, doubt, count),
-            self.curve.weights.drawn(rng, doubt, count),
         )
 
     def worth(self, metric: str, works: Sequence[RoundWork], costs: Array, curves: Array) -> Array:
@@ -111,6 +110,12 @@ class _Outlook:
             name: Prediction(float(found.mean()), float(found.std()), lognormal=True)
             for name, found in drawn.items()
         }
+
+
+def _labels(now: Context) -> float:
+    """Return the share of all labels that a client holds, in the mean of what was told of classes."""
+    told = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
+    return fmean(told) if told else USUAL_LABELS
 
 
 def _logs(work: RoundWork) -> LogWork:

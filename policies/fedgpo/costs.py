@@ -22,7 +22,7 @@ NOISE: Mapping[str, float] = {
     SENDING_J: 0.15,
     WAITING_J: 0.4,
     ENERGY_J: 0.2,
-    SECONDS: 0.3,
+    SECONDS: 0.45,
 }
 """Of the logarithm of one round's: which clients it has changes it."""
 MEANS: Mapping[str, tuple[float, float]] = {
@@ -30,12 +30,13 @@ MEANS: Mapping[str, tuple[float, float]] = {
     "half": (math.log(4.0), 0.5),
     "sending": (0.0, 2.0),
     "waiting": (math.log(0.2), 1.0),
-    "slow": (math.log(0.2), 2.0),
+    "slow": (-0.3, 0.7),
     "reach": (0.0, 2.0),
-    "crowd": (0.25, 0.1),
+    "crowd": (0.34, 0.07),
 }
 """Of the logarithms, but of the exponent `crowd`: mean and standard deviation. Joules and seconds are over
-those of the first round that tells them."""
+those of the first round that tells them; `slow` says by how much more of the time than of the joules is
+computing, not sending."""
 FEWEST = 10.0
 
 
@@ -111,7 +112,7 @@ def _logs(name: str, weights: Array, works: Sequence[RoundWork]) -> Array:
     batch = np.array([w.batch for w in works])
     count = np.array([w.participants for w in works])
     busy = local * (1.0 + np.exp(half) / batch)
-    computed, slowed = np.log(busy) + compute, np.log(busy) + slow
+    computed, slowed = np.log(busy) + compute, np.log(busy) + reach + compute - sending + slow
     lasting = np.logaddexp(slowed, reach) + crowd * np.log(count / FEWEST)
     waits = waiting + lasting
     if name == SECONDS:

@@ -15,9 +15,10 @@ import numpy as np
 from policies.fedgpo.federation import Round
 from policies.fedgpo.fitting import Array, Prior, Weights, fitted
 
-EXPONENTS = {"k": (0.25, 0.10), "b": (-0.40, 0.12), "e": (0.45, 0.15)}
-"""What a round's share rises by with K, B and E: mean and standard deviation. Of made tasks, none of which
-is judged: rounds get rarer by about the square root of local work, less with more participants."""
+K_SD, E_SD, B_MEAN, B_SD = 0.10, 0.18, -0.40, 0.12
+"""What a round's share rises by with K, B and E: of made tasks, none of which is judged."""
+USUAL_LABELS = 0.7
+"""The share of all labels that a client holds, where nobody tells it."""
 STAGE, STAGE_SD, STAGE_E_SD, STAGE_K_SD = 0.0, 0.3, 0.12, 0.08
 RATE, RATE_SD = 0.1, 1.0
 FLOOR_OF_GOAL, FLOOR_SD = 0.7, 0.3
@@ -51,14 +52,21 @@ class ErrorCurve:
 
     @classmethod
     def of(
-        cls, rounds: Sequence[Round], works: Sequence[LogWork], goal: float | None
+        cls,
+        rounds: Sequence[Round],
+        works: Sequence[LogWork],
+        goal: float | None,
+        labels: float = USUAL_LABELS,
     ) -> ErrorCurve:
-        """Return the curve of some rounds towards an accuracy, where one is wanted."""
+        """Return the curve of some rounds towards an accuracy, where one is wanted.
+
+        `labels` is the share of all labels that a client holds in the mean.
+        """
         starts = _starts(rounds)
         blank = cls(Weights(np.zeros(0), np.zeros((0, 0))), tuple(works), starts)
         seen = np.array([r.accuracy for r in rounds])
         noise = np.full(len(rounds), NOISE)
-        found = fitted(lambda w: blank.course(w)[0], seen, noise, _prior(goal))
+        found = fitted(lambda w: blank.course(w)[0], seen, noise, _prior(goal, labels))
         return cls(found, blank.works, starts)
 
     def course(self, weights: Array) -> tuple[Array, Array]:
@@ -92,12 +100,14 @@ def _rate(weights: Array, work: LogWork, left: Array) -> Array:
     return np.asarray(np.exp(np.clip(logs, -9.0, 1.0)))
 
 
-def _prior(goal: float | None) -> Prior:
+def _prior(goal: float | None, labels: float) -> Prior:
+    """Return what is believed at first: with unlike data more clients help more, local work less."""
     floor, floor_sd = OPEN_FLOOR, OPEN_FLOOR_SD
     if goal is not None:
         floor, floor_sd = FLOOR_OF_GOAL * max(LEAST_LEFT, 1.0 - goal), FLOOR_SD
-    means = [math.log(RATE), *(m for m, _ in EXPONENTS.values()), STAGE, 0.0, 0.0, math.log(floor)]
-    sds = [RATE_SD, *(s for _, s in EXPONENTS.values()), STAGE_SD, STAGE_E_SD, STAGE_K_SD, floor_sd]
+    k, e = 0.38 - 0.3 * labels, 0.35 + 0.15 * labels
+    means = [math.log(RATE), k, B_MEAN, e, STAGE, 0.0, 0.0, math.log(floor)]
+    sds = [RATE_SD, K_SD, B_SD, E_SD, STAGE_SD, STAGE_E_SD, STAGE_K_SD, floor_sd]
     return Prior(np.array(means), np.array(sds))
 
 

@@ -17,14 +17,6 @@ from policies.speculation.surface import Array, CostSurface
 NODES = 32
 
 
-def cost_per_token(verify: float, draft: float, length: int, accepted: float) -> float:
-    """Return what a token costs one sequence: (t_verify + s · t_draft) / (l(s) + 1).
-
-    `verify` and `draft` are in one unit, of time or energy; `accepted` is l(length).
-    """
-    return (verify + length * draft) / (accepted + 1.0)
-
-
 def best_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Cell:
     """Return the cheapest cell of a batch, without those that are out.
 

@@ -100,7 +100,7 @@ def test_an_operators_day(page: Page, played: Stage) -> None:
     assert errors == []
 
 
-@pytest.mark.promise("another site, or a hostile name, gets into an operator's browser")
+@pytest.mark.promise("another site's form, or a hostile name, reaches an operator's browser")
 def test_a_script_that_gets_into_a_page_does_not_run(page: Page, played: Stage) -> None:
     sign_in(page, played)
     page.evaluate(

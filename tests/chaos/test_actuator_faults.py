@@ -229,9 +229,9 @@ def told(fault: object) -> str:
 
 
 @pytest.mark.promise(
-    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good",
-    "the device falls to the next lower level, and is as it was found once the fault is over; "
-    "no report is lost",
+    "a full disk, or a driver that refuses, hangs or answers nonsense, transient or permanent",
+    "the device reverts to the held setting, else to its original; after the fault it"
+    " is at its original, and no report is lost",
 )
 @pytest.mark.parametrize(("wrong", "lasting"), FAULTS, ids=told)
 def test_a_fault_anywhere_in_the_actuator_leaves_nothing_altered_once_it_is_over(

@@ -23,8 +23,8 @@ Count = Callable[[str, int, int], None]
 
 @pytest.mark.promise(
     "the actuator dies, also by SIGKILL",
-    "every start, and `ExecStopPost=`, puts every device back from the journal; the agent "
-    "then asks for its hold again",
+    "every start, and `ExecStopPost=`, restores every device from the journal; the "
+    "agent then requests its hold again",
 )
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(

@@ -175,7 +175,7 @@ def point(folder: Path, faults: Faults, wrong: str, *, restarted: bool) -> str:
 
 
 @pytest.mark.promise(
-    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good"
+    "a full disk, or a driver that refuses, hangs or answers nonsense, transient or permanent"
 )
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("wrong", ["disk full", *SIDES, *ANSWERS])

@@ -49,9 +49,9 @@ def seen(client: Client) -> Mapping[str, object]:
 
 
 @pytest.mark.promise(
-    "an agent dies in a trial",
-    "the device goes back at once (behind the actuator) or at the agent's next start, and the "
-    "same trial is given out again",
+    "an agent dies during a trial",
+    "the device is restored at once (with the actuator) or at the agent's next start;"
+    " the same trial is repeated",
 )
 def test_the_agent_killed_anywhere_leaves_what_the_level_below_says(
     theatre: Theatre, tmp_path: Path, count: Count
@@ -76,7 +76,7 @@ def test_the_agent_killed_anywhere_leaves_what_the_level_below_says(
     assert min(levels.count(level) for level in ("hold", "original")) > 5
 
 
-@pytest.mark.promise("the baseline drifts while something else is held")
+@pytest.mark.promise("the baseline drifts while another setting is held")
 def test_the_agent_killed_anywhere_in_a_control_window_is_held_or_original_and_holds_again(
     theatre: Theatre, tmp_path: Path, count: Count
 ) -> None:

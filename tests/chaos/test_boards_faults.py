@@ -139,7 +139,7 @@ def scene(stage: Scene, *, restarted: bool) -> str:
 
 
 @pytest.mark.promise(
-    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good"
+    "a full disk, or a driver that refuses, hangs or answers nonsense, transient or permanent"
 )
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("kind", ["read-only", "without effect", "unreadable"])

@@ -90,7 +90,7 @@ def point(folder: Path, theatre: Theatre, faults: Faults, wrong: Callable[..., A
 
 
 @pytest.mark.promise(
-    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good"
+    "a full disk, or a driver that refuses, hangs or answers nonsense, transient or permanent"
 )
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)

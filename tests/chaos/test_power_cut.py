@@ -113,8 +113,8 @@ def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
 
 
 @pytest.mark.promise(
-    "the power goes in the middle of a write",
-    "what was written to hardware is on the disk",
+    "power fails during a write",
+    "everything written to hardware is in the journal on disk",
 )
 @pytest.mark.parametrize("torn", [False, True])
 def test_what_was_written_to_hardware_is_on_the_disk(

@@ -85,7 +85,7 @@ def made(tmp_path: Path) -> Path:
 
 @pytest.mark.promise(
     "a tool is killed while it restores or prunes the database",
-    "the database is the one before or the one after, whole",
+    "the database is complete: the one before or the one after",
 )
 def test_a_restore_killed_anywhere_leaves_one_of_both_whole(
     made: Path, tmp_path: Path, count: Callable[[str, int, int], None]

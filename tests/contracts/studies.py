@@ -36,6 +36,7 @@ from tuner.core import (
     StaleRevision,
     Store,
     Study,
+    StudyStamp,
     Terms,
     TrialState,
     Unreadable,
@@ -81,6 +82,21 @@ def rich_study() -> Study:
 
 
 class StudiesContract:
+    def test_a_stamp_is_another_once_anything_is_new_of_a_study(self, store: Store) -> None:
+        store.studies.add(study(id="b", devices=("b",), created_at=LATER), "ann", "")
+        store.studies.add(study(id="a"), "ann", "")
+        assert list(store.studies.stamps()) == ["a", "b"]
+        stamps = [store.studies.stamps()["a"]]
+        assert stamps == [StudyStamp(START, 1, 0, 0)]
+        store.trials.begin("a", setting(), Phase.TUNING, "", START)
+        stamps.append(store.studies.stamps()["a"])
+        store.trials.end("a", 1, completed(), START)
+        stamps.append(store.studies.stamps()["a"])
+        store.studies.revise(store.studies.get("a"), "ann", "", LATER)
+        stamps.append(store.studies.stamps()["a"])
+        assert len(set(stamps)) == 4 and stamps[-1] == StudyStamp(START, 2, 1, 0)
+        assert store.studies.stamps()["b"] == StudyStamp(LATER, 1, 0, 0)
+
     def test_a_study_comes_back_as_it_was_stored(self, store: Store) -> None:
         store.studies.add(rich_study(), "ann", "to save energy")
         found = store.studies.get("rich")
@@ -149,7 +165,7 @@ class StudiesContract:
             if name != "c":
                 held = store.studies.get(name).moved(Phase.HOLDING, Plan.single(setting()))
                 store.studies.revise(held, "ann", "", LATER)
-        assert list(store.studies.holding()) == ["b", "a"]
+        assert list(store.studies.ids(phase=Phase.HOLDING.value)) == ["b", "a"]
 
     def test_what_revise_returns_is_a_copy_too(self, store: Store) -> None:
         held = cast("dict[str, Any]", setting())

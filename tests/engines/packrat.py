@@ -10,7 +10,7 @@ import typer
 from tests.bench.result import header
 from tests.engines.models import models as models_of
 from tuner.cli.options import AsJson
-from tuner.cli.packrat import cores_of, measured, sizes, tell_measured
+from tuner.cli.planning.packrat import cores_of, measured, sizes, tell_measured
 from tuner.profiling.packrat.measure import Windows
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 from starlette.testclient import TestClient
 
-from agents.agent.loop import DeviceAgent, Surroundings
+from agents.agent.loop import DeviceAgent
+from agents.agent.surroundings import Surroundings
 from agents.holding.journal import Journal
 from agents.host.host import Host
 from agents.target.measure import Measurer
@@ -27,7 +28,7 @@ from db import open_store
 from policies import load_policy
 from tests.builders import Time
 from tuner.core import Phase, Policy
-from tuner.service.api import create_app
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import Poll, StudyDraft, StudyView

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agents.devices.catalogue import open_device
 from agents.host.host import HostClock
-from agents.host.ownership import WorkloadIdentity
+from agents.host.processes.ownership import WorkloadIdentity
 from agents.target.side import Closing, Side, TellsForeignLoad
 from tuner.core import (
     Better,

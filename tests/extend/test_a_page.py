@@ -26,7 +26,7 @@ VISIT = """
 from starlette.testclient import TestClient
 
 from tests.unit.tuner.cli.worlds import created, operations
-from tuner.service.api import create_app
+from tuner.service.http.api import create_app
 from tuner.service.fleet import FleetOverview
 from tuner.service.summaries import Summaries
 from tuner.web.app import create_pages

@@ -73,8 +73,8 @@ def production(port: int) -> Iterator[None]:
 
 
 @pytest.mark.promise(
-    "a service of one's own is restarted, loses its metrics or resets its counters",
-    "what is held is set anew; such a window is no measurement",
+    "a tuned service restarts, loses its metrics or resets its counters",
+    "the held setting is applied again; the window is discarded",
 )
 @pytest.mark.slow
 def test_a_service_is_tuned_held_over_its_restart_and_put_back_by_a_file_alone(

@@ -9,32 +9,22 @@ from db import open_store
 from tests.extend.checkout import Checkout
 from tests.unit.tuner.cli.worlds import created, operations
 
-ROW = '("phases", "phases", "Count the studies in each phase."),\n        '
+ROW = '("phases", "study.phases", "Count the studies in each phase."),\n    '
 VERB = '''"""`jouletune phases`: how many studies are in each phase."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-import typer
+from tuner.cli.answers import Answer
+from tuner.cli.asking import Api, asks
 
-from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
 
-
-def phases(
-    tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
-) -> None:
+@asks()
+def phases(api: Api) -> Answer:
     """Count the studies in each phase."""
-    from tuner.cli.operator_api import open_api
-    from tuner.cli.output import echo_json
-
-    with open_api(tuner, token_file, db) as api:
-        found = Counter(str(study.phase) for study in api.studies())
-    if as_json:
-        echo_json(dict(found))
-        return
-    for phase, count in found.items():
-        typer.echo(f"{phase}: {count}")
+    found = Counter(str(study.phase) for study in api.studies())
+    return Answer(dict(found), [f"{phase}: {count}" for phase, count in found.items()])
 '''
 RUN = """
 import sys
@@ -49,9 +39,9 @@ assert main(["phases", "--db", sys.argv[1], "--json"]) == 0
 
 def test_a_verb_is_one_row_and_one_function(tmp_path: Path) -> None:
     copy = Checkout(tmp_path / "copy", "tuner")
-    copy.insert("tuner/cli/app.py", '("doctor", "doctor"', ROW)
-    copy.add("tuner/cli/phases.py", VERB)
-    assert copy.changed == ["tuner/cli/app.py"] and copy.added == ["tuner/cli/phases.py"]
+    copy.insert("tuner/cli/table.py", '("doctor", "host.doctor"', ROW)
+    copy.add("tuner/cli/study/phases.py", VERB)
+    assert copy.changed == ["tuner/cli/table.py"] and copy.added == ["tuner/cli/study/phases.py"]
     database = f"sqlite:///{tmp_path}/tuner.sqlite"
     store = open_store(database)
     created(operations(store))

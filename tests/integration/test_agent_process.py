@@ -228,7 +228,7 @@ def revert(site: Site, option: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=90.0)
 
 
-@pytest.mark.promise("everything must stop now")
+@pytest.mark.promise("an operator stops everything")
 @pytest.mark.parametrize("order", [hold(), trial(window_s=1e8)])
 @pytest.mark.slow
 def test_an_emergency_stop_reaches_a_running_agent_and_stays(
@@ -256,7 +256,7 @@ def test_an_emergency_stop_reaches_a_running_agent_and_stays(
 
 
 @pytest.mark.promise(
-    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good"
+    "a full disk, or a driver that refuses, hangs or answers nonsense, transient or permanent"
 )
 @pytest.mark.slow
 def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
@@ -279,7 +279,7 @@ def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
     site.wait(lambda: json.loads(kept.read_text())["ended"] == "enough")
 
 
-@pytest.mark.promise("the workload dies, or answers later than its agent")
+@pytest.mark.promise("the workload dies, or starts later than its agent")
 def test_a_workload_that_answers_later_than_its_agent_gets_its_hold(
     site: Site, played: Stage
 ) -> None:

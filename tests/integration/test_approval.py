@@ -56,9 +56,9 @@ def kinds(played: Stage, study: str) -> list[str]:
 
 
 @pytest.mark.promise(
-    "a study is only to advise, or one device is to go first",
-    "nothing is held without a yes; the others wait until the canary's windows confirm it, "
-    "through every crash",
+    "a study needs approval, or one device goes first",
+    "nothing is held without approval; other devices wait until the canary's windows "
+    "confirm it, through every crash",
 )
 def test_a_proposal_survives_every_crash_is_held_after_a_yes_and_only_then(
     played: Stage,

@@ -133,7 +133,7 @@ def begun(fleet: Fleet) -> tuple[str, float]:
     return study, _clock(at) / 100.0
 
 
-@pytest.mark.promise("a study is only to advise, or one device is to go first")
+@pytest.mark.promise("a study needs approval, or one device goes first")
 def test_a_plan_is_held_on_the_rest_when_the_canary_confirms_it_through_every_crash(
     fleet: Fleet,
 ) -> None:

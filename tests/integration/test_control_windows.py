@@ -47,7 +47,7 @@ def await_hold(played: Stage, toy: int, held: int) -> None:
     until(lambda: batch_size(toy) == held, lambda: f"not held on: {played.log('agent')}")
 
 
-@pytest.mark.promise("the baseline drifts while something else is held")
+@pytest.mark.promise("the baseline drifts while another setting is held")
 def test_a_hold_goes_on_over_control_windows_and_kills_in_them(played: Stage) -> None:
     played.start_tuner()
     toy = played.start_toy()

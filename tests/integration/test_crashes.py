@@ -50,7 +50,7 @@ def assert_whole(trials: list[dict[str, Any]]) -> None:
 
 @pytest.mark.promise(
     "the tuner dies",
-    "agents keep their holds; the study goes on where it was; no trial is lost or doubled",
+    "agents keep their holds; the study continues; no trial is lost or doubled",
 )
 def test_a_tuner_killed_in_mid_study_goes_on_where_it_was(played: Stage) -> None:
     start(played)
@@ -114,7 +114,7 @@ def assert_light(played: Stage) -> None:
     assert "sqlalchemy" not in maps
 
 
-@pytest.mark.promise("an agent dies in a trial")
+@pytest.mark.promise("an agent dies during a trial")
 def test_an_agent_killed_in_mid_trial_gets_the_same_trial_again(played: Stage) -> None:
     toy = start(played)
     study = played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
@@ -149,7 +149,7 @@ def test_a_killed_agent_leaves_a_journal_by_which_revert_restores(played: Stage)
     assert batch_size(toy) == 1
 
 
-@pytest.mark.promise("the agent's journal is damaged, or its folder deleted while it runs")
+@pytest.mark.promise("the agent's journal is damaged, or its folder is deleted while it runs")
 def test_an_agent_whose_state_folder_is_deleted_in_mid_trial_puts_back(played: Stage) -> None:
     toy = start(played)
     study = played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
@@ -161,9 +161,9 @@ def test_an_agent_whose_state_folder_is_deleted_in_mid_trial_puts_back(played: S
 
 
 @pytest.mark.promise(
-    "the network goes, or a proxy answers for the tuner",
-    "the agent finishes its trial, and keeps its reports until the tuner itself has answered; "
-    "the end of a hold that got lost is told again",
+    "the network fails, or a proxy answers instead of the tuner",
+    "the agent finishes its trial and keeps reports until the tuner itself confirms "
+    "them; a lost end of a hold is reported again",
 )
 def test_a_cut_wire_loses_nothing(played: Stage) -> None:
     wire = Wire(played.tuner_port)

@@ -33,7 +33,7 @@ IMPATIENT = """
 import sys
 from dataclasses import replace
 from tuner.cli.app import main
-from tuner.service.http_limits import HttpLimits
+from tuner.service.http.http_limits import HttpLimits
 within = HttpLimits.within
 HttpLimits.within = lambda files, body: replace(within(files, body), body_s=5.0)
 sys.exit(main())
@@ -77,7 +77,7 @@ def read(played: Stage, token: str, after: int, last: int) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.promise("who is to be told is away, or who follows never reads")
+@pytest.mark.promise("a webhook is down, or a stream client stops reading")
 def test_followers_that_never_read_take_bounded_memory_are_dropped_and_catch_up(
     played: Stage,
 ) -> None:

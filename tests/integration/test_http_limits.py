@@ -70,8 +70,8 @@ def resident_bytes(found: Stage) -> int:
 
 @pytest.mark.promise(
     "callers without a token flood the tuner",
-    "deadlines, counted bytes, the oldest unfinished connection dropped: health answers, "
-    "memory and log stay small",
+    "deadlines and size limits apply, and the oldest unfinished connection is "
+    "dropped; health answers, memory and log stay small",
 )
 @pytest.mark.parametrize(
     "begun",

@@ -31,8 +31,8 @@ def create(played: Stage, devices: list[str], trials: int, window_s: float) -> s
 
 @pytest.mark.slow
 @pytest.mark.promise(
-    "a fleet comes back all at once, or its clocks are hours astray",
-    "every agent is served, and no trial lost",
+    "all agents reconnect at once, or their clocks are hours wrong",
+    "every agent is served and no trial is lost",
 )
 def test_all_agents_that_come_back_at_once_are_served_and_no_trial_is_lost(played: Stage) -> None:
     wire = Wire(played.tuner_port)
@@ -57,7 +57,7 @@ def test_all_agents_that_come_back_at_once_are_served_and_no_trial_is_lost(playe
     wire.close()
 
 
-@pytest.mark.promise("a fleet comes back all at once, or its clocks are hours astray")
+@pytest.mark.promise("all agents reconnect at once, or their clocks are hours wrong")
 @pytest.mark.slow
 def test_agents_whose_clocks_are_hours_astray_are_tuned_and_held(played: Stage) -> None:
     with Workforce(played.tuner_port, 16) as agents:

@@ -53,9 +53,9 @@ def ask(played: Stage, *arguments: str) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 @pytest.mark.promise(
-    "everything must stop now",
-    "`stop-all`, on a host `agent revert --stay`, as root `actuator restore --all --stay`: "
-    "every device at its original, over restarts, until `--lift`",
+    "an operator stops everything",
+    "`stop-all`, on a host `agent revert --stay`, as root `actuator restore --all "
+    "--stay`: every device is at its original, also after restarts, until `--lift`",
 )
 def test_a_stopped_fleet_is_at_its_original_through_a_crash_until_it_is_lifted(
     played: Stage,
@@ -98,7 +98,7 @@ def test_a_trial_under_way_ends_when_the_fleet_is_stopped(played: Stage) -> None
     until(lambda: len(played.trials(study)) == 2, "the study does not go on")
 
 
-@pytest.mark.promise("an agent dies in a hold")
+@pytest.mark.promise("an agent dies during a hold")
 def test_a_killed_agent_is_offline_after_its_lease_and_can_be_forgotten(played: Stage) -> None:
     start(played)
     study = played.create(**DRAFT)

@@ -137,7 +137,7 @@ class TestSharedBus(contracts.SharedBusContract):
     pass
 
 
-@pytest.mark.promise("one of several tuners dies, is cut off from PostgreSQL, or that restarts")
+@pytest.mark.promise("one of several tuners dies or loses PostgreSQL, or PostgreSQL restarts")
 def test_one_leads_and_another_once_that_is_gone(url: str) -> None:
     stores = [open_store(url) for _ in range(3)]
     for store in stores:
@@ -188,8 +188,8 @@ def test_a_full_disk_says_to_free_space(server: str) -> None:
     database = database_of(server)
     fails = "DO $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
     full = pytest.raises(StoreError, match="cannot grow: could not extend")
-    with full as told, database.write() as session:
-        session.execute(text(fails))
+    with full as told, database.write() as connection:
+        connection.execute(text(fails))
     assert "free space" in told.value.hint
     database.engine.dispose()
 
@@ -207,7 +207,7 @@ def test_a_dropped_connection_is_made_anew(store: Store, server: str) -> None:
     assert store.studies.list() == ()
 
 
-@pytest.mark.promise("the database goes, falls silent or fills up")
+@pytest.mark.promise("the database fails, stops answering or fills up")
 def test_a_server_that_refuses_is_named_and_forgiven(store: Store, server: str) -> None:
     with postgres.connection(server) as connection:
         connection.execute(text("ALTER DATABASE contracts ALLOW_CONNECTIONS false"))
@@ -313,21 +313,21 @@ def test_idle_connections_that_fell_silent_are_replaced(
 
 
 @pytest.mark.promise(
-    "the database goes, falls silent or fills up",
-    "agents keep holds and reports; a silent connection is given up after 45 s; the tuner is "
-    "not ready, and says why",
+    "the database fails, stops answering or fills up",
+    "agents keep holds and reports; a silent connection is dropped after 45 s; the "
+    "tuner is not ready and gives the reason",
 )
 def test_a_connection_that_falls_silent_within_a_transaction_is_given_up(
     server: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "GRACE_S", 0.4)
     database = database_of(server, port=wire.port, query=HURRIED)
-    with pytest.raises(StoreError, match=r"silent for 0\.5 s"), database.read() as session:
-        session.execute(text("SELECT 1"))
+    with pytest.raises(StoreError, match=r"silent for 0\.5 s"), database.read() as connection:
+        connection.execute(text("SELECT 1"))
         wire.hush()
-        session.execute(text("SELECT 1"))
-    with database.read() as session:
-        assert session.scalar(text("SELECT 1")) == 1
+        connection.execute(text("SELECT 1"))
+    with database.read() as connection:
+        assert connection.scalar(text("SELECT 1")) == 1
     database.engine.dispose()
 
 
@@ -338,12 +338,12 @@ def test_what_a_silent_connection_locked_is_free_again(
     monkeypatch.setattr(patience, "GRACE_S", 0.4)
     lock = text("SELECT pg_advisory_xact_lock(1)")
     silenced, other = database_of(server, port=wire.port), database_of(server)
-    with pytest.raises(StoreError, match="silent"), silenced.write() as session:
-        session.execute(lock)
+    with pytest.raises(StoreError, match="silent"), silenced.write() as connection:
+        connection.execute(lock)
         wire.hush()
-        session.execute(lock)
-    with other.write() as session:
-        session.execute(lock)
+        connection.execute(lock)
+    with other.write() as connection:
+        connection.execute(lock)
     silenced.engine.dispose()
     other.engine.dispose()
 
@@ -370,10 +370,10 @@ def test_statements_end_in_time_unless_the_url_says_otherwise(
     server: str, query: dict[str, str], limit: str, patience_s: float
 ) -> None:
     database = database_of(server, query=query)
-    with database.read() as session:
-        assert session.scalar(text("SHOW statement_timeout")) == limit
-        assert session.scalar(text("SHOW idle_in_transaction_session_timeout")) == "30s"
-        driver = session.connection().connection.driver_connection
+    with database.read() as connection:
+        assert connection.scalar(text("SHOW statement_timeout")) == limit
+        assert connection.scalar(text("SHOW idle_in_transaction_session_timeout")) == "30s"
+        driver = connection.connection.driver_connection
         assert isinstance(driver, patience.PatientConnection)
         assert driver.patience_s == patience_s
     database.engine.dispose()
@@ -382,8 +382,8 @@ def test_statements_end_in_time_unless_the_url_says_otherwise(
 def test_a_migration_takes_what_it_takes(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "STATEMENT_S", 1)
     database = database_of(server)
-    with pytest.raises(StoreError, match="statement timeout"), database.read() as session:
-        session.execute(text("SELECT pg_sleep(1.5)"))
+    with pytest.raises(StoreError, match="statement timeout"), database.read() as connection:
+        connection.execute(text("SELECT pg_sleep(1.5)"))
     with database.alone() as connection:
         connection.execute(text("SELECT pg_sleep(1.5)"))
     database.engine.dispose()

@@ -30,7 +30,7 @@ def test_a_tuner_that_is_told_to_end_has_done_what_it_was_asked(
         assert f"trials are kept in {found.db}" in log and str(found.token_file) in log
 
 
-@pytest.mark.promise("the database goes, falls silent or fills up")
+@pytest.mark.promise("the database fails, stops answering or fills up")
 @pytest.mark.slow
 def test_a_tuner_on_a_disk_that_takes_nothing_is_not_ready_until_it_does(tmp_path: Path) -> None:
     with stage(tmp_path) as found:

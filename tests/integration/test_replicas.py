@@ -46,9 +46,9 @@ def suffers(played: Site, ordeal: Ordeal, window_s: float, trials: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.promise(
-    "one of several tuners dies, is cut off from PostgreSQL, or that restarts",
-    "the others go on; no trial is lost or doubled, no study is stuck, no device left "
-    "altered; what one alone does another takes over",
+    "one of several tuners dies or loses PostgreSQL, or PostgreSQL restarts",
+    "the others continue; no trial is lost or doubled, no study is stuck, no device "
+    "stays altered; another replica becomes the leader",
 )
 def test_replicas_killed_cut_off_and_without_database_lose_no_trial(tmp_path: Path) -> None:
     with site(tmp_path, 3) as played:
@@ -66,7 +66,7 @@ def test_replicas_go_through_ten_minutes_of_it(tmp_path: Path) -> None:
         assert ordeal.done["tuners killed"] >= 10
 
 
-@pytest.mark.promise("one of several tuners dies, is cut off from PostgreSQL, or that restarts")
+@pytest.mark.promise("one of several tuners dies or loses PostgreSQL, or PostgreSQL restarts")
 @pytest.mark.slow
 def test_every_replica_knows_what_one_was_told(tmp_path: Path) -> None:
     """Tokens, revocations, sessions and stops: whoever is asked next may be another tuner."""

@@ -19,12 +19,12 @@ from db import open_store
 from tests.builders import Time, device, policies
 from tests.profiles import examples
 from tuner.core import AccessRole, Store, digest_of
-from tuner.service import gate, sessions
 from tuner.service.access import ADMIN as ADMIN_CALLER
-from tuner.service.api import create_app
-from tuner.service.counts import Counts
 from tuner.service.fleet import FleetOverview
-from tuner.service.metrics import Metrics
+from tuner.service.http import gate, sessions
+from tuner.service.http.api import create_app
+from tuner.service.http.metrics import Metrics
+from tuner.service.metrics.counts import Counts
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop

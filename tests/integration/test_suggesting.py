@@ -33,9 +33,9 @@ def tuned(played: Stage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.promise(
-    "who works out a suggestion dies, hangs or is slow",
-    "it is asked for again, elsewhere; nobody else waits; the same is suggested whoever works "
-    "it out",
+    "the process that computes a suggestion dies, hangs or is slow",
+    "another process computes it; other studies do not wait; the suggestion does not "
+    "depend on the process",
 )
 def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> None:
     killed: list[int] = []

@@ -134,7 +134,7 @@ def test_the_proxy_passes_a_stream_on_byte_for_byte(proxy: RunningProxy) -> None
     assert json.loads(last).keys() == json.loads(direct.content.rpartition(b"data: ")[2]).keys()
 
 
-@pytest.mark.promise("a llama-server dies, or another draft length takes a restart")
+@pytest.mark.promise("a llama-server dies, or a new draft length needs a restart")
 def test_no_request_is_lost_in_changes_under_load(real: RealServer, proxy: RunningProxy) -> None:
     stop = threading.Event()
     made: list[int] = []

@@ -1,4 +1,4 @@
-"""The complete examples of docs/examples.md, word by word, with paths of a test's own."""
+"""The complete examples of docs/examples.md and its files, with paths of a test's own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "examples.md"
+FILES = PAGE.with_suffix("")
+"""The folder of the files that the page links to."""
+SUFFIXES = {"toml": ".toml", "python": ".py"}
+
+
+def documented(name: str) -> str:
+    """Return the file of a service by its name."""
+    return (FILES / f"{name}.toml").read_text(encoding="utf-8")
 
 
 class Example:
@@ -22,10 +30,13 @@ class Example:
         self.title, self._text = title, found[1]
 
     def block(self, language: str) -> str:
-        """Return the one block in a language."""
+        """Return the one block in a language, or the one file of it that the section links to."""
         blocks = re.findall(rf"^```{language}\n(.*?)^```", self._text, re.MULTILINE | re.DOTALL)
-        assert len(blocks) == 1, f"{self.title} has {len(blocks)} blocks of {language}"
-        return str(blocks[0])
+        links = re.findall(r"\((examples/[\w.]+)\)", self._text)
+        files = [PAGE.parent / link for link in links if link.endswith(SUFFIXES.get(language, "/"))]
+        texts = [*blocks, *(file.read_text(encoding="utf-8") for file in files)]
+        assert len(texts) == 1, f"{self.title} has {len(texts)} texts of {language}"
+        return str(texts[0])
 
     @property
     def commands(self) -> list[list[str]]:

@@ -78,6 +78,8 @@ class Tried:
         """A database of 0.1.0 is brought up to date by the tuner's start, and read."""
         (self.machine.root / "root/frozen.sql").write_text(FROZEN.read_text())
         self.machine.run("chmod", "a+rx", "/root")
+        owner = ("-o", "jouletune-tuner", "-g", "jouletune-tuner", "-m", "0700")
+        self.machine.run("install", "-d", *owner, str(Path(DATABASE).parent))
         self.python(FILL)
         before = self.python(SCHEMA)
         self.site.systemctl("start", "jouletune-tuner")

@@ -19,6 +19,7 @@ from typing import Any
 from bare_debian import bare, copied
 from build_wheel import refuse_other_tags, released
 
+from tests.bench.result import header
 from tests.release.booted import STEPS, Packages, tried_in_a_machine
 
 SOURCE = Path(__file__).parents[2]
@@ -35,7 +36,6 @@ class Results:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.steps: list[dict[str, Any]] = []
-        self.commit = run("git", "describe", "--always", "--dirty", "--exclude=*").strip()
 
     def take(self, name: str, root: str, step: Callable[[], dict[str, Any]]) -> bool:
         """Take a step, note what it says and its seconds, and return whether it went well."""
@@ -50,7 +50,7 @@ class Results:
     def note(self, name: str, root: str, told: dict[str, Any]) -> None:
         self.steps.append({"step": name, "root": root, **told})
         print(json.dumps(self.steps[-1]), flush=True)
-        text = json.dumps({"commit": self.commit, "steps": self.steps}, indent=1)
+        text = json.dumps({**header(), "steps": self.steps}, indent=1)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(text + "\n")
 
@@ -62,6 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=SOURCE / "build/release-check.json")
     parser.add_argument("--releases", default="bookworm,trixie")
+    parser.add_argument("--again", action="store_true", help="take the packages of the last run")
     given = parser.parse_args()
     results = Results(given.output)
     tags = run("git", "tag", "--points-at", "HEAD").split()
@@ -70,7 +71,7 @@ def main() -> int:
     else:
         results.not_run("tag equals version", "", "this commit has no tag")
     for release in given.releases.split(","):
-        whole(results, release)
+        whole(results, release, given.again)
     results.not_run(
         "agent's unit", "Ubuntu 22.04", "no source of Ubuntu's packages is set up on this machine"
     )
@@ -86,28 +87,40 @@ def tagged(tags: list[str]) -> dict[str, Any]:
     return {}
 
 
-def whole(results: Results, release: str) -> None:
+def whole(results: Results, release: str, again: bool) -> None:
     """Take every step in one release of Debian."""
     root = f"Debian {NUMBERS[release]}"
     packages: dict[str, Packages] = {}
-    steps = ("build .deb", "lintian", "install wheel", "run from wheel")
+    base: list[Path] = []
+    later = ("make root", *STEPS, "install wheel", "run from wheel", "lintian")
 
     def build_both() -> dict[str, Any]:
-        packages["new"], packages["old"] = built(release), built(release, FORMER, "--quick")
+        made = last_built if again else built
+        packages["new"], packages["old"] = made(release), made(release, FORMER, "--quick")
         return {"mb": {f.name: megabytes(f) for f in packages["new"]}}
 
-    if not results.take(steps[0], root, build_both):
-        for name in (*steps[1:], *STEPS):
+    if not results.take("build .deb", root, build_both):
+        for name in later:
             results.not_run(name, root, "there is no .deb")
         return
-    base: list[Path] = []
-    results.take(steps[1], root, lambda: judged(packages["new"]))
-    if not results.take("make root", root, lambda: {"mb": prepared(release, base)}):
-        for name in (*steps[2:], *STEPS):
+    if results.take("make root", root, lambda: {"mb": prepared(release, base)}):
+        tried_in_a_machine(results, root, base[0], packages["old"], packages["new"])
+        wheel_steps(results, release, root, base[0])
+    else:
+        for name in later[1:-1]:
             results.not_run(name, root, "there is no root to install into")
-        return
-    wheel_steps(results, release, root, base[0])
-    tried_in_a_machine(results, root, base[0], packages["old"], packages["new"])
+    results.take("lintian", root, lambda: judged(packages["new"]))
+
+
+def last_built(release: str, version: str = "", *_: str) -> Packages:
+    """Return a pair of packages of the last run."""
+    folder = KEPT / "tried" / (version or "new")
+    found = [
+        sorted(folder.glob(f"{n}_*+deb{NUMBERS[release]}_*.deb"))
+        for n in ("jouletune", "jouletune-tuner")
+    ]
+    assert all(found), f"{folder} has no packages for {release}"
+    return Packages(*(files[-1] for files in found))
 
 
 def built(release: str, version: str = "", *options: str) -> Packages:

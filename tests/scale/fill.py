@@ -10,12 +10,14 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from sqlalchemy import insert, update
+
 from db import open_store
-from db.codec import encode_limit, encode_setting
 from db.schema import StudyRow, TrialRow, TrialStateRow
 from db.sql.address import read_url
 from db.sql.database import Database
-from db.sql.rows import keep_window
+from db.sql.rows import TRIALS
+from db.sql.windows import keep_window
 from tests.builders import device, setting, study, surface
 from tuner.core import (
     Applied,
@@ -29,6 +31,7 @@ from tuner.core import (
     Store,
     Study,
     Terms,
+    Trial,
     TrialState,
 )
 
@@ -81,41 +84,27 @@ def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> No
 
 def _tried(database: Database, asked: Study, trials: int, dice: random.Random) -> None:
     """Store the trials of a study: its baseline first, then any settings."""
-    with database.write() as session:
+    with database.write() as connection:
         for number in range(1, trials + 1):
             began = BEGAN + number * EVERY
             first = number < 3
             at = setting() if first else setting(dice.choice(CLOCKS), dice.choice(BATCHES))
-            session.add(
-                TrialRow(
-                    study_id=asked.id,
-                    number=number,
-                    setting=encode_setting(at),
-                    phase=(Phase.BASELINE if first else Phase.TUNING).value,
-                    context={},
-                    state=TrialState.COMPLETED.value,
-                    attempt=1,
-                    started_at=began,
-                    ended_at=began + timedelta(seconds=20),
-                    why="made up",
-                    broke=encode_limit(None),
-                    reason="",
-                )
+            trial = Trial(
+                number=number,
+                setting=at,
+                phase=Phase.BASELINE if first else Phase.TUNING,
+                state=TrialState.COMPLETED,
+                started_at=began,
+                ended_at=began + timedelta(seconds=20),
+                why="made up",
             )
-            session.flush()
-            keep_window(session, _window(at, began, dice), study_id=asked.id, trial_number=number)
-            session.add(
-                TrialStateRow(
-                    study_id=asked.id,
-                    trial_number=number,
-                    state=TrialState.COMPLETED.value,
-                    attempt=1,
-                    at=began,
-                )
-            )
-        row = session.get(StudyRow, asked.id)
-        assert row is not None
-        row.last_trial = trials
+            values = TRIALS.values(trial)
+            connection.execute(insert(TrialRow).values(study=asked.id, **values))
+            keep_window(connection, _window(at, began, dice), study=asked.id, trial=number)
+            state = insert(TrialStateRow).values(study=asked.id, trial=number, attempt=1, at=began)
+            connection.execute(state.values(state=TrialState.COMPLETED))
+        own = update(StudyRow).where(StudyRow.id == asked.id)
+        connection.execute(own.values(last_trial=trials))
 
 
 def _held(store: Store, asked: Study, dice: random.Random) -> None:

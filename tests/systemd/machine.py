@@ -98,14 +98,15 @@ class Machine:
 
 @contextmanager
 def booted(base: Path | None = None) -> Iterator[Machine]:
-    """Boot a copy of a Debian, a bare one by default, with this checkout in /root/source.
+    """Boot a copy of a Debian, with this checkout in /root/source; by default a bare one, with wheels.
 
     Raises CannotRun.
     """
     KEPT.mkdir(parents=True, exist_ok=True)
     _drop_leftovers()
     try:
-        base, wheels = base or _base(), _wheels()
+        bind = [] if base else [f"--bind-ro={_wheels()}:{WHEELS}"]
+        base = base or _base()
     except BaseException:
         _drop_leftovers()
         raise
@@ -117,7 +118,7 @@ def booted(base: Path | None = None) -> Iterator[Machine]:
             command = [*TIED, "systemd-nspawn", "-D", str(root), "-b"]
             command += ["--register=no", "--keep-unit", "--private-network", "-M", root.name]
             nspawn = subprocess.Popen(
-                [*command, f"--bind-ro={wheels}:{WHEELS}"],
+                [*command, *bind],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -79,7 +78,7 @@ os._exit(9)
 LIMIT = """
 import json
 from agents.host.host import HostClock
-from agents.host.service_process import UnitProcess
+from agents.host.processes.service_process import UnitProcess
 from agents.workloads.http.knob_config import UnitProperty
 from agents.workloads.http.units import KnobInUnit
 from tuner.core import ActuationError, Knob, Part
@@ -232,8 +231,7 @@ def test_three_services_come_up(site: Site) -> None:
 
 
 def test_a_rule_of_the_page_lets_the_agents_user_limit_that_unit_and_no_other(site: Site) -> None:
-    page = (Path(__file__).parents[2] / "docs/workloads.md").read_text()
-    (rule,) = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    rule = (Path(__file__).parents[2] / "docs/examples/50-jouletune.rules").read_text()
     site.machine.write("/etc/polkit-1/rules.d/50-jouletune.rules", rule)
     for name in ("thumbnails", "other"):
         unit = "[Service]\nExecStart=/bin/sleep infinity\n"
@@ -300,9 +298,9 @@ def test_a_hold_outlives_the_tuner(site: Site) -> None:
 
 
 @pytest.mark.promise(
-    "an agent dies in a hold",
-    "the setting stays for `agent_grace_s` (60 s), and its next start takes it up again; "
-    "after its lease it is OFFLINE in every list",
+    "an agent dies during a hold",
+    "the setting stays for `agent_grace_s` (60 s), and the agent's next start resumes"
+    " it; after its lease the device is OFFLINE in every list",
 )
 def test_a_hold_outlives_a_killed_agent_but_not_one_that_stays_away(site: Site) -> None:
     held, process = site.gpu, site.shown("jouletune-agent", "MainPID")

@@ -24,8 +24,9 @@ from tests.frozen import messages
 from tests.frozen.content import AGENT_TOKEN, ENROL_TOKEN, STEPPED, everything, fill
 from tests.frozen.make import AGENT, SQLITE, SUM, TOP, WIRE, schema_sum
 from tests.frozen.messages import FOUND, MESSAGES, NEW_AGENT, ORDER, RIG, ROOTS, SPOOLED, STOPPER
+from tests.stores import memory_store
 from tuner.core import Store, TrialState
-from tuner.service.api import create_app
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import ORDER as ORDERS
@@ -52,9 +53,9 @@ def test_the_schema_of_0_1_0_stays_as_it_was_released() -> None:
     )
 
 
-@pytest.mark.promise("the tuner is upgraded while agents are at work")
+@pytest.mark.promise("the tuner is upgraded while agents work")
 def test_all_that_0_1_0_stored_reads_back_as_it_was_put_in(store: Store) -> None:
-    written = open_store("memory://")
+    written = memory_store()
     fill(written)
     expected, found = everything(written), everything(store)
     assert set(found) == set(expected)
@@ -121,8 +122,8 @@ def tuner(store: Store) -> Iterator[TestClient]:
 
 
 @pytest.mark.promise(
-    "the tuner is upgraded while agents are at work",
-    "the database is migrated when it is opened; messages and files of 0.1.0 are understood",
+    "the tuner is upgraded while agents work",
+    "the database is migrated when it is opened; messages and files of 0.1.0 are accepted",
 )
 @pytest.mark.parametrize(
     ("method", "path", "said", "answered"),
@@ -164,7 +165,7 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(AGENT, tmp_path / "agent"))
 
 
-@pytest.mark.promise("the tuner is upgraded while agents are at work")
+@pytest.mark.promise("the tuner is upgraded while agents work")
 def test_an_agent_takes_up_the_hold_that_0_1_0_left(folder: Path) -> None:
     rig = messages.rig(folder)
     rig.target.apply(rig.target.space.default)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tuner import guard
-from tuner.bo.explore import explore
+from tuner.bo.explore import explore, said
 from tuner.bo.search import Search
 from tuner.bo.suggest import search_of
 from tuner.core import (
@@ -52,12 +53,33 @@ def explain(past: Past) -> Explanation:
         else "it would try nothing more: little more is to be gained"
     )
     knobs = [study.space.knob(name) for name in search.grid.names]
+    if chosen is not None:
+        text += f". By each rule: {_by_rule(search)}"
     return Explanation(
-        text=text,
+        text=f"{text}. What is believed comes from {_by_hypothesis(search)}",
         through=through,
         slices=tuple(_slice(search, knob, through) for knob in knobs),
         refused=tuple(_refused(search, through)),
     )
+
+
+def _by_rule(search: Search) -> str:
+    """Return in words what each rule would try by itself: the first that says anything decides."""
+    answers = (
+        f"{name} {'nothing' if answer is None else render_setting(answer.setting)}"
+        for name, answer in said(search).items()
+    )
+    return "; ".join(answers)
+
+
+def _by_hypothesis(search: Search) -> str:
+    """Return in words how likely each hypothesis about the objective makes what was measured."""
+    model = search.view.models[0]
+    shares: Counter[str] = Counter()
+    for component, weight in zip(model.mixture.components, model.weights.tolist(), strict=True):
+        shares[component.prior.name] += weight
+    told = (f"{name} {share:.0%}".replace("%", " %") for name, share in shares.most_common())
+    return ", ".join(told)
 
 
 def _through(past: Past) -> Setting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from functools import cached_property
 from types import MappingProxyType
 
@@ -54,8 +54,14 @@ def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
         row = argmax(search.chance, rules.unmeasured & search.allowed, search.study.seed)
         why = "no setting keeps every limit yet; this one is the most likely to"
         return None if row is None else search.attempt(row, f"{why} ({search.percent(row)})")
-    said = (rule(rules) for name, rule in RULES.items() if name not in without)
-    return next((attempt for attempt in said if attempt is not None), None)
+    answers = (rule(rules) for name, rule in RULES.items() if name not in without)
+    return next((attempt for attempt in answers if attempt is not None), None)
+
+
+def said(search: Search) -> Mapping[str, Try | None]:
+    """Return what each rule says by itself, in the order they are asked."""
+    rules = Rules(search)
+    return {name: rule(rules) for name, rule in RULES.items()}
 
 
 def worth(search: Search) -> Tensor:
@@ -99,7 +105,20 @@ class Rules:
         fresh = torch.where(self._told_soon, 0.0, ahead.gain(best) * self.search.works)
         again = AGAIN * (best - cost).clamp_min(0.0) * chance
         gain = torch.where(self.unmeasured, fresh, again) / self.search.effort
-        return torch.where(self.search.allowed, gain, 0.0)
+        return torch.where(self.search.allowed & ~self._dear, gain, 0.0)
+
+    @cached_property
+    def _dear(self) -> Tensor:
+        """Which rows wait: the first trial is of none that is believed to cost more than the baseline.
+
+        Only a hypothesis that knows nothing promises anything of them. Where every row that may keep the
+        limits is one, the first is no dearer than it must be.
+        """
+        if len(self.search.looked_at) > 1:
+            return torch.zeros_like(self.unmeasured)
+        likely = self.unmeasured & self.search.allowed & (self.search.chance >= self._last_bar)
+        least = self.view.cost[likely].min().clamp_min(0.0) if likely.any() else torch.inf
+        return self.unmeasured & (self.view.cost > least + LEAST_GAIN)
 
     @property
     def _told_soon(self) -> Tensor:
@@ -137,10 +156,24 @@ class Rules:
         """What a violation costs where little is known yet: odds half as good will do."""
         return self.search.caution.violation / 2.0
 
+    @property
+    def _dial(self) -> float:
+        """What a violation costs: along a single ordered knob odds half as good will do.
+
+        There a window tells of all that lies beyond it, and timid steps past what changes nothing are
+        most of a search.
+        """
+        line = self.search.grid.named == (False,)
+        return self._bold if line else self.search.caution.violation
+
+    @property
+    def _last_bar(self) -> float:
+        """How likely to keep the limits what is tried before a search ends must be."""
+        return even_chance(late_violation(self.search.caution))
+
     def worthwhile(self) -> Try | None:
         """Return what is expected to be worth most, net of what it risks."""
-        likely = self.likely(self.search.caution.violation)
-        return self._first(likely, self.search.caution.trial)
+        return self._first(self.likely(self._dial), self.search.caution.trial)
 
     def look_around(self) -> Try | None:
         """Return what may save most of what is safe, else the same, while little was tried or found."""
@@ -160,9 +193,9 @@ class Rules:
         What a model says of it is a guess. One that moves a single new knob, if there is any: of
         several nothing tells which one it was.
         """
-        likely = self.search.chance >= even_chance(late_violation(self.search.caution))
+        likely = self.search.chance >= self._last_bar
         for rows in (self._fresh & (self._news == 1), self._fresh):
-            row = argmax(self.search.chance, rows & likely, self.search.study.seed)
+            row = argmax(self.search.chance, rows & likely & ~self._dear, self.search.study.seed)
             if row is not None:
                 why = "changes a knob that no window has changed yet"
                 return self.search.attempt(row, f"{why}; {self.search.outlook(row)}")

@@ -28,11 +28,13 @@ class Hypothesis:
     """A joint prior of all metrics at all rows of a grid, flattened metric by metric.
 
     `centres` are the means it may have, all alike likely: one row, or one for each law drawn.
-    `features` are directions, each with a standard normal weight: its covariance is their product.
+    `features` are directions, each with a standard normal weight: its covariance is their product. `name`
+    is what an explanation calls it.
     """
 
     centres: Tensor
     features: Tensor
+    name: str = "powers of the knobs"
 
     @cached_property
     def width(self) -> Tensor:
@@ -71,12 +73,15 @@ def physical_hypotheses(
     steps = facts.stepwise if batched else (False,)
     if odd.any():
         free = torch.cat([names, _oddities(grid, odd, kinds)])
-        found += [Hypothesis(d, free) for d in _drawn(grid, odd | named, kinds, facts, steps)]
+        found += [
+            Hypothesis(d, free, "laws of the knobs that are known")
+            for d in _drawn(grid, odd | named, kinds, facts, steps)
+        ]
     for draws in _drawn(grid, named, kinds, facts, steps):
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre).div_(math.sqrt(len(draws)))
-        found.append(Hypothesis(draws, names))
-        found.append(Hypothesis(centre, torch.cat([spread, names])))
+        found.append(Hypothesis(draws, names, "laws of physics, one by one"))
+        found.append(Hypothesis(centre, torch.cat([spread, names]), "laws of physics, mixed"))
     return tuple(found)
 
 

@@ -8,14 +8,20 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
 from tuner.cli.lazy import LazyGroup
-
-if TYPE_CHECKING:
-    from tuner.core import TuningError
+from tuner.errors import (
+    ConfigError,
+    InvalidInput,
+    NotFound,
+    StoreError,
+    TuningError,
+    Unauthorised,
+)
+from tuner.release import check_names, commit, version
 
 # The root of typer's usage errors: releases differ in where they export it from.
 USAGE_ERROR = cast(
@@ -24,40 +30,9 @@ USAGE_ERROR = cast(
 )
 
 
-class Commands(LazyGroup):
-    """Every command and noun of `jouletune`."""
-
-    rows = (
-        ("run", "run", "Tune this machine and report what was gained."),
-        ("history", "history", "Show what was tried, over all studies."),
-        ("best", "best", "Show the best setting of a study."),
-        ("report", "reporting", "Report what studies saved and what finding it cost."),
-        ("events", "events", "Show what happened to studies, trials and devices."),
-        ("top", "top", "Show every device as it stands, live, what is wrong first."),
-        ("audit", "events", "Show who changed what over HTTP, and what was refused."),
-        ("stop-all", "stop_all", "Put every device back, until --lift."),
-        ("doctor", "doctor", "Check which sensors and controls are available."),
-        ("tuner", "tuner", "Run the central tuner."),
-        ("agent", "agent", "Run the agent of this host; revert devices."),
-        ("actuator", "actuator", "Run the root process that sets hardware; restore; status."),
-        ("study", "study", "Create, list, show and end studies."),
-        ("trial", "trial", "List the trials of a study."),
-        ("export", "export", "Write studies into the dashboards of others."),
-        ("constraint", "constraint", "See and replace the constraints of a study."),
-        ("device", "device", "List devices; forget one that will not come back."),
-        ("token", "token", "Make, list and revoke the tokens of people and agents."),
-        ("db", "db", "Back the tuner's database up, restore, check and prune it."),
-        ("notification", "notification", "See and try the webhooks and e-mail of tuner.toml."),
-        ("workload", "workload", "Try a workload before an agent serves it."),
-        ("packrat", "packrat", "Plan instances, threads and batches from a profile."),
-        ("finetune", "finetune", "Ask whether fine-tuning may start beside inference."),
-        ("speculation", "speculation", "Set how many tokens a draft proposes as the load changes."),
-    )
-
-
 app = typer.Typer(
     name="jouletune",
-    cls=Commands,
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -67,8 +42,8 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
+        # What is not loaded for a help text: it would take most of its time.
         from db import SCHEMA
-        from tuner.release import commit, version
         from tuner.wire import PROTOCOL
 
         parts = (commit() or "unknown", SCHEMA, PROTOCOL)
@@ -110,11 +85,11 @@ def main(
         return _refuse("usage", *why, as_json=as_json, code=2)
     try:
         if given[0] == "run" or given[1:2] == ["serve"]:
-            _check_names()
+            check_names()
         code = (root or app)(given, prog_name=name, standalone_mode=False)
     except USAGE_ERROR as error:
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
-    except _family() as error:
+    except TuningError as error:
         code = EX_CONFIG if _misconfigured(given, error) else _exit_code(error)
         return _refuse(error.code, error.message, error.hint, as_json=as_json, code=code)
     except ValueError as error:
@@ -144,28 +119,12 @@ def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | 
     )
 
 
-def _check_names() -> None:
-    """Raise ConfigError where what is about to start may be mixed with another distribution's files."""
-    from tuner.release import check_names
-
-    check_names()
-
-
-def _family() -> type[TuningError]:
-    """Return the root of our errors, imported only once something has gone wrong."""
-    from tuner.core import TuningError
-
-    return TuningError
-
-
 EX_CONFIG = 78
 """A service that is configured wrongly (sysexits.h): systemd is not to start it again and again."""
 
 
 def _misconfigured(given: Sequence[str], error: TuningError) -> bool:
     """Return whether a service was not started for what its file says; options are somebody's typing."""
-    from tuner.core import ConfigError
-
     if list(given[1:2]) != ["serve"] or not isinstance(error, ConfigError):
         return False
     file = next((b for a, b in pairwise(given) if a == "--config"), "")
@@ -174,9 +133,7 @@ def _misconfigured(given: Sequence[str], error: TuningError) -> bool:
 
 def _exit_code(error: TuningError) -> int:
     """Return 2 for what the operator can correct in the command, 1 for everything else."""
-    from tuner.core import InvalidInput, LinkError, NotFound, StoreError, Unauthorised
-
-    correctable = (InvalidInput, LinkError, NotFound, StoreError, Unauthorised)
+    correctable = (InvalidInput, ConnectionError, NotFound, StoreError, Unauthorised)
     return 2 if isinstance(error, correctable) else 1
 
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from tuner.cli.table import NOUNS, VERBS
+
 
 class LazyGroup(TyperGroup):
-    """A group that shows its rows and imports the one that is called.
+    """A group that shows its rows and imports the one that is called."""
 
-    A row is a command's name, the module of `tuner.cli` that has it, and its line in the group's help. The
-    module has a Typer called `commands`, or else a function that is called like the command.
-    """
-
-    rows: ClassVar[Sequence[tuple[str, str, str]]] = ()
-
-    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - what this Typer hands over
+    def __init__(self, *, noun: str = "", **attributes: Any) -> None:  # noqa: ANN401 - what Typer hands over
         super().__init__(**attributes)
-        for name, _, line in self.rows:
-            self.commands[name] = TyperCommand(name, help=line, rich_markup_mode=None)
+        if not noun:
+            for name, line in NOUNS.items():
+                self.commands[name] = LazyGroup(
+                    noun=name, name=name, help=line, rich_markup_mode=None
+                )
+        for path, module, line in VERBS:
+            of, _, name = path.rpartition(" ")
+            if of == noun:
+                self.commands[name] = Unloaded(name, module, line)
+        order = [path.partition(" ")[0] for path, _, _ in VERBS]
+        if not noun:
+            self.commands = {name: self.commands[name] for name in dict.fromkeys(order)}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Click's, or Typer's own
         """Return the command that is called, imported."""
@@ -31,21 +36,30 @@ class LazyGroup(TyperGroup):
         return name, below(self, name) if name else found, rest
 
 
+class Unloaded(TyperCommand):
+    """A verb of which no more is known than its row."""
+
+    def __init__(self, name: str, module: str, line: str) -> None:
+        super().__init__(name, help=line, rich_markup_mode=None)
+        self.row = name, module
+
+
 def below(group: object, name: str) -> TyperCommand | TyperGroup | None:
     """Return a command of a group, imported; None where it has none of that name."""
-    if isinstance(group, LazyGroup):
-        return next((load(*row) for row in group.rows if row[0] == name), None)
     assert isinstance(group, TyperGroup)
-    return cast("TyperCommand | TyperGroup | None", group.commands.get(name))
+    found = group.commands.get(name)
+    return (
+        load(*found.row)
+        if isinstance(found, Unloaded)
+        else cast("TyperCommand | TyperGroup | None", found)
+    )
 
 
-def load(name: str, module: str, line: str) -> TyperCommand | TyperGroup:
-    """Import the command of a row."""
+def load(name: str, module: str) -> TyperCommand:
+    """Import the function of a row: it is called like the verb, or so with `_` at its end."""
     found = import_module(f"tuner.cli.{module}")
+    word = name.replace("-", "_")
     # Plain help: rich's would double the time of `--help`.
     around = typer.Typer(rich_markup_mode=None)
-    if isinstance(nested := getattr(found, "commands", None), typer.Typer):
-        around.add_typer(nested, name=name, help=line)
-    else:
-        around.command(name)(getattr(found, name.replace("-", "_")))
-    return cast("TyperCommand | TyperGroup", get_group(around).commands[name])
+    around.command(name)(getattr(found, f"{word}_", None) or getattr(found, word))
+    return cast("TyperCommand", get_group(around).commands[name])

@@ -9,6 +9,9 @@ from typing import Annotated, Literal
 import typer
 
 from tuner.bounds import MOST_SENTENCE
+from tuner.config import holds_password
+from tuner.core import ConfigError
+from tuner.moments import FORMS
 
 STATE_DIR = Path(".jouletune")
 """Where `jouletune run` keeps its database, token, logs and what to resume."""
@@ -25,9 +28,6 @@ def without_password(
     source = context.get_parameter_source(option.name or "")
     if not url or source is None or source.name != "COMMANDLINE":
         return url
-    from tuner.config import holds_password
-    from tuner.core import ConfigError
-
     if holds_password(url):
         raise ConfigError(
             "a password on the command line can be read by every user of this machine",
@@ -50,8 +50,6 @@ def wished(constraints: Sequence[str] | None, none_wanted: bool) -> tuple[str, .
     Raises:
         ConfigError: both are said.
     """
-    from tuner.core import ConfigError
-
     if constraints and none_wanted:
         raise ConfigError("both --constraint and --no-constraint are given", hint="give one")
     return () if none_wanted else tuple(constraints) if constraints else None
@@ -90,6 +88,15 @@ StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id, o
 OfStudy = Annotated[
     str,
     typer.Option("--study", metavar="ID", help="Only this study; the beginning of its id will do."),
+]
+OneStudy = Annotated[
+    str, typer.Argument(metavar="STUDY", help="Only this study: its id, or its beginning.")
+]
+Since = Annotated[
+    str, typer.Option("--since", metavar="TIME", help=f"From then on: {FORMS}; 2d is two days ago.")
+]
+Until = Annotated[
+    str, typer.Option("--until", metavar="TIME", help="Before that time, in the same forms.")
 ]
 Limit = Annotated[
     int | None,
@@ -139,6 +146,6 @@ LoadTrace = Annotated[
 ]
 
 SafetyName = Literal["strict", "balanced", "advise", "off"]
-"""`tuner.core.Safety`, spelt out: the vocabulary is not loaded for a help text."""
+"""`tuner.core.Safety`, as Typer takes it under every release."""
 RunSafetyName = Literal["strict", "balanced", "off"]
 """Without `advise`: a run puts the device back at its end, whatever it found."""

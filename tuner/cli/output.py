@@ -11,15 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
+from tuner import files
 from tuner.bounds import CONTROL, visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from tuner.core import StoreError
 
 PIPE_WIDTH = 240
 TABLE_WIDTH = 120
@@ -76,9 +77,6 @@ def write_text(output: Path, text: str) -> None:
     Raises:
         StoreError: there is no such folder, or the disk refuses.
     """
-    from tuner import files
-    from tuner.core import StoreError
-
     if not output.parent.is_dir():
         raise StoreError(
             f"cannot write {output}: there is no such folder", hint="choose another --output"
@@ -91,9 +89,6 @@ def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Tabl
 
     The first column is what one types or searches for: it is never folded.
     """
-    from rich import box
-    from rich.table import Table
-
     made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for column in columns:
         right = column.startswith(">")
@@ -123,9 +118,6 @@ def listed(*columns: str, rows: Sequence[Sequence[str]], width: int) -> Table | 
 
     Of the columns the first is what one types or searches for: it begins the paragraph.
     """
-    from rich.console import Console
-    from rich.measure import Measurement
-
     made = table(*columns, rows=rows)
     ample = Console(width=10_000)
     if width >= TABLE_WIDTH or Measurement.get(ample, ample.options, made).maximum <= width:
@@ -152,8 +144,6 @@ def _paragraph(names: Sequence[str], row: Sequence[str], width: int) -> str:
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that prints text as it is. Without a terminal it is wide: nothing is folded."""
-    from rich.console import Console
-
     made = Console(stderr=stderr, markup=False, highlight=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PIPE_WIDTH

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.output import console
+from tuner.core import Event, TuningError
+
 if TYPE_CHECKING:
-    from tuner.core import Event
     from tuner.verbs.table import Verbs
     from tuner.wire import StudyView
 
@@ -28,8 +30,6 @@ def looks(api: Verbs[StudyView], watch: bool, *, clear: bool = True) -> Iterator
     yield
     if not watch:
         return
-    from tuner.cli.output import console
-
     screen, changes = console(), _changes(api)
     while True:
         _next(changes)
@@ -43,8 +43,6 @@ def looks(api: Verbs[StudyView], watch: bool, *, clear: bool = True) -> Iterator
 
 def _changes(api: Verbs[StudyView]) -> Queue[Event | Exception]:
     """Return what a thread puts every event into; what goes wrong with that comes last."""
-    from tuner.core import TuningError
-
     changes: Queue[Event | Exception] = Queue()
     following = api.follow()
 

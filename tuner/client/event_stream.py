@@ -1,4 +1,4 @@
-"""The tuner's server-sent events, line by line, and where a stream goes on: see `tuner.service.feed`."""
+"""The tuner's server-sent events, line by line, and where a stream goes on."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tuner.compat import StrEnum
-from tuner.core.knobs import Setting, SettingKey, Space, setting_key
+from tuner.core.knobs import Setting, SettingKey, Space
 from tuner.core.measurements import Measurement, Metric
 from tuner.core.plans import Context, Signal
 from tuner.core.quantities import Quantities
@@ -97,23 +97,6 @@ class Observation:
     setting: Setting
     measurement: Measurement
     at: datetime
-
-    def metric_sample(self, metric: str) -> MetricSample | None:
-        """Return what it showed of a metric, None where it did not."""
-        window = self.measurement
-        seen = window.estimates.get(metric)
-        if seen is None:
-            return None
-        return MetricSample(
-            started_at=window.started_at,
-            seconds=window.seconds,
-            setting=setting_key(self.setting),
-            context=window.context,
-            completed=window.load.completed,
-            mean=seen.mean,
-            stderr=seen.stderr,
-            at=self.at,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

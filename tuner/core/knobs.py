@@ -19,7 +19,6 @@ __all__ = [
     "SettingKey",
     "Space",
     "Value",
-    "part_of",
     "render_setting",
     "setting_key",
 ]
@@ -78,12 +77,6 @@ class Role(StrEnum):
     AVERAGING_STEPS = "averaging_steps"
     """How many steps clients train between two averagings, in place of epochs."""
     UNKNOWN = "unknown"
-
-    @property
-    def slows(self) -> bool:
-        """Whether nothing is ever faster for lowering it: clocks and power limits."""
-        clocks = (Role.CORE_CLOCK, Role.MEMORY_CLOCK, Role.CPU_CLOCK, Role.HOST_CLOCK)
-        return self in (*clocks, Role.BOOST, Role.POWER_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +273,6 @@ class Space:
                 f"the setting does not say what {', '.join(missing)} should be",
                 hint="give every knob a value",
             )
-
-
-def part_of(space: Space, setting: Setting, part: Part) -> Setting:
-    """Return only the knobs of one part: what the device, or the workload, is told."""
-    return {k.name: setting[k.name] for k in space.knobs if k.part is part and k.name in setting}
 
 
 def render_setting(setting: Setting) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "Safety",
     "Situation",
     "Study",
+    "StudyStamp",
     "Terms",
     "UnreadableStudy",
 ]
@@ -323,6 +324,16 @@ class Situation:
     running: bool = False
     stopped: bool = False
     unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStamp:
+    """How far a study has come: while it is the same, so is what there is to say of the study."""
+
+    created_at: datetime
+    revision: int
+    trials: int
+    running: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,9 @@ from itertools import accumulate, pairwise
 from tuner.core.errors import MeasurementError
 from tuner.core.measurements import Estimate, Origin, Scope, weakest
 
-__all__ = ["bucketed_quantile", "least_samples", "pooled_tail", "quantile_estimate"]
+__all__ = ["bucketed_quantile", "pooled_tail", "quantile_estimate"]
 
 CONFIDENCE = 0.95
-
-
-def least_samples(quantile: float) -> int:
-    """Return how many samples an upper 95 % bound on `quantile` needs: 299 for a p99.
-
-    The largest of n samples exceeds the quantile with probability 1 - quantile**n.
-    """
-    return math.ceil(math.log(1.0 - CONFIDENCE) / math.log(quantile))
 
 
 def quantile_estimate(
@@ -34,7 +26,7 @@ def quantile_estimate(
 
     The k-th smallest of n samples is below the quantile with probability P(Binomial(n, q) ≥ k); the
     upper bound is the smallest sample for which that leaves 5 %, infinite where even the largest
-    does not (fewer than `least_samples`). The standard error is half the distance between the two
+    does not (below 299 samples for a p99). The standard error is half the distance between the two
     order statistics that lie one binomial deviation below and above the quantile's rank.
 
     `together` is how many samples on average share one draw, as the requests of a batch share its

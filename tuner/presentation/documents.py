@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 from tuner.core import ConfigError, Improvement, Phase
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
 from tuner.presentation.figures import change, duration, figure, how_many, joined, when
 from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.pictures import drawn, inline
 from tuner.presentation.standing import standing
 from tuner.presentation.texts import asked_metrics, improved, sized
 from tuner.wire import SettingView, StudyView
@@ -137,16 +134,18 @@ def markdown(
 
 
 def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
-    """Return the studies as one page that needs nothing else: style, script and charts are in it.
+    """Return the studies as one page that needs nothing else: style and pictures are in it.
 
     Raises:
-        ConfigError: Jinja or plotly is not installed.
+        ConfigError: Jinja or matplotlib is not installed.
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed", hint=TUNER) from None
+        raise ConfigError(
+            f"{error.name} is not installed", hint="pip install 'jouletune[tuner]'"
+        ) from None
     templates = Environment(
         loader=PackageLoader("tuner.presentation"),
         autoescape=True,
@@ -154,8 +153,6 @@ def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawn = {one.id: one.charts() for one in found}
-    library = plotly_file().read_text("utf-8") if any(drawn.values()) else ""
     return templates.get_template("report.html").render(
         heading=heading,
         at=when(at),
@@ -169,35 +166,14 @@ def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
                 "about": reports.about(one.outcome),
                 "compared": list(reports.comparison(one.outcome)),
                 "lines": [_spaced(line) for line in one.lines()],
-                "charts": drawn[one.id],
+                "charts": {
+                    title: Markup(inline(drawn(chart, one.title)))
+                    for title, chart in one.charts().items()
+                },
             }
             for one in found
         ],
-        data=lambda chart: Markup(script_data(chart)),
-        library=Markup(library),
     )
-
-
-TUNER = "pip install 'jouletune[tuner]'"
-
-
-def plotly_file() -> Path:
-    """Return plotly.js, of its Python package. Raises ConfigError where that is not installed."""
-    # Not imported: that takes a second, and all we want of it is one file.
-    spec = find_spec("plotly")
-    folders = spec.submodule_search_locations if spec is not None else None
-    file = Path(next(iter(folders or ["."]))) / "package_data" / "plotly.min.js"
-    if not file.is_file():
-        raise ConfigError("plotly is not installed", hint=TUNER)
-    return file
-
-
-def script_data(value: Mapping[str, Any] | None) -> str:
-    """Return a value as JSON for a script to read, none of which can end the element it is in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
 
 
 def _spaced(line: str) -> str:

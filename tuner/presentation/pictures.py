@@ -88,6 +88,12 @@ def svg(figure: Figure) -> str:
     return out.getvalue()
 
 
+def inline(figure: Figure) -> str:
+    """Return a picture as an element of a page."""
+    whole = svg(figure)
+    return whole[whole.index("<svg") :]
+
+
 def _draw(axes: Axes, trace: dict[str, Any]) -> None:
     """Draw one trace: lines as steps, anything else as marks with their 95 % intervals."""
     name, x, y = trace["name"], trace["x"], trace["y"]

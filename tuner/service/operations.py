@@ -2,78 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import uuid
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
-    ENERGY,
-    PLANNED,
-    BaselineCourse,
-    BaselineShift,
-    Conflict,
-    Constraint,
-    Device,
-    Estimate,
     Event,
-    IllegalTransition,
-    Improvement,
-    InvalidInput,
-    MetricSample,
     NotFound,
-    Notice,
-    Objective,
     Past,
     Phase,
-    StoreError,
     Study,
-    Topic,
     Trial,
-    TrialState,
-    TuningError,
-    Verdict,
-    called,
-    counted,
-    draw_up,
-    improvement,
-    incumbent,
-    setting_key,
-    trials_spent,
-    weigh,
 )
-from tuner.service import proposals, stops
+from tuner.service import constraining, inventory, proposals, stops
 from tuner.service.access import Access
-from tuner.service.drafts import (
-    constraints_of,
-    read_constraints,
-    refuse_controls,
-    refuse_shared_joules,
-    refuse_too_much,
-    refuse_unheeded,
-    require,
-    signals_of,
-    space_of,
-    usual_draft,
-)
+from tuner.service.constraining import constrain, entitled, revise, tuning_on
+from tuner.service.creation import create
 from tuner.service.explanations import explained
+from tuner.service.inventory import device_views
 from tuner.service.prefixes import begun_with
-from tuner.service.previews import preview
-from tuner.service.views import (
-    alternating,
-    candidate_view,
-    chosen,
-    faulty_view,
-    limit_kept,
-    origins,
-    setting_view,
-    study_view,
-    trial_view,
-    unreadable_view,
-)
-from tuner.study.control import baseline_shifts
+from tuner.service.reports import StudyLook, look
+from tuner.service.study_views import StudyViews
+from tuner.service.views import candidate_view, trial_view
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
 from tuner.verbs.table import Verbs
@@ -96,16 +47,6 @@ from tuner.wire import (
     TrialView,
 )
 
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StudyLook:
-    """A study as its page shows it, by one look at its trials."""
-
-    report: StudyReport
-    trials: tuple[TrialView, ...]
-
 
 @dataclass(frozen=True)
 class Operations(Verbs[StudyView]):
@@ -116,9 +57,7 @@ class Operations(Verbs[StudyView]):
     """
 
     loop: Loop
-    _views: dict[str, tuple[tuple[int, int, int], StudyView]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _views: StudyViews = field(default_factory=StudyViews, init=False, repr=False, compare=False)
 
     @property
     def access(self) -> Access:
@@ -133,53 +72,15 @@ class Operations(Verbs[StudyView]):
             InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
-        refuse_too_much(draft)
-        devices = [self._device(name) for name in draft.devices]
-        if not devices:
-            raise InvalidInput("a study needs a device", hint="list them with `device list`")
-        draft = usual_draft(draft, devices[0])
-        refuse_controls(draft)
-        refuse_shared_joules(draft, devices)
-        policy = self.loop.policies(draft.policy)
-        objective = Objective.parse(draft.objective, devices[0].quantities)
-        study = Study(
-            id=uuid.uuid4().hex[:8],
-            devices=draft.devices,
-            workload=devices[0].workload,
-            space=space_of(devices, draft),
-            objective=objective,
-            quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
-            signals=signals_of(devices),
-            constraints=constraints_of(draft, objective, devices[0]),
-            policy=draft.policy,
-            seed=draft.seed,
-            terms=draft.terms,
-            created_at=self.loop.now(),
-        )
-        for device in devices:
-            for metric in (objective.metric, *(c.metric for c in study.constraints)):
-                require(device, metric, study)
-        refuse_unheeded(study, policy)
-        self.loop.store.studies.add(study, draft.who, "created")
-        self.loop.changes.publish(study)
-        wishes = ", ".join(map(str, study.constraints)) or "no constraint"
-        asked = f"{objective.goal} {objective.metric} under {wishes}"
-        self.loop.changes.note("created", f"{asked} by {draft.who}", study.id)
-        return self.study(study.id)
+        return self.study(create(self.loop, draft))
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
-        found = self.loop.store.studies.stored()
-        for gone in self._views.keys() - {study.id for study in found}:
-            self._views.pop(gone, None)
-        return [
-            self._row(study) if isinstance(study, Study) else unreadable_view(study)
-            for study in found
-        ]
+        return self._views.every(self.loop)
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
-        return self._view(self._found(study))
+        return self._views.one(self.loop, self._found(study))
 
     def full_id(self, study: str) -> str:
         """Return the id of the study that begins so, or what was given where none does.
@@ -226,11 +127,11 @@ class Operations(Verbs[StudyView]):
                 return self.study(study)
             why = change.why or f"resumed by {change.who}"
             resumed = found.resumed()
-            entitled = self._entitled(resumed)
-            if not entitled:
-                resumed = self._tuning_on(resumed, granting=False)
-            self._revise(self.loop.changes.entering(resumed), change.who, why)
-            if not entitled:
+            stays = entitled(self.loop, resumed)
+            if not stays:
+                resumed = tuning_on(self.loop, resumed, granting=False)
+            revise(self.loop, self.loop.changes.entering(resumed), change.who, why)
+            if not stays:
                 self.loop.changes.note_withdrawn(found, why)
         return self.study(study)
 
@@ -250,7 +151,7 @@ class Operations(Verbs[StudyView]):
                 why = change.why or f"{phase} by {change.who}"
                 moved = found.moved(phase)
                 self.loop.changes.abort(found, why)
-                self._revise(moved, change.who, why)
+                revise(self.loop, moved, change.who, why)
         return self.study(study)
 
     def approve(self, study: str, decision: Decision) -> StudyView:
@@ -285,20 +186,7 @@ class Operations(Verbs[StudyView]):
         """
         study = self.full_id(study)
         with self.loop.changes.lock(study):
-            found = self.loop.store.studies.get(study)
-            then = self._under(found, change)
-            if then.constraints == found.constraints:
-                return self.study(study)
-            why = change.why or _changed_to(change.constraints)
-            if _goes_on(found, then):
-                self._revise(
-                    self.loop.changes.with_reason(then), change.who, why, kind="constraints"
-                )
-            else:
-                self.loop.changes.abort(found, "the constraints changed")
-                kind = "constraints" if then.phase is Phase.PAUSED else ""
-                self._revise(then, change.who, why, kind)
-                self.loop.changes.note_withdrawn(found, why)
+            constrain(self.loop, study, change)
         return self.study(study)
 
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
@@ -307,39 +195,7 @@ class Operations(Verbs[StudyView]):
         Raises:
             NotFound, InvalidInput and its kin, IllegalTransition: as `set_constraints` does.
         """
-        found = self._found(study)
-        then = self._under(found, change)
-        trials = self.loop.store.trials.list(found.id)
-        spent = trials_spent(counted(then, trials))
-        more = 0 if _goes_on(found, then) else then.terms.trials - spent
-        return preview(found, then, trials, max(0, more))
-
-    def _under(self, found: Study, change: ConstraintChange) -> Study:
-        """Return a study as it is to go on under other constraints. Raises as `set_constraints` does."""
-        baseline = weigh(found, self.loop.store.trials.list(found.id)).baseline
-        constraints = read_constraints(change.constraints, baseline)
-        if not found.active:
-            raise IllegalTransition(
-                f"study {found.id} is stopped: it keeps its last constraints",
-                hint="create a new study",
-            )
-        for device in (self._device(name) for name in found.devices):
-            for constraint in constraints:
-                require(device, constraint.metric, found)
-        changed = replace(found, constraints=constraints)
-        if constraints == found.constraints:
-            return changed
-        try:
-            policy = self.loop.policies(found.policy)
-        except TuningError:  # one that cannot be had here: its study's next step says why
-            pass
-        else:
-            refuse_unheeded(changed, policy)
-        at_work = changed.resumed() if changed.phase is Phase.PAUSED else changed
-        loose = _opens(found.constraints, constraints, baseline)
-        if found.proposed is None and self._entitled(at_work, loosened=loose):
-            return changed
-        return self._tuning_on(changed)
+        return constraining.preview(self.loop, self._found(study), change)
 
     def revisions(self, study: str) -> list[RevisionView]:
         """Return who changed what and when, first to last. Raises NotFound."""
@@ -398,44 +254,7 @@ class Operations(Verbs[StudyView]):
         """Return what a study gained and cost, with every trial of it. Raises NotFound."""
         found = self._found(study)
         trials = self.loop.store.trials.list(found.id)
-        past = Past(study=found, trials=tuple(trials))
-        best = chosen(found, past.evidence)
-        baseline = setting_view(past.evidence, found.baseline)
-        shown = candidate_view(best) if best else None
-        winner = best if best and not found.rests(best.setting) else None
-        windows = alternating(past, winner.setting) if winner else None
-        if windows is not None and shown is not None:
-            baseline = baseline.model_copy(update={"metrics": windows[0]})
-            shown = shown.model_copy(update={"metrics": windows[1]})
-        views = [trial_view(past, trial) for trial in trials]
-        shift = next(reversed(baseline_shifts(found, trials)), None)
-        present = _shifted(found.objective, baseline, shift)
-        gain = _improvement(found.objective, present, shown) if winner else None
-        ended = (TrialState.COMPLETED, TrialState.RUNNING)
-        report = StudyReport(
-            study=self._with_held_violations(found, trials),
-            baseline=baseline,
-            best=shown,
-            alternating=windows is not None,
-            saving=gain.share if gain else None,
-            difference=gain.amount if gain and not gain.relative else None,
-            baseline_shift=shift,
-            limit_kept=limit_kept(best),
-            bill=draw_up(
-                trials,
-                present.metrics,
-                shown.metrics if shown and winner else {},
-                self._held_samples(found, trials),
-                self.loop.store.studies.revisions(found.id),
-                found.quantities,
-                BaselineCourse.of(found, trials),
-                len(found.devices),
-                setting_key(found.baseline),
-            ).ascribed(found.terms.energy_share or 1.0),
-            origins=origins(found, trials),
-            failures=tuple(v for v in views if v.state not in ended),
-        )
-        return StudyLook(report=report, trials=tuple(views))
+        return look(self.loop, found, trials, self._with_held_violations(found, trials))
 
     def explain(self, study: str) -> ExplanationView:
         """Return what a study's policy believes by its trials. Raises NotFound."""
@@ -443,30 +262,7 @@ class Operations(Verbs[StudyView]):
 
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
         """Return all devices, or some, with what is applied to them and which study has them."""
-        standing = self.loop.store.devices.standing()
-        active = self.loop.store.studies.stored(active=True)
-        owners = {device: study for study in active for device in study.devices}
-        views = []
-        for device in self.loop.store.devices.list():
-            if only is not None and device.id not in only:
-                continue
-            owner = owners.get(device.id)
-            context, context_at = self.loop.presence.load(device.id) or ({}, None)
-            views.append(
-                DeviceView(
-                    device=device,
-                    applied=standing.get(device.id),
-                    study=owner.id if owner else "",
-                    last_seen=self.loop.presence.last_seen(device),
-                    online=self.loop.presence.online(
-                        device, owner if isinstance(owner, Study) else None
-                    ),
-                    unable=self.loop.presence.refusal(device.id),
-                    context=dict(context),
-                    context_at=context_at,
-                )
-            )
-        return views
+        return device_views(self.loop, only)
 
     def replicas(self) -> list[ReplicaView]:
         """Return the tuners of this database, by id, also those that told nothing for a while."""
@@ -484,13 +280,7 @@ class Operations(Verbs[StudyView]):
             Conflict: it is online, and would only register anew.
             DeviceBusy: an active study has it.
         """
-        found, owner = self._device(device), self.loop.store.studies.of(device)
-        if owner is None and self.loop.presence.online(found, None):
-            raise Conflict(f"device {device} is online", hint="stop its agent first")
-        self.loop.store.devices.forget(device)
-        self.loop.presence.forget(device)
-        self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
-        self.loop.changes.note("forgotten", f"forgotten by {change.who}", device=device)
+        inventory.forget(self.loop, device, change)
 
     def stop_all(self, change: Change) -> StopView:
         """Put every device back to its original setting until it is lifted; no study changes."""
@@ -541,155 +331,9 @@ class Operations(Verbs[StudyView]):
     def _found(self, study: str) -> Study:
         return begun_with(self.loop.store.studies, study)
 
-    def _device(self, name: str) -> Device:
-        try:
-            return self.loop.store.devices.get(name)
-        except NotFound:
-            known = ", ".join(d.id for d in self.loop.store.devices.list()) or "none yet"
-            raise NotFound(
-                f"no device {name!r} is registered", hint=f"registered are: {known}"
-            ) from None
-
-    def _revise(self, study: Study, who: str, why: str, kind: str = "") -> None:
-        self.loop.changes.revise(study, who, why)
-        self.loop.changes.note(kind or str(study.phase), why, study.id)
-
-    def _tuning_on(self, study: Study, *, granting: bool = True) -> Study:
-        """Return the study tuning again: what it tried counts.
-
-        Where its trials are used, half of its first number is granted anew. A paused one stays paused, to
-        tune when it is resumed.
-        """
-        spent = trials_spent(counted(study, self.loop.store.trials.list(study.id)))
-        terms = study.terms
-        if granting and spent >= terms.trials:
-            given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
-            terms = replace(terms, trials=spent + -(-given // 2))
-        tuning = self.loop.changes.entering(replace(study.moved(Phase.TUNING), terms=terms))
-        return tuning.moved(Phase.PAUSED) if study.phase is Phase.PAUSED else tuning
-
-    def _entitled(self, study: Study, *, loosened: bool = False) -> bool:
-        """Return whether a study may stay in its phase: its plan is what its history would choose.
-
-        The baseline is held where nothing was proven to beat it: under a loosened limit something may.
-        """
-        if study.plan is None or study.phase not in PLANNED:
-            return True
-        if loosened and all(study.rests(row.setting) for row in study.plan.rows):
-            return False
-        past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
-        evidence, plan = past.evidence, study.plan
-        best = incumbent(study, evidence)
-        if best is None or setting_key(best.setting) not in {
-            setting_key(row.setting) for row in plan.rows
-        }:
-            return False
-        rows = [row for row in plan.rows if not study.rests(row.setting)]
-        if evidence.broken is not None:
-            kept = len(rows) == len(plan.rows)
-        else:
-            base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
-            kept = not (base and own and study.objective.better(base.mean, own.mean))
-        known = [past.behind(plan, row).of(row.setting) for row in rows]
-        return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
-
-    def _row(self, study: Study) -> StudyView:
-        """Return a study's row of a list: where it cannot be worked out, that is what it says."""
-        try:
-            return self._view(study)
-        except StoreError:
-            raise
-        except Exception as error:  # one bad study must not hide all others
-            log.exception("event=study_not_shown study=%s", study.id)
-            return faulty_view(study, error)
-
-    def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        known = self.loop.changes.trials(study.id) if trials is None else trials
-        key = study.revision, len(known), sum(trial.state.final for trial in known)
-        seen, view = self._views.get(study.id, (None, None))
-        if view is None or seen != key:  # what has ended stays as it is
-            view = study_view(study, known, self.loop.store.studies.latest(study.id).why)
-            self._views[study.id] = key, view
-        here = {
-            "offline": self._offline(study),
-            "unable": self.loop.presence.unable(study.devices) if study.active else "",
-            "stopped": self.loop.store.stops.current() is not None,
-        }
-        return view.model_copy(update=here)
-
     def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:
         """Return a study's view, in which the windows of its holds that broke a limit are counted."""
-        view = self._view(study, trials)
+        view = self._views.one(self.loop, study, trials)
         held = self.loop.store.observations.broken(study.id, view.limits)
         counts = view.violations.model_copy(update={"held": held})
         return view.model_copy(update={"violations": counts})
-
-    def _offline(self, study: Study) -> tuple[str, ...]:
-        """Return the devices of an active study that are not heard of."""
-        devices = [self._device(name) for name in study.devices] if study.active else []
-        return tuple(d.id for d in devices if not self.loop.presence.online(d, study))
-
-    def _held_samples(self, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
-        """Return the held windows that the study's baseline can be compared with.
-
-        Of several devices a window is one device's, the baseline all of theirs; and what was held
-        before the evidence started anew has no baseline any more.
-        """
-        since = min((t.started_at for t in counted(study, trials)), default=None)
-        if since is None or len(study.devices) > 1:
-            return ()
-        energy = called(ENERGY, study.quantities)
-        return self.loop.store.observations.samples(study.id, energy, since)
-
-
-def _goes_on(now: Study, then: Study) -> bool:
-    """Return whether a study under other constraints searches for nothing else."""
-    return (then.phase, then.plan, then.terms) == (now.phase, now.plan, now.terms)
-
-
-def _opens(
-    before: Sequence[Constraint], after: Sequence[Constraint], baseline: Mapping[str, Estimate]
-) -> bool:
-    """Return whether other constraints allow anything that those before did not.
-
-    Each that was there has to be there still, as tight at least; what cannot be compared opens.
-    """
-
-    def as_tight(old: Constraint) -> bool:
-        bound = old.limit(baseline)
-        return any(
-            (new.metric, new.op) == (old.metric, old.op)
-            and (value := new.limit(baseline)) is not None
-            and bound is not None
-            and (value <= bound if old.op == "<=" else value >= bound)
-            for new in after
-        )
-
-    return not all(map(as_tight, before))
-
-
-def _changed_to(constraints: Sequence[str]) -> str:
-    """Return a change of constraints in words."""
-    return (
-        f"constraints changed to {', '.join(constraints)}" if constraints else "constraints removed"
-    )
-
-
-def _shifted(
-    objective: Objective, baseline: SettingView, shift: BaselineShift | None
-) -> SettingView:
-    """Return the baseline as it is now: with the objective's metric where control windows put it."""
-    metric, metrics = objective.metric, baseline.metrics
-    if shift is None or metric not in metrics:
-        return baseline
-    return baseline.model_copy(update={"metrics": {**metrics, metric: shift.now(metrics[metric])}})
-
-
-def _improvement(
-    objective: Objective, baseline: SettingView, best: SettingView | None
-) -> Improvement | None:
-    before = objective.score(baseline.metrics)
-    after = objective.score(best.metrics) if best else None
-    if before is None or after is None:
-        return None
-    return improvement(before, after, objective.sign)

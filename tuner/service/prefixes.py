@@ -18,12 +18,13 @@ def begun_with(studies: Studies, name: str) -> Study:
     try:
         return studies.get(name)
     except NotFound:
-        found = [study for study in studies.stored() if name and study.id.startswith(name)]
+        found = [study for study in studies.ids() if name and study.startswith(name)]
         if not found:
             raise
     if len(found) == 1:
-        return studies.get(found[0].id)
-    listed = ", ".join(f"{study.id} ({study.phase})" for study in found[:MOST_LISTED])
+        return studies.get(found[0])
+    shown = studies.stored(among=found[:MOST_LISTED])
+    listed = ", ".join(f"{study.id} ({study.phase})" for study in shown)
     more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
     raise InvalidInput(
         f"{len(found)} studies begin with {name!r}: {listed}{more}", hint="give more of the id"

@@ -25,7 +25,8 @@ from tuner.core import (
     UnreadableStudy,
     Verdict,
 )
-from tuner.service.operations import Operations, StudyLook
+from tuner.service.operations import Operations
+from tuner.service.reports import StudyLook
 
 log = logging.getLogger(__name__)
 

@@ -44,13 +44,13 @@ from tuner.study import apart, assignments, control, lifecycle, moves
 from tuner.study.changes import Changes
 from tuner.study.control import LastControl
 from tuner.study.derived import Derived
-from tuner.study.hold_reports import HoldReports
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.registry import Registry
+from tuner.study.reports.hold_reports import HoldReports
+from tuner.study.reports.trial_reports import TrialReports
 from tuner.study.silence import Silence
 from tuner.study.telemetry import Telemetry
-from tuner.study.trial_reports import TrialReports
 from tuner.wire import (
     Assignment,
     HoldOrder,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from tuner.core import Conflict, Context, Device, Devices, Now, Study
-from tuner.wire import LONGEST_POLL_S, Poll
+from tuner.wire import LONGEST_POLL_S, Poll, StudyView
 
 MOST_MET = 8
 """So many starts of a device's agents are remembered."""
@@ -143,7 +143,7 @@ class Presence:
             return device.seen_at
         return last[1]
 
-    def online(self, device: Device, owner: Study | None) -> bool:
+    def online(self, device: Device, owner: Study | StudyView | None) -> bool:
         """Return whether a device was heard of within a lease; `owner` is the study that has it.
 
         A window of a hold is measured without a word.

@@ -1,7 +1,7 @@
 """All that operators can ask of a tuner.
 
 One row a verb: its method, path and role; below them what it takes, what it is answered with and what it
-does. From here come the routes (`tuner.service.routes`), both clients (`tuner.client`), what the command
+does. From here come the routes (`tuner.service.http`), both clients (`tuner.client`), what the command
 line asks for here and there, the tests of who may do what, and the page of the HTTP API. What it takes is
 the path's by name, then one message as the body, else the query.
 """

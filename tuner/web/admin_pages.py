@@ -12,7 +12,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import AccessRole, InvalidInput
 from tuner.service.fleet import FleetOverview
-from tuner.service.sessions import Sessions
+from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form, require_role
 from tuner.wire import PROTOCOL, TOKEN_DAYS, Health, TokenDraft

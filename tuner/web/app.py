@@ -8,10 +8,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from tuner.core import InvalidInput, NotFound, TuningError
-from tuner.service.access_routes import FOR_VIEWERS
 from tuner.service.fleet import FleetOverview
-from tuner.service.gate import status_of
-from tuner.service.sessions import Sessions
+from tuner.service.http.access_routes import FOR_VIEWERS
+from tuner.service.http.gate import status_of
+from tuner.service.http.sessions import Sessions
 from tuner.web.admin_pages import admin_pages
 from tuner.web.assets import assets
 from tuner.web.fleet_pages import fleet_pages

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 
-from tuner.core import NotFound
-from tuner.presentation.documents import plotly_file
+from tuner.core import ConfigError, NotFound
 
 OURS = Path(__file__).parent / "static"
 PLOTLY = "plotly.min.js"
@@ -25,6 +25,17 @@ def file_of(name: str) -> Path:
     if name not in known or not known[name].is_file():
         raise NotFound(f"there is no asset {name}")
     return known[name]
+
+
+def plotly_file() -> Path:
+    """Return plotly.js, of its Python package. Raises ConfigError where that is not installed."""
+    # Not imported: that takes a second, and all we want of it is one file.
+    spec = find_spec("plotly")
+    folders = spec.submodule_search_locations if spec is not None else None
+    file = Path(next(iter(folders or ["."]))) / "package_data" / "plotly.min.js"
+    if not file.is_file():
+        raise ConfigError("plotly is not installed", hint="pip install 'jouletune[tuner]'")
+    return file
 
 
 @cache

@@ -7,7 +7,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import Study
 from tuner.service.fleet import FleetOverview, saves_now
-from tuner.service.sessions import Sessions
+from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
 from tuner.wire import Change
@@ -40,10 +40,10 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
     def studies(request: Request, phase: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
         store = operations.loop.store
-        found = [s for s in store.studies.stored() if phase in ("", s.phase)][::-1]
+        found = store.studies.ids(phase=phase or None)[::-1]
         last = max(1, -(-len(found) // PAGE))
         at = min(max(page, 1), last)
-        shown = found[(at - 1) * PAGE : at * PAGE]
+        shown = store.studies.stored(among=found[(at - 1) * PAGE : at * PAGE])[::-1]
         standing = {} if operations.stop_state().in_force else store.devices.standing()
         saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
         rows = [(s, fleet.summaries.of(s), isinstance(s, Study), s.id in saving) for s in shown]

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from db.history import judging
 from tuner.core import Notice, Past, Study
-from tuner.service.operations import Operations, StudyLook
+from tuner.service.operations import Operations
+from tuner.service.reports import StudyLook
 
 KEPT = 64
 TRUSTED_S = 30.0

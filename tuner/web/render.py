@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -13,8 +14,7 @@ from markupsafe import Markup
 
 from tuner.core import AccessRole, Caller
 from tuner.presentation import figures, standing, texts
-from tuner.presentation.documents import script_data
-from tuner.service.sessions import COOKIE, Sessions
+from tuner.service.http.sessions import COOKIE, Sessions
 from tuner.web.assets import tag
 from tuner.web.requests import MAY_CHANGE
 
@@ -75,4 +75,7 @@ def moment(at: datetime) -> Markup:
 
 def data(value: Mapping[str, Any] | None) -> Markup:
     """Return a value as JSON for a script to read, none of which can end the element it is in."""
-    return Markup(script_data(value))
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)

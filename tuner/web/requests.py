@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from fastapi import Depends, Request
 
 from tuner.core import AccessRole, Caller, Forbidden, InvalidInput
-from tuner.service.sessions import COOKIE, Sessions
+from tuner.service.http.sessions import COOKIE, Sessions
 
 MOST_FIELDS_OF_STRANGERS, MOST_FIELDS = 32, 4096
 """A new study's form has a field for each of its devices."""

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import AccessRole, RateLimited, TuningError, Unauthorised
-from tuner.service.gate import status_of
-from tuner.service.sessions import COOKIE, LASTS, Sessions
+from tuner.service.http.gate import status_of
+from tuner.service.http.sessions import COOKIE, LASTS, Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Fields, Posted, read_form
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from tuner.core import InvalidInput, Safety, Terms, TuningError
-from tuner.service.gate import status_of
+from tuner.service.http.gate import status_of
+from tuner.service.http.sessions import Sessions
 from tuner.service.operations import Operations
-from tuner.service.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Form, Posted, read_form
 from tuner.wire import Change, ConstraintChange, ConstraintPreview, Decision, StudyDraft, StudyView

@@ -20,7 +20,7 @@ from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
-from agents.host.ownership import ProcessOwners
+from agents.host.processes.ownership import ProcessOwners
 from agents.target.joules import Every, in_background
 from agents.target.side import NothingToSet, Side
 from tuner.core import Clock, DeviceLost, InvalidInput, Metric, Role, Space

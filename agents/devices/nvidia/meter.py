@@ -19,7 +19,7 @@ from agents.devices.nvidia.limits import ENFORCED, enforced_w
 from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.profiles import power_profiles
-from agents.host.ownership import Attribution, ProcessOwners, WorkloadIdentity
+from agents.host.processes.ownership import Attribution, ProcessOwners, WorkloadIdentity
 from tuner.core import (
     FOREIGN_LOAD,
     POWER_PROFILES,

@@ -27,7 +27,7 @@ from agents.federated.fleet.task import (
 )
 from tuner.core import Context, Knob, Part, Role, Setting, Space
 
-CLIENTS = 100
+CLIENTS, FEW = 100, 10
 PARTICIPANTS: tuple[int, ...] = (10, 20, 50)
 BATCHES, EPOCHS = (8, 16, 32), (1, 5, 10)
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
@@ -45,10 +45,14 @@ class RoundResult:
 
 
 def participants_of(clients: int) -> tuple[int, ...]:
-    """Return how many of some clients a round may have: 1, 2, 5, 10, … from a tenth of them to all."""
+    """Return how many of some clients a round may have: 1, 2, 5, 10, … from a tenth of them to all.
+
+    Of ten and fewer, from two on, and all of them too.
+    """
     least = min(clients, max(2, -(-clients // 10)))
-    steps = (n * 10**power for power in range(len(str(clients))) for n in (1, 2, 5))
-    return tuple(count for count in steps if least <= count <= clients) or (clients,)
+    steps = [n * 10**power for power in range(len(str(clients))) for n in (1, 2, 5)]
+    steps += [clients] if clients <= FEW else []
+    return tuple(sorted({count for count in steps if least <= count <= clients}))
 
 
 def federation_space(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.host.program_runs import RunMeter
+from agents.host.processes.program_runs import RunMeter
 from agents.target.side import Side
 from agents.workloads.command.config import CommandConfig, load_command_config
 from tuner.core import Clock, InvalidInput, Metric, Scope, Setting, Space

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.host.knob_table import knob_table
-from agents.host.printed import Printed, PrintedMetric
-from agents.host.printed_table import printed_items, printed_metrics
-from agents.host.program_runs import MeasuredProgram
-from agents.host.tables import argv, demand, environment, positive
+from agents.host.processes.program_runs import MeasuredProgram
+from agents.host.service_files.knob_table import knob_table
+from agents.host.service_files.printed import Printed, PrintedMetric
+from agents.host.service_files.printed_table import printed_items, printed_metrics
+from agents.host.service_files.tables import argv, demand, environment, positive
 from tuner import toml
 from tuner.core import ConfigError, InvalidInput, Knob, Setting, Space
 

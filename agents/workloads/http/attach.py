@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agents.host.local_http import LocalHttp
-from agents.host.ownership import WorkloadIdentity
-from agents.host.program_runs import RunMeter
-from agents.host.service_process import ProcessTree, ServiceProcess, UnitProcess
+from agents.host.http.local_http import LocalHttp
+from agents.host.processes.ownership import WorkloadIdentity
+from agents.host.processes.program_runs import RunMeter
+from agents.host.processes.service_process import ProcessTree, ServiceProcess, UnitProcess
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter, Totals
 from agents.load.prometheus import ARRIVALS, PrometheusMeter

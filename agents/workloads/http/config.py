@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.host.local_http import local_url
-from agents.host.service_process import RELOADS
-from agents.host.tables import (
+from agents.host.http.local_http import local_url
+from agents.host.processes.service_process import RELOADS
+from agents.host.service_files.tables import (
     absolute,
     argv,
     checked,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agents.host.local_http import LocalHttp
+from agents.host.http.local_http import LocalHttp
 from agents.load.exposition import (
     Histogram,
     Samples,

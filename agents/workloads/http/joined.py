@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agents.host.program_runs import RunMeter
+from agents.host.processes.program_runs import RunMeter
 from agents.target.side import Closing, OffersLoad, WaitsForRuns
 from tuner.core import Context, Meter, Reading, TuningError, Window
 

@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from agents.host.local_http import LocalHttp
-from agents.host.printed_table import COUNTED, MEANING_KEYS, declared_quantity, metric_name
-from agents.host.tables import checked, url_path
+from agents.host.http.local_http import LocalHttp
+from agents.host.service_files.printed_table import (
+    COUNTED,
+    MEANING_KEYS,
+    declared_quantity,
+    metric_name,
+)
+from agents.host.service_files.tables import checked, url_path
 from agents.workloads.http.reading import at
 from tuner.core import (
     ConfigError,

@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agents.host.knob_table import knob_table
-from agents.host.printed_table import one_group
-from agents.host.tables import absolute, argv, checked, demand, http_method, unit_name, url_path
+from agents.host.service_files.knob_table import knob_table
+from agents.host.service_files.printed_table import one_group
+from agents.host.service_files.tables import (
+    absolute,
+    argv,
+    checked,
+    demand,
+    http_method,
+    unit_name,
+    url_path,
+)
 from agents.workloads.http.metric_config import ExportedRatio, ratio_of
 from agents.workloads.http.template import TABLE, VALUE, LoadTable, filled, places_in
 from tuner.core import ConfigError, Knob, Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from agents.host.local_http import LocalHttp
+from agents.host.http.local_http import LocalHttp
 from agents.workloads.http.files import KnobInFile
 from agents.workloads.http.knob_config import SetCall
 from agents.workloads.http.reading import KnobReading, is_at, settle

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.host.printed_table import printed_items, printed_metrics
-from agents.host.program_runs import MeasuredProgram
-from agents.host.tables import (
+from agents.host.processes.program_runs import MeasuredProgram
+from agents.host.service_files.printed_table import printed_items, printed_metrics
+from agents.host.service_files.tables import (
     absolute,
     argv,
     demand,

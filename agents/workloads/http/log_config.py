@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.host.printed_table import MEANING_KEYS, compiled, declared_quantity, metric_name
-from agents.host.tables import absolute, checked, inner
+from agents.host.service_files.printed_table import (
+    MEANING_KEYS,
+    compiled,
+    declared_quantity,
+    metric_name,
+)
+from agents.host.service_files.tables import absolute, checked, inner
 from agents.workloads.http.metric_config import UNITS_MS
 from tuner.core import ConfigError, Metric, Quantity, Scope, standard
 

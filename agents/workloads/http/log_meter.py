@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agents.host.log_follower import LogFollower
+from agents.host.service_files.log_follower import LogFollower
 from agents.load.meter import Totals
 from agents.load.prometheus import ARRIVALS, QUANTILES
 from agents.workloads.http.log_config import ITEMS, LATENCY, LogLines

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.host.tables import checked, inner
+from agents.host.service_files.tables import checked, inner
 from tuner.core import ConfigError, standard
 
 UNITS_MS: Mapping[str, float] = {"s": 1000.0, "ms": 1.0}

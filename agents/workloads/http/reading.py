@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from agents.host.commands import run_argv
-from agents.host.local_http import LocalHttp
+from agents.host.http.local_http import LocalHttp
+from agents.host.processes.commands import run_argv
 from agents.workloads.http.knob_config import ReadCall, ReadCommand, written
 from tuner.core import ActuationError, Clock, DeviceLost, Knob, Value
 

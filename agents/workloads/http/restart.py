@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agents.host.commands import run_argv
-from agents.host.local_http import LocalHttp
-from agents.host.service_process import ServiceProcess
+from agents.host.http.local_http import LocalHttp
+from agents.host.processes.commands import run_argv
+from agents.host.processes.service_process import ServiceProcess
 from agents.workloads.http.config import RenewalConfig
 from tuner.core import ActuationError, Clock, DeviceLost
 

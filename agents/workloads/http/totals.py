@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from agents.host.service_process import ServiceProcess
+from agents.host.processes.service_process import ServiceProcess
 from agents.load.meter import Totals
 from tuner.core import MeasurementError, TuningError
 

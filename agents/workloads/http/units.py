@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from agents.host import systemd
+from agents.host.processes import systemd
 from agents.workloads.http.knob_config import UnitProperty
 from agents.workloads.http.reading import is_at, settle, unlisted
 from tuner.core import ActuationError, Clock, Knob, Value

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from urllib.parse import unquote
 
-from agents.host.local_http import local_url
+from agents.host.http.local_http import local_url
 from agents.speculation.attach import PromptLoad, attached
 from agents.speculation.client import SpeculationClient
 from agents.target.side import Side

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.host.local_http import local_url
+from agents.host.http.local_http import local_url
 from agents.workloads.llama_cpp.child import LlamaProcess, help_of
 from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH, Dialect, dialect_of, owned
 from agents.workloads.llama_cpp.figures import Timings

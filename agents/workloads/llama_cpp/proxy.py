@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from agents.host.http_answers import HANDLERS, object_of
+from agents.host.http.http_answers import HANDLERS, object_of
 from agents.speculation.answers import knobs_answer, plan_answer, plan_of
 from agents.workloads.llama_cpp.control import LengthControl
 from agents.workloads.llama_cpp.figures import SpeculationCounters

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from agents.host.serving import listening, quiet_server, url_of
+from agents.host.http.serving import listening, quiet_server, url_of
 from agents.workloads.llama_cpp.control import LengthControl, attached_control, launched
 from agents.workloads.llama_cpp.decoding import DecodingLoad
 from agents.workloads.llama_cpp.launch import Launcher

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
-from agents.host.local_http import local_url
-from agents.host.ownership import WorkloadIdentity
+from agents.host.http.local_http import local_url
+from agents.host.processes.ownership import WorkloadIdentity
 from agents.load.generator import LoadShape
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, Field, TypeAdapter
 
-from agents.host.local_http import LocalHttp
+from agents.host.http.local_http import LocalHttp
 from tuner.core import ActuationError
 
 ANSWER_S = 20.0

@@ -29,7 +29,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agents.host.http_answers import (
+from agents.host.http.http_answers import (
     HANDLERS,
     as_object,
     body_of,
@@ -37,8 +37,8 @@ from agents.host.http_answers import (
     message_answer,
     parsed_json,
 )
-from agents.host.knob_messages import knobs_reply
-from agents.host.serving import (
+from agents.host.http.knob_messages import knobs_reply
+from agents.host.http.serving import (
     LOOPBACK,
     end_by_signal,
     end_with_stdin,

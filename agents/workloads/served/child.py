@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from agents.host.server_process import ServerProcess
+from agents.host.processes.server_process import ServerProcess
 from agents.target.reviving import revived
 from agents.target.side import Side
 from agents.workloads.served.adapter import attach

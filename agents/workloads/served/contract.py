@@ -7,8 +7,8 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, Field, TypeAdapter
 
-from agents.host.knob_messages import KnobsReply
-from agents.host.local_http import LocalHttp
+from agents.host.http.knob_messages import KnobsReply
+from agents.host.http.local_http import LocalHttp
 from tuner.core import Setting
 
 CHANGE_S = 180.0

@@ -53,7 +53,7 @@ def compare(
     from tests.bench.allocators.allocators import compare_allocators
     from tests.bench.result import header
     from tuner.cli.output import console, echo_json
-    from tuner.cli.packrat import sizes
+    from tuner.cli.planning.packrat import sizes
 
     screen, cores = console(stderr=True), sorted(os.sched_getaffinity(0))
     gains: list[AllocatorGain] = []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agents.federated.fleet.rounds import INTERVALS
-from tests.bench.federated.compare import OURS, Bench, target_of
+from tests.bench.federated.compare import OURS, Bench
 from tests.bench.federated.judge import best_of, judged
 from tests.bench.federated.setups import FederationSetup
 
@@ -35,8 +35,8 @@ def compare_intervals(bench: Bench, title: str, federation: FederationSetup) -> 
     """Return how the policy does whose only choice is the steps, by joules."""
     by_steps = replace(federation, intervals=INTERVALS, held=ALONE)
     grid = [{**ALONE, "averaging_steps": steps} for steps in INTERVALS]
-    fixed = bench.fixed(by_steps, grid)
-    target = target_of(fixed)
+    target = bench.target(by_steps, grid)
+    fixed = bench.fixed(by_steps, grid, target)
     (ours,) = bench.played(by_steps, [(OURS, "energy_j")], target)
     found = judged("energy_j", target, grid, fixed, ours, ours, fixed[0])
     return IntervalComparison(

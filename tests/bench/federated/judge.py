@@ -37,7 +37,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of all federations: means and the worst of the ratios, and what was missed."""
+    """The judgement of all federations: means and the worst of the ratios, and what was missed.
+
+    A target that was missed makes a ratio too small: such count in `missed` alone, where there are others.
+    """
 
     energy_mean: float
     energy_worst: float
@@ -95,16 +98,17 @@ def judged(
 def verdict(found: Sequence[Judged], steps: Sequence[tuple[float, bool]]) -> Verdict:
     """Return the judgement of all; `steps` are a ratio, and whether it is kept, of each choice of them."""
 
-    def worst(objective: str) -> float:
-        return max(j.ratio for j in found if j.objective == objective)
+    def ratios(objective: str) -> list[float]:
+        own = [j for j in found if j.objective == objective]
+        return [j.ratio for j in own if not j.missed] or [j.ratio for j in own]
 
     joules = [j for j in found if j.objective == "energy_j"]
-    mean = fmean(j.ratio for j in joules)
+    mean = fmean(ratios("energy_j"))
     return Verdict(
         energy_mean=mean,
-        energy_worst=worst("energy_j"),
-        seconds_worst=worst("round_s"),
-        grams_worst=worst("carbon_g"),
+        energy_worst=max(ratios("energy_j")),
+        seconds_worst=max(ratios("round_s")),
+        grams_worst=max(ratios("carbon_g")),
         time_over_defaults_worst=max(j.time_over_defaults for j in joules),
         interval_worst=max((ratio for ratio, _ in steps), default=None),
         missed=sum(len(j.missed) for j in found),

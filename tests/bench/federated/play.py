@@ -93,17 +93,20 @@ def play(
     return Played(tuple(t.setting for t in trials), tuple(dict(r.metrics) for r in results), middle)
 
 
-def play_fixed(federation: FederationSetup, setting: Mapping[str, int], seed: int) -> Played:
-    """Train at one K, B and E for all, as `participants`, `batch_size` and `local_epochs`."""
+def play_fixed(
+    federation: FederationSetup, setting: Mapping[str, int], seed: int, goal: float = 1.0
+) -> Played:
+    """Train to an accuracy at one K, B and E for all: `participants`, `batch_size`, `local_epochs`."""
     training = federation.training(seed)
     same = spread(setting, training.space)
     by_class = {f"energy_{kind.name}_j" for kind in federation.devices.classes}
     kept = {"accuracy", "energy_j", "round_s", "carbon_g", *by_class}
-    metrics = [
-        {k: v for k, v in _run(federation, training, same).metrics.items() if k in kept}
-        for _ in range(federation.rounds)
-    ]
-    return Played((same,) * federation.rounds, tuple(metrics), 0.0)
+    played = Played((), (), 0.0)
+    while len(played.metrics) < federation.rounds and played.rounds_to(goal) is None:
+        shown = _run(federation, training, same).metrics
+        told = {name: value for name, value in shown.items() if name in kept}
+        played = Played((*played.settings, same), (*played.metrics, told), 0.0)
+    return played
 
 
 def spread(setting: Mapping[str, int], space: Space) -> Setting:

@@ -20,7 +20,7 @@ from tests.bench.fleet.fleet import SimulatedFleet, SimulationFigures, Simulatio
 from tests.bench.result import header
 from tuner.cli.options import AsJson, TokenFile, without_password
 from tuner.cli.output import echo_json, echo_table
-from tuner.cli.processes import Children, await_file
+from tuner.cli.run.processes import Children, await_file
 from tuner.client.tokens import read_token
 from tuner.core import ConfigError
 from tuner.garbage import uncollected

@@ -14,7 +14,8 @@ from tests.bench.made_up.devices import fine_ladder, roofline, throttling, tiles
 from tests.bench.made_up.formula import SurfaceFormula
 from tests.bench.made_up.hosts import queue, sockets, switches
 from tests.bench.made_up.serving import runtime, serving
-from tuner.core import Constraint, Knob, Part, Space, TuningError, setting_key
+from tests.bench.made_up.single import one_clock, power_cap
+from tuner.core import Constraint, Knob, Part, Role, Space, TuningError, setting_key
 
 ACCURACY = "accuracy"
 ACCURACY_NOISE = 0.1
@@ -71,6 +72,7 @@ KINDS: Mapping[str, SurfaceKind] = {
     "serving": SurfaceKind((serving,)),
     "runtime": SurfaceKind((runtime,)),
     "switches": SurfaceKind((switches,)),
+    "one_knob": SurfaceKind((power_cap, one_clock)),
     "nameless": SurfaceKind(NUMERIC, nameless),
     "misnamed": SurfaceKind(NUMERIC, misnamed),
     "told_too_sure": SurfaceKind(NUMERIC, told=0.3),
@@ -114,6 +116,15 @@ def _floors(formula: SurfaceFormula) -> tuple[Constraint, ...]:
     return (Constraint(ACCURACY, ">=", formula.least_accuracy, relative=True),)
 
 
+SLOWING = frozenset(
+    {
+        *(Role.CORE_CLOCK, Role.MEMORY_CLOCK, Role.CPU_CLOCK, Role.HOST_CLOCK),
+        *(Role.BOOST, Role.POWER_LIMIT),
+    }
+)
+"""What is of the device: nothing is ever faster for lowering it."""
+
+
 def _tabled(
     formula: SurfaceFormula, called: Mapping[str, str], name: str, workload: str
 ) -> Surface:
@@ -124,7 +135,7 @@ def _tabled(
             called[knob],
             values,
             formula.default[knob],
-            Part.DEVICE if roles[called[knob]].slows else Part.WORKLOAD,
+            Part.DEVICE if roles[called[knob]] in SLOWING else Part.WORKLOAD,
             role=roles[called[knob]],
         )
         for knob, values in formula.ladders.items()

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from agents.host.http_answers import body_of, object_of
+from agents.host.http.http_answers import body_of, object_of
 from agents.speculation.answers import knobs_answer, plan_answer, plan_of
 from tests.engines.text import corpus
 from tests.engines.text.completion import Completion, parsed

@@ -5,12 +5,13 @@ import pytest
 from db import open_store
 from tests.builders import device
 from tests.contracts import store as contracts
+from tests.stores import memory_store
 from tuner.core import Store
 
 
 @pytest.fixture
 def store() -> Store:
-    return open_store("memory://")
+    return memory_store()
 
 
 class TestAnswering(contracts.AnsweringContract):

@@ -11,7 +11,7 @@ import pytest
 
 from agents.actuator.driver import INIT_S
 from agents.actuator.grants import ActuatorConfig
-from tuner.service.http_limits import HttpLimits
+from tuner.service.http.http_limits import HttpLimits
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MOST_EXPOSED = {"tuner": 3.0, "agent": 3.0, "actuator": 5.0, "metrics": 3.0}

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agents.host.local_http import LocalHttp
+from agents.host.http.local_http import LocalHttp
 from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool

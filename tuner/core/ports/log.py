@@ -74,14 +74,14 @@ class Events(Protocol):
 class Deliveries(Protocol):
     """How far each destination of notifications has been told of the events."""
 
-    def get(self, destination: str) -> Delivery | None:
+    def get(self, destination: str, /) -> Delivery | None:
         """Return how far it is, None for a new one."""
 
-    def put(self, delivery: Delivery) -> None:
+    def put(self, delivery: Delivery, /) -> None:
         """Keep how far it is."""
 
     def list(self) -> Sequence[Delivery]:
         """Return all by the destination's name."""
 
-    def forget(self, destination: str) -> None:
+    def forget(self, destination: str, /) -> None:
         """Remove a destination that there is no more; quietly nothing where it is unknown."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from tuner.core.studies import Revision, Situation, Study, UnreadableStudy
+from tuner.core.studies import Revision, Situation, Study, StudyStamp, UnreadableStudy
 
 __all__ = ["Studies"]
 
@@ -37,6 +37,9 @@ class Studies(Protocol):
     ) -> Sequence[Study | UnreadableStudy]:
         """Return all studies, oldest first, also unreadable ones: of a device, of these ids, active."""
 
+    def stamps(self) -> Mapping[str, StudyStamp]:
+        """Return how far each study has come, by its id, oldest first."""
+
     def stopped(self) -> Sequence[str]:
         """Return the ids of the studies that are over, oldest first."""
 
@@ -52,11 +55,10 @@ class Studies(Protocol):
     def active(self) -> Mapping[str, int]:
         """Return the revision of each study that is not over, by its id, oldest first."""
 
-    def ids(self, device: str | None = None, workload: str | None = None) -> Sequence[str]:
-        """Return the ids of the studies of a device, of a workload, or of both; oldest first."""
-
-    def holding(self) -> Sequence[str]:
-        """Return the ids of the studies that hold a plan, oldest first."""
+    def ids(
+        self, device: str | None = None, workload: str | None = None, phase: str | None = None
+    ) -> Sequence[str]:
+        """Return the ids of the studies of a device, of a workload, in a phase; oldest first."""
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the study as the revision after the one it carries, and return it so.

@@ -13,7 +13,7 @@ from agents.federated.embedded import FederationSpec, open_embedded
 from agents.federated.fleet.devices import load_devices
 from agents.federated.fleet.rounds import FederatedTraining
 from agents.federated.fleet.task import digits
-from agents.federated.strategy import FedGPO
+from agents.federated.strategy import FedGPO, clients_there
 from agents.federated.weights import arrays_of, weights_of
 
 app = ServerApp()
@@ -27,10 +27,9 @@ def main(grid: Grid, context: Context) -> None:
     goal = float(config["goal"])
     alpha, clients = float(config["alpha"]), int(config["clients"])
     of = FederatedTraining(digits(seed), devices, seed, alpha or None, clients)
-    intensity = {kind.name: devices.intensity_g_per_kwh for kind in devices.classes}
-    spec = FederationSpec(
-        name="digits", space=of.space, classes=[k.name for k in devices.classes], version="1"
-    )
+    kinds = [kind.name for kind in devices.classes]
+    spec = FederationSpec(name="digits", classes=kinds, clients=clients_there(grid), version="1")
+    intensity = dict.fromkeys(kinds, devices.intensity_g_per_kwh)
     tuner = open_embedded(
         spec,
         Path(str(config["database"] or "federation.sqlite")),

@@ -87,8 +87,8 @@ def test_a_lost_device_is_put_back_once_it_answers(bench: Bench) -> None:
 
 
 @pytest.mark.promise(
-    "somebody else sets a knob",
-    "it is left as it is and the device paused, over restarts, until root has settled it",
+    "another program sets a knob",
+    "its value stays and the device is paused, also after restarts, until root restores it",
 )
 def test_what_somebody_else_set_is_left_alone_and_the_device_paused(bench: Bench) -> None:
     bench.trial()
@@ -154,8 +154,8 @@ def test_a_knob_that_the_driver_leaves_out_is_not_written(bench: Bench) -> None:
 
 
 @pytest.mark.promise(
-    "anything unforeseen on one device",
-    "that device falls to its original; the others keep their leases",
+    "an unforeseen error on one device",
+    "that device reverts to its original; the others keep their leases",
 )
 @pytest.mark.parametrize("verb", ["read", "write"])
 def test_what_breaks_on_one_device_ends_nothing_on_another(bench: Bench, verb: str) -> None:

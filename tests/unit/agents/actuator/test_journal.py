@@ -93,8 +93,8 @@ DAMAGE = ["truncated", "empty", "list", "other", "unreadable"]
 
 @pytest.mark.promise(
     "the actuator's journal is damaged or deleted",
-    "of two copies the newest whole one counts, and memory while it runs; with both damaged, "
-    "the fail-safe or the driver's default is set, and said",
+    "the newest intact of two copies counts, and memory while it runs; with both "
+    "damaged, the fail-safe or the driver's default is set and reported",
 )
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("copy", [0, 1])

@@ -19,7 +19,7 @@ from tuner.core import Conflict, DeviceLost
 
 @pytest.mark.promise(
     "a GPU or its driver is missing when the actuator starts",
-    "it is shown as wrong and looked for until it answers, then put back",
+    "it is shown as missing until it answers, then restored",
 )
 def test_a_device_that_answers_later_is_put_back_then(
     site: Site, capsys: pytest.CaptureFixture[str]
@@ -46,8 +46,8 @@ def test_a_device_that_answers_later_is_put_back_then(
 
 
 @pytest.mark.promise(
-    "a write hangs in the driver and lands after the restore",
-    "it is put back again; nobody gets the device meanwhile",
+    "a write hangs in the driver and takes effect after the restore",
+    "it is restored again; the device is unavailable meanwhile",
 )
 def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     """The driver's process is killed; what it had begun is done when the kernel gets to it."""
@@ -68,7 +68,7 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     remote.close()
 
 
-@pytest.mark.promise("everything must stop now")
+@pytest.mark.promise("an operator stops everything")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
 def test_detached_devices_are_put_back_and_no_process_has_their_driver(
     site: Site, capsys: pytest.CaptureFixture[str]

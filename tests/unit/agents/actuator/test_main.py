@@ -27,8 +27,8 @@ from tests.actuation import answers
 from tests.builders import Time
 from tests.lines_of_code import lines_of_code
 from tests.unit.agents.actuator.site import CLOCK, FACTORY, GPU, HERE, LIMIT, TRIED, Site
-from tuner.cli import doctor
 from tuner.cli.app import main as jouletune
+from tuner.cli.host import doctor
 from tuner.core import Conflict, DeviceLost
 
 MOST_LINES = 1600

@@ -115,7 +115,7 @@ def test_while_the_disk_takes_nothing_the_tuner_is_told_so_and_nothing_is_tried(
     assert "host cannot write" in said[1] and "free space" in said[1]
 
 
-@pytest.mark.promise("the network goes, or a proxy answers for the tuner")
+@pytest.mark.promise("the network fails, or a proxy answers instead of the tuner")
 def test_a_hold_whose_end_got_lost_is_declined_with_its_end(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [hold(), Release(why="enough")]

@@ -214,8 +214,8 @@ def test_no_content_of_the_file_stops_a_restore(rig: Rig, junk: bytes) -> None:
 
 
 @pytest.mark.promise(
-    "the agent's journal is damaged, or its folder deleted while it runs",
-    "what is damaged goes to its default; what was deleted is written again from memory",
+    "the agent's journal is damaged, or its folder is deleted while it runs",
+    "damaged entries go to the default; deleted ones are written again from memory",
 )
 def test_a_value_changed_on_the_disk_counts_as_lost(rig: Rig) -> None:
     path = record(rig)

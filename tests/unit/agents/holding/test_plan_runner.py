@@ -230,8 +230,8 @@ def test_a_change_that_fails_holds_the_former_row_and_is_tried_again(scene: Scen
 
 
 @pytest.mark.promise(
-    "the workload dies, or answers later than its agent",
-    "it gets the held setting once it is there; a trial under way is FAILED",
+    "the workload dies, or starts later than its agent",
+    "the held setting is applied once it answers; a running trial is FAILED",
 )
 def test_a_workload_that_was_started_again_gets_the_plan_in_force(scene: Scene) -> None:
     scene.holder.take(order(plan=PLAN))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.host.log_follower import LONGEST, LogFollower
+from agents.host.service_files.log_follower import LONGEST, LogFollower
 from tests.errors import raised
 from tuner.core import MeasurementError
 
@@ -50,8 +50,7 @@ def test_a_line_that_was_begun_before_is_left_out(log: Path) -> None:
 
 
 @pytest.mark.promise(
-    "a pid file was left behind, a log is rotated or cut off, a service is started again in a "
-    "window"
+    "a PID file is stale, a log is rotated or truncated, or a service restarts during a window"
 )
 def test_rotation_loses_nothing_on_either_side(follower: LogFollower, log: Path) -> None:
     put(log, "1\n")
@@ -74,8 +73,7 @@ def test_a_log_that_appears_later_is_read_from_its_beginning(tmp_path: Path) -> 
 
 
 @pytest.mark.promise(
-    "a pid file was left behind, a log is rotated or cut off, a service is started again in a "
-    "window"
+    "a PID file is stale, a log is rotated or truncated, or a service restarts during a window"
 )
 @pytest.mark.parametrize("then", ["", "another line that is longer than all that was before\n" * 3])
 def test_a_log_that_is_cut_off_is_no_measurement(

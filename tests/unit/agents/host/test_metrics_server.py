@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agents.config import MetricsAddress
-from agents.host.metrics_server import MetricsServer, serving
+from agents.host.http.metrics_server import MetricsServer, serving
 from tests.errors import raised
 from tuner.core import ConfigError
 
@@ -46,7 +46,7 @@ def test_a_page_whose_name_leads_to_loopback_gets_nothing(server: MetricsServer)
 def test_who_says_nothing_or_garbage_keeps_nobody_out_for_long(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agents.host.metrics_server.PATIENCE_S", 0.2)
+    monkeypatch.setattr("agents.host.http.metrics_server.PATIENCE_S", 0.2)
     where = server.socket.getsockname()
     with socket.create_connection(where), socket.create_connection(where) as garbage:
         garbage.sendall(b"\x00\xff\r\n\r\n")

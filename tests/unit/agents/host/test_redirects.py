@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agents.host.local_http import LocalHttp
+from agents.host.http.local_http import LocalHttp
 from agents.load.exposition import scrape
 from tuner.core import ActuationError, MeasurementError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.service_process import ProcessTree, UnitProcess
+from agents.host.processes.service_process import ProcessTree, UnitProcess
 from tests.errors import raised
 from tests.integration.stage import until
 from tests.systemctl import FakeSystemctl
@@ -85,10 +85,8 @@ def test_a_signal_reaches_it(start: Started, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "a pid file was left behind, a log is rotated or cut off, a service is started again in a "
-    "window",
-    "no other process gets a signal; nothing of a rotated log is lost; such a window is no "
-    "measurement",
+    "a PID file is stale, a log is rotated or truncated, or a service restarts during a window",
+    "no other process gets a signal; nothing of a rotated log is lost; the window is discarded",
 )
 def test_a_number_left_behind_reaches_nobody(start: Started, tmp_path: Path) -> None:
     process = start()

@@ -10,14 +10,14 @@ import sys
 
 import pytest
 
-from agents.host.serving import listening, url_of
+from agents.host.http.serving import listening, url_of
 from tests.errors import raised
 from tuner.core import InvalidInput
 
 WAIT_S = 30.0
 PROGRAM = """
 import signal, sys
-from agents.host.serving import end_by_signal, end_with_stdin, listening, tell_ready
+from agents.host.http.serving import end_by_signal, end_with_stdin, listening, tell_ready
 end_by_signal()
 tell_ready(listening(0))
 end_with_stdin()

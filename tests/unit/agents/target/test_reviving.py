@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from agents.host.server_process import ServerProcess
+from agents.host.processes.server_process import ServerProcess
 from agents.target.reviving import revived
 from agents.target.side import (
     Closing,

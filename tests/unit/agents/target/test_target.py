@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from agents.target.side import Side
-from agents.target.target import WORKLOAD, Target, speed_change
+from agents.target.spaces import speed_change
+from agents.target.target import WORKLOAD, Target
 from agents.target.window import TargetWindow, Usage
 from tests.builders import START, Time
 from tests.errors import raised
@@ -224,7 +225,7 @@ class TestSeveralDevices:
 
     @pytest.mark.promise(
         "one of several devices of a target is refused",
-        "what was set is undone on all others; putting back never stops at one",
+        "the others are undone; restoring never stops at one failure",
     )
     @pytest.mark.parametrize("stuck", [0, 1, 2])
     def test_a_side_that_is_refused_undoes_all_others(self, stuck: int) -> None:

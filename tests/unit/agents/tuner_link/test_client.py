@@ -68,7 +68,7 @@ def test_a_refusal_becomes_the_error_it_stands_for(
     assert type(caught.value) is error
 
 
-@pytest.mark.promise("the network goes, or a proxy answers for the tuner")
+@pytest.mark.promise("the network fails, or a proxy answers instead of the tuner")
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 426, 301, 500])
 def test_whatever_is_not_the_tuners_answer_costs_no_report(rig: Rig, status: int) -> None:
     link = rig.link

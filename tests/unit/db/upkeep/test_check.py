@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import typer
 
 from db import open_store
 from db.upkeep.check import check
 from tests.builders import START
 from tests.errors import raised
 from tests.frozen.content import fill
+from tuner.cli.fleet.db import backup_, restore_
 from tuner.core import Event, StoreError
 
 
@@ -54,6 +57,40 @@ def test_what_is_wrong_is_named(path: Path, damage: str, said: str) -> None:
         file.execute(damage)
         file.commit()
     assert said in wrong(path)
+
+
+def test_studies_that_cannot_be_read_are_named_and_the_others_looked_at(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    store = open_store(url)
+    first, *others = store.studies.ids()
+    store.close()
+    assert others
+    with closing(sqlite3.connect(path)) as file:
+        hurt = "UPDATE study_revisions SET document = '{\"release\": 99}' WHERE study_id = ?"
+        file.execute(hurt, [first])
+        file.commit()
+    (found,) = [c for c in check(url, lambda: START) if c.about == "every study can be read"]
+    assert not found.well and found.seen == f"not {first}"
+    assert f"jouletune db restore FILE --db {url}`" in found.hint
+
+
+def test_every_command_that_a_hint_names_is_one_that_can_be_typed(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA foreign_keys = OFF")
+        file.execute("UPDATE studies SET last_trial = last_trial + 1")
+        file.execute("DELETE FROM events WHERE kind = 'backed up'")
+        file.commit()
+    hints = [found.hint for found in check(url, lambda: START) if found.hint]
+    typed = [words for hint in hints for words in re.findall(r"`jouletune ([^`]*)`", hint)]
+    assert {words.split()[1] for words in typed} == {"restore", "backup"}
+    verbs = typer.Typer()
+    for name, verb in (("backup", backup_), ("restore", restore_)):
+        verbs.command(name)(verb)
+    group = typer.main.get_group(verbs)
+    for words in typed:
+        name, *options = words.split()[1:]
+        assert group.commands[name].make_context(name, options).params["db"] == url
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:

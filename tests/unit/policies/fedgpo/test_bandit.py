@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from tests.unit.policies.fedgpo.made_up import (
     space,
     started,
 )
-from tuner.core import Done, Objective, Setting, Trial, Try
+from tuner.core import Done, Objective, Past, Setting, Trial, Try
 
 GRID = [
     {"participants": k} | {f"{what}.{c}": v for c in CLASSES for what, v in same.items()}
@@ -47,11 +48,12 @@ def test_without_data_the_prior_is_left() -> None:
 
 
 def cost(work: RoundWork) -> dict[str, float]:
-    """Return what a round takes, by its parts, without noise."""
+    """Return what a round takes, by its parts, without noise: more clients have slower ones among them."""
     busy = work.local * (1.0 + 4.0 / work.batch)
+    slowest = (work.participants / 10.0) ** 0.3
     parts = {"compute_j": 2.0 * busy, "communication_j": 30.0, "waiting_j": 5.0}
     found = {name: work.participants * joules for name, joules in parts.items()}
-    return {**found, "energy_j": sum(found.values()), "round_s": 40.0 + 3.0 * busy}
+    return {**found, "energy_j": sum(found.values()), "round_s": slowest * (40.0 + 3.0 * busy)}
 
 
 def one(work: RoundWork, before: float = 0.1, accuracy: float = 0.2, **shown: float) -> Round:
@@ -122,7 +124,7 @@ def test_the_goal_takes_hardly_more_than_the_best_fixed_setting_needs(metric: st
 def test_what_is_to_be_spent_least_changes_what_is_set() -> None:
     def most(metric: str) -> float:
         trials, _ = started(Bandit(), federated(objective=Objective(metric)), 12)
-        return sum(float(t.setting["participants"]) for t in trials[4:])
+        return sum(float(t.setting["local_epochs.mid"]) for t in trials[4:])
 
     assert most("energy_j") < most("round_s")
 
@@ -154,3 +156,34 @@ def test_each_suggestion_says_what_it_expects() -> None:
     assert expected == pytest.approx(sum(made.joules(answer.setting).values()), rel=0.4)
     assert "80 % likely" in answer.why
     assert space().has(answer.setting)
+
+
+def test_with_unlike_data_more_clients_and_less_local_work_are_expected_to_pay() -> None:
+    def rates(labels: float) -> dict[str, float]:
+        curve = ErrorCurve.of([], [], 0.9, labels)
+        mean = curve.weights.mean[None, :]
+        left = np.array([0.5])
+        usual = curve.rounds_to(mean, left, 0.9, LogWork(0.0, 0.0, 0.0))[0]
+        return {
+            "k": usual / curve.rounds_to(mean, left, 0.9, LogWork(1.0, 0.0, 0.0))[0],
+            "e": usual / curve.rounds_to(mean, left, 0.9, LogWork(0.0, 0.0, 1.0))[0],
+        }
+
+    unlike, alike = rates(0.2), rates(1.0)
+    assert unlike["k"] > 1.2 > 1.1 > alike["k"]
+    assert unlike["e"] < 1.5 < 1.6 < alike["e"]
+
+
+def test_the_labels_that_clients_tell_of_change_the_first_setting() -> None:
+    def epochs(labels: float) -> float:
+        at = federated(constraints=("accuracy >= 0.9",))
+        found = 0.0
+        for seed in range(12):
+            told = {f"data_classes.{c}": labels for c in CLASSES}
+            now = Past(study=replace(at, seed=seed), trials=(), context={"accuracy": 0.1, **told})
+            answer = Bandit().suggest(now)
+            assert isinstance(answer, Try)
+            found += math.log(float(answer.setting["local_epochs.mid"]))
+        return found
+
+    assert epochs(0.2) < epochs(1.0)

@@ -1,13 +1,11 @@
-"""The formula, the best cell, and which window gains most."""
+"""The best cell, and which window gains most."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from policies.speculation.choice import best_at, cost_per_token, next_cell
+from policies.speculation.choice import best_at, next_cell
 from policies.speculation.grid import Cell, Choice
 from policies.speculation.surface import CostSurface
 
@@ -20,17 +18,6 @@ def outlook(costs: list[float], sds: list[float], grid: tuple[Cell, ...] = ()) -
     return CostSurface(
         grid or cells(1, len(costs)), np.array(costs), np.diag(np.array(sds, dtype=float) ** 2)
     )
-
-
-def test_a_token_costs_its_step_over_the_tokens_of_the_step() -> None:
-    assert cost_per_token(10.0, 1.0, 0, 0.0) == 10.0
-    assert cost_per_token(12.0, 1.0, 4, 3.0) == 4.0
-
-
-@given(st.floats(0.0, 1.0), st.floats(0.01, 2.0))
-def test_nothing_accepted_never_pays(slower: float, draft: float) -> None:
-    plain = cost_per_token(1.0, draft, 0, 0.0)
-    assert all(cost_per_token(1.0 + slower * s, draft, s, 0.0) > plain for s in range(1, 9))
 
 
 def test_the_best_cell_is_of_its_batch_and_not_out() -> None:

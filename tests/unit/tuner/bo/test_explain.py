@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 
 import pytest
@@ -11,6 +12,7 @@ from tests.builders import baseline, past, setting, surface, trial
 from tests.unit.tuner.bo.test_suggest import fine, go_on
 from tuner import guard
 from tuner.bo.explain import MOST_REFUSED, explain
+from tuner.bo.explore import RULES
 from tuner.bo.suggest import suggest
 from tuner.core import Explains, TrialState, Try, incumbent, setting_key
 
@@ -37,6 +39,20 @@ def test_it_is_pure_and_says_what_the_policy_would_do_next() -> None:
     assert isinstance(answer, Try)
     assert all(f"{knob}={value}" in told.text for knob, value in answer.setting.items())
     assert answer.why in told.text
+
+
+def test_it_says_what_each_rule_and_each_hypothesis_brings() -> None:
+    study = fine(constraints=LIMIT)
+    seen = past(study, go_on(study, baseline(study), 3))
+    text = explain(seen).text
+    assert all(f"{rule} " in text for rule in RULES)
+    answer = suggest(seen)
+    assert isinstance(answer, Try)
+    decided = next(part for part in text.split("By each rule: ")[1].split("; ") if "=" in part)
+    assert any(f"{knob}={value}" in decided for knob, value in answer.setting.items())
+    shares = [int(share) for share in re.findall(r"(\d+) %", text.split("comes from")[1])]
+    assert len(shares) >= 2 and 97 <= sum(shares) <= 103
+    assert shares == sorted(shares, reverse=True)
 
 
 def test_each_knob_is_followed_through_the_best_setting() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from statistics import NormalDist
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import knob, setting, trial
 from tests.unit.tuner.bo.searches import (
+    CLOCKS,
     LADDER,
     LIMIT,
     NOTHING,
@@ -20,13 +22,15 @@ from tests.unit.tuner.bo.searches import (
     idle,
     ladder,
     measured,
+    seen,
 )
 from tuner.bo.caution import CAUTION, even_chance
-from tuner.bo.explore import FIRST, RULES, Rules, argmax, explore, worth
+from tuner.bo.explore import FIRST, LEAST_GAIN, RULES, Rules, argmax, explore, late_violation, worth
 from tuner.bo.search import Search
 from tuner.core import Cost, Safety, Space, Trial, TrialState
 
 EVERYONE = tuple(Safety)
+TWO = Space((knob("gpu.clock_mhz", CLOCKS, 1000), knob("batch_size", (1, 2), 1)))
 GREAT: Belief4 = (-0.4, 0.01, 0.0, 0.01)
 GOOD: Belief4 = (-0.1, 0.01, 0.0, 0.01)
 TINY: Belief4 = (-0.001, 0.0002, 0.0, 0.001)
@@ -41,9 +45,10 @@ def after(
     rest: Belief4 = UNPROMISING,
     trials: tuple[Trial, ...] = (),
     late: bool = True,
+    space: Space = LADDER,
 ) -> Search:
     """Return a search told what to believe; `late` where the look around is over."""
-    at = ladder(safety=safety)
+    at = ladder(safety=safety, space=space)
     past = [*at_baseline(at), *trials, *(idle(at) if late else ())]
     return believing(at, past, *({1000: NOTHING, **w} for w in worlds), rest=rest)
 
@@ -239,16 +244,42 @@ def chance_of(kept: float) -> float:
     return LIMIT - 0.05 * NormalDist().inv_cdf(kept)
 
 
-@pytest.mark.parametrize(("safety", "likely"), [(s, c) for s in EVERYONE for c in (0.02, 0.08)])
+@pytest.mark.parametrize("safety", EVERYONE)
+@pytest.mark.parametrize(("space", "share"), [(LADDER, 0.5), (TWO, 1.0)], ids=["line", "plane"])
+@pytest.mark.parametrize("likely", [0.02, 0.04])
 def test_a_search_tries_what_its_odds_are_good_for_and_nothing_below(
-    safety: Safety, likely: float
+    safety: Safety, space: Space, share: float, likely: float
 ) -> None:
-    """Just above and just below the odds at which a violation is made up for, of all there is to try."""
-    bar = even_chance(CAUTION[safety].violation)
+    """Just above and just below the odds at which a violation is made up for; half of it along one knob."""
+    bar = even_chance(share * CAUTION[safety].violation)
     above, below = ((-0.9, 0.001, chance_of(bar + d), 0.05) for d in (likely, -likely))
     moved = (measured(3, 800, 11.0),)
-    assert RULES["worthwhile"](Rules(after({600: above}, safety=safety, trials=moved))) is not None
-    assert RULES["worthwhile"](Rules(after({600: below}, safety=safety, trials=moved))) is None
+
+    def answer(world: Belief4) -> object:
+        at = after({600: world}, safety=safety, trials=moved, space=space)
+        return RULES["worthwhile"](Rules(at))
+
+    assert answer(above) is not None
+    assert answer(below) is None
+
+
+KNOBS = ("gpu.clock_mhz", "power_limit_w", "batch_size", "max_num_seqs", "threads", "x1")
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_the_first_trial_is_of_nothing_that_is_believed_dearer_than_need_be(number: int) -> None:
+    """Over spaces made up at random: beside the baseline, or the cheapest that may keep the limits."""
+    random = Random(number)
+    ladders = {name: sorted(random.sample(range(2, 400), 5)) for name in random.sample(KNOBS, 2)}
+    space = Space(tuple(knob(n, tuple(v), random.choice(v)) for n, v in ladders.items()))
+    search = seen(at := ladder(space=space), at_baseline(at))
+    likely = search.chance >= even_chance(late_violation(search.caution))
+    likely[search.baseline] = False
+    answer, cost = explore(search), search.view.cost
+    assert answer is not None
+    row = search.grid.row(answer.setting)
+    assert row is not None
+    assert float(cost[row]) <= max(0.0, float(cost[likely].min())) + LEAST_GAIN
 
 
 def test_little_known_makes_the_same_risk_dearer() -> None:

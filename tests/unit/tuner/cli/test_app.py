@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from tuner.cli import app
+from tuner.cli.lazy import load
+from tuner.cli.table import NOUNS, VERBS
 from tuner.core import (
     ActuationError,
     ConfigError,
@@ -24,16 +26,44 @@ from tuner.core import (
 HEAVY = ("rich", "pydantic", "httpx", "sqlalchemy", "fastapi", "torch", "numpy", "pynvml", "psutil")
 
 
-def test_help_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("asked", "shown", "typers"), [([], "doctor", ()), (["study"], "approve", ("pydantic",))]
+)
+def test_help_loads_nothing_heavy(asked: list[str], shown: str, typers: tuple[str, ...]) -> None:
+    """Of ours no verb and no vocabulary; of a noun's help Typer itself loads pydantic."""
     code = (
-        "import sys; from tuner.cli.app import main; main(['--help']);"
-        "print(*sorted({n.split('.')[0] for n in sys.modules}), 'tuner.core' in sys.modules)"
+        f"import sys, time; from tuner.cli.app import main; main({[*asked, '--help']});"
+        "print(time.process_time());"
+        "print(*{n.split('.')[0] for n in sys.modules}, *(n for n in sys.modules if n[:6] == 'tuner.'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    *help_text, loaded = done.stdout.strip().splitlines()
-    assert "doctor" in "".join(help_text)
-    assert not set(HEAVY) & set(loaded.split())
-    assert loaded.endswith("False"), "even the vocabulary waits for its first use"
+    *help_text, seconds, loaded = done.stdout.strip().splitlines()
+    assert shown in "".join(help_text)
+    assert not (set(HEAVY) - set(typers)) & set(loaded.split())
+    ours = {name for name in loaded.split() if name.startswith("tuner.")}
+    assert ours == {"tuner.cli", "tuner.errors", "tuner.release"} | {
+        f"tuner.cli.{name}" for name in ("app", "lazy", "table")
+    }
+    assert float(seconds) <= 0.3
+
+
+def test_every_row_has_the_line_that_its_noun_shows_and_a_function() -> None:
+    for path, module, line in VERBS:
+        noun, _, name = path.rpartition(" ")
+        assert not noun or noun in NOUNS
+        assert line.endswith(".") and len(line) <= 64
+        assert load(name, module).name == name
+
+
+@pytest.mark.parametrize("command", ["study list", "run", "actuator status"])
+def test_a_verb_loads_no_solver_before_it_works(command: str) -> None:
+    code = (
+        f"import sys; from tuner.cli.app import main; main({[*command.split(), '--help']});"
+        "print(*{n.split('.')[0] for n in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.strip().splitlines()[-1].split())
+    assert not {"torch", "botorch", "sqlalchemy", "fastapi", "numpy"} & loaded
 
 
 @pytest.mark.parametrize(

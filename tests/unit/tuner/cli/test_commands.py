@@ -205,8 +205,10 @@ def test_a_study_is_paused_resumed_stopped_and_deleted(ask: Ask, study: str) -> 
     code, _, err = ask("study", "delete", study, "--yes")
     assert (code, err.count("\n")) == (1, 1)
     assert parsed(ask("study", "stop", study, "--json"))["phase"] == "stopped"
-    assert ask("study", "delete", study, "--yes")[0] == 0
+    assert parsed(ask("study", "delete", study, "--yes", "--json")) == {"deleted": study}
     assert parsed(ask("study", "list", "--json")) == []
+    assert parsed(ask("device", "forget", "sim", "--json")) == {"forgotten": "sim"}
+    assert parsed(ask("device", "list", "--json")) == []
 
 
 def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) -> None:

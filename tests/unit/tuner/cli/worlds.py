@@ -9,6 +9,7 @@ from pathlib import Path
 
 from db import open_store
 from tests.builders import Descend, Time, applied, completed, device, setting, window
+from tests.stores import memory_store
 from tuner.core import (
     Device,
     Done,
@@ -107,7 +108,7 @@ ASKABLE = device(signals=(Signal("requests_in_system", askable=True),))
 
 def operations(store: Store | None = None, about: Device | None = None) -> Operations:
     """Return the verbs over a store that knows one device."""
-    loop = Loop(store or open_store("memory://"), policies, Time().now)
+    loop = Loop(store or memory_store(), policies, Time().now)
     loop.register(about or device())
     return Operations(loop)
 

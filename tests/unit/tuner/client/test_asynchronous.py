@@ -14,7 +14,7 @@ from tests.unit.tuner.cli import worlds
 from tuner.cli.output import plain
 from tuner.client import AsyncClient, AsyncStudy
 from tuner.core import ConfigError, Conflict, LinkError, NotFound, Phase, TuningError, Unauthorised
-from tuner.service.api import create_app
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 
 TOKEN = "secret"

@@ -30,7 +30,7 @@ from tuner.core import (
     Unauthorised,
     Verdict,
 )
-from tuner.service.api import create_app
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.verbs.table import Verbs
 from tuner.wire import Change, ConstraintChange, Decision, StudyDraft, StudyView, TokenDraft

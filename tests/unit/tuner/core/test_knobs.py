@@ -17,7 +17,6 @@ from tuner.core import (
     Part,
     Space,
     UnknownKnob,
-    part_of,
     setting_key,
 )
 
@@ -106,12 +105,6 @@ def test_restricting_keeps_the_order_and_the_baseline() -> None:
         SPACE.restricted({"gpu.clock_mhz": (700,)})
     with pytest.raises(UnknownKnob):
         SPACE.restricted({"nope": (1,)})
-
-
-def test_parts_are_told_apart() -> None:
-    setting = {"gpu.clock_mhz": 300, "batch_size": 8}
-    assert part_of(SPACE, setting, Part.DEVICE) == {"gpu.clock_mhz": 300}
-    assert part_of(SPACE, setting, Part.WORKLOAD) == {"batch_size": 8}
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8, unique=True), st.data())

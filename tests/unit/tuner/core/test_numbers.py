@@ -25,7 +25,6 @@ from tuner.core import (
     OverWindows,
     Quantity,
     bucketed_quantile,
-    least_samples,
     pooled,
     pooled_tail,
     quantile_estimate,
@@ -103,7 +102,6 @@ def test_the_circumstances_of_a_window_are_finite(circumstance: str) -> None:
 
 
 def test_a_p99_needs_299_samples_for_an_upper_bound() -> None:
-    assert least_samples(0.99) == 299
     samples = [float(i) for i in range(299)]
     assert quantile_estimate(samples, 0.99).high == 298.0
     assert quantile_estimate(samples[:-1], 0.99).high == math.inf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -38,38 +37,32 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[str] = []
         self.loaded: list[str] = []
-        self.charts: list[Any] = []
-        self._kind = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         known = dict(attrs)
         self.loaded += [str(known[n]) for n in ("src", "href") if n in known]
-        self._kind = str(known.get("type", "")) if tag == "script" else ""
-
-    def handle_data(self, data: str) -> None:
-        if self._kind == "application/json":
-            self.charts.append(json.loads(data))
-            self._kind = ""
 
 
-def test_a_page_has_its_charts_and_what_draws_them_and_loads_nothing(held: ReportedStudy) -> None:
-    pytest.importorskip("plotly")
+def test_a_page_has_its_pictures_runs_no_script_and_loads_nothing(held: ReportedStudy) -> None:
+    pytest.importorskip("matplotlib")
     text = html([held, held], "What we saved", START)
     page = Page(text)
     assert [link for link in page.loaded if not link.startswith("#")] == []
     assert page.tags.count("section") == 2
-    names = {trace["name"] for chart in page.charts for trace in chart["data"]}
-    assert {"feasible", "baseline", "best", "best so far"} <= names
-    assert page.charts[0]["layout"]["shapes"][0]["x0"] == 120.0
-    assert "Plotly.newPlot" in text and len(text) > 1_000_000
+    assert page.tags.count("svg") == 4 and "script" not in page.tags
+    drawn = text.split("<svg")[1:]
+    for name in ("feasible", "baseline", "best", "limit 120"):
+        assert name in drawn[0]
+    assert "best so far" in drawn[1]
+    assert len(text) < 500_000
     assert "energy_j is 40.0 ± 0.6 % better" in text
     assert "default-src 'none'" in text
 
 
 def test_no_name_is_markup_in_a_page_or_in_markdown() -> None:
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     verbs, study = worlds.held(about=device(workload=HOSTILE, board=HOSTILE))
     found = reported(verbs, study)
     page = Page(html([found], HOSTILE, START))

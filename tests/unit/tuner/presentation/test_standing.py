@@ -15,9 +15,11 @@ from tests.builders import applied, completed, device, setting
 from tests.errors import has_a_next_step
 from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
-from tuner.cli import conduct, results, stop_all
 from tuner.cli.app import main
-from tuner.cli.results import Result
+from tuner.cli.fleet import stop_all
+from tuner.cli.run import results
+from tuner.cli.run import run as running
+from tuner.cli.run.results import Result
 from tuner.cli.runfile import RunJob
 from tuner.core import Level, Metric, Outcome, Phase, Plan, Setting, Store, TrialState
 from tuner.main import utc_now
@@ -196,7 +198,7 @@ def test_a_run_that_could_tune_nothing_does_not_exit_as_if_it_had(
         assert callable(done)
         done(Result(job=job, board="A100", cannot={}, main=ended))
 
-    monkeypatch.setattr(conduct, "conduct", conducted)
+    monkeypatch.setattr(running, "conduct", conducted)
     given, out, err = ask("run", "--device", "cpu", "--json")
     assert given == code
     assert json.loads(out)["study"]["id"] == study, "it is reported all the same"

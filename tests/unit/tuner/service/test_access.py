@@ -6,26 +6,25 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Any, NoReturn
 
 import pytest
 from argon2 import PasswordHasher
 from starlette.testclient import TestClient
 
-from db import open_store
 from db.sql.tokens import SqlTokens
 from tests.builders import Time, applied, completed, device, policies, setting
+from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tuner.core import AccessRole, RateLimited, Store, StoreError, digest_of
-from tuner.service import gate
 from tuner.service.access import ENROL_FOR
-from tuner.service.api import create_app
-from tuner.service.counts import Counts
-from tuner.service.feed import StreamPlaces
 from tuner.service.fleet import FleetOverview
-from tuner.service.gate import STORED_AT_ONCE
-from tuner.service.metrics import Metrics
+from tuner.service.http import gate
+from tuner.service.http.api import create_app
+from tuner.service.http.feed import StreamPlaces
+from tuner.service.http.gate import STORED_AT_ONCE
+from tuner.service.http.metrics import Metrics
+from tuner.service.metrics.counts import Counts
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
@@ -70,7 +69,7 @@ class Tuner:
     """A tuner over HTTP, asked with whatever token."""
 
     time: Time = field(default_factory=Time)
-    store: Store = field(default_factory=partial(open_store, "memory://"))
+    store: Store = field(default_factory=memory_store)
 
     def __post_init__(self) -> None:
         self.verbs = Operations(Loop(self.store, policies, self.time.now))
@@ -223,8 +222,8 @@ def test_who_decides_on_a_proposal_is_who_has_the_token_and_no_viewer(
 
 
 @pytest.mark.promise(
-    "an agent is taken over",
-    "it reaches its own devices only, and closes no trial of another's",
+    "an agent is compromised",
+    "it can reach only its own devices and close only their trials",
 )
 def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None:
     ours, theirs = tuner.agent("agent@a"), tuner.agent("agent@b")

@@ -16,7 +16,7 @@ from db import open_store
 from db.history import HistoryQuestion, history, recent
 from tests.builders import START, completed, device, setting, window
 from tests.unit.tuner.cli import worlds
-from tests.unit.tuner.service.test_metrics import Scraped
+from tests.unit.tuner.service.http.test_metrics import Scraped
 from tests.unit.tuner.study.worlds import World
 from tests.unit.tuner.web.test_app import Site
 from tuner.cli.app import main
@@ -31,7 +31,7 @@ from tuner.core import (
     Study,
     TrialState,
 )
-from tuner.service import operations, views
+from tuner.service import study_views, views
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 
@@ -144,7 +144,7 @@ def test_a_row_that_cannot_be_worked_out_says_so_in_its_place(
             raise error
         return look(self, study)
 
-    monkeypatch.setattr(operations, "study_view", failing)
+    monkeypatch.setattr(study_views, "study_view", failing)
     monkeypatch.setattr(Operations, "look", unlucky)
     shown = {v.id: v for v in verbs.studies()}
     assert shown[good].error == ""

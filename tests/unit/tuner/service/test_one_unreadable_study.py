@@ -21,8 +21,8 @@ from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.web.test_app import Site
 from tuner.cli.app import main
 from tuner.core import Phase, Store, Unreadable
-from tuner.service.counts import Counts
-from tuner.service.fleet_metrics import FleetCollector
+from tuner.service.metrics.counts import Counts
+from tuner.service.metrics.fleet_metrics import FleetCollector
 from tuner.service.operations import Operations
 from tuner.study.silence import Silence
 from tuner.wire import HoldReport, Poll, Receipt, Release

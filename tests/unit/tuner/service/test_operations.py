@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from db.sql.log import SqlObservations
+from db.sql.trials import SqlTrials
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
@@ -25,10 +27,11 @@ from tuner.core import (
     Setting,
     Signal,
     Terms,
+    Trial,
     TrialState,
 )
 from tuner.presentation.texts import billed
-from tuner.service.counts import Counts
+from tuner.service.metrics.counts import Counts
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import (
@@ -209,9 +212,8 @@ def starving(at: Setting) -> Outcome:
 
 
 @pytest.mark.promise(
-    "a saving costs capacity, or nothing keeps the limit",
-    "said in the same line, with the constraint that prevents it; LIMIT NOT MET before "
-    "anything else",
+    "a saving costs capacity, or no setting keeps the limit",
+    "the cost is in the same line, with the constraint that prevents it; LIMIT NOT MET comes first",
 )
 def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it() -> None:
     verbs, name = worlds.held(starving)
@@ -239,6 +241,28 @@ def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None
     assert "--no-constraint" in caught.value.hint
     assert verbs.studies() == []
     assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
+
+
+def test_a_list_reads_again_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), policy="scripted")
+    old = verbs.create(draft).id
+    verbs.stop(old, Change(who="ann", why="enough"))
+    new = verbs.create(draft).id
+    first = verbs.studies()
+    read, own = list[str](), SqlTrials.list
+
+    def listed(self: SqlTrials, name: str, first: int = 1) -> Sequence[Trial]:
+        read.append(name)
+        return own(self, name, first)
+
+    monkeypatch.setattr(SqlTrials, "list", listed)
+    assert verbs.studies() == first and read == []
+    verbs.loop.store.trials.begin(new, setting(), Phase.TUNING, "", START)
+    assert {v.id: sum(v.trials.values()) for v in verbs.studies()} == {old: 0, new: 1}
+    assert set(read) == {new}
+    verbs.delete(old, Change(who="ann"))
+    assert [view.id for view in verbs.studies()] == [new]
 
 
 def test_what_is_left_open_is_chosen_by_what_the_first_device_measures() -> None:
@@ -277,7 +301,7 @@ def test_a_preview_counts_the_trials_that_setting_the_constraints_counts() -> No
     assert terms.trials == seen.more_trials
 
 
-@pytest.mark.promise("a saving costs capacity, or nothing keeps the limit")
+@pytest.mark.promise("a saving costs capacity, or no setting keeps the limit")
 def test_a_limit_that_nothing_keeps_is_said_before_anything_else() -> None:
     verbs = worlds.operations()
     limit = "latency_p99_ms <= 50"

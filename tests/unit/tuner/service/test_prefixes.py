@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from db import open_store
 from tests.builders import device, study
 from tests.errors import raised
+from tests.stores import memory_store
 from tuner.core import InvalidInput, NotFound, Store
 from tuner.service.prefixes import begun_with
 
 
 def stored(*names: str) -> Store:
-    store = open_store("memory://")
+    store = memory_store()
     for number, name in enumerate(names):
         store.devices.put(device(f"d{number}"))
         store.studies.add(replace(study(), id=name, devices=(f"d{number}",)), "ann", "")

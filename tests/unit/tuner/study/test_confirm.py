@@ -101,8 +101,7 @@ def test_a_row_is_confirmed_at_the_load_it_was_decided_at() -> None:
 
 @pytest.mark.promise(
     "a plan is good at one load only, or one of its rows drifts",
-    "each row is confirmed, limited and watched at its own load; a row that is lost becomes "
-    "the baseline",
+    "each row is confirmed, limited and monitored at its own load; a lost row becomes the baseline",
 )
 def test_the_same_setting_is_confirmed_at_each_load_and_lost_where_it_gains_nothing() -> None:
     again = Row(math.inf, setting(600), at=16.0)

@@ -25,9 +25,9 @@ from tuner.core import (
     TrialState,
 )
 from tuner.destinations import Subject
-from tuner.service.notifications import subject_of
+from tuner.service.clock.schedule import Maintenance
+from tuner.service.notices.notifications import subject_of
 from tuner.service.operations import Operations
-from tuner.service.schedule import Maintenance
 from tuner.study.control import (
     LastControl,
     baseline_shifts,
@@ -329,9 +329,9 @@ def off_by(bill: Bill, truly_j: float) -> tuple[float, float]:
 
 
 @pytest.mark.promise(
-    "the baseline drifts while something else is held",
-    "the bill says since when it extrapolates; with control windows it is within its own "
-    "error, the drift is an event, and no kill in one ends the hold",
+    "the baseline drifts while another setting is held",
+    "the bill says since when it extrapolates; with control windows it is within its "
+    "own error, the drift is an event, and a kill during one does not end the hold",
 )
 def test_without_control_windows_a_drifted_baseline_makes_the_bill_wrong_and_it_says_so() -> None:
     drifting = Drifting(share=0.0)
@@ -350,7 +350,7 @@ def test_without_control_windows_a_drifted_baseline_makes_the_bill_wrong_and_it_
     assert found.saving.mean == pytest.approx(0.40, abs=0.02)
 
 
-@pytest.mark.promise("the baseline drifts while something else is held")
+@pytest.mark.promise("the baseline drifts while another setting is held")
 @pytest.mark.parametrize("seed", range(6))
 def test_with_control_windows_the_bill_of_a_drifted_baseline_is_within_its_own_error(
     seed: int,
@@ -366,7 +366,7 @@ def test_with_control_windows_the_bill_of_a_drifted_baseline_is_within_its_own_e
     assert bill.extrapolated_since is None
 
 
-@pytest.mark.promise("the baseline drifts while something else is held")
+@pytest.mark.promise("the baseline drifts while another setting is held")
 def test_a_drift_of_the_baseline_is_said_once_and_changes_the_claim() -> None:
     drifting = Drifting(share=0.05, seed=1)
     drifting.hold_for(HOURS)

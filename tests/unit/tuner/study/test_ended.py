@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from db import open_store
 from db.sql.trials import SqlTrials
 from tests.builders import START, completed, setting, study
+from tests.stores import memory_store
 from tuner.core import Phase, Store
 from tuner.study.ended import EndedTrials
 
 
 @pytest.fixture
 def store() -> Store:
-    made = open_store("memory://")
+    made = memory_store()
     for name in ("s1", "s2"):
         made.studies.add(study(id=name, devices=(name,)), "ann", "")
     return made

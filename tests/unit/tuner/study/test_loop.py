@@ -29,7 +29,7 @@ from tuner.core import (
 )
 from tuner.service.operations import Operations
 from tuner.study.lifecycle import FAILED_IN_A_ROW
-from tuner.study.trial_reports import MOST_ABANDONED, MOST_LATE
+from tuner.study.reports.trial_reports import MOST_ABANDONED, MOST_LATE
 from tuner.wire import (
     Assignment,
     Change,
@@ -123,7 +123,7 @@ def test_a_late_report_is_kept_and_closes_nothing(
     assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
 
 
-@pytest.mark.promise("an agent is taken over")
+@pytest.mark.promise("an agent is compromised")
 def test_a_report_with_a_guessed_token_closes_nothing_and_hides_nothing(world: World) -> None:
     world.start()
     order = world.assigned()
@@ -275,7 +275,7 @@ def test_a_tuner_started_anew_gives_agents_their_time_again(world: World) -> Non
     assert world.report(order, completed()) == "closed"
 
 
-@pytest.mark.promise("the tuner's clock steps, or it is suspended")
+@pytest.mark.promise("the tuner's clock steps, or its host is suspended")
 def test_a_tuner_that_was_suspended_gives_agents_their_time_again(world: World) -> None:
     world.start()
     order = world.assigned()
@@ -305,8 +305,8 @@ def _unwell(*_: object) -> NoReturn:
 
 
 @pytest.mark.promise(
-    "the tuner's clock steps, or it is suspended",
-    "no trial ends, nobody goes offline",
+    "the tuner's clock steps, or its host is suspended",
+    "no trial ends, no device goes offline",
 )
 @pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
 def test_a_step_of_the_wall_clock_ends_no_trial(world: World, step: timedelta) -> None:

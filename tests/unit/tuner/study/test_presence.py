@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 import pytest
 
-from db import open_store
 from db.sql.devices import SqlDevices
 from tests.builders import START, Time, applied, device, policies, setting, study
 from tests.errors import raised
+from tests.stores import memory_store
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan, Store
 from tuner.presentation.standing import standing
+from tuner.service.clock.schedule import Maintenance, expect
 from tuner.service.operations import Operations
-from tuner.service.schedule import Maintenance, expect
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S, MOST_AGAIN_S
 from tuner.wire import LONGEST_POLL_S, Assignment, Change, Poll, Renewal
@@ -27,7 +26,7 @@ class Office:
 
     wall: Time = field(default_factory=Time)
     boot: Time = field(default_factory=Time)
-    store: Store = field(default_factory=partial(open_store, "memory://"))
+    store: Store = field(default_factory=memory_store)
 
     def __post_init__(self) -> None:
         self.loop = self.another()
@@ -91,7 +90,7 @@ def test_a_trial_that_is_renewed_keeps_its_device_online(office: Office) -> None
     assert office.verbs.studies()[0].offline == ()
 
 
-@pytest.mark.promise("the tuner's clock steps, or it is suspended")
+@pytest.mark.promise("the tuner's clock steps, or its host is suspended")
 def test_a_step_of_the_wall_clock_makes_nobody_offline(office: Office) -> None:
     office.poll()
     office.wall.at += timedelta(days=365)

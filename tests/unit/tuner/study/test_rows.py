@@ -11,7 +11,7 @@ import pytest
 from tests.builders import completed, device, past, setting, study, trial, window
 from tests.unit.tuner.study.worlds import World
 from tuner.core import Constraint, Limit, Observation, Phase, Plan, Row, Setting, Signal, Trial
-from tuner.service.schedule import Maintenance
+from tuner.service.clock.schedule import Maintenance
 from tuner.service.views import unmet
 from tuner.study import assignments
 

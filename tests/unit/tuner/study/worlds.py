@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from db import open_store
 from tests.builders import Descend, Time, applied, completed, device, study
+from tests.stores import memory_store
 from tuner.core import (
     Level,
     Outcome,
@@ -33,7 +32,7 @@ class World:
     """A tuner's loop over a memory store, and devices that answer as a surface says."""
 
     time: Time = field(default_factory=Time)
-    store: Store = field(default_factory=partial(open_store, "memory://"))
+    store: Store = field(default_factory=memory_store)
     telemetry: Telemetry = field(default_factory=Telemetry)
 
     def __post_init__(self) -> None:

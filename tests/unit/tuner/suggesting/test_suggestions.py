@@ -98,7 +98,7 @@ def assert_soon(event: threading.Event) -> None:
     assert event.wait(30.0)
 
 
-@pytest.mark.promise("who works out a suggestion dies, hangs or is slow")
+@pytest.mark.promise("the process that computes a suggestion dies, hangs or is slow")
 def test_a_slow_one_holds_up_nobody_else() -> None:
     go = threading.Event()
 

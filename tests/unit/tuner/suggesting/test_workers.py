@@ -43,7 +43,7 @@ def worker() -> Iterator[LocalWorker]:
     found.close()
 
 
-@pytest.mark.promise("who works out a suggestion dies, hangs or is slow")
+@pytest.mark.promise("the process that computes a suggestion dies, hangs or is slow")
 @pytest.mark.parametrize("policy", ["polythrottle", "sobol"])
 def test_the_same_is_suggested_whoever_works_it_out(worker: LocalWorker, policy: str) -> None:
     here = [load_policy(policy).suggest(one) for one in pasts()]

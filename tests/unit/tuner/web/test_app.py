@@ -16,8 +16,8 @@ from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
 from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of
-from tuner.service.api import create_app
 from tuner.service.fleet import EnergyPrice, FleetOverview
+from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.web.app import create_pages
@@ -239,8 +239,8 @@ def test_a_session_outlives_the_tuner_and_a_forged_one_is_none(site: Site) -> No
 
 
 @pytest.mark.promise(
-    "another site, or a hostile name, gets into an operator's browser",
-    "no form of others does anything, no name is markup, no script but ours runs",
+    "another site's form, or a hostile name, reaches an operator's browser",
+    "foreign forms do nothing, no name is markup, only our scripts run",
 )
 def test_another_sites_form_and_one_of_another_session_do_nothing(site: Site) -> None:
     study = created(site.verbs)
@@ -463,7 +463,7 @@ def test_the_history_is_filtered_compared_and_taken_along(site: Site) -> None:
     assert browser.get("/history/export?format=docx").status_code == 422
 
 
-@pytest.mark.promise("another site, or a hostile name, gets into an operator's browser")
+@pytest.mark.promise("another site's form, or a hostile name, reaches an operator's browser")
 def test_no_name_is_markup_on_any_page() -> None:
     site = Site(operations(about=device(HOSTILE, board=HOSTILE, workload=HOSTILE, shared=HOSTILE)))
     browser = site.signed_in()

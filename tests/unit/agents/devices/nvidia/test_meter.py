@@ -23,7 +23,7 @@ from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
-from agents.host.ownership import WorkloadIdentity
+from agents.host.processes.ownership import WorkloadIdentity
 from agents.target.side import HOST_CPU, Side, TellsForeignLoad
 from tests.contracts.actuator import ActuatorContract
 from tests.contracts.meter import MeterContract

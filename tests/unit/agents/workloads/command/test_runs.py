@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.host.host import HostClock
-from agents.host.program_runs import RunWindow
+from agents.host.processes.program_runs import RunWindow
 from agents.target.side import Side
 from agents.target.window import RATIOS
 from agents.workloads import open_workload
@@ -226,7 +226,7 @@ def test_a_program_that_is_not_there_is_told_by_name(opened: Opened) -> None:
 
 @pytest.mark.promise(
     "the agent dies while a program runs for a trial",
-    "the program and all that it started end; a run that was cut off counts for nothing",
+    "the program and its children end; an aborted run is not counted",
 )
 def test_a_run_ends_with_whoever_asked_for_it(opened: Opened, tmp_path: Path) -> None:
     opened(LINGERS)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.workloads.http.config import load_service_config
-from tests.plugins.examples import PAGE
+from tests.plugins.examples import documented
 from tests.profiles import examples
 from tuner.core import ConfigError
 
@@ -34,13 +34,7 @@ ANYTHING = st.recursive(
 )
 
 
-def documented() -> dict[str, dict[str, Any]]:
-    blocks = PAGE.read_text().split("```toml\n")[1:]
-    files = [tomllib.loads(block.partition("\n```")[0]) for block in blocks]
-    return {one["name"]: one for one in files if one.get("name") in TITLES}
-
-
-EXAMPLES = documented()
+EXAMPLES = {title: tomllib.loads(documented(title)) for title in TITLES}
 
 
 def places(table: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401

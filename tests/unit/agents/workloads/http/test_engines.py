@@ -1,4 +1,4 @@
-"""vLLM and SGLang by the files of docs/examples.md, against stand-ins that speak as documented."""
+"""vLLM and SGLang by the files of docs/examples, against stand-ins that speak as documented."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from agents.target.side import FollowsPlans, OffersLoad, Restartable, Side
 from agents.workloads import open_workload
 from tests.contracts.actuator import SettableContract
 from tests.errors import raised
+from tests.plugins.examples import documented
 from tests.unit.agents.workloads.http.engines import (
     ACCEPTED,
     Engine,
@@ -27,7 +28,6 @@ from tests.unit.agents.workloads.http.engines import (
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import ActuationError, MeasurementError, Plan, Reading, Role, Row
 
-PAGE = Path(__file__).parents[5] / "docs/examples.md"
 ENGINES: dict[str, type[Engine]] = {"vllm": Vllm, "sglang": Sglang}
 FIRST = {
     "vllm": {
@@ -60,12 +60,6 @@ class Running:
     engine: Engine
     side: Side
     file: Path
-
-
-def documented(name: str) -> str:
-    files: list[str] = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (file,) = (one for one in files if one.startswith(f'name = "{name}"'))
-    return file
 
 
 def start(name: str, folder: Path) -> Running:

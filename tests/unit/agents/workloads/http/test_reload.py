@@ -150,8 +150,7 @@ def test_whole_runs_are_a_window_and_the_cpu_time_is_the_services(side: Side) ->
 
 
 @pytest.mark.promise(
-    "a pid file was left behind, a log is rotated or cut off, a service is started again in a "
-    "window"
+    "a PID file is stale, a log is rotated or truncated, or a service restarts during a window"
 )
 def test_a_service_that_is_started_again_is_another_and_spoils_its_window(
     tmp_path: Path, service: subprocess.Popen[bytes]
@@ -193,9 +192,9 @@ def test_a_service_that_does_not_take_it_up_is_an_error(
 
 
 @pytest.mark.promise(
-    "nobody tells whether a knob is in force",
-    "the report names it as unproven, its effect is looked for; a kernel that says otherwise "
-    "than systemd is believed",
+    "a knob cannot be read back",
+    "the report lists it as unproven and its effect is tested; the kernel's value "
+    "outranks systemd's",
 )
 def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
     tmp_path: Path, service: subprocess.Popen[bytes]

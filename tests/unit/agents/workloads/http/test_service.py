@@ -297,9 +297,7 @@ def test_figures_are_those_of_the_labels_in_milliseconds(side: Side, service: Se
     assert side.source == "the histogram request_seconds of thumbnails"
 
 
-@pytest.mark.promise(
-    "a service of one's own is restarted, loses its metrics or resets its counters"
-)
+@pytest.mark.promise("a tuned service restarts, loses its metrics or resets its counters")
 @pytest.mark.parametrize("counter", ["answered", "failed", "cpu_s"])
 def test_a_counter_that_was_reset_is_no_measurement(
     side: Side, service: Service, counter: str
@@ -311,9 +309,7 @@ def test_a_counter_that_was_reset_is_no_measurement(
         window.read()
 
 
-@pytest.mark.promise(
-    "a service of one's own is restarted, loses its metrics or resets its counters"
-)
+@pytest.mark.promise("a tuned service restarts, loses its metrics or resets its counters")
 def test_an_endpoint_that_is_gone_is_no_measurement(side: Side, service: Service) -> None:
     window = side.meter.start()
     service.gone = True

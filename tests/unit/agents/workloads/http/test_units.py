@@ -78,7 +78,7 @@ def test_what_systemd_and_the_kernel_write_means_the_value(
     assert knob.unproven() == ""
 
 
-@pytest.mark.promise("nobody tells whether a knob is in force")
+@pytest.mark.promise("a knob cannot be read back")
 def test_a_kernel_that_says_otherwise_is_believed(
     fake_systemctl: FakeSystemctl, tmp_path: Path
 ) -> None:

@@ -181,7 +181,7 @@ def test_a_page_in_a_browser_does_not_reach_the_knobs(by_restart: RunningProxy) 
     assert by_restart.client.get("/health", headers={"Host": "llm.example"}).is_success
 
 
-@pytest.mark.promise("a llama-server dies, or another draft length takes a restart")
+@pytest.mark.promise("a llama-server dies, or a new draft length needs a restart")
 def test_no_request_is_lost_in_changes_under_load(by_restart: RunningProxy) -> None:
     stop = threading.Event()
     texts: list[str] = []
@@ -208,7 +208,7 @@ def test_no_request_is_lost_in_changes_under_load(by_restart: RunningProxy) -> N
     assert after["switches"] - before["switches"] == 4
 
 
-@pytest.mark.promise("a llama-server dies, or another draft length takes a restart")
+@pytest.mark.promise("a llama-server dies, or a new draft length needs a restart")
 def test_the_former_server_finishes_what_it_has(by_restart: RunningProxy) -> None:
     by_restart.set_length(0)
     with ThreadPoolExecutor(1) as pool:
@@ -221,8 +221,8 @@ def test_the_former_server_finishes_what_it_has(by_restart: RunningProxy) -> Non
 
 
 @pytest.mark.promise(
-    "a llama-server dies, or another draft length takes a restart",
-    "requests wait for the next server; what the former one has it finishes",
+    "a llama-server dies, or a new draft length needs a restart",
+    "requests wait for the new server; the old one finishes its requests",
 )
 def test_a_server_that_dies_is_replaced_and_what_waits_is_answered(
     by_restart: RunningProxy,

@@ -426,8 +426,8 @@ def test_a_queue_that_is_full_refuses(stage: Stage) -> None:
 
 @pytest.mark.promise(
     "workers of the reference server die",
-    "their batch is done by others, or answered with a clear 503; in the middle of a change "
-    "the old ones serve on",
+    "other workers take their batch, or it is answered with 503; during a change the "
+    "old workers continue",
 )
 def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: Stage) -> None:
     async def scene() -> None:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agents.host import server_process
 from agents.host.host import HostClock
-from agents.host.knob_messages import KnobsReply
+from agents.host.http.knob_messages import KnobsReply
+from agents.host.processes import server_process
 from agents.load.generator import LoadShape
 from agents.target.side import (
     LiveSignal,

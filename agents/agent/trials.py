@@ -1,0 +1,111 @@
+"""One trial on one device: journalled before anything is set, measured under its lease, reported."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agents.actuator.client import named
+from agents.agent.surroundings import Standing, Surroundings
+from agents.holding.holder import Holder
+from agents.target.measure import Ask, Measurer
+from agents.tuner_link.lease import LeaseKeeper
+from tuner.core import (
+    Applied,
+    Conflict,
+    Level,
+    Outcome,
+    StoreError,
+    TrialState,
+    TuningError,
+    render_setting,
+)
+from tuner.wire import Assignment, Renewal, TrialReport
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrialRunner:
+    """Runs trials on a device; `check_stop` raises Conflict where one must end."""
+
+    device: str
+    bench: Measurer
+    holder: Holder
+    around: Surroundings
+    attached: Mapping[str, str]
+    standing: Standing
+    check_stop: Callable[[], None]
+
+    def run(self, order: Assignment, put_back: Callable[[], None]) -> TrialReport:
+        """Run one trial under its lease, put the device back within that, and return the report."""
+        log.info(
+            "event=trial device=%s study=%s trial=%d attempt=%d setting=%r",
+            self.device,
+            order.study,
+            order.trial,
+            order.attempt,
+            render_setting(order.setting),
+        )
+        renewal = Renewal(device=self.device, token=order.token, nonce=order.nonce)
+        self.standing.applied = Applied(
+            device=self.device,
+            setting=order.setting,
+            level=Level.TRIAL,
+            at=self.around.now(),
+            study=order.study,
+            revision=order.revision,
+        )
+        monotonic = self.around.clock.monotonic
+        with LeaseKeeper(self.around.link, renewal, order.lease_s, monotonic) as lease:
+            with self.standing.leased(lease), self.holder.set_aside(lend=True):
+                outcome = self._measured(order, lease)
+            put_back()
+        log.info(
+            "event=trial_ended device=%s study=%s trial=%d state=%s censored=%s reason=%r",
+            self.device,
+            order.study,
+            order.trial,
+            outcome.state,
+            outcome.censored,
+            outcome.reason,
+        )
+        return TrialReport(
+            device=self.device,
+            study=order.study,
+            trial=order.trial,
+            attempt=order.attempt,
+            token=order.token,
+            nonce=order.nonce,
+            outcome=outcome,
+        )
+
+    def _measured(self, order: Assignment, lease: LeaseKeeper) -> Outcome:
+        def check() -> None:
+            lease.check()
+            self.check_stop()
+
+        ask = Ask(
+            metrics=order.metrics,
+            limits=order.limits,
+            window_s=order.window_s,
+            max_window_s=order.max_window_s,
+            expected=order.expected,
+            context=order.context,
+        )
+        name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
+        try:
+            self.around.journal.record(
+                self.device,
+                self.bench.target,
+                Level.TRIAL,
+                self.around.host.boot,
+                self.attached,
+            )
+        except (StoreError, Conflict) as error:
+            return Outcome(state=TrialState.ABORTED, reason=f"nothing was changed: {error}")
+        except TuningError as error:
+            return Outcome(state=TrialState.FAILED, reason=f"nothing was changed: {error}")
+        with named(name):
+            return self.bench.trial(order.setting, ask, check, name)

@@ -1,0 +1,1 @@
+"""HTTP on loopback, from both ends."""

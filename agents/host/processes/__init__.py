@@ -1,0 +1,1 @@
+"""Processes of this host: whose they are, started, signalled, measured and ended."""

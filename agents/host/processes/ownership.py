@@ -1,0 +1,159 @@
+"""Whether processes on a device are the workload's: asked anew at every look, for a service may restart.
+
+What counts is our choice: a service or container is one user, and so is a process with all that it
+started. Others are foreign only beside a process that is known as the workload's. Everything else is
+unknown: a front end may own the port of an engine in another service, and NVML may list the processes of
+another PID namespace (NVIDIA/nvidia-docker, issue 1483; Syllo/nvtop, issue 149).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from agents.host.processes.listeners import listening_groups
+from agents.host.processes.process_table import ProcessTable
+from tuner.core import TuningError
+
+SERVERS = ("nvidia-cuda-mps",)
+"""Programs that compute for others: MPS' server is nobody's work."""
+SAME_START_S = 2.0
+"""A process that says when it was started may have looked at its clock this much later."""
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadIdentity:
+    """By what a workload's processes are known; what is empty says nothing.
+
+    `unit` is a systemd unit's name. `processes` gives numbers of processes, `started_s` when the
+    workload was started (`process_start_time_seconds`); both raise TuningError where it is away. `port`
+    is where it listens on this host.
+    """
+
+    unit: str = ""
+    processes: Callable[[], Collection[int]] | None = None
+    port: int = 0
+    started_s: Callable[[], float | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Whose the processes on a device are; `unknown` says why nobody can tell, empty where it is clear."""
+
+    ours: frozenset[int] = frozenset()
+    foreign: frozenset[int] = frozenset()
+    unknown: str = ""
+
+
+@dataclass
+class ProcessOwners:
+    """Tells the workload's processes, and this agent's own, from others'."""
+
+    table: ProcessTable
+    workload: WorkloadIdentity = field(default_factory=WorkloadIdentity)
+    agent: int = field(default_factory=os.getpid)
+    listening: Callable[[int], frozenset[int]] = listening_groups
+
+    @classmethod
+    def below(cls, root: Path) -> ProcessOwners:
+        """Return one that reads /proc below a root."""
+        return cls(ProcessTable(root))
+
+    def attribute(self, pids: Collection[int]) -> Attribution:
+        """Return whose these processes are now."""
+        pids = {pid for pid in pids if not self.table.program(pid).startswith(SERVERS)}
+        look = _Look(self)
+        hidden = {pid for pid in pids if not self.table.shows(pid)}
+        seen = pids - hidden
+        ours = frozenset(pid for pid in seen if look.is_ours(pid))
+        if not ours:  # weaker evidence counts only without any other
+            ours = frozenset(pid for pid in seen if look.started_with(pid))
+        others = frozenset(seen - ours)
+        if ours and others:
+            return Attribution(ours, others)
+        if hidden:
+            return Attribution(
+                ours, unknown=f"/proc shows no {_numbers(hidden)} of those NVML lists"
+            )
+        if others:
+            return Attribution(ours, unknown=f"{_numbers(others)} cannot be told from the workload")
+        return Attribution(ours)
+
+
+class _Look:
+    """What is known of the workload at one moment; each is asked only where it is needed."""
+
+    def __init__(self, owners: ProcessOwners) -> None:
+        self._workload, self._table = owners.workload, owners.table
+        self._agent, self._listening = owners.agent, owners.listening
+
+    def is_ours(self, pid: int) -> bool:
+        """Whether a process is the agent's, or the workload's by its unit, processes or port."""
+        line = set(self._table.line(pid))
+        if self._agent in line or line & self._known:
+            return True
+        service = self._table.service(pid)
+        if self._workload.unit and self._workload.unit in service.split("/"):
+            return True
+        if not service or service == self._own_service:
+            return self._in_known_job(pid)
+        if service in {self._table.service(one) for one in self._known}:
+            return True
+        return bool(self._port_groups & self._table.group_ids(service))
+
+    def started_with(self, pid: int) -> bool:
+        """Whether a process, one it descends from, or one of its service was started with the workload."""
+        if self._started_s is None:
+            return False
+        service = self._table.service(pid)
+        service = "" if service == self._own_service else service
+        alike = [*self._table.line(pid), *(self._table.members(service) if service else ())]
+        times = [self._table.started_s(one) for one in alike]
+        return any(t is not None and abs(t - self._started_s) <= SAME_START_S for t in times)
+
+    def _in_known_job(self, pid: int) -> bool:
+        """Whether a process is in a shell's job (process group) of the workload, and the agent is not."""
+        stats = [self._table.stat(one) for one in (pid, self._agent)]
+        job, own = (None if stat is None else stat.group for stat in stats)
+        known = [self._table.stat(one) for one in self._known]
+        jobs = {stat.group for stat in known if stat is not None}
+        return job is not None and job != own and job in jobs
+
+    @cached_property
+    def _own_service(self) -> str:
+        return self._table.service(self._agent)
+
+    @cached_property
+    def _known(self) -> frozenset[int]:
+        """The workload's processes that are known by their numbers, with the owners of its port."""
+        given = self._workload.processes
+        numbers: frozenset[int] = frozenset()
+        if given is not None:
+            try:
+                numbers = frozenset(given())
+            except TuningError:  # it is just being started again
+                numbers = frozenset()
+        port = self._workload.port
+        owners = self._table.owners(port) if port else frozenset()
+        return frozenset(numbers | owners) - {self._agent}
+
+    @cached_property
+    def _port_groups(self) -> frozenset[int]:
+        return self._listening(self._workload.port) if self._workload.port else frozenset()
+
+    @cached_property
+    def _started_s(self) -> float | None:
+        try:
+            return self._workload.started_s() if self._workload.started_s is not None else None
+        except TuningError:
+            return None
+
+
+def _numbers(pids: Collection[int]) -> str:
+    shown = sorted(pids)[:SHOWN]
+    more = f" and {len(pids) - SHOWN} more" if len(pids) > SHOWN else ""
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, shown))}{more}"

@@ -1,0 +1,233 @@
+"""Runs a program as often as a window needs, one run after the other, and tells what they showed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from agents.host.service_files.printed import Printed, PrintedMetric, last_words, number, tail
+from tuner.core import (
+    STANDARD,
+    Clock,
+    Estimate,
+    MeasurementError,
+    Metric,
+    Quantity,
+    Reading,
+    Scope,
+    ratio_estimate,
+)
+
+Totals = Callable[[], Mapping[str, float]]
+"""What a service has added up since a window was opened; raises MeasurementError."""
+END_S = 10.0
+"""How long a program that was ended may take, its grace included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredProgram:
+    """A program that runs to an end. `items` is how many a run works on, or where it prints that."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path | None
+    timeout_s: float
+    items: int | Printed
+    metrics: tuple[PrintedMetric, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one run took and printed."""
+
+    seconds: float
+    cpu_s: float
+    items: float
+    metrics: Mapping[str, float]
+
+
+class ProgramRun:
+    """One run of the program under way. It ends with the agent, however that dies."""
+
+    def __init__(self, program: MeasuredProgram, clock: Clock) -> None:
+        self._program, self._clock = program, clock
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._report, written = os.pipe()
+        self._until = clock.monotonic() + program.timeout_s
+        try:
+            self._tied = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "agents.host.processes.tied_run",
+                    str(written),
+                    *program.words,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                cwd=program.folder,
+                env={**os.environ, **program.environment},
+                pass_fds=(written,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(written)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long for its end; return whether it has come. Raises MeasurementError at its timeout."""
+        if select.select([self._report], [], [], seconds)[0]:
+            return True
+        if self._clock.monotonic() >= self._until:
+            self.end()
+            raise MeasurementError(
+                f"{self._name} did not end within {self._program.timeout_s:g} s",
+                hint="make a run shorter, or timeout_s longer",
+            )
+        return False
+
+    def result(self) -> RunResult:
+        """Return what a run that has ended showed. Raises MeasurementError where it failed."""
+        try:
+            content = os.read(self._report, 4096)
+            text = tail(self._output)
+        finally:
+            self.end()
+        if not content:
+            raise MeasurementError(f"{self._name} was ended from outside", hint="try again")
+        ended = json.loads(content)
+        if ended["status"]:
+            raise MeasurementError(
+                f"{self._name} ended with {ended['status']}: {last_words(text)}",
+                hint="run it by hand as the agent's user",
+            )
+        asked = self._program.items
+        items = float(asked) if isinstance(asked, int) else number(asked, text)
+        if not items > 0.0:
+            raise MeasurementError(f"{self._name} says that it worked on {items:g} items")
+        return RunResult(
+            ended["seconds"],
+            ended["cpu_s"],
+            items,
+            {metric.name: number(metric.printed, text) for metric in self._program.metrics},
+        )
+
+    def end(self) -> None:
+        """End it and all it has started, and forget what it printed. May be called twice."""
+        if self._output.closed:
+            return
+        assert self._tied.stdin is not None
+        self._tied.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._tied.wait(END_S)
+        self._tied.kill()
+        self._tied.wait()
+        os.close(self._report)
+        self._output.close()
+
+    @property
+    def _name(self) -> str:
+        return " ".join(self._program.words)
+
+
+class RunMeter:
+    """Measures whole runs: every window is so many, each of them a batch of its own.
+
+    `program` tells what is run at the setting in force. Its CPU time is what the runs use, unless
+    `counting` begins to count what a service uses that they put to work: theirs is then that of the load.
+    """
+
+    def __init__(
+        self,
+        program: Callable[[], MeasuredProgram],
+        runs: int,
+        clock: Clock,
+        counting: Callable[[], Totals] | None = None,
+    ) -> None:
+        self._program, self.runs, self._clock = program, runs, clock
+        self._counting = counting
+        self._open: list[RunWindow] = []
+
+    def start(self) -> RunWindow:
+        """Start the first run. Raises MeasurementError where the service does not tell its totals."""
+        totals = None if self._counting is None else self._counting()
+        window = RunWindow(self._program(), self.runs, self._clock, totals)
+        self._open = [*(w for w in self._open if w.running), window]
+        return window
+
+    def close(self) -> None:
+        """End what still runs."""
+        for window in self._open:
+            window.end()
+
+
+class RunWindow:
+    """An open window. A reading after a run's end takes its result, and starts the next one."""
+
+    def __init__(
+        self, program: MeasuredProgram, runs: int, clock: Clock, totals: Totals | None = None
+    ) -> None:
+        self._program, self._runs, self._clock, self._totals = program, runs, clock, totals
+        self._done: list[RunResult] = []
+        self._run: ProgramRun | None = ProgramRun(program, clock)
+
+    @property
+    def running(self) -> bool:
+        """Whether a run is under way."""
+        return self._run is not None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long for a run's end; return whether it has come. Raises MeasurementError."""
+        return self._run is None or self._run.wait(seconds)
+
+    def read(self) -> Reading:
+        """Return what the runs that have ended show. Raises MeasurementError where one failed."""
+        if self._run is not None and self._run.wait(0.0):
+            self._done.append(self._run.result())
+            more = len(self._done) < self._runs
+            self._run = ProgramRun(self._program, self._clock) if more else None
+        return self._reading()
+
+    def stop(self) -> Reading:
+        """End what runs, which then counts for nothing, and return what was shown."""
+        self.end()
+        return self._reading()
+
+    def end(self) -> None:
+        """End the run under way."""
+        if self._run is not None:
+            self._run.end()
+            self._run = None
+
+    def _reading(self) -> Reading:
+        done = self._done
+        used_s = math.fsum(run.cpu_s for run in done)
+        totals = {"items": math.fsum(run.items for run in done)}
+        if self._totals is None:
+            totals["cpu_s"] = used_s
+        else:
+            totals |= {"load_cpu_s": used_s, **self._totals()}
+        shown = {"latency_ms": _mean("latency_ms", STANDARD["latency_ms"], self._times())}
+        for metric in self._program.metrics:
+            values = [run.metrics[metric.name] for run in done]
+            shown[metric.name] = _mean(metric.name, metric.quantity, values)
+        return Reading(totals, {name: e for name, e in shown.items() if e is not None})
+
+    def _times(self) -> list[float]:
+        return [1000.0 * run.seconds for run in self._done]
+
+
+def _mean(name: str, quantity: Quantity, values: list[float]) -> Estimate | None:
+    """Return the mean over runs, with the doubt of their scatter; None for too few of them."""
+    metric = Metric(name, scope=Scope.PROCESS, quantity=quantity)
+    return ratio_estimate([(value, 1.0) for value in values], 1.0, metric)

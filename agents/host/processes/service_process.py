@@ -1,0 +1,171 @@
+"""The processes of a service: what they have used, when they were started, and signals to them.
+
+Source: proc(5) for /proc/PID/stat and /proc/PID/comm; pidfd_open(2) for a signal that reaches nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from agents.host.processes import systemd
+from agents.host.processes.ownership import WorkloadIdentity
+from agents.host.processes.process_table import ProcessStat
+from tuner.core import ActuationError, DeviceLost
+
+RELOADS = {"HUP": signal.SIGHUP, "USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2}
+"""The signals that services take for reloading; no other is sent."""
+LOOKS = 10
+"""So often a tree that changes under the reader is read again."""
+
+
+class ServiceProcess(Protocol):
+    """The processes of one service. Every method raises DeviceLost where it does not run."""
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU seconds of it and all it has started and waited for; None: not told."""
+        ...
+
+    def started(self) -> str:
+        """Return another word after each start."""
+        ...
+
+    def signal(self, name: str) -> None:
+        """Send one of `RELOADS` to its first process. Raises ActuationError, too."""
+        ...
+
+    def identity(self) -> WorkloadIdentity:
+        """Return by what its processes are known."""
+        ...
+
+
+class ProcessTree:
+    """A service whose first process writes its number to a file, and is called `program`."""
+
+    def __init__(self, pid_file: Path, program: str, proc: Path = Path("/proc")) -> None:
+        self._pid_file, self._program, self._proc = pid_file, program, proc
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU seconds of the tree; what left it (a daemon of its own) is not counted."""
+        root = self._root()
+        before, tree = self._tree(root), self._tree(root)
+        for _ in range(LOOKS):
+            # A child that ends within a look is counted twice or not at all; of two looks at the same
+            # processes, the second one is whole.
+            if before.keys() == tree.keys():
+                break
+            before, tree = tree, self._tree(root)
+        return sum(one.used for one in tree.values()) / os.sysconf("SC_CLK_TCK")
+
+    def started(self) -> str:
+        """Return the first process' number and the moment it was started."""
+        root = self._root()
+        return f"{root}:{self._stat(root).started}"
+
+    def signal(self, name: str) -> None:
+        """Send a signal to the first process, held fast before it is looked at."""
+        number = self._number()
+        try:
+            held = os.pidfd_open(number)
+        except OSError as error:
+            raise DeviceLost(f"{self._words} does not run: {error.strerror}") from None
+        try:
+            self._demand(number)
+            signal.pidfd_send_signal(held, RELOADS[name])
+        except OSError as error:
+            raise ActuationError(
+                f"cannot send SIG{name} to {self._words}: {error.strerror}",
+                hint="let the agent run as the service's user, or name its unit in [process]",
+            ) from None
+        finally:
+            os.close(held)
+
+    def identity(self) -> WorkloadIdentity:
+        """Return that it is known by its first process, asked for anew each time."""
+        return WorkloadIdentity(processes=lambda: (self._root(),))
+
+    @property
+    def _words(self) -> str:
+        return f"{self._program} of {self._pid_file}"
+
+    def _root(self) -> int:
+        number = self._number()
+        self._demand(number)
+        return number
+
+    def _number(self) -> int:
+        try:
+            return int(self._pid_file.read_text(encoding="ascii").split()[0])
+        except (OSError, ValueError, IndexError) as error:
+            reason = getattr(error, "strerror", None) or "no number in it"
+            raise DeviceLost(
+                f"{self._pid_file} tells no process: {reason}", hint=f"start {self._program}"
+            ) from None
+
+    def _demand(self, number: int) -> None:
+        """Raise DeviceLost where the number is another program's: the file was left behind."""
+        try:
+            comm = (self._proc / str(number) / "comm").read_text(errors="replace").strip()
+        except OSError:
+            comm = ""
+        if comm != self._program[:15]:  # the kernel keeps 15 characters
+            seen = f"it is {comm}" if comm else "no such process"
+            raise DeviceLost(f"{self._words} does not run: {number} is none of it ({seen})")
+
+    def _stat(self, number: int) -> ProcessStat:
+        try:
+            text = (self._proc / str(number) / "stat").read_text(errors="replace")
+        except OSError:
+            raise DeviceLost(f"{self._words} has ended") from None
+        return ProcessStat.parse(text)
+
+    def _tree(self, root: int) -> Mapping[tuple[int, int], ProcessStat]:
+        """Return the processes that descend from the first one, and it, each by number and start."""
+        found: dict[int, ProcessStat] = {}
+        for entry in self._proc.iterdir():
+            if entry.name.isdigit():
+                with suppress(DeviceLost):
+                    found[int(entry.name)] = self._stat(int(entry.name))
+        if root not in found:
+            raise DeviceLost(f"{self._words} has ended")
+        tree, grown = {root}, {root}
+        while grown:
+            grown = {number for number, one in found.items() if one.parent in grown} - tree
+            tree |= grown
+        return {(number, found[number].started): found[number] for number in tree}
+
+
+class UnitProcess:
+    """A service that systemd runs as a unit."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU seconds of the unit since its start; None where systemd does not count them."""
+        told = self._shown("CPUUsageNSec")["CPUUsageNSec"]
+        return int(told) / 1e9 if told.isdigit() and int(told) < systemd.NOT_SET else None
+
+    def started(self) -> str:
+        """Return the word that systemd has for this start."""
+        return self._shown("InvocationID")["InvocationID"]
+
+    def signal(self, name: str) -> None:
+        """Have systemd send a signal to the unit's main process."""
+        systemd.call("kill", "--kill-whom=main", f"--signal=SIG{name}", self._unit)
+
+    def identity(self) -> WorkloadIdentity:
+        """Return that it is known by the unit's control group."""
+        return WorkloadIdentity(unit=self._unit)
+
+    def _shown(self, name: str) -> Mapping[str, str]:
+        told = systemd.show(self._unit, name, "ActiveState")
+        if told["ActiveState"] not in ("active", "reloading"):
+            raise DeviceLost(
+                f"the unit {self._unit} is {told['ActiveState'] or 'unknown'}", hint="start it"
+            )
+        return told

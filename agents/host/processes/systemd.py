@@ -1,0 +1,32 @@
+"""systemd, asked by its own command: `systemctl` with fixed words, on its system bus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agents.host.processes.commands import run_argv
+from tuner.core import ActuationError
+
+ANSWER_S = 30.0
+NOT_SET = 2**64 - 1
+
+
+def call(*words: str) -> str:
+    """Return what systemctl says. Raises ActuationError."""
+    try:
+        return run_argv(("systemctl", "--no-ask-password", *words), ANSWER_S)
+    except ActuationError as error:
+        raise ActuationError(
+            error.message,
+            hint="let a polkit rule allow the agent's user this verb for this unit (docs/workloads.md)",
+        ) from None
+
+
+def show(unit: str, *properties: str) -> Mapping[str, str]:
+    """Return some of a unit's properties as systemd tells them. Raises ActuationError."""
+    told = call("show", unit, f"--property={','.join(properties)}")
+    found = dict(line.partition("=")[::2] for line in told.splitlines() if "=" in line)
+    missing = [name for name in properties if name not in found]
+    if missing:
+        raise ActuationError(f"systemd tells no {missing[0]} of {unit}", hint="it may be too old")
+    return {name: found[name] for name in properties}

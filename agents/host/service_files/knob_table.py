@@ -1,0 +1,50 @@
+"""A knob as the tables `[[knob]]` of files on this host describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from agents.host.service_files.tables import checked
+from tuner import toml
+from tuner.core import ConfigError, Cost, InvalidInput, Knob, Part, Role, Value
+
+KEYS: dict[str, Any] = {"name": str, "values": list, "role": str}
+KEYS |= {"seconds": toml.NUMBER, "restart": bool}
+
+
+def knob_table(
+    where: str, table: object, more: Mapping[str, Any] | None = None
+) -> tuple[Knob, dict[str, Any]]:
+    """Return the knob that a table says, and all its keys; `more` are those beside `KEYS`.
+
+    Raises:
+        ConfigError: a key, a value or the role cannot be.
+    """
+    default = table.get("default") if isinstance(table, dict) else None
+    kinds = {**KEYS, **(more or {}), "default": bool if isinstance(default, bool) else object}
+    known = checked(where, table, kinds, "name", "values", "default")
+    try:
+        cost = Cost(float(known.get("seconds", 0.0)), known.get("restart", False))
+        values, role = _values(where, known["values"]), _role(where, known.get("role"))
+        knob = Knob(known["name"], values, known["default"], Part.WORKLOAD, cost, role)
+    except ConfigError:
+        raise
+    except InvalidInput as error:
+        raise ConfigError(f"{where}: {error.message}") from None
+    return knob, known
+
+
+def _values(where: str, values: list[Any]) -> tuple[Value, ...]:
+    for value in values:
+        if not isinstance(value, bool | int | float | str):
+            raise ConfigError(f"{where}: {value!r} cannot be a knob's value")
+    return tuple(values)
+
+
+def _role(where: str, role: str | None) -> Role:
+    if role is not None and role not in list(Role):
+        near = get_close_matches(role, list(Role), 1) or list(Role)
+        raise ConfigError(f"{where}: there is no role {role!r}", hint=f"known: {', '.join(near)}")
+    return Role.UNKNOWN if role is None else Role(role)

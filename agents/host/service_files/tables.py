@@ -1,0 +1,104 @@
+"""The tables of files that operators write on this host: what each must have, what an argv can be."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agents.host.http.local_http import local_url
+from tuner import toml
+from tuner.core import ConfigError, InvalidInput
+
+
+def demand(where: str, table: Mapping[str, Any], *keys: str) -> None:
+    """Raise ConfigError where a key is missing or empty."""
+    for key in keys:
+        if table.get(key) in (None, ""):
+            raise ConfigError(f"{where} has no {key}", hint=f"add {key} = …")
+
+
+def inner(
+    where: str, table: Mapping[str, Any], key: str, kinds: Mapping[str, Any], *needed: str
+) -> dict[str, Any]:
+    """Return an inner table, empty where it is not there; the labels in it are texts."""
+    return checked(where, table[key], kinds, *needed) if key in table else {}
+
+
+def checked(where: str, table: object, kinds: Mapping[str, Any], *needed: str) -> dict[str, Any]:
+    """Return a table that has what it needs, with labels that are texts. Raises ConfigError."""
+    known = toml.checked(where, table, kinds)
+    demand(where, known, *needed)
+    for label, value in known.get("labels", {}).items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{where}: the label {label} must be a string, not {value!r}")
+    return known
+
+
+def http_method(where: str, method: str) -> str:
+    """Return an HTTP method. Raises ConfigError."""
+    if not re.fullmatch(r"[A-Z]+", method):
+        raise ConfigError(f"{where}: method cannot be {method!r}", hint="write it like POST")
+    return method
+
+
+def url_path(where: str, path: str) -> str:
+    """Return a path on the service, or a whole address on this machine. Raises ConfigError."""
+    rest = path
+    if path.startswith("http:"):
+        address, slash, rest = path.removeprefix("http://").partition("/")
+        rest = slash + rest
+        try:
+            local_url(f"http://{address}", "write http://127.0.0.1:PORT/PATH")
+        except InvalidInput as error:
+            raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+    if not re.fullmatch(r"/(?:[!-.0-~][!-~]*)?", rest):
+        raise ConfigError(f"{where}: path cannot be {path!r}", hint="write it like /config")
+    return path
+
+
+def argv(where: str, words: list[Any]) -> tuple[str, ...]:
+    """Return a command's words; no shell ever reads them. Raises ConfigError."""
+    if not words or not all(isinstance(w, str) and w and "\0" not in w for w in words):
+        raise ConfigError(
+            f"{where}: a command is a list of words, not {words!r}",
+            hint='write it like command = ["systemctl", "restart", "vllm"]',
+        )
+    return tuple(words)
+
+
+def unit_name(where: str, name: str) -> str:
+    """Return the name of a systemd unit that has processes; a pattern would reach others.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9:_.@\\][A-Za-z0-9:_.\\@-]*\.(?:service|scope|slice)", name):
+        raise ConfigError(f"{where}: {name!r} is no unit", hint="write it like nginx.service")
+    return name
+
+
+def absolute(where: str, key: str, path: str) -> Path:
+    """Return a path that is found from any folder. Raises ConfigError."""
+    if not Path(path).is_absolute() or "\0" in path:
+        raise ConfigError(f"{where}: {key} must be an absolute path, not {path!r}")
+    return Path(path)
+
+
+def environment(where: str, table: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a program's environment has besides the agent's own. Raises ConfigError."""
+    for name, text in table.items():
+        fits = isinstance(text, str) and "\0" not in text
+        if not fits or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ConfigError(f'{where}: env: {name} = {text!r} cannot be; write NAME = "text"')
+    return dict(table)
+
+
+def positive(where: str, known: Mapping[str, Any], key: str, usual: float) -> float:
+    """Return a length of time in seconds. Raises ConfigError unless it is above 0 and has an end."""
+    value = float(known.get(key, usual))
+    if not (value > 0.0 and math.isfinite(value)):
+        raise ConfigError(f"{where}: {key} must be above 0, not {value:g}")
+    return value

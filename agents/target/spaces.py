@@ -1,0 +1,49 @@
+"""The spaces of several sides as one, and which way a change within one moves a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tuner.core import Part, Role, Setting, Space
+
+
+def together(spaces: Sequence[Space]) -> Space:
+    """Return every combination of these spaces' settings as one."""
+    knobs = tuple(knob for space in spaces for knob in space.knobs)
+    if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
+        feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
+        knobs = tuple(replace(knob, role=feeds.get(knob.role, knob.role)) for knob in knobs)
+    if not any(space.only for space in spaces):
+        return Space(knobs)
+    return Space(knobs, tuple(_products(spaces)))
+
+
+def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
+    """Return how a change moves a device's numbers and boost: below 0 towards a slower device.
+
+    The sum over the knobs of how far each moves up its list, as a share of the list: clocks and power
+    limits all grow towards faster. A value outside the list, found before anything was set, counts
+    as the default. Ours: no source gives an order for mixed moves.
+    """
+    change = 0.0
+    for knob in space.knobs:
+        numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values)
+        ordered = numeric or knob.role is Role.BOOST
+        if knob.part is not Part.DEVICE or not ordered or len(knob.values) < 2:
+            continue
+        start, end = (
+            s[knob.name] if s.get(knob.name) in knob.values else knob.default
+            for s in (before, wanted)
+        )
+        change += (knob.index(end) - knob.index(start)) / (len(knob.values) - 1)
+    return change
+
+
+def _products(spaces: Sequence[Space]) -> Iterator[Setting]:
+    if not spaces:
+        yield {}
+        return
+    for first in spaces[0].grid():
+        for rest in _products(spaces[1:]):
+            yield {**first, **rest}

@@ -1,0 +1,128 @@
+"""How values of the core are kept in columns, where a database has no type for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from sqlalchemy import JSON, DateTime, Dialect, Double, String, TypeDecorator
+
+from tuner.compat import StrEnum
+from tuner.core import Limit
+
+Member = TypeVar("Member", bound=StrEnum)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment in UTC. SQLite keeps no zone, so it is taken off on the way in and put on again."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Return the moment in UTC. Raises ValueError for a time without a zone."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"the time {value.isoformat()} has no zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Return the moment in UTC, with its zone."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Named(TypeDecorator[Member]):
+    """A member of an enumeration, by its value."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, kind: type[Member]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Member | None, dialect: Dialect) -> str | None:
+        """Return the text of a member."""
+        return None if value is None else value.value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Member | None:
+        """Return the member of a text. Raises ValueError for one that a newer program wrote."""
+        return None if value is None else self.kind(value)
+
+
+class LimitText(TypeDecorator[Limit]):
+    """A limit, as text that reads back exactly."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: Limit | None, dialect: Dialect) -> str | None:
+        """Return the text of a limit."""
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Limit | None:
+        """Return the limit of a text."""
+        return None if value is None else Limit.parse(value)
+
+
+class TextOrNull(TypeDecorator[str]):
+    """A text, null where it is empty."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Return the text, None for an empty one."""
+        return value or None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str:
+        """Return the text, empty where there is none."""
+        return value or ""
+
+
+class OpenEnd(TypeDecorator[float]):
+    """A bound, null where that side is not bounded: databases differ in how they take infinity."""
+
+    impl = Double
+    cache_ok = True
+
+    def __init__(self, end: float) -> None:
+        super().__init__()
+        self.end = end
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
+        """Return the bound, None for an infinite one."""
+        return value if value is not None and math.isfinite(value) else None
+
+    def process_result_value(self, value: float | None, dialect: Dialect) -> float:
+        """Return the bound, infinite where there is none."""
+        return self.end if value is None else value
+
+
+class CountsByNumber(TypeDecorator[Mapping[int, int]]):
+    """How many there are of each number. A name in JSON is text."""
+
+    impl = JSON
+    cache_ok = True
+
+    def process_result_value(
+        self, value: Mapping[str, int] | None, dialect: Dialect
+    ) -> Mapping[int, int]:
+        """Return the counts by numbers."""
+        return {int(number): count for number, count in (value or {}).items()}
+
+
+class TextList(TypeDecorator[tuple[str, ...]]):
+    """TextList in their order, as a JSON array."""
+
+    impl = JSON
+    cache_ok = True
+
+    def process_result_value(self, value: list[str] | None, dialect: Dialect) -> tuple[str, ...]:
+        """Return the texts."""
+        return tuple(value or ())

@@ -1,0 +1,109 @@
+"""What several tables are alike in: a row for each name, and rows that are pruned by age."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from sqlalchemy import ColumnElement, delete, insert, select
+
+from db.schema import AuditRow, Base, ReplicaRow
+from db.sql.database import Database, put
+from db.sql.rows import AUDIT, DELIVERIES, REPLICAS, RowsOf, without_id
+from tuner.core import AuditEntry, Delivery, TunerReplica
+
+Kept = TypeVar("Kept")
+AT_ONCE = 2_000
+"""So many old rows are deleted in one transaction."""
+
+
+class Keyed(Generic[Kept]):
+    """Values in a database, one for each name."""
+
+    rows: RowsOf[Kept]
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        (self._key,) = self.rows.table.__table__.primary_key
+
+    def get(self, key: str, /) -> Kept | None:
+        """Return the value of a name, None where there is none."""
+        with self._database.look() as connection:
+            row = connection.execute(self.rows.all.where(self._key == key)).first()
+        return None if row is None else self.rows.read(row)
+
+    def put(self, value: Kept, /) -> None:
+        """Keep a value in the place of the one with its name."""
+        with self._database.act() as connection:
+            put(connection, self.rows.table, self.rows.values(value))
+
+    def list(self) -> Sequence[Kept]:
+        """Return all by their names."""
+        with self._database.look() as connection:
+            rows = connection.execute(self.rows.all).all()
+        by = self.rows.names.index(self._key.key)
+        return tuple(self.rows.read(row) for row in sorted(rows, key=lambda row: row[by]))
+
+    def forget(self, key: str, /) -> None:
+        """Remove the value of a name; quietly nothing where there is none."""
+        with self._database.act() as connection:
+            connection.execute(delete(self.rows.table).where(self._key == key))
+
+
+class SqlDeliveries(Keyed[Delivery]):
+    """Destinations of notifications, and how far in the log of events they are."""
+
+    rows = DELIVERIES
+
+
+class SqlReplicas(Keyed[TunerReplica]):
+    """The tuners at work, by their own word."""
+
+    rows = REPLICAS
+
+    def tell(self, replica: TunerReplica) -> None:
+        """Keep what a tuner tells of itself, in the place of what it told before."""
+        self.put(replica)
+
+    def prune(self, before: datetime) -> int:
+        """Delete those that have told nothing since a time and return how many."""
+        return pruned(self._database, ReplicaRow, ReplicaRow.seen_at < before)
+
+
+class SqlAudit:
+    """Who changed what."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, entry: AuditEntry) -> None:
+        """Keep an entry."""
+        with self._database.act() as connection:
+            connection.execute(insert(AuditRow).values(without_id(AUDIT.values(entry))))
+
+    def list(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
+        """Return the (last) entries, oldest first, of one token where asked."""
+        asked = AUDIT.all.order_by(AuditRow.id.desc()).limit(last)
+        if who is not None:
+            asked = asked.where(AuditRow.who == who)
+        with self._database.look() as connection:
+            return tuple(AUDIT.read(row) for row in reversed(connection.execute(asked).all()))
+
+    def prune(self, before: datetime) -> int:
+        """Delete those before a time and return how many."""
+        return pruned(self._database, AuditRow, AuditRow.at < before)
+
+
+def pruned(
+    database: Database, table: type[Base], *old: ColumnElement[bool], at_once: int = AT_ONCE
+) -> int:
+    """Delete old rows and return how many; in pieces, as others wait and a statement may take 30 s."""
+    (key,), gone = table.__table__.primary_key, 0
+    piece = delete(table).where(key.in_(select(key).where(*old).limit(at_once)))
+    while True:
+        with database.act() as connection:
+            found = connection.execute(piece).rowcount
+        gone += found
+        if found < at_once:
+            return gone

@@ -1,0 +1,82 @@
+"""What windows showed: kept beside whose they are, and read many at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, bindparam, insert, select
+
+from db.codec import Json
+from db.schema import EstimateRow, MeasurementRow
+from db.sql.rows import ESTIMATES, LOADS, WINDOWS
+from tuner.core import Estimate, Measurement
+
+AT_ONCE = 200
+"""So many windows are named in one statement: databases plan for each."""
+OF_WINDOWS = select(
+    *WINDOWS.columns,
+    *LOADS.columns,
+    MeasurementRow.id,
+    MeasurementRow.study,
+    MeasurementRow.trial,
+    MeasurementRow.report_id,
+    MeasurementRow.observation_id,
+)
+"""Windows, to be narrowed to those that `shown` is to read."""
+SHOWN = (
+    select(*ESTIMATES.columns, EstimateRow.measurement_id, EstimateRow.metric)
+    .where(EstimateRow.measurement_id.in_(bindparam("windows", expanding=True)))
+    .order_by(EstimateRow.measurement_id, EstimateRow.position)
+)
+
+
+def keep_window(connection: Connection, measurement: Measurement | None, **owner: object) -> None:
+    """Store what a window showed, where there is one; `owner` names whose it is, by columns."""
+    if measurement is not None:
+        keep_windows(connection, [(measurement, owner)])
+
+
+def keep_windows(connection: Connection, windows: Sequence[tuple[Measurement, Json]]) -> None:
+    """Store what windows showed, each with the columns that name whose it is, alike for all."""
+    if not windows:
+        return
+    numbers = connection.scalars(
+        insert(MeasurementRow).returning(MeasurementRow.id, sort_by_parameter_order=True),
+        [WINDOWS.values(m) | LOADS.values(m.load) | owner for m, owner in windows],
+    )
+    shown = [
+        {
+            "measurement_id": number,
+            "metric": metric,
+            "position": place,
+            **ESTIMATES.values(estimate),
+        }
+        for number, (measurement, _) in zip(numbers, windows, strict=True)
+        for place, (metric, estimate) in enumerate(measurement.estimates.items())
+    ]
+    if shown:
+        connection.execute(insert(EstimateRow), shown)
+
+
+def shown(
+    connection: Connection, asked: Select[Any], named: Json | None = None
+) -> Mapping[object, Measurement]:
+    """Return what windows showed, by study and number of a trial, or by the report or observation."""
+    windows = connection.execute(asked, named).all()
+    estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
+    for first in range(0, len(windows), AT_ONCE):
+        some = [row.id for row in windows[first : first + AT_ONCE]]
+        for row in connection.execute(SHOWN, {"windows": some}):
+            estimates[row.measurement_id][row.metric] = ESTIMATES.read(row)
+    return {_owner(row): _window(row, estimates[row.id]) for row in windows}
+
+
+def _owner(row: Row[Any]) -> object:
+    return row.report_id or row.observation_id or (row.study_id, row.trial_number)
+
+
+def _window(row: Row[Any], estimates: Mapping[str, Estimate]) -> Measurement:
+    load = LOADS.read(row[len(WINDOWS.names) :])
+    return WINDOWS.read(row, load=load, estimates=estimates)

@@ -1,0 +1,20 @@
+"""Stores in memory for tests: all share what compiling their statements costs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from db.sql.address import IN_MEMORY
+from db.sql.database import Database
+from db.sql.engine import MemoryEngines
+from db.sql.store import SqlStore
+
+
+def memory_store() -> SqlStore:
+    """Return a store that nobody else knows, as `open_store("memory://")` does."""
+    return SqlStore(Database(IN_MEMORY, engine=_engines().make()))
+
+
+@cache
+def _engines() -> MemoryEngines:
+    return MemoryEngines()

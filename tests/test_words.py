@@ -1,0 +1,176 @@
+"""README and docs/ are short, plain English: no word of a private dialect, no sentence to read twice.
+
+`ROOTS` is what is checked; Python files in it are checked by their strings and docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+ROOTS = ("README.md", "docs")
+"""Files and folders that are checked."""
+GENERATED = re.compile(r"<!-- figures: ([\w-]+) -->.*?<!-- end: \1 -->", re.DOTALL)
+
+WORDS = {
+    r"in vain": "without result",
+    r"as it comes|as they come": "by default",
+    r"so many( of)?": "the number of",
+    r"once and for good|once or for good": "transient or permanent",
+    r"for good": "permanently",
+    r"told": "reported, stated",
+    r"(it|that|what|who|which) tells|tells (of|by|it|what|nothing)": "reports",
+    r"said": "reported, stated",
+    r"(is|are|was|were|be|been) asked( for)?": "requested",
+    r"(is|are|was|were) known": "give the source, or 'unknown'",
+    r"as (it was |they were )?found|found at": "original",
+    r"stands (at|for|in|by|as|where)|how (it|a device|each device) stands": "is; status",
+    r"(?<!^)who (is|are|has|reads|asks|follows|waits|runs|does)": "name the person or program",
+    r"whoever|nobody|somebody": "name the person or program",
+    r"what (is|was|it) (held|tried|set|there|asked|told|found|meant|lacking)": "use the noun",
+    r"heed(s|ed)?": "follow, support",
+    r"foretell(s|ing)?|foretold": "predict",
+    r"anew": "again",
+    r"at once, (all|each)": "together",
+    r"goes on|go on|went on": "continues",
+    r"hinders?": "prevents",
+    r"likewise,": "also",
+    r"let go of|lets go": "release",
+    r"(put|puts|putting) back": "restore",
+    r"taken up|takes up|take up": "resume, accept",
+    r"falls? to the": "reverts to the",
+    r"looked for|looks for it": "searched, checked",
+    r"is lacking|it lacks": "missing",
+    r"word by word": "exactly",
+    r"does now what": "name the role",
+    r"a yes|your yes|without a yes": "approval",
+    r"fat as|dearer|dear\b": "expensive",
+    r"beneath the": "below the",
+    r"in the place of": "instead of",
+}
+"""Words of a private dialect, and the field's replacement."""
+LONGEST = 30
+"""Words in a sentence; a line of code, a link or a number counts as one."""
+MOST_BYTES, MOST_BYTES_A_PAGE = 150_000, 12_000
+"""Of all pages and of one, without figures that a script writes between its marks."""
+
+API = "the reference is generated from docstrings and the table of verbs"
+BENCHES = "written with the benches, beside the figures"
+OWNERS = "changes with its policy; to be rewritten next"
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("docs/api/core.md", "words"): API,
+    ("docs/api/http.md", "words"): API,
+    ("docs/decisions.md", "sentences"): "one entry has the figures of a bench",
+    ("docs/figures.md", "words"): BENCHES,
+    ("docs/figures.md", "sentences"): BENCHES,
+    ("docs/figures-optimiser.md", "words"): BENCHES,
+    ("docs/figures-optimiser.md", "sentences"): BENCHES,
+    ("docs/policies/fedgpo.md", "words"): OWNERS,
+    ("docs/policies/fedgpo.md", "sentences"): OWNERS,
+    ("docs/policies/polythrottle.md", "words"): OWNERS,
+    ("docs/policies/polythrottle.md", "sentences"): OWNERS,
+}
+"""A page and the rule that it breaks, with the reason. One that is not needed any more fails."""
+UNCOUNTED = ("README.md", "docs/figures", "docs/install.md", "docs/tutorial.md")
+"""What the total leaves out, by the beginning of its path: figures, and pages added after it was set."""
+
+
+def files() -> list[Path]:
+    found = [TOP / root for root in ROOTS]
+    return sorted(
+        file
+        for root in found
+        for file in ([root] if root.is_file() else (*root.rglob("*.md"), *root.rglob("*.py")))
+        if file.suffix == ".md" or "docs" not in file.parts
+    )
+
+
+PAGES = [file for file in files() if file.suffix == ".md"]
+
+
+def name(file: Path) -> str:
+    return str(file.relative_to(TOP))
+
+
+def written(page: Path) -> str:
+    """Return a page without the figures that a script writes."""
+    return GENERATED.sub("", page.read_text(encoding="utf-8"))
+
+
+def texts(file: Path) -> Iterator[str]:
+    """Yield paragraphs, items and cells of a page; strings with a space of a Python file."""
+    if file.suffix == ".py":
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                yield node.value
+        return
+    text = re.sub(r"^(```|~~~).*?^\1", "", written(file), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^ {4,}.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`\n]+`", "CODE", text))
+    for line in text.splitlines():
+        if not re.fullmatch(r"[|\-\s:]*", line):
+            yield from (part.strip(" *#-") for part in line.split("|") if part.strip())
+
+
+def sentences(file: Path) -> Iterator[str]:
+    for text in texts(file):
+        yield from re.split(r"(?<=[.!?:;])\**\s+(?=[A-Z*(\"“‘'.\d])|;\s|:\s", text)
+
+
+def wrong_words(text: str) -> list[str]:
+    """Return each word of the dialect in a text, with its replacement."""
+    return [
+        f"{found[0]!r} in {text[max(0, found.start() - 40) : found.end() + 30]!r}: {better}"
+        for words, better in WORDS.items()
+        for found in re.finditer(rf"\b(?:{words})\b", text, re.IGNORECASE)
+    ]
+
+
+def excused(file: Path, rule: str) -> bool:
+    return (name(file), rule) in EXCEPTIONS
+
+
+@pytest.mark.parametrize("file", files(), ids=name)
+def test_no_word_of_a_private_dialect(file: Path) -> None:
+    found = [one for text in texts(file) for one in wrong_words(text)]
+    assert bool(found) == excused(file, "words"), "\n".join(found) or "drop its exception"
+
+
+@pytest.mark.parametrize("file", files(), ids=name)
+def test_no_sentence_is_too_long(file: Path) -> None:
+    found = [one for one in sentences(file) if len(one.split()) > LONGEST]
+    assert bool(found) == excused(file, "sentences"), "\n".join(found) or "drop its exception"
+
+
+def test_all_pages_together_are_short() -> None:
+    sizes = {
+        name(page): len(written(page).encode())
+        for page in PAGES
+        if not name(page).startswith(UNCOUNTED)
+    }
+    assert sum(sizes.values()) <= MOST_BYTES, sorted(sizes.items(), key=lambda one: -one[1])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_page_is_short(page: Path) -> None:
+    assert (len(written(page).encode()) > MOST_BYTES_A_PAGE) == excused(page, "size")
+
+
+def test_an_exception_is_of_a_page_that_there_is() -> None:
+    assert {page for page, _ in EXCEPTIONS} <= {name(file) for file in files()}
+
+
+def test_what_is_wrong_is_found(tmp_path: Path) -> None:
+    page, code = tmp_path / "page.md", tmp_path / "code.py"
+    page.write_text(
+        f"# Head\nIt waits in vain. {'word ' * 40}.\n\n    in vain\n| a | `in vain` |\n"
+    )
+    code.write_text('WHY = "the tuner waits in vain"\n')
+    assert [len(wrong_words(text)) for text in texts(page)] == [0, 1, 0, 0]
+    assert [one for one in sentences(page) if len(one.split()) > LONGEST]
+    assert sum(len(wrong_words(text)) for text in texts(code)) == 1

@@ -1,0 +1,64 @@
+"""The fleet in a terminal: sums, what is wrong first, and as many devices as fit."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.builders import START, setting
+from tuner.cli.app import main
+from tuner.cli.fleet.top import pictured
+from tuner.core import Estimate, Level, Phase
+from tuner.wire import FleetRow, FleetView, Health, Savings
+
+
+def row(name: str, health: Health = Health.SAFE, **about: Any) -> FleetRow:  # noqa: ANN401
+    return FleetRow(
+        device=name, board="A100", workload="inference", health=health, default=setting(),
+        last_seen=START, level=Level.ORIGINAL, energy_origin="measured", **about,
+    )  # fmt: skip
+
+
+def shown(*rows: FleetRow, height: int = 40, saved: Savings | None = None) -> list[str]:
+    words = [str(r.health) for r in rows]
+    view = FleetView(
+        rows=rows, health={w: words.count(w) for w in words}, stopped=False, studies=1, saved=saved
+    )
+    screen = Console(file=io.StringIO(), width=160, markup=False, highlight=False)
+    screen.print(pictured(view, height))
+    assert isinstance(screen.file, io.StringIO)
+    return [line.rstrip() for line in screen.file.getvalue().splitlines() if line.strip()]
+
+
+def test_what_is_wrong_comes_first_and_each_device_says_what_it_saves() -> None:
+    held = row(
+        "b", Health.HOLDING, study="s1", phase=Phase.HOLDING, setting=setting(600),
+        saving=Estimate(0.4, 0.01), saved_j=1_000.0, saved_stderr_j=10.0,
+    )  # fmt: skip
+    saved = Savings(joules=1_000.0, stderr_j=10.0, kwh=1 / 3600, cost=1.5, currency="EUR")
+    lines = shown(
+        row("a"), held, row("c", Health.OFFLINE), row("d", Health.LIMIT_NOT_MET), saved=saved
+    )
+    assert lines[0].startswith("4 devices  1 limit not met  1 offline  1 holding  1 safe")
+    assert "saved 1.000 ± 0.010 kJ" in lines[0] and "1.50 EUR" in lines[0]
+    assert [line.split()[0] for line in lines[3:]] == ["d", "c", "b", "a"]
+    (told,) = [line for line in lines if line.split()[0] == "b"]
+    for text in ("holding", "s1 holding", "gpu.clock_mhz=600", "40.0 ± 1.0 %", "1.000 ± 0.010 kJ"):
+        assert text in told
+
+
+def test_of_too_many_devices_it_says_how_many_are_left_out() -> None:
+    lines = shown(*(row(f"gpu{n}") for n in range(10)), height=10)
+    assert lines[-1] == "and 6 more"
+
+
+def test_it_needs_a_tuner(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("JOULETUNE_TUNER", raising=False)
+    monkeypatch.setenv("JOULETUNE_DB", "sqlite:///nothing.sqlite")
+    assert main(["top"]) != 0
+    assert "--tuner" in capsys.readouterr().err

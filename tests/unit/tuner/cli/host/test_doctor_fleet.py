@@ -1,0 +1,74 @@
+"""What is said of the tuners of a fleet."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from db import open_store
+from tests.builders import START, device
+from tests.contracts.replicas import ONE
+from tuner.cli.app import main
+from tuner.cli.host.doctor_fleet import examine_fleet
+from tuner.cli.host.finding import Finding
+from tuner.main import utc_now
+from tuner.wire import DeviceView, ReplicaView
+
+OTHER = replace(ONE, id="a1", leads=False, agents={1: 80})
+
+
+def seen(*replicas: ReplicaView) -> dict[str, Finding]:
+    view = DeviceView(device=device(), applied=None, last_seen=START, online=False)
+    return {found.about: found for found in examine_fleet(replicas, [view])}
+
+
+def told(*replicas: object, told_s: float = 3.0) -> list[ReplicaView]:
+    return [ReplicaView.model_validate({"replica": r, "told_s": told_s}) for r in replicas]
+
+
+def test_tuners_that_are_well_are_named_with_who_leads() -> None:
+    found = seen(*told(replace(ONE, agents={1: 120}), OTHER))
+    assert found["tuner b1"].there and "after 250 ms; leads" in found["tuner b1"].seen
+    assert found["leader"].seen == "b1 of 2"
+    assert found["agents"] == Finding("agents", True, "200 speak protocol 1")
+    assert found["token files"].there and found["releases"].there
+    assert found["devices"] == Finding("devices", False, "1 known, 1 offline", "see to sim")
+
+
+@pytest.mark.parametrize(
+    ("changes", "about", "says"),
+    [
+        ({"leads": True}, "leader", "a1, b1 lead at once"),
+        ({"version": "0.2.0"}, "releases", "0.1.0, 0.2.0"),
+        ({"token_mark": "ffff"}, "token files", "a0b1, ffff"),
+        ({"bus_lag_s": 4.0}, "tuner a1", "after 4000 ms"),
+        ({"agents": {0: 7}}, "agents", "7 speak protocol 0"),
+    ],
+)
+def test_what_is_amiss_is_said_with_the_next_step(
+    changes: dict[str, object], about: str, says: str
+) -> None:
+    found = seen(*told(ONE, replace(OTHER, **changes)))[about]  # type: ignore[arg-type]
+    assert says in found.seen and not found.there and found.hint
+
+
+def test_a_tuner_that_is_gone_leads_nothing() -> None:
+    found = seen(*told(ONE, told_s=90.0), *told(OTHER))
+    assert "told nothing for 90 s" in found["tuner b1"].seen
+    assert found["leader"].seen.startswith("nobody leads") and not found["leader"].there
+
+
+def test_the_command_reads_it_from_a_database(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path / 't.sqlite'}"
+    store = open_store(url)
+    store.replicas.tell(replace(ONE, seen_at=utc_now()))
+    store.close()
+    assert main(["doctor", "--fleet", "--json", "--db", url]) == 0
+    findings = {f["about"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
+    assert findings["leader"]["seen"] == "b1 of 1"
+    assert findings["database"]["there"]

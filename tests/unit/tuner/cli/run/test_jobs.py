@@ -1,0 +1,122 @@
+"""What a run tunes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import METRICS, device
+from tests.errors import raised
+from tuner.cli.run.jobs import Wishes, asked_jobs, draft
+from tuner.cli.runfile import RunJob
+from tuner.core import Better, InvalidInput, Metric, Quantity
+
+FRAMES = Quantity("1/s", Better.MORE)
+CPU_METRICS = tuple(Metric(m) for m in ("cpu_time_ms", "latency_p99_ms", "throughput_per_s"))
+TABLE_METRICS = tuple(Metric(m) for m in ("energy_j", "latency_ms"))
+
+
+def test_without_flags_it_is_the_simulated_board_and_then_this_machine() -> None:
+    simulated, real = asked_jobs(Wishes())
+    assert (simulated.spec, simulated.policy) == ("simulated:orin", "polythrottle")
+    assert (real.spec, real.seed) == ("cpu=reference", 0)
+    assert simulated.constraints is not None
+    assert any("throughput_per_s" in limit for limit in simulated.constraints), (
+        "a saving that costs work"
+    )
+    assert real.constraints is None
+
+
+def test_a_board_that_is_named_has_no_limit_of_the_demonstration() -> None:
+    assert asked_jobs(Wishes(device="simulated:orin"))[0].constraints is None
+    first, second = asked_jobs(Wishes(constraints=("latency_p99_ms <= 50",)))
+    assert first.constraints == second.constraints == ("latency_p99_ms <= 50",)
+
+
+def test_flags_reach_the_job() -> None:
+    wishes = Wishes(
+        device="simulated:a100",
+        workload="bert",
+        policy="sobol",
+        objective="power_w",
+        constraints=("latency_p99_ms <= 50",),
+        trials=7,
+        window_s=3.0,
+        seed=4,
+    )
+    assert asked_jobs(wishes) == [
+        RunJob(
+            device="simulated:a100/bert",
+            policy="sobol",
+            objective="power_w",
+            constraints=("latency_p99_ms <= 50",),
+            trials=7,
+            window_s=3.0,
+            seed=4,
+        )
+    ]
+
+
+def test_an_objective_of_the_workload_itself_is_left_to_the_tuner_to_judge() -> None:
+    assert asked_jobs(Wishes(device="cpu", objective="score"))[0].objective == "score"
+
+
+def test_the_cpu_runs_the_reference_unless_told_otherwise() -> None:
+    assert asked_jobs(Wishes(device="cpu"))[0].spec == "cpu=reference"
+    served = Wishes(device="cpu", workload="http://127.0.0.1:80")
+    assert asked_jobs(served)[0].spec == "cpu=http://127.0.0.1:80"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "named"),
+    [
+        (Wishes(device="gpu"), "gpu"),
+        (Wishes(device="simulated:t4"), "t4"),
+        (Wishes(device="simulated:a100", workload="chess"), "chess"),
+        (Wishes(device="replay:none.csv"), "none.csv"),
+        (Wishes(constraints=("latency low",)), "latency low"),
+        (Wishes(device="cpu", objective="least energy_j"), "least"),
+        (Wishes(trials=0), "trials"),
+        (Wishes(window_s=float("nan")), "window"),
+        (Wishes(window_s=-1.0), "window"),
+        (Wishes(objective="energy_j"), "--objective"),
+        (Wishes(workload="bert"), "--workload"),
+    ],
+)
+def test_what_can_be_seen_to_be_wrong_is_refused_before_anything_starts(
+    wishes: Wishes, named: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        asked_jobs(wishes)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "objective", "constraints"),
+    [
+        (METRICS, "energy_j", ("latency_p99_ms <= 1.2x baseline",)),
+        (CPU_METRICS, "cpu_time_ms", ("latency_p99_ms <= 1.2x baseline",)),
+        (TABLE_METRICS, "energy_j", ("latency_ms <= 1.2x baseline",)),
+        (TABLE_METRICS[1:], "latency_ms", None),
+        (TABLE_METRICS[:1], "energy_j", None),  # which the tuner refuses, until somebody wants none
+    ],
+)
+def test_what_a_job_leaves_open_is_chosen_by_what_is_measured(
+    metrics: tuple[Metric, ...], objective: str, constraints: tuple[str, ...] | None
+) -> None:
+    made = draft(RunJob(device="x"), device(metrics=metrics), "sobol", "ann")
+    assert (made.objective, made.constraints) == (objective, constraints)
+    assert (made.policy, made.who, made.devices) == ("sobol", "ann", ("sim",))
+
+
+def test_what_a_job_says_is_kept_even_where_nobody_measures_it() -> None:
+    job = RunJob(device="cpu", objective="energy_j", constraints=(), trials=3, window_s=2.0)
+    made = draft(job, device(metrics=CPU_METRICS), "sobol", "ann")
+    assert (made.objective, made.constraints) == ("energy_j", ())
+    assert (made.terms.trials, made.terms.window_s, made.terms.max_window_s) == (3, 2.0, 12.0)
+
+
+def test_a_device_that_measures_nothing_useful_needs_an_objective() -> None:
+    with raised(InvalidInput, "--objective"):
+        draft(
+            RunJob(device="x"), device(metrics=(Metric("frames", quantity=FRAMES),)), "sobol", "ann"
+        )

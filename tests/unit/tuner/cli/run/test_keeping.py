@@ -1,0 +1,135 @@
+"""What the services are asked to keep, and what becomes of it when they do not confirm it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from starlette.testclient import TestClient
+
+from policies import load_policy
+from tests.builders import Time, applied, device
+from tests.errors import raised
+from tests.stores import memory_store
+from tests.unit.tuner.cli import worlds
+from tests.unit.tuner.client.test_blocking import TOKEN, URL, through
+from tuner.cli.output import console
+from tuner.cli.run import keeping, results
+from tuner.cli.run.display import Lines
+from tuner.cli.run.keeping import Keeper
+from tuner.cli.run.results import Result
+from tuner.cli.runfile import RunJob
+from tuner.client import Client
+from tuner.core import Conflict, NotFound, OutOfRange, Phase, TuningError, UnknownKnob
+from tuner.service.http.api import create_app
+from tuner.service.operations import Operations
+from tuner.study.loop import Loop
+from tuner.wire import Change, Poll, Release
+
+JOB = RunJob(device="sim", policy="sobol", trials=7)
+
+
+@pytest.fixture
+def there() -> Operations:
+    """The services: their agent has been heard of a moment ago."""
+    found = Operations(Loop(memory_store(), load_policy, Time().now))
+    found.loop.register(device())
+    found.loop.order("sim", Poll(agent="host", applied=applied()))
+    return found
+
+
+@pytest.fixture
+def keeper(there: Operations, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
+    monkeypatch.setattr(keeping, "device_ids", lambda *_: ["sim"])
+    app = create_app(there, TOKEN, frozenset({"tuner"}), "0")
+    with TestClient(app) as inside, Client(URL, TOKEN, through(inside)) as services:
+        yield Keeper(services, URL, "ann")
+
+
+def found(surface: worlds.Surface = worlds.slope) -> Result:
+    """Return the result of a run, elsewhere."""
+    verbs, study = worlds.held(surface)
+    main = results.outcome(verbs, study, RunJob(device="cpu"), device())
+    return Result(job=JOB, board="A100", cannot={}, main=main)
+
+
+def test_only_values_that_the_run_chose_and_the_defaults_are_tried(keeper: Keeper) -> None:
+    keeper.check(JOB)
+    draft = keeper.draft(found())
+    assert draft.choices == {"gpu.clock_mhz": (600, 1000), "batch_size": (1,)}
+    assert draft.constraints == (worlds.LIMIT,)
+    assert (draft.devices, draft.policy, draft.terms.trials) == (("sim",), "sobol", 1)
+
+
+def test_what_a_run_found_is_held_there_once_it_is_confirmed(
+    there: Operations, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: worlds.tune(there))
+    keeper.check(JOB)
+    keeper.keep(found(), Lines(console()))
+    (study,) = there.studies()
+    assert study.phase is Phase.HOLDING and study.plan is not None
+    assert study.plan.rows[0].setting == worlds.BEST
+    assert f"study {study.id} at {URL} holds gpu.clock_mhz=600: confirmed" in keeper.told()[0]
+
+
+@pytest.mark.parametrize("surface", [worlds.flat, worlds.costly])
+def test_what_saves_nothing_there_is_not_held(
+    surface: worlds.Surface,
+    there: Operations,
+    keeper: Keeper,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: worlds.tune(there, surface))
+    keeper.check(JOB)
+    with raised(TuningError, "services") as told:
+        keeper.keep(found(), Lines(console()))
+    assert "was not tried" not in str(told.value)
+    assert there.studies()[0].phase is Phase.STOPPED
+    order = there.loop.order("sim", Poll(agent="host", applied=applied()))
+    assert isinstance(order, Release), "the device is as it was found"
+
+
+def test_the_baseline_needs_no_study(there: Operations, keeper: Keeper) -> None:
+    keeper.check(JOB)
+    keeper.keep(found(worlds.flat), Lines(console()))
+    assert there.studies() == []
+    assert "nothing is kept: the baseline stays" in keeper.told()[0]
+
+
+def test_services_that_could_not_keep_it_are_found_out_beforehand(
+    there: Operations, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper.check(JOB)
+    there.stop_all(Change(who="bob"))
+    with raised(Conflict, "bob"):
+        keeper.check(JOB)
+    there.lift(Change())
+    study = worlds.created(there, "sobol")
+    with raised(Conflict, study):
+        keeper.check(JOB)
+    worlds.retire(there)
+    monkeypatch.setattr(keeping, "device_ids", lambda *_: ["other"])
+    with raised(NotFound, "other") as told:
+        keeper.check(JOB)
+    assert "registered are: sim" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({"workload": "another"}, Conflict),
+        ({"space": device().space.restricted({"gpu.clock_mhz": (800, 1000)})}, OutOfRange),
+        ({"space": replace(device().space, knobs=device().space.knobs[1:], only=())}, UnknownKnob),
+    ],
+)
+def test_a_device_that_is_not_the_same_there_is_refused(
+    changed: dict[str, object], kind: type[TuningError], there: Operations, keeper: Keeper
+) -> None:
+    there.loop.register(replace(device(), **changed))  # type: ignore[arg-type]
+    keeper.check(JOB)
+    with pytest.raises(kind):
+        keeper.keep(found(), Lines(console()))
+    assert there.studies() == []

@@ -1,0 +1,147 @@
+"""Children live no longer than who started them, and their last words are heard."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.builders import START
+from tests.errors import raised
+from tuner.cli.run.processes import ChildProcess, Children, all_there, last_error
+from tuner.client import Client
+from tuner.core import ActuationError, ConfigError, TuningError
+
+
+def spawn(folder: Path, code: str) -> ChildProcess:
+    log = folder / "child.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    return ChildProcess("tuner", process, log)
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_refused_input_comes_back_in_the_childs_own_words(tmp_path: Path) -> None:
+    code = "import sys; print('starting'); print('error: no port; take another'); sys.exit(2)"
+    child = spawn(tmp_path, code)
+    child.process.wait()
+    with raised(ConfigError, "port"):
+        child.check()
+    child.end()
+
+
+def test_another_end_names_the_log(tmp_path: Path) -> None:
+    child = spawn(tmp_path, "raise SystemExit('it burns')")
+    child.process.wait()
+    with raised(TuningError, "code 1") as ended:
+        child.check()
+    assert str(tmp_path / "child.log") in ended.value.hint
+    child.end()
+
+
+def test_a_killed_child_is_told(tmp_path: Path) -> None:
+    child = spawn(tmp_path, "import time; print('INFO at work', flush=True); time.sleep(60)")
+    child.check()
+    while not child.log.read_text():
+        time.sleep(0.05)
+    child.process.kill()
+    child.process.wait()
+    with raised(TuningError, "signal 9") as ended:
+        child.check()
+    assert ended.value.message.endswith("signal 9"), "what it last did did not end it"
+    assert "--resume goes on" in ended.value.hint
+    child.end()
+
+
+def test_ending_a_child_ends_what_it_started(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time;"
+        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        "print(p.pid, flush=True); time.sleep(60)"
+    )
+    child = spawn(tmp_path, code)
+    while not child.log.read_text().strip():
+        time.sleep(0.02)
+    grandchild = int(child.log.read_text())
+    child.end()
+    assert child.process.returncode == -signal.SIGTERM
+    assert gone(grandchild)
+    child.end()
+
+
+def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path;"
+        "from tuner.cli.run.processes import Children;"
+        "import os; folder = Path(sys.argv[1]);"
+        "c = Children(folder).start('tuner', ['tuner', 'serve', '--port', '0', '--db', 'memory://',"
+        "'--token-file', str(folder / 'token'), '--port-file', str(folder / 'port')], os.environ);"
+        "print(c.process.pid, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        pid = int(parent.stdout.readline())
+    deadline = time.monotonic() + 60.0
+    while not (tmp_path / "port").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert psutil.pid_exists(pid)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    assert gone(pid)
+
+
+def test_children_are_ended_the_last_first(tmp_path: Path) -> None:
+    children = Children(tmp_path)
+    started = [children.start(name, ["doctor"], os.environ) for name in ("one", "two")]
+    for child in started:
+        child.process.wait()
+    assert started[0].process.returncode == 0
+    assert "cores" in (tmp_path / "one.log").read_text()
+    children.end()
+    children.check()
+
+
+def test_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("")
+    assert last_error(log) == ""
+    log.write_text("error: first; do\nnoise\n")
+    assert last_error(log) == "first; do"
+    log.write_bytes(b"Traceback\n  \xff\nValueError: no\n\n")
+    assert last_error(log) == "ValueError: no"
+
+
+def test_a_device_that_does_not_answer_is_told_at_once_though_its_agent_waits(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "agent.log"
+    log.write_text("ERROR event=not_opened device=cpu@h why='port 1 does not answer'\n")
+    with raised(ActuationError, "cpu@h", "port 1"), stand_in() as d:
+        all_there(["cpu@h"], d, START, log)
+
+
+def stand_in() -> Client:
+    """Return a tuner's api that nobody may ask."""
+    return Client("http://127.0.0.1:1", "")

@@ -1,0 +1,337 @@
+"""The end of a job: as JSON, and as people read it."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from rich.console import Console
+
+from tests.builders import START, device, setting
+from tests.golden import golden, steady
+from tests.unit.tuner.cli import worlds
+from tuner.cli.output import TABLE_WIDTH
+from tuner.cli.run import results
+from tuner.cli.run.conduct import settled
+from tuner.cli.run.display import Lines, LiveTable, open_display
+from tuner.cli.run.printed import next_steps, print_report
+from tuner.cli.run.results import Result, StudyResult, document
+from tuner.cli.runfile import RunJob
+from tuner.core import (
+    BaselineShift,
+    Bill,
+    Constraint,
+    Estimate,
+    Objective,
+    Phase,
+    Plan,
+    Setting,
+    TrialState,
+)
+from tuner.core import Outcome as Ended
+from tuner.core.quantities import quantity_of
+from tuner.presentation.figures import when
+from tuner.presentation.reports import verdict
+from tuner.presentation.texts import billed, gained
+from tuner.presentation.true_score import Score, score
+from tuner.wire import Change, Release, StudyDraft, StudyReport
+
+
+def true_values(at: Setting) -> Mapping[str, float]:
+    metrics = worlds.slope(at).measurement
+    assert metrics is not None
+    return {name: estimate.mean for name, estimate in metrics.estimates.items()}
+
+
+def scored(chosen: Setting) -> Score:
+    limit = (Constraint.parse(worlds.LIMIT),)
+    return score(device().space, true_values, Objective("energy_j"), limit, chosen)
+
+
+def result(
+    surface: worlds.Surface = worlds.slope, *, control: bool = False, policy: str = "scripted"
+) -> Result:
+    verbs, study = worlds.held(surface, policy)
+    job = RunJob(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+    if control:
+        main = replace(main, score=scored(main.held))
+    return Result(
+        job=job,
+        board="A100",
+        cannot={"gpu.fan": "nobody lets us"},
+        main=main,
+        control=main if control else None,
+    )
+
+
+def reported(situation: str, found: Result) -> None:
+    """Compare what a run's report says in a situation with its golden file."""
+    out = io.StringIO()
+    print_report(Console(file=out, width=200, markup=False, highlight=False), found)
+    golden("run", situation, steady(out.getvalue(), STUDY=found.main.report.study.id))
+
+
+def test_the_document_has_what_was_promised() -> None:
+    found = json.loads(json.dumps(document(result(control=True)), allow_nan=False))
+    promised = {"study", "baseline", "best", "truth", "saving_percent", "captured", "feasible"}
+    assert promised | {"trials", "control"} <= set(found)
+    assert found["best"]["setting"] == dict(worlds.BEST)
+    assert found["best"]["metrics"]["energy_j"]["mean"] == pytest.approx(6.0)
+    assert found["baseline"]["metrics"]["energy_j"]["stderr"] > 0.0
+    assert found["saving_percent"] == pytest.approx(40.0)
+    assert found["truth"]["oracle"]["setting"]["gpu.clock_mhz"] == 400
+    assert found["captured"] == pytest.approx(4.0 / 6.0)
+    assert found["feasible"] is True
+    assert len(found["trials"]) == 8
+    assert {"policy", "best", "captured", "saving_percent", "feasible"} <= set(found["control"])
+
+
+@pytest.mark.parametrize("surface", [worlds.slope, worlds.flat, worlds.broken_at_800])
+def test_the_document_is_the_report_that_a_tuner_gives(surface: worlds.Surface) -> None:
+    made = result(surface)
+    found = json.loads(json.dumps(document(made), allow_nan=False))
+    told = {name: found[name] for name in StudyReport.model_fields if name in found}
+    for row in (found["study"]["plan"] or {"rows": ()})["rows"]:
+        row["below"] = math.inf if row["below"] is None else row["below"]
+    assert StudyReport.model_validate(told) == made.main.report
+    assert set(StudyReport.model_fields) - set(told) <= {"protocol"}
+
+
+def test_where_only_measuring_can_tell_there_is_no_truth() -> None:
+    found = document(result())
+    assert (found["truth"], found["captured"], found["feasible"]) == (None, None, None)
+    assert (found["limit_kept"], found["control"]) == (True, None)
+
+
+def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
+    reported("a control study", result(control=True))
+
+
+def test_a_device_without_a_latency_gets_its_report() -> None:
+    found = result()
+    view = found.main.report.study
+    meant = {name: quantity_of(name) for name in ("energy_j", "throughput_per_s")}
+    known = view.model_copy(update={"quantities": meant})
+    report = found.main.report.model_copy(update={"study": known})
+    reported("no latency", replace(found, main=replace(found.main, report=report)))
+
+
+def test_a_report_without_a_winner_says_so_plainly() -> None:
+    reported("no winner", result(worlds.flat))
+    assert not result(worlds.flat).main.won
+
+
+def test_every_broken_limit_is_counted_with_its_time() -> None:
+    found = result(worlds.steep)
+    reported("a broken limit", found)
+    made = document(found)
+    assert isinstance(made["study"], dict)
+    told = {"tried": 4, "broken": 1, "held": 0, "rate": 0.25, "seconds": 1.0}
+    assert made["study"]["violations"] == told
+
+
+def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
+    verbs = worlds.operations()
+    limits = ("latency_p99_ms <= 50", "power_w <= 100000")
+    draft = StudyDraft(devices=("sim",), constraints=limits, policy="scripted")
+    study = verbs.create(draft).id
+    worlds.tune(verbs)
+    job = RunJob(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+    reported("a baseline above the limit", Result(job=job, board="A100", cannot={}, main=main))
+    assert "best so far" not in shown_lines(main)
+
+
+def test_a_limit_that_costs_more_than_the_baseline_is_not_called_a_saving() -> None:
+    verbs = worlds.operations()
+    limit = "latency_p99_ms <= 90"
+    draft = StudyDraft(devices=("sim",), constraints=(limit,), policy="scripted")
+    study = verbs.create(draft).id
+    worlds.tune(verbs, worlds.costly)
+    job = RunJob(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+
+    def truth(at: Setting) -> Mapping[str, float]:
+        shown = worlds.costly(at).measurement
+        assert shown is not None
+        return {name: estimate.mean for name, estimate in shown.estimates.items()}
+
+    asked = (Constraint.parse(limit),)
+    main = replace(
+        main, score=score(device().space, truth, Objective("energy_j"), asked, main.held)
+    )
+    reported("a limit that costs", Result(job=job, board="A100", cannot={}, main=main))
+
+
+def test_where_nothing_keeps_the_limits_the_truth_names_no_cure() -> None:
+    limit = (Constraint.parse("latency_p99_ms <= 9"),)
+    found = result()
+    worth = score(device().space, true_values, Objective("energy_j"), limit, setting(600))
+    reported("limits that nothing keeps", replace(found, main=replace(found.main, score=worth)))
+
+
+def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
+    """Also where the last row, for the highest load, stays at the baseline."""
+    found = result(policy="by-load")
+    assert found.main.won
+    reported("a plan of several rows", found)
+    made = json.loads(json.dumps(document(found), allow_nan=False))
+    assert [row["below"] for row in made["study"]["plan"]["rows"]] == [3.0, None]
+    assert made["study"]["plan"]["by"] == "requests_in_system"
+    assert made["proposed"] == "two loads were looked at"
+
+
+def test_a_plan_of_one_row_is_the_best_setting_and_no_more() -> None:
+    reported("a plan of one row", result())
+
+
+def test_failures_are_told_with_their_reasons() -> None:
+    reported("a failed trial", result(worlds.broken_at_800))
+
+
+def test_a_stopped_study_tells_what_it_held() -> None:
+    verbs, study = worlds.held()
+    verbs.stop(study, Change())
+    assert results.outcome(verbs, study, RunJob(device="cpu"), device()).held == worlds.BEST
+
+
+def test_a_study_stopped_too_early_held_nothing() -> None:
+    verbs = worlds.operations()
+    study = worlds.created(verbs)
+    verbs.stop(study, Change())
+    job = RunJob(device="simulated:orin", study=study)
+    main = results.outcome(verbs, study, job, device())
+    assert not main.won
+    assert main.score is None, "what was never measured is not scored"
+    reported("no baseline", Result(job=job, board="A100", cannot={}, main=main))
+
+
+def test_a_study_that_the_tuner_paused_goes_no_further_and_held_nothing() -> None:
+    left = iter([True] * 4)
+
+    def lost_while_confirming(at: Setting) -> Ended:
+        if next(left, False):
+            return worlds.slope(at)
+        return Ended(state=TrialState.FAILED, reason="the device is lost")
+
+    verbs = worlds.operations()
+    study = worlds.created(verbs)
+    worlds.tune(verbs, lost_while_confirming, until=Release)
+    view = verbs.study(study)
+    assert (view.phase, view.plan) == (Phase.PAUSED, Plan.single(worlds.BEST))
+    assert settled(verbs, view)
+    job = RunJob(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+    assert not main.won, "what was proposed was never confirmed"
+    reported("paused by the tuner", Result(job=job, board="A100", cannot={}, main=main))
+
+
+def test_a_study_that_an_operator_paused_may_go_on() -> None:
+    verbs = worlds.operations()
+    study = worlds.created(verbs)
+    assert not settled(verbs, verbs.study(study))
+    assert not settled(verbs, verbs.pause(study, Change(who="ann")))
+
+
+def test_an_unknown_energy_is_not_called_zero() -> None:
+    line = billed(Bill(trials=3, seconds=90.0), won=True)
+    assert line == "exploring took 1.5 min; its energy is unknown: no meter saw all of it"
+
+
+def test_what_was_saved_since_is_on_the_bill() -> None:
+    bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
+    assert billed(bill, won=True).endswith("paid back after 3.33 min")
+    bill = replace(bill, saved_j=5e3, saved_since=START)
+    assert billed(bill, won=True).endswith("3.33 min; saved since 2026-01-01: 5.000 kJ")
+
+
+def test_a_bill_says_on_which_baseline_it_rests() -> None:
+    bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
+    bill = replace(bill, saved_j=5e3, saved_stderr_j=120.0, saved_since=START)
+    saved, then = "saved since 2026-01-01: 5.00 ± 0.12 kJ", START + timedelta(days=2)
+    old = replace(bill, extrapolated_since=START)
+    assert billed(old, won=True).endswith(
+        f"{saved}, extrapolated since {when(START)} from the first baseline"
+    )
+    again = replace(bill, controls=1, measured_again_at=then)
+    measured = f"{saved}, the baseline measured again at {when(then)}, "
+    assert billed(again, won=True).endswith(f"{measured}1 control window")
+    partly = replace(again, controls=12, extrapolated_since=START)
+    assert billed(partly, won=True).endswith(
+        f"{measured}12 control windows; extrapolated since {when(START)} in part, where no control "
+        "window is near"
+    )
+
+
+def test_a_claim_that_a_drifted_baseline_changed_says_from_where_it_is_counted() -> None:
+    found = result()
+    shift = BaselineShift(START, Estimate.of_mean(-0.1, 0.01), 4)
+    report = found.main.report.model_copy(update={"baseline_shift": shift})
+    lines = list(verdict(replace(found.main, report=report)))
+    drifted = "the baseline has drifted: its energy_j is 10.0 ± 1.0 % lower"
+    assert any(f"counted from {drifted}" in line for line in lines)
+    assert drifted in gained(report)
+
+
+@pytest.mark.parametrize(
+    ("saving_w", "won", "words"),
+    [
+        (None, True, "payback unknown: no throughput was measured"),
+        (-3.0, True, "it is not paid back: the best saves no energy"),
+        (None, False, "it is not paid back: nothing beats the baseline"),
+    ],
+)
+def test_a_bill_that_is_not_paid_back_says_why(
+    saving_w: float | None, won: bool, words: str
+) -> None:
+    assert billed(Bill(explored_j=2e3, saving_w=saving_w), won=won).endswith(words)
+
+
+def test_what_to_type_next_leads_to_the_same_database() -> None:
+    found = result()
+    commands = list(next_steps([found], " --db sqlite:///x"))
+    assert commands[0] == f"jouletune trial list {found.job.study} --db sqlite:///x"
+    assert all(command.endswith("--db sqlite:///x") for command in commands)
+
+
+def shown_lines(main: StudyResult) -> str:
+    out = io.StringIO()
+    display = open_display(Console(file=out, width=200, markup=False, highlight=False))
+    assert isinstance(display, Lines)
+    for count in (0, 1, len(main.trials), len(main.trials)):
+        display.update("study one", main.report.study, main.trials[:count])
+    display.close()
+    return out.getvalue()
+
+
+def test_plain_lines_tell_every_trial_once() -> None:
+    text = shown_lines(result(worlds.broken_at_800).main)
+    assert text.count("study one") == 1
+    assert text.count("trial 3 failed, gpu.clock_mhz=800, the clock was refused") == 1
+    assert text.count("\n  confirming\n") == 1
+    assert "trial 4 completed, gpu.clock_mhz=600, energy_j 6.000 ± 0.060 J" in text
+    assert "best so far" in text
+    assert text.rstrip().splitlines()[-1].startswith("  holding: confirmed")
+
+
+@pytest.mark.parametrize("width", [160, 100])
+def test_a_terminal_gets_a_live_table_or_lines(width: int) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=40, force_terminal=True, highlight=False)
+    display = open_display(console)
+    assert isinstance(display, LiveTable)
+    main = result().main
+    display.update("study one", main.report.study, main.trials)
+    display.say("a line that stays")
+    display.close()
+    text = out.getvalue()
+    for part in ("study one", "best so far 6.000", "a line that stays", "trial 2 of"):
+        assert part in text
+    assert ("trial 8 completed, gpu.clock_mhz=600" in text) == (width < TABLE_WIDTH)
+    assert ("confirming   completed" in text) == (width >= TABLE_WIDTH)

@@ -1,0 +1,45 @@
+"""The last lines of a run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.errors import raised
+from tests.unit.tuner.cli import worlds
+from tests.unit.tuner.cli.run.test_results import result
+from tuner.cli.run.summary import summary, write_page
+from tuner.core import StoreError
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_five_lines_say_saving_limits_cost_report_and_next_step() -> None:
+    lines = dict(summary([result()], Path("report.html"), ""))
+    assert list(lines) == ["saved", "limits", "cost", "report", "next"]
+    assert lines["saved"].startswith("40.0") and "energy_j on sim" in lines["saved"]
+    assert (
+        lines["limits"] == "all kept by the best settings; 0 of 4 windows broke one while exploring"
+    )
+    assert lines["report"] == "report.html"
+
+
+def test_a_broken_window_is_counted_and_no_winner_saves_nothing() -> None:
+    lines = dict(summary([result(worlds.flat), result(worlds.steep)], None, " --db sqlite:///x"))
+    assert lines["saved"].startswith("nothing on sim; ")
+    assert "1 of 10 windows broke one" in lines["limits"]
+    assert (
+        lines["report"] == "`jouletune report --db sqlite:///x --format html --output report.html`"
+    )
+
+
+def test_a_run_that_finished_no_study_has_no_summary() -> None:
+    assert list(summary([], None, "")) == []
+
+
+def test_the_page_holds_every_study_of_the_run(tmp_path: Path) -> None:
+    studies = [result(), result(worlds.flat)]
+    page = write_page(studies, tmp_path, AT).read_text("utf-8")
+    assert all(f"Study {one.main.report.study.id}" in page for one in studies)
+    with raised(StoreError, "none"):
+        write_page(studies, tmp_path / "none", AT)

@@ -1,0 +1,117 @@
+"""`jouletune report`: which studies, in which form, and whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from db import open_store
+from tests.unit.tuner.cli import worlds
+from tuner.cli.app import main
+from tuner.wire import StudyReport
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    made = worlds.database(tmp_path)
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{tmp_path / worlds.FILE}")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def test_a_study_is_reported_as_a_run_reports_it(
+    study: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", study[:4]]) == 0
+    out = capsys.readouterr().out
+    assert f"Study {study}: inference on sim" in out
+    assert "energy_j is 40.0 ± 0.6 % better" in out
+    assert "bill      exploring took" in out
+
+
+def test_as_json_it_is_the_report_that_a_run_prints(
+    study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", study, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["study"]["id"] == study and told["won"] is True
+    assert StudyReport.model_fields.keys() - {"protocol"} <= told.keys()
+    assert {"saving_percent", "why", "proposed", "trials"} <= told.keys()
+    assert main(["report", "--format", "json", "--output", "week.json"]) == 0
+    assert json.loads((tmp_path / "week.json").read_text()) == told
+
+
+def test_without_a_study_it_is_what_was_active_since(
+    study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The builders' clock stands in January: what is stopped then is over long ago."""
+    assert main(["report"]) == 0
+    assert f"Study {study}" in capsys.readouterr().out
+    store = open_store(f"sqlite:///{tmp_path / worlds.FILE}")
+    verbs = worlds.operations(store)
+    worlds.retire(verbs)
+    store.close()
+    assert main(["report"]) == 0
+    assert "0 studies" in capsys.readouterr().out
+    assert main(["report", "--since", "2025-12-31"]) == 0
+    assert f"Study {study}" in capsys.readouterr().out
+
+
+def test_markdown_has_its_pictures_beside_it(
+    study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["report", study, "--format", "md", "--output", "week.md"]) == 0
+    assert "1 study in week.md, 1 picture beside it" in capsys.readouterr().err
+    assert f"(week-{study}.svg)" in (tmp_path / "week.md").read_text()
+    assert (tmp_path / f"week-{study}.svg").read_text().startswith("<?xml")
+    assert main(["report", study, "--format", "md"]) == 0
+    out, err = capsys.readouterr()
+    assert ".svg" not in out and "no pictures" in err
+
+
+def test_a_page_is_one_file(study: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    before = {path.name for path in tmp_path.iterdir()}
+    assert main(["report", study, "--format", "html", "--output", "week.html"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} - before == {"week.html"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("STUDY", "--since", "2d"), "both STUDY and --since"),
+        (("--since", "yesterday"), "--since cannot be 'yesterday'"),
+        (("none",), "none"),
+        (("STUDY", "--format", "pdf"), "pdf"),
+        (("STUDY", "--format", "md", "--output", "missing/week.md"), "no such folder"),
+        (("STUDY", "--format", "html", "--output", "missing/week.html"), "no such folder"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
+    arguments: tuple[str, ...],
+    said: str,
+    study: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = {path.name for path in tmp_path.iterdir()}
+    given = [study if word == "STUDY" else word for word in arguments]
+    assert main(["report", *given]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert said in err
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_where_the_document_cannot_be_written_no_picture_is_left(
+    study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "week.md").mkdir()
+    assert main(["report", study, "--format", "md", "--output", "week.md"]) == 2
+    assert "cannot write week.md" in capsys.readouterr().err
+    assert list(tmp_path.glob("*.svg")) == []

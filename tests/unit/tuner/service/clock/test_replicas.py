@@ -1,0 +1,51 @@
+"""What a tuner tells the others of itself."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import Time, applied, device, policies
+from tests.stores import memory_store
+from tuner.core import Store
+from tuner.service.clock.replicas import Roll, mark_of
+from tuner.study.loop import Loop
+from tuner.wire import Poll
+
+
+def told_by(store: Store, time: Time, token: str = "one") -> Roll:
+    loop = Loop(store, policies, time.now, monotonic=time.monotonic)
+    loop.register(device())
+    loop.order("sim", Poll(agent="host/1", applied=applied()))
+    return Roll(loop, "tuner-1", "0.1.0", token)
+
+
+def test_a_tuner_tells_what_it_is_and_whom_it_hears() -> None:
+    store, time = memory_store(), Time()
+    roll = told_by(store, time)
+    roll.tell()
+    time.at += timedelta(seconds=5)
+    roll.tell()
+    (told,) = store.replicas.list()
+    assert (told.host, told.version, told.leads) == ("tuner-1", "0.1.0", True)
+    assert told.seen_at - told.started_at == timedelta(seconds=5)
+    assert told.agents == {1: 1}
+    assert told.cpu_s > 0.0 and told.memory_bytes > 1_000_000
+    time.at += timedelta(hours=1)
+    roll.tell()
+    (told,) = store.replicas.list()
+    assert told.agents == {}, "who fell silent speaks nothing"
+
+
+def test_another_token_file_is_warned_of_and_no_token_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, time = memory_store(), Time()
+    told_by(store, time).tell()
+    told_by(store, time).tell()
+    assert "token file" not in caplog.text
+    told_by(store, time, "another").tell()
+    assert caplog.text.count("has another token file") == 2
+    assert all(len(one.token_mark) == 4 for one in store.replicas.list())
+    assert mark_of("one") != mark_of("another")

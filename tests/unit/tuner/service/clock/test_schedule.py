@@ -1,0 +1,206 @@
+"""Reaping, drift and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from threading import RLock
+
+import pytest
+
+from db.sql.bus import SqlBus
+from db.sql.log import SqlObservations
+from db.sql.studies import SqlStudies
+from tests.builders import completed, setting, window
+from tests.unit.tuner.study.worlds import World, truth
+from tuner.core import Event, Observation, Phase, Setting, StoreError
+from tuner.service.clock import schedule
+from tuner.service.clock.schedule import LONGEST_TURN_S, Lead, Maintenance, in_turns, start
+
+
+def observe(world: World, at: Setting, *energies: float) -> None:
+    """Have windows of a hold come in, a minute apart."""
+    world.time.sleep(3600)
+    for number, energy in enumerate(energies):
+        now = world.time.now() + timedelta(minutes=number)
+        shown = replace(window(energy), started_at=now)
+        world.store.observations.add_all(
+            [Observation(study="s1", device="sim", setting=at, measurement=shown, at=now)]
+        )
+
+
+def test_a_drifted_study_goes_back_to_its_baseline() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    chores = Maintenance(world.loop, keep_days=30)
+    list(chores.watch_drift())
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+    observe(world, setting(600), *[7.5] * 10)
+    list(chores.watch_drift())
+    found = world.store.studies.get("s1")
+    assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+
+
+def test_long_work_is_done_in_short_turns_once_in_a_while() -> None:
+    clock, done = [0.0], list[int]()
+
+    def work() -> Iterator[None]:
+        for piece in range(5):
+            clock[0] += 0.4 * LONGEST_TURN_S
+            done.append(piece)
+            yield
+
+    turn = in_turns(work, 60.0, lambda: clock[0])
+    turn()
+    assert done == []
+    clock[0] = 60.0
+    turn()
+    assert done == [0, 1, 2]
+    turn()
+    assert done == [0, 1, 2, 3, 4]
+    for _ in range(3):
+        turn()
+    assert done == [0, 1, 2, 3, 4]
+    clock[0] = 121.0
+    turn()
+    assert done == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def test_work_that_failed_in_a_turn_is_begun_anew_when_it_is_due() -> None:
+    clock, begun = [60.0], list[float]()
+
+    def work() -> Iterator[None]:
+        begun.append(clock[0])
+        yield
+        raise StoreError("away")
+
+    turn = in_turns(work, 60.0, lambda: clock[0])
+    clock[0] = 120.0
+    with pytest.raises(StoreError):
+        turn()
+    turn()
+    turn()
+    clock[0] = 180.0
+    with pytest.raises(StoreError):
+        turn()
+    assert begun == [120.0, 180.0]
+
+
+def test_what_one_alone_does_is_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, done, expected = World(), list[int](), list[int]()
+    leads = [False]
+    monkeypatch.setattr(SqlBus, "leads", lambda _: leads[0])
+    monkeypatch.setattr(schedule, "expect", lambda _: expected.append(1))
+    task = Lead(world.loop).alone(lambda: done.append(1))
+    task()
+    assert not done and not expected
+    leads[0] = True
+    task()
+    task()
+    assert len(done) == 2
+    assert len(expected) == 1, "who has just begun to lead waits for all devices anew"
+
+
+def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    observe(world, setting(600), *[7.5] * 10)
+    lock = world.loop.changes.lock("s1")
+
+    def paused_first(study: str) -> RLock:
+        held = world.store.studies.get(study)
+        world.store.studies.revise(held.moved(Phase.PAUSED), "ann", "mine", world.time.now())
+        return lock
+
+    world.loop.changes.lock = paused_first  # type: ignore[method-assign]
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
+    assert world.store.studies.latest("s1").who == "ann"
+
+
+def test_watching_loads_neither_whole_windows_nor_every_revision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    observe(world, setting(600), *[7.5] * 10)
+    monkeypatch.delattr(SqlObservations, "list")
+    monkeypatch.setattr(SqlStudies, "revisions", lambda *_: pytest.fail("all were loaded"))
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
+    assert world.store.studies.get("s1").phase is Phase.BASELINE
+
+
+@pytest.mark.parametrize(("energy", "phase"), [(10.0, Phase.HOLDING), (14.0, Phase.BASELINE)])
+def test_a_held_baseline_that_has_drifted_is_tuned_again(energy: float, phase: Phase) -> None:
+    """Nothing was better than it when it was measured; now something may be."""
+    world = World()
+    world.start()
+    order = world.run(lambda at: completed(10.0, 100.0))
+    assert order.plan.rows[-1].setting == setting(1000)
+    observe(world, setting(1000), *[energy] * 10)
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
+    assert world.store.studies.get("s1").phase is phase
+
+
+def test_old_events_are_pruned_and_it_is_said_how_many() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    trials = world.store.trials.list("s1")
+    world.time.sleep(40 * 86400.0)
+    world.store.events.add(Event(at=world.time.now(), kind="note", text="young"))
+    Maintenance(world.loop, keep_days=30).prune()
+    kept = [e.text for e in world.store.events.list()]
+    assert kept[0] == "young"
+    assert "events from before" in kept[1]
+    assert world.store.trials.list("s1") == trials
+
+
+def test_a_clock_that_runs_a_year_ahead_for_an_hour_takes_a_day_of_the_oldest() -> None:
+    world = World()
+    world.start()
+    begun = world.store.events.oldest()
+    assert begun is not None
+    for day in range(60):
+        world.store.events.add(Event(at=begun + timedelta(days=day), kind="note", text=f"{day}"))
+    world.time.sleep((60 + 365) * 86400.0)
+    observe(world, setting(600), 6.0)
+    Maintenance(world.loop, keep_days=90).prune()
+    assert [e.text for e in world.store.events.list() if e.text.isdigit()] == [
+        f"{day}" for day in range(1, 60)
+    ]
+    assert len(world.store.observations.list("s1")) == 1
+
+
+def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
+    world = World()
+    world.start()
+    observe(world, setting(600), 6.0)
+    world.time.sleep(5 * 86400.0)
+    observe(world, setting(600), 6.0, 6.0)
+    world.time.sleep(100 * 86400.0)
+    chores = Maintenance(world.loop, keep_days=90)
+    chores.prune()
+    assert len(world.store.observations.list("s1")) == 2
+    chores.prune()
+    chores.prune()
+    assert world.store.observations.list("s1") == ()
+
+
+def test_the_chores_run_in_the_background_and_end() -> None:
+    def tell() -> None:
+        """Tell the other tuners."""
+
+    scheduler = start(Maintenance(World().loop, keep_days=30), tell)
+    try:
+        jobs = scheduler.get_jobs()
+        assert {job.name for job in jobs} == {
+            "reap", "watch_drift", "keep_seen", "watch_silence", "prune", "tell", "trim",
+        }  # fmt: skip
+        assert {job.misfire_grace_time for job in jobs} == {None}, "late is better than never"
+    finally:
+        scheduler.shutdown(wait=True)
+    assert not scheduler.running

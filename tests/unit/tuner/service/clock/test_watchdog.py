@@ -1,0 +1,132 @@
+"""What systemd's watchdog is told, when it is told nothing, and when the tuner is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+from anyio import to_thread
+
+from tests.errors import raised
+from tuner.core import StoreError
+from tuner.service.clock import watchdog
+from tuner.service.clock.watchdog import FRESH_S, Readiness, Watchdog
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    told: list[str] = []
+    monkeypatch.setattr(watchdog, "notify", told.append)
+    return told
+
+
+async def until(there: Callable[[], bool], step: Callable[[], Awaitable[None]]) -> None:
+    async with asyncio.timeout(30.0):
+        while not there():
+            await step()
+            await asyncio.sleep(0.01)
+
+
+async def assert_unfed_until_opened(
+    watched: Watchdog, gate: threading.Event, told: list[str]
+) -> None:
+    """Ask often while the gate is shut, when only the first time counts, and then open it."""
+    for _ in range(5):
+        await watched.tell()
+        await asyncio.sleep(0.01)
+    assert len(told) == 1
+    gate.set()
+    await until(lambda: len(told) == 2, watched.tell)
+
+
+def refuses() -> None:
+    raise StoreError("it is down")
+
+
+@pytest.mark.parametrize("ping", [lambda: None, refuses])
+def test_a_ping_that_comes_back_feeds_the_watchdog_whatever_it_says(
+    ping: Callable[[], None], told: list[str]
+) -> None:
+    asyncio.run(until(lambda: len(told) == 3, Watchdog(ping).tell))
+    assert set(told) == {"READY=1\nWATCHDOG=1"}
+
+
+def test_a_ping_that_is_out_feeds_nothing_until_it_is_back(told: list[str]) -> None:
+    gate = threading.Event()
+
+    def waits() -> None:
+        gate.wait(30.0)
+
+    async def play() -> None:
+        watched = Watchdog(waits)
+        await assert_unfed_until_opened(watched, gate, told)
+
+    asyncio.run(play())
+
+
+def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None:
+    """They may hang elsewhere than in the database: at a study's lock."""
+    gate = threading.Event()
+
+    async def play() -> None:
+        threads = to_thread.current_default_thread_limiter()
+        threads.total_tokens = 2
+        stuck = [asyncio.create_task(to_thread.run_sync(gate.wait, 30.0)) for _ in range(2)]
+        await until(lambda: threads.available_tokens == 0, lambda: asyncio.sleep(0))
+        watched = Watchdog(lambda: None)
+        await assert_unfed_until_opened(watched, gate, told)
+        await asyncio.gather(*stuck)
+
+    asyncio.run(play())
+
+
+def test_the_store_is_asked_once_however_many_want_to_know() -> None:
+    now, asked = [0.0], []
+    readiness = Readiness(lambda: asked.append(now[0]), clock=lambda: now[0])
+
+    async def play() -> None:
+        await asyncio.gather(*(readiness.prove() for _ in range(50)))
+        now[0] += FRESH_S / 2
+        await readiness.prove()
+        assert asked == [0.0]
+        now[0] += FRESH_S
+        await readiness.prove()
+
+    asyncio.run(play())
+    assert asked == [0.0, 1.5 * FRESH_S]
+
+
+def test_a_store_that_takes_writes_again_is_ready_again() -> None:
+    now, full = [0.0], [True]
+
+    def check() -> None:
+        if full[0]:
+            raise StoreError("the disk is full", hint="free space")
+
+    async def play() -> None:
+        readiness = Readiness(check, clock=lambda: now[0])
+        for _ in range(2):
+            with raised(StoreError, "disk"):
+                await readiness.prove()
+        full[0], now[0] = False, FRESH_S
+        await readiness.prove()
+
+    asyncio.run(play())
+
+
+def test_a_store_that_does_not_come_back_is_not_ready() -> None:
+    gate = threading.Event()
+
+    def waits() -> None:
+        gate.wait(30.0)
+
+    async def play() -> None:
+        readiness = Readiness(waits, patience_s=0.05)
+        for _ in range(2):
+            with raised(StoreError, "write"):
+                await readiness.prove()
+        gate.set()
+
+    asyncio.run(play())

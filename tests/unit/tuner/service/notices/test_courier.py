@@ -1,0 +1,231 @@
+"""A destination is told of each event once and in order, whatever fails meanwhile."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import START, Time
+from tests.stores import memory_store
+from tuner.core import Delivery, Event, LinkError, StoreError
+from tuner.destinations import Subject
+from tuner.service.clock.schedule import Maintenance
+from tuner.service.notices.courier import GIVE_UP, MOST_S, Courier
+from tuner.service.notices.notifications import Notification, subject_of
+from tuner.study.loop import Loop
+
+ALL = frozenset(Subject)
+
+
+class Receiver:
+    """Takes what it gets while it is up. With `deaf` it takes it, but its answer is lost."""
+
+    def __init__(self) -> None:
+        self.up, self.deaf = True, False
+        self.taken: list[str] = []
+        self.asked = 0
+
+    def send(self, notification: Notification) -> None:
+        self.asked += 1
+        if not self.up:
+            raise LinkError("down")
+        self.taken.append(notification.event.text)
+        if self.deaf:
+            raise LinkError("the answer was lost")
+
+
+class Desk:
+    """A store, a receiver, and a courier between them, on a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.time, self.store, self.receiver = Time(), memory_store(), Receiver()
+        self.courier = self.started()
+        self.courier.take_up()
+
+    def started(self, on: frozenset[str] = ALL, name: str = "slack") -> Courier:
+        return Courier(
+            self.store,
+            name,
+            on,
+            self.receiver,
+            now=self.time.now,
+            rng=random.Random(0),
+            tuner="t",
+        )
+
+    def note(self, text: str, kind: str = "drift") -> None:
+        self.store.events.add(Event(at=self.time.now(), kind=kind, text=text))
+
+    def passes(self, seconds: float) -> None:
+        """Let time go by; the courier works whenever it would."""
+        end = self.time.now() + timedelta(seconds=seconds)
+        while True:
+            again_s = self.courier.deliver()
+            if again_s is None or self.time.now() + timedelta(seconds=again_s) > end:
+                self.time.at = end
+                return
+            self.time.at += timedelta(seconds=again_s)
+
+
+def test_a_new_destination_is_told_of_what_comes_from_then_on() -> None:
+    desk = Desk()
+    desk.note("x")
+    later = desk.started(name="later")
+    later.take_up()
+    desk.note("y")
+    assert later.deliver() is None
+    assert desk.receiver.taken == ["y"]
+    desk.passes(1.0)
+    assert desk.receiver.taken == ["y", "x", "y"]
+
+
+def test_only_what_was_asked_for_is_told() -> None:
+    desk = Desk()
+    desk.courier = desk.started(frozenset({"stop", "violation"}))
+    desk.note("a", "drift")
+    desk.note("b", "stop-all")
+    desk.note("c broke in 2 windows in a row", "hold ended")
+    desk.note("d: the tuner released the device", "hold ended")
+    desk.note("e", "token")
+    desk.passes(1.0)
+    assert [text[0] for text in desk.receiver.taken] == ["b", "c"]
+    state = desk.store.deliveries.get("slack")
+    assert state == Delivery("slack", desk.store.events.newest()), "the rest is done with"
+
+
+@pytest.mark.promise(
+    "a webhook is down, or a stream client stops reading",
+    "each event is delivered once, in order, when the receiver is back; slow clients "
+    "use bounded memory, are dropped and catch up",
+)
+def test_a_receiver_that_is_down_for_an_hour_misses_nothing_and_gets_nothing_twice() -> None:
+    desk = Desk()
+    desk.receiver.up = False
+    for n in range(60):
+        desk.note(str(n))
+        desk.passes(60.0)
+    assert desk.receiver.taken == []
+    assert desk.receiver.asked <= 30, "it is asked less and less often"
+    desk.receiver.up = True
+    desk.passes(MOST_S)
+    assert desk.receiver.taken == [str(n) for n in range(60)]
+    desk.passes(3600.0)
+    assert len(desk.receiver.taken) == 60
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["note", "other", "up", "down", "restart"]), st.floats(0.0, 900.0)
+        ),
+        max_size=40,
+    )
+)
+def test_whatever_comes_and_goes_each_event_is_taken_once_and_in_order(
+    steps: list[tuple[str, float]],
+) -> None:
+    desk, wanted = Desk(), list[str]()
+    for n, (what, seconds) in enumerate(steps):
+        if what == "note":
+            wanted.append(str(n))
+            desk.note(str(n))
+        elif what == "other":
+            desk.note(str(n), "registered")
+        elif what == "restart":
+            desk.courier = desk.started()
+        else:
+            desk.receiver.up = what == "up"
+        desk.passes(seconds)
+    desk.receiver.up = True
+    desk.passes(2.0 * MOST_S)
+    assert desk.receiver.taken == wanted
+
+
+def test_what_was_taken_and_not_noted_is_sent_again_with_the_same_id() -> None:
+    desk, ids = Desk(), list[str]()
+    desk.note("x")
+    sent = desk.receiver.send
+
+    def killed(notification: Notification) -> None:
+        ids.append(notification.id)
+        sent(notification)
+        if len(ids) == 1:
+            raise KeyboardInterrupt  # as a kill between the answer and the note
+
+    desk.receiver.send = killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        desk.courier.deliver()
+    desk.courier = desk.started()
+    desk.passes(1.0)
+    assert ids == ["t/1", "t/1"]
+
+
+def test_what_is_not_taken_for_a_week_is_given_up_and_the_next_goes_on() -> None:
+    desk = Desk()
+    desk.receiver.up = False
+    desk.note("old")
+    desk.passes(GIVE_UP.total_seconds() - 3600.0)
+    desk.note("new")
+    desk.passes(3600.0 + 2.0 * MOST_S)
+    desk.receiver.up = True
+    desk.passes(2.0 * MOST_S)
+    assert desk.receiver.taken == ["new"]
+    state = desk.store.deliveries.get("slack")
+    assert state is not None and (state.given_up, state.attempts) == (1, 0)
+
+
+def test_events_that_are_still_to_be_told_are_not_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    maintenance = Maintenance(Loop(desk.store, lambda _: pytest.fail(), desk.time.now), keep_days=1)
+    desk.note("told")
+    desk.passes(1.0)
+    desk.receiver.up = False
+    desk.note("untold")
+    desk.passes(3 * 86_400.0)
+    desk.note("newest")
+    for _ in range(3):
+        maintenance.prune()
+    assert [e.text for e in desk.store.events.list() if e.kind == "drift"] == ["untold", "newest"]
+
+
+def test_a_destination_begins_and_ends_by_itself() -> None:
+    desk = Desk()
+    end = desk.courier.begin()
+    for n in range(5):
+        desk.note(str(n))
+    deadline = 200
+    while len(desk.receiver.taken) < 5 and deadline:
+        deadline -= 1
+        import time
+
+        time.sleep(0.05)
+    end()
+    assert desk.receiver.taken == [str(n) for n in range(5)]
+
+
+def test_a_database_that_is_away_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, failed = Desk(), list[str]()
+    after = desk.store.events.after
+
+    def away(*given: object) -> object:
+        if not failed:
+            failed.append("once")
+            raise StoreError("away")
+        return after(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(desk.store.events, "after", away)
+    desk.note("x")
+    with pytest.raises(StoreError):
+        desk.courier.deliver()
+    desk.passes(1.0)
+    assert desk.receiver.taken == ["x"]
+
+
+@pytest.mark.parametrize("kind", ["proposed", "withdrawn"])
+def test_a_proposal_is_a_subject_of_its_own(kind: str) -> None:
+    event = Event(at=START, kind=kind, text="gpu.clock_mhz=600", study="s1")
+    assert subject_of(event) is Subject.PROPOSED

@@ -1,0 +1,166 @@
+"""What a webhook and a mail server really get, and what counts as taken."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email import message_from_string
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.builders import START, Time
+from tests.errors import raised
+from tuner.core import ConfigError, Event, LinkError
+from tuner.destinations import Email, Subject, Webhook
+from tuner.service.notices.notifications import Notification
+from tuner.service.notices.senders import EmailSender, WebhookSender, signed
+
+NOTE = Notification(
+    Event(at=START, kind="hold ended", text="p99 130 > 120 & <b>", study="s1", device="gpu", id=7),
+    Subject.VIOLATION,
+    "tuner.test",
+)
+
+
+def webhook(tmp_path: Path, secret: str = "") -> Webhook:
+    file = tmp_path / "secret"
+    file.write_text(secret)
+    return Webhook(
+        name="ops", url="https://hooks.test/T0/secret", secret_file=file if secret else None
+    )
+
+
+def test_a_webhook_gets_signed_json_that_slack_takes(tmp_path: Path) -> None:
+    got: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        got.append(request)
+        return httpx.Response(204)
+
+    transport = httpx.MockTransport(handle)
+    WebhookSender(webhook(tmp_path, "s3cret\n"), Time().now, transport).send(NOTE)
+    (request,) = got
+    body = json.loads(request.content)
+    assert body["text"] == (
+        "jouletune tuner.test: violation [s1 gpu]\n"
+        "hold ended: p99 130 &gt; 120 &amp; &lt;b&gt; (2026-01-01 12:00:00 UTC)"
+    )
+    assert body["metadata"]["event_type"] == "jouletune_violation"
+    assert body["metadata"]["event_payload"]["text"] == "p99 130 > 120 & <b>"
+    assert request.headers["x-jouletune-delivery"] == "tuner.test/7"
+    at = request.headers["x-jouletune-timestamp"]
+    assert int(at) == int(START.timestamp())
+    assert request.headers["x-jouletune-signature"] == signed("s3cret", at, request.content)
+
+
+@pytest.mark.parametrize("status", [302, 400, 429, 500])
+def test_whatever_is_answered_but_success_is_a_failure_that_shows_no_path(
+    tmp_path: Path, status: int
+) -> None:
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(status, text="no", headers={"Location": "https://hooks.test/other"})
+
+    sender = WebhookSender(webhook(tmp_path), Time().now, httpx.MockTransport(handle))
+    with pytest.raises(LinkError) as told:
+        sender.send(NOTE)
+    assert str(status) in told.value.message and "T0/secret" not in str(told.value)
+    assert len(asked) == 1, "a redirect is not followed"
+
+
+def test_a_receiver_that_is_not_there_and_a_secret_that_is_not(tmp_path: Path) -> None:
+    def away(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    with raised(LinkError, "https://hooks.test"):
+        WebhookSender(webhook(tmp_path), Time().now, httpx.MockTransport(away)).send(NOTE)
+    missing = Webhook(name="ops", url="https://hooks.test/", secret_file=tmp_path / "none")
+    with raised(ConfigError, "read"):
+        WebhookSender(missing, Time().now, httpx.MockTransport(away)).send(NOTE)
+
+
+class MailServer(socketserver.StreamRequestHandler):
+    """Speaks as much SMTP as a client needs; refuses recipients that begin with `nobody`."""
+
+    mails: list[tuple[list[str], str]]
+
+    def handle(self) -> None:
+        self._say("220 mail.test")
+        to: list[str] = []
+        while line := self.rfile.readline().decode().strip():
+            verb = line[:4].upper()
+            if verb == "RCPT" and "nobody" in line:
+                self._say("550 no such user")
+            elif verb == "DATA":
+                self._say("354 go on")
+                lines = []
+                while (part := self.rfile.readline().decode()) != ".\r\n":
+                    lines.append(part)
+                self.mails.append((to, "".join(lines)))
+                self._say("250 taken")
+            elif verb == "QUIT":
+                self._say("221 bye")
+                return
+            else:
+                to += [line[8:]] if verb == "RCPT" else []
+                self._say("250 ok")
+
+    def _say(self, text: str) -> None:
+        self.wfile.write(f"{text}\r\n".encode())
+
+
+@contextmanager
+def mail_server() -> Iterator[tuple[int, list[tuple[list[str], str]]]]:
+    mails: list[tuple[list[str], str]] = []
+    handler = type("Handler", (MailServer,), {"mails": mails})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1], mails
+        server.shutdown()
+
+
+def mail(port: int, *to: str) -> EmailSender:
+    return EmailSender(
+        Email(host="127.0.0.1", port=port, sender="jouletune@example.org", to=to, tls="none")
+    )
+
+
+def test_a_mail_says_what_happened_with_an_id_of_its_own() -> None:
+    with mail_server() as (port, mails):
+        mail(port, "ann@example.org", "bob@example.org").send(NOTE)
+    ((to, text),) = mails
+    assert to == ["<ann@example.org>", "<bob@example.org>"]
+    message = message_from_string(text)
+    assert message["Subject"] == "jouletune tuner.test: violation [s1 gpu]"
+    assert message["Message-ID"] == "<tuner.test.7@example.org>"
+    assert message["To"] == "ann@example.org, bob@example.org"
+    assert "p99 130 > 120 & <b>" in str(message.get_payload())
+
+
+def test_a_mail_that_nobody_gets_is_a_failure_and_one_that_somebody_gets_is_not_sent_twice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with mail_server() as (port, mails):
+        mail(port, "ann@example.org", "nobody@example.org").send(NOTE)
+        assert len(mails) == 1 and "refuses nobody@example.org" in caplog.text
+        with pytest.raises(LinkError, match="no such user"):
+            mail(port, "nobody@example.org").send(NOTE)
+    assert len(mails) == 1
+
+
+def test_a_mail_server_that_is_away_or_has_no_tls_is_a_failure() -> None:
+    with mail_server() as (port, mails):
+        secure = Email(host="127.0.0.1", port=port, sender="a@b.c", to=("d@e.f",), tls="starttls")
+        with raised(LinkError, "STARTTLS"):
+            EmailSender(secure).send(NOTE)
+    assert mails == []
+    with raised(LinkError, "127.0.0.1", port):
+        mail(port, "ann@example.org").send(NOTE)

@@ -1,0 +1,1 @@
+"""Verbs about all of a tuner: its devices, events, tokens and database."""

@@ -1,0 +1,119 @@
+"""`jouletune db`: back a database up, restore it, check it, and delete what is old."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from db import open_store, shown
+from db.upkeep.backup import backup, restore
+from db.upkeep.check import check
+from db.upkeep.prune import Pruning
+from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.options import Db
+from tuner.cli.place import place
+from tuner.core import ConfigError, Event
+from tuner.main import utc_now
+
+
+def _url(db: str) -> str:
+    """Return the database that was given, else the environment's, else the last run's.
+
+    Raises:
+        ConfigError: a tuner is named, which does not tell where its database is, or nothing is.
+    """
+    hint = "give --db URL: what `db =` says in the tuner's tuner.toml"
+    if own := db or os.environ.get("JOULETUNE_DB", ""):
+        return own
+    if os.environ.get("JOULETUNE_TUNER"):
+        raise ConfigError("JOULETUNE_TUNER does not say where its database is", hint=hint)
+    try:
+        return place("", None, "", {}, Path.cwd()).db
+    except ConfigError:
+        raise ConfigError("no database is given, and no run in this folder", hint=hint) from None
+
+
+def backup_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where to; replaced if it is there.")
+    ],
+    db: Db = "",
+) -> None:
+    """Write the whole database into a file, while the tuner works on."""
+    url = _url(db)
+    backup(url, file)
+    store = open_store(url, create=False)
+    try:
+        store.events.add(Event(at=utc_now(), kind="backed up", text=f"into {file.name}"))
+    finally:
+        store.close()
+    typer.echo(f"{file}: {file.stat().st_size / 1e6:,.1f} MB from {shown(url)}")
+
+
+def restore_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `jouletune db backup`.")],
+    db: Db = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Replace the database by a backup, whole or not at all. The tuner has to be stopped."""
+    url = _url(db)
+    if not yes:
+        asked = f"What was stored in {shown(url)} since the backup will be gone. Restore?"
+        typer.confirm(asked, abort=True)
+    former = restore(url, file)
+    kept = f"; the former database is {former}" if former else ""
+    typer.echo(f"restored from {file}{kept}")
+
+
+@tells
+def check_(db: Db = "") -> Answer:
+    """Say whether the database is whole, of this release, backed up, and has room."""
+    url = _url(db)
+    found = check(url, utc_now)
+    rows = ((f.well, f.about, f.seen, f.hint) for f in found)
+    table = checked(rows, "nothing was looked at")
+    failed = not all(f.well or f.about == "last backup" for f in found)
+    return Answer(found, [shown(url), table], failed)
+
+
+def prune(
+    db: Db = "",
+    keep_days: Annotated[
+        int, typer.Option(min=1, help="Keep held windows and events of so many days.")
+    ] = 90,
+    keep_stopped: Annotated[
+        int | None,
+        typer.Option(min=0, help="Keep the latest so many stopped studies. Default: all."),
+    ] = None,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Give the room back; on SQLite writers wait for it.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete what is old; says what first. Active studies keep every trial.
+
+    Energy saved in held windows that are deleted leaves the bills of their studies, too.
+    """
+    url = _url(db)
+    pruning = Pruning(url)
+    try:
+        plan = pruning.plan(utc_now() - timedelta(days=keep_days), keep_stopped)
+        typer.echo(
+            f"{shown(url)}: {plan.observations:,} held windows and {plan.events:,} events from before "
+            f"{plan.before:%Y-%m-%d}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
+        )
+        if dry_run or (plan.empty and not vacuum):
+            return
+        if not yes:
+            typer.confirm("Delete them?", abort=True)
+        pruning.carry_out(plan)
+        if vacuum:
+            pruning.vacuum()
+        typer.echo("deleted")
+    finally:
+        pruning.close()

@@ -1,0 +1,84 @@
+"""`jouletune events` and `jouletune audit`: what happened, and who changed what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from tuner.bounds import visible
+from tuner.cli.answers import Answer, Rows
+from tuner.cli.asking import Api, asks
+from tuner.cli.options import OfStudy
+from tuner.cli.output import plain
+from tuner.core import Event
+
+Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="So many of the latest.")]
+
+
+@asks()
+def events(
+    api: Api,
+    study: OfStudy = "",
+    device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
+    last: Last = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+    ] = False,
+    as_json: bool = False,
+) -> Answer | None:
+    """Show what happened: studies that moved, trials that failed, devices that changed.
+
+    With --follow --json it is one JSON object a line.
+    """
+    known = api.events(study or None, device or None, last)
+    if not follow:
+        return Answer(
+            known, map(_line, known) if known else "no events yet, or none fits the filters"
+        )
+    _print(known, as_json=as_json)
+    newest = max((event.id for event in known), default=None)
+    coming = api.follow(study or None, device or None, newest)
+    _print((event for event in coming if event.id), as_json=as_json)
+    return None
+
+
+def _print(found: Iterable[Event], *, as_json: bool) -> None:
+    for event in found:
+        typer.echo(json.dumps(plain(event), ensure_ascii=False) if as_json else _line(event))
+
+
+def _line(event: Event) -> str:
+    about = " ".join(name for name in (event.study, event.device) if name)
+    line = f"{_at(event.at)}  {event.kind}{f' [{about}]' if about else ''}: {event.text}"
+    return "\n".join(map(visible, line.split("\n")))
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S%z}"
+
+
+@asks()
+def audit(
+    api: Api,
+    who: Annotated[str, typer.Option(metavar="NAME", help="Only this token's.")] = "",
+    last: Last = 50,
+) -> Answer:
+    """Show who changed what over HTTP, and what was refused. Needs an admin's token."""
+    entries = api.access.audit(last, who or None)
+    rows = (
+        (
+            _at(e.at),
+            e.who or "unknown",
+            e.role or "–",
+            e.address or "–",
+            f"{e.method} {e.path}",
+            "done" if e.status < 400 else f"refused ({e.status})",
+        )
+        for e in entries
+    )
+    columns = ("at", "who", "role", "from", "request", "answer")
+    return Answer(entries, Rows(columns, rows, "nothing was changed or refused yet"))

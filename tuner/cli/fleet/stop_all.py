@@ -1,0 +1,74 @@
+"""`jouletune stop-all`: every device back to its original setting, until it is lifted."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from typing import Annotated
+
+import typer
+
+from tuner.cli.answers import Answer
+from tuner.cli.asking import Api, asks
+from tuner.cli.options import whole
+from tuner.presentation.figures import when
+from tuner.presentation.standing import stopped
+from tuner.wire import Change, StoppedDevice, StopView
+
+WAIT_S = 180.0
+"""How long devices are waited for: a lease, a window of a hold, and putting back take less."""
+LOOK_S = 0.5
+
+
+@asks(quiet=True)
+def stop_all(
+    api: Api,
+    lift: Annotated[
+        bool, typer.Option("--lift", help="Let the studies go on as they were.")
+    ] = False,
+    why: Annotated[
+        str,
+        typer.Option(
+            "--why", metavar="TEXT", callback=whole, help="The reason, shown while it is in force."
+        ),
+    ] = "",
+) -> Answer:
+    """Put every device back, until --lift.
+
+    Each goes to its original setting and stays there, through restarts. Waits until all have said
+    that they are back, and exits with 1 where one has not.
+    """
+    change = Change(who=getpass.getuser(), why=why)
+    if lift:
+        was = api.stop_state().in_force
+        told = "lifted; every study goes on as it was" if was else "nothing was stopped"
+        return Answer(api.lift(change), told)
+    api.stop_all(change)
+    view = _waited(api)
+    lines = [stopped(view), *(_state_text(device) for device in view.devices)]
+    return Answer(view, lines, failed=any(one.state != "original" for one in view.devices))
+
+
+def _waited(api: Api) -> StopView:
+    """Return how the stop stands once every device is back or offline, or once it took too long."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        view = api.stop_state()
+        if all(d.state != "not yet" for d in view.devices) or time.monotonic() > deadline:
+            return view
+        time.sleep(LOOK_S)
+
+
+def _state_text(device: StoppedDevice) -> str:
+    """Return what is known of a device, and what to do where that is not enough."""
+    if device.state == "original":
+        return f"{device.device} is back at its original setting"
+    known = (
+        f"OFFLINE since {when(device.last_seen)}, so its setting is unknown"
+        if device.state == "offline"
+        else f"has not reported within {WAIT_S:g} s that it is back"
+    )
+    return (
+        f"{device.device} {known}; on its host run `jouletune agent revert --stay`, "
+        "or as root `jouletune actuator restore --all --stay`"
+    )

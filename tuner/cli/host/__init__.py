@@ -1,0 +1,1 @@
+"""Verbs about the machine one is at: its services, sensors, controls and workloads."""

@@ -1,0 +1,262 @@
+"""`jouletune actuator`: the root process that sets the hardware, and what it is doing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from agents.actuator.client import DETACHED, SOCKET, ActuatorClient
+from agents.actuator.grants import ActuatorConfig, load_config
+from tuner import files
+from tuner.cli.answers import Answer, tells
+from tuner.core import ActuationError, ConfigError, TuningError, render_setting
+
+Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml: what is granted.")]
+Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
+UNTOLD = {"throttled": "", "defaults": {}, "ceilings": ()}
+"""What an older actuator does not tell."""
+NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
+"""What is told of a device that does not answer."""
+STAYING = "until `jouletune actuator restore --all --lift`"
+DONE = {
+    "restore_all": "devices were put back",
+    "stay": f"devices were put back, and stay there {STAYING}",
+    "lift": "devices may be set again",
+}
+"""What is told once it is asked of all devices; those that did not go back are told before."""
+LEVELS = ("original", "trial", "hold")
+CONFIG = Path("/etc/jouletune/actuator.toml")
+
+
+def serve(config: Config = CONFIG) -> None:
+    """Set hardware for the agents of this host, within the grants.
+
+    Until SIGTERM or Ctrl-C; everything is put back when it ends, and when it starts after a crash.
+    """
+    _become("serve", config)
+
+
+def restore(
+    device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
+    stay: Annotated[bool, typer.Option(help="With --all: keep them there until --lift.")] = False,
+    lift: Annotated[bool, typer.Option(help="With --all: let them be set again.")] = False,
+    config: Config = CONFIG,
+    socket: Socket = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The journal's folder, if no actuator runs."),
+    ] = None,
+) -> None:
+    """Put devices back, whoever has them. As root; done twice it does nothing.
+
+    Without an actuator that runs it needs the journal alone: actuator.toml may be broken.
+
+    With DEVICE or --all the actuator that runs does it, and ends pauses: what somebody else has set
+    there then stays as the original. With --all, or alone, it is done also where none runs.
+    --all --stay is the emergency stop: nothing is set any more, also after a restart or a reboot, until
+    --all --lift.
+    """
+    if (every and device) or (stay and lift) or ((stay or lift) and not every):
+        raise typer.BadParameter("give DEVICE, or --all with at most one of --stay and --lift")
+    verb = "stay" if stay else "lift" if lift else "restore_all"
+    if lift:
+        _attach(config, socket)
+    if not device and not (every and _answers(config, socket)):
+        folder = state_dir or _told_folder(config)
+        _become("restore" if verb == "restore_all" else verb, *([folder] if folder else []))
+    with closing(_line(config, socket)) as line:
+        if device:
+            line.ask("restore", device=device)
+            answer = line.ask("read", device=device)
+            wrong = {device: answer["paused"] or answer["trouble"]}
+        else:
+            wrong = line.ask(verb)["wrong"]
+    for name, why in wrong.items():
+        typer.echo(f"{name}: {why or 'original'}")
+    if every:
+        typer.echo(DONE[verb])
+    if any(wrong.values()):
+        raise typer.Exit(1)
+
+
+def detach(config: Config = CONFIG, socket: Socket = None) -> None:
+    """Put all devices back and let go of their drivers: before a GPU reset, MIG change or driver upgrade.
+
+    As root. Actuator and agents close every handle and open none until
+    `jouletune actuator restore --all --lift`.
+    """
+    with closing(_line(config, socket)) as line:
+        wrong = line.ask("stay")["wrong"]
+        line.path.with_name(DETACHED).touch(0o644)
+    for name, why in wrong.items():
+        typer.echo(f"{name}: {why or 'original'}")
+    typer.echo(f"devices were put back, and drivers are let go of within seconds, {STAYING}")
+    if any(wrong.values()):
+        raise typer.Exit(1)
+
+
+@tells
+def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
+    """Show the actuator's devices: what may be set, what is set, and by what right."""
+    devices, missing, stay, errors = _asked(config, socket)
+    if socket is None:
+        errors = [*errors, *idle_tables(config, [*(d["uuid"] for d in devices), *missing])]
+    lines = [f"all devices stay at their originals, says {stay}, {STAYING}"] if stay else []
+    lines += [line for device in devices for line in _told(device)]
+    lines += [f"{name}: {why}" for name, why in missing.items()]
+    lines += [] if devices else ["the actuator has no device"]
+    lines += [f"error: {error}" for error in errors]
+    value = {"devices": devices, "missing": missing, "stay": stay, "errors": errors}
+    return Answer(value, lines, failed=bool(errors))
+
+
+def _told(device: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how a device stands, and what of it may be set."""
+    spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
+    values = {k: "as found" if v is None else v for k, v in device["values"].items()}
+    doubts = _doubts(device)
+    told = (device["paused"] or device["trouble"], device["throttled"], doubts)
+    wrong = "; ".join(filter(None, told))
+    level = "as found" if doubts else device["level"]
+    yield (
+        f"{device['uuid']} ({device['board']}): {level} {render_setting(values)}"
+        f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
+    )
+    yield f"  may be set: {', '.join(spans) or 'nothing is granted'}"
+
+
+def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Config = CONFIG) -> None:
+    """Write what is set, and by what right, for Prometheus' node exporter to collect.
+
+    FILE is replaced as a whole; without an actuator it says only that there is none.
+    """
+    try:
+        (devices, missing, _, _), up = _asked(config, None), 1
+    except TuningError as error:
+        typer.echo(str(error), err=True)
+        devices, missing, up = [], {}, 0
+    files.write(file, generate_latest(_exposed(devices, missing, up)).decode(), 0o644)
+
+
+def _exposed(
+    devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int
+) -> CollectorRegistry:
+    """Return the figures. A knob that is as it was found, and unreadable, has none."""
+    found = CollectorRegistry()
+
+    def gauge(name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"jouletune_{name}", text, labels, registry=found)
+
+    gauge("actuator_up", "Whether the actuator answers.").set(up)
+    level = gauge("device_level", "By what right a device is set.", "device", "level")
+    wrong = gauge(
+        "device_wrong", "1 where it is paused, missing, or not back at its original.", "device"
+    )
+    unleased = gauge(
+        "device_altered_without_lease",
+        "1 where somebody else set a knob, or it is not back though nobody holds a lease.",
+        "device",
+    )
+    knobs = gauge("knob", "A knob, in the unit that its name ends with.", "device", "knob")
+    for device in devices:
+        uuid, not_back = device["uuid"], device["level"] == "original" and device["trouble"]
+        for name in LEVELS:
+            level.labels(uuid, name).set(device["level"] == name)
+        wrong.labels(uuid).set(bool(device["paused"] or device["trouble"]))
+        unleased.labels(uuid).set(bool(device["paused"] or not_back))
+        for knob, value in device["values"].items():
+            if isinstance(value, int | float):
+                knobs.labels(uuid, knob).set(value)
+    for name in missing:
+        wrong.labels(name).set(1)
+    return found
+
+
+def _asked(
+    config: Path, socket: Path | None
+) -> tuple[list[dict[str, Any]], Mapping[str, str], str, Sequence[str]]:
+    """Return the devices as the actuator tells of them, what is missing, who lets none be set, and errors.
+
+    Raises:
+        ActuationError: it does not answer.
+        ConfigError: its configuration cannot be read.
+    """
+    line = _line(config, socket)
+    answer, devices = line.ask("capabilities"), []
+    for about in answer["devices"]:
+        try:
+            devices.append(UNTOLD | about | line.ask("read", device=about["uuid"]))
+        except TuningError as error:
+            devices.append(UNTOLD | about | NOTHING | {"trouble": str(error)})
+    line.close()
+    return (
+        devices,
+        answer["missing"],
+        answer["stay"],
+        [e for d in devices for e in d.get("errors", ())],
+    )
+
+
+def _doubts(device: Mapping[str, Any]) -> str:
+    """Return which knobs are not at their driver's default though nothing is set.
+
+    With the journal gone it may be what was set before: it is not called the original.
+    """
+    if device["level"] != "original" or device["paused"] or device["trouble"]:
+        return ""
+    tops = {k: device["ranges"][k][-1] for k in device["ceilings"] if k in device["ranges"]}
+    defaults = {**tops, **dict(device["defaults"])}
+    found = ((k, device["values"].get(k), default) for k, default in defaults.items())
+    odd = ((k, v, default) for k, v, default in found if v not in (None, default))
+    return ", ".join(f"{k} was found at {v!r}, its default is {d!r}" for k, v, d in odd)
+
+
+def _answers(config: Path, socket: Path | None) -> bool:
+    """Return whether an actuator runs."""
+    with closing(_line(config, socket)) as line, suppress(ActuationError):
+        return bool(line.ask("capabilities"))
+    return False
+
+
+def idle_tables(config: Path, devices: Sequence[str]) -> list[str]:
+    """Return which tables of actuator.toml match no device. Raises ConfigError."""
+    patterns = [d.match for d in load_config(config).devices]
+    idle = [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
+    there = ", ".join(devices) or "none"
+    return [f"no device matches {pattern!r}; there are: {there}" for pattern in idle]
+
+
+def _line(config: Path, socket: Path | None) -> ActuatorClient:
+    """Return a connection to the actuator; to its usual socket where its configuration cannot be read."""
+    with suppress(ConfigError):
+        socket = socket or Path(load_config(config).socket)
+    return ActuatorClient(socket or SOCKET)
+
+
+def _attach(config: Path, socket: Path | None) -> None:
+    """Let agents open the devices' drivers again; without a configuration nothing was detached."""
+    with suppress(FileNotFoundError), closing(_line(config, socket)) as line:
+        line.path.with_name(DETACHED).unlink()
+
+
+def _told_folder(config: Path) -> Path | None:
+    """Return the folder that actuator.toml names, None where it names none or cannot be read."""
+    with suppress(ConfigError):
+        told = load_config(config).state_dir
+        return Path(told) if told != ActuatorConfig().state_dir else None
+    return None
+
+
+def _become(verb: str, *arguments: Path) -> NoReturn:
+    """Replace this process by the bare root process, which loads nothing of the console's."""
+    command = [sys.executable, "-I", "-m", "agents.actuator.main", verb, *map(str, arguments)]
+    os.execv(sys.executable, command)

@@ -1,0 +1,138 @@
+"""`jouletune agent`: run the agent of this host, and put its devices back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agents import main
+from agents import revert as reverting
+from agents.config import AgentConfig, Attachment, load_agent_config
+from tuner.cli.answers import Answer, tells
+from tuner.cli.host import logs
+from tuner.cli.options import ForeignShare
+from tuner.core import ConfigError
+
+STATE_DIR = Path("agent-state")
+
+StateDir = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where the agent keeps journal, holds and unsent reports."),
+]
+
+
+def serve(
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC[=WORKLOAD]",
+            help="cpu=reference, nvidia:0+cpu (tuned as one), jetson, simulated:a100, replay:FILE; "
+            "repeatable.",
+        ),
+    ] = None,
+    workload: Annotated[
+        str, typer.Option(metavar="NAME", help="What runs on devices that name none themselves.")
+    ] = "",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="agent.toml; options override it.")
+    ] = None,
+    tuner: Annotated[
+        str | None, typer.Option(metavar="URL", envvar="JOULETUNE_TUNER", help="The tuner.")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="JOULETUNE_TOKEN_FILE",
+            help="The token to enrol with: the tuner's, or one of `jouletune token create --enrol`.",
+        ),
+    ] = None,
+    state_dir: StateDir = None,
+    seed: Annotated[int | None, typer.Option(help="Fixes the noise of simulated devices.")] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Tell Prometheus: 127.0.0.1:9464, or unix:/path; on this host only.",
+        ),
+    ] = None,
+    foreign_share: ForeignShare = None,
+) -> None:
+    """Work the devices of this host.
+
+    Until SIGTERM or Ctrl-C; holds stay in force when it ends.
+    """
+    given = {
+        "tuner": tuner,
+        "token_file": token_file,
+        "state_dir": state_dir,
+        "seed": seed,
+        "metrics": metrics,
+        "foreign_share": foreign_share,
+    }
+    logs.begin("httpx")
+
+    def read() -> AgentConfig:
+        return _configured(config, device or (), workload, given)
+
+    found = read() if config is None else main.wait_for_device(read)
+    if found is not None:
+        main.serve(found)
+
+
+@tells
+def revert(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="agent.toml, as the agent is served with.")
+    ] = None,
+    state_dir: StateDir = None,
+    stay: Annotated[
+        bool,
+        typer.Option("--stay", help="Emergency stop: also while the agent runs, until --lift."),
+    ] = False,
+    lift: Annotated[
+        bool, typer.Option("--lift", help="Let the devices that were to stay be set again.")
+    ] = False,
+) -> Answer:
+    """End every hold and put the devices back as found.
+
+    Their studies are paused, until `jouletune study resume`. Goes on after a failure; done twice it does
+    nothing. The agent must not be running, but for --stay: then every device of this host is put back and
+    stays so, whatever tuner or agent want, until --lift; the studies wait.
+    """
+    if stay and lift:
+        raise ConfigError("--stay and --lift contradict each other", hint="give one of them")
+    configured = load_agent_config(config) if config else None
+    folder = state_dir or (configured.state_dir if configured else STATE_DIR)
+    root = configured.root if configured else Path("/")
+    if lift:
+        lifted = reverting.lift(folder)
+        told = "lifted: devices may be set again" if lifted else "nothing to lift"
+        return Answer({"lifted": lifted}, told)
+    done = (reverting.stay if stay else reverting.revert)(folder, root)
+    return Answer({"reverted": done}, _told(done, stay))
+
+
+def _told(done: Sequence[str], stay: bool) -> Iterator[str]:
+    yield from (f"{device} is back as it was found" for device in done)
+    if not done:
+        yield "nothing was set, nothing to put back"
+    if stay:
+        yield "every device stays as found; lift with `jouletune agent revert --lift`"
+
+
+def _configured(
+    file: Path | None, devices: Sequence[str], workload: str, given: Mapping[str, object]
+) -> AgentConfig:
+    """Return the file's configuration with what the options say instead."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    attached = tuple(Attachment.parse(text, workload) for text in devices)
+    if attached or file is None:
+        changes["devices"] = attached
+    if file is None:
+        return AgentConfig(**changes)  # type: ignore[arg-type]
+    return replace(load_agent_config(file), **changes)  # type: ignore[arg-type]

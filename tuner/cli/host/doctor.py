@@ -1,0 +1,162 @@
+"""`jouletune doctor`: what this machine can measure and set, and why not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agents.actuator.client import ActuatorClient, actuator_socket
+from agents.config import filesystem_root
+from agents.devices import catalogue
+from agents.host.bundle import write_bundle
+from agents.host.symptoms import rivals
+from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.host.actuator import CONFIG, idle_tables
+from tuner.cli.host.finding import Finding
+from tuner.cli.options import TokenFile, TunerUrl, without_password
+from tuner.core import TuningError
+
+
+@tells
+def doctor(
+    db: Annotated[
+        str,
+        typer.Option(
+            "--db",
+            metavar="URL",
+            envvar="JOULETUNE_DB",
+            callback=without_password,
+            help="A database to try.",
+        ),
+    ] = "",
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.tar.gz", help="Write what devices are read from, to be sent to us."
+        ),
+    ] = None,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Look at the tuners of a fleet, not at this machine.")
+    ] = False,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+) -> Answer:
+    """Check which sensors and controls are available.
+
+    And what cannot, and why. With --fleet: which tuners are at work on the database, who leads, how they
+    hear each other, and what agents speak. Changes nothing.
+    """
+    if bundle is not None:
+        count = write_bundle(filesystem_root(), bundle)
+        told = "without serial numbers, addresses and the host's name"
+        return Answer({"bundle": str(bundle), "files": count}, f"{bundle}: {count} files, {told}")
+    if fleet:
+        # The tuner's part, which a host with agents only has not, or not in a form for its Python 3.10.
+        from tuner.cli.host.doctor_fleet import examine_fleet
+        from tuner.cli.place import open_api
+
+        with open_api(tuner, token_file, db) as api:
+            findings = list(examine_fleet(api.replicas(), api.devices()))
+        findings += [_database(db), *_upkeep(db)] if db else []
+    else:
+        findings = list(examine(filesystem_root(), db))
+    rows = ((f.there, f.about, f.seen, f.hint) for f in findings)
+    table = checked(rows, "nothing was looked at")
+    return Answer({"findings": findings}, table)
+
+
+def examine(root: Path, db: str) -> Iterator[Finding]:
+    """Yield everything there is to say about the machine whose filesystem is at `root`."""
+    yield _cores()
+    yield from _devices(root)
+    yield from _grants(root)
+    yield _reference_workload()
+    yield _database(db)
+    if db:
+        yield from _upkeep(db)
+
+
+def _cores() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    return Finding("cores", cores >= 2, f"{cores} for this process", "" if cores >= 2 else
+                   "with one core the load generator disturbs what it measures")  # fmt: skip
+
+
+def _devices(root: Path) -> Iterator[Finding]:
+    """Yield what real devices can set and measure, and who else sets them."""
+    for found in chain(catalogue.examine(root), rivals(root)):
+        yield Finding(found.about, found.well, found.seen, found.cure)
+
+
+def _grants(root: Path) -> Iterator[Finding]:
+    """Yield what of actuator.toml the actuator cannot grant; nothing where none runs."""
+    with closing(ActuatorClient(actuator_socket(root))) as line:
+        try:
+            answer = line.ask("capabilities")
+        except TuningError:
+            return  # said with each device
+    found = [error for about in answer["devices"] for error in about.get("errors", ())]
+    with suppress(TuningError):  # the actuator says of a file that it cannot read
+        known = [*(about["uuid"] for about in answer["devices"]), *answer["missing"]]
+        found += idle_tables(root / CONFIG.relative_to("/"), known)
+    hint = "mend /etc/jouletune/actuator.toml, then restart jouletune-actuator"
+    for error in found:
+        yield Finding("actuator: grants", False, error, hint)
+
+
+def _reference_workload() -> Finding:
+    about = "reference workload (torch)"
+    torch = _release("torch")
+    if torch is None:
+        hint = "pip install 'jouletune[reference]'"
+        return Finding(about, False, "torch is not installed", hint)
+    return Finding(about, True, f"torch {torch}")
+
+
+def _database(url: str) -> Finding:
+    """Say whether the given database answers, or else which kinds could be used."""
+    about = "database"
+    if url:
+        # Nor is this on such a host.
+        from db import open_store
+
+        try:
+            open_store(url, create=False).close()
+        except TuningError as error:
+            return Finding(about, False, error.message, error.hint)
+        return Finding(about, True, "it answers")
+    if _release("sqlalchemy") is None:
+        return Finding(about, False, "no SQL here", "pip install 'jouletune[tuner]'")
+    if _release("psycopg") is None:
+        hint = "for PostgreSQL: pip install 'jouletune[postgres]'"
+        return Finding(about, True, "SQLite", hint)
+    return Finding(about, True, "SQLite and PostgreSQL")
+
+
+def _upkeep(url: str) -> Iterator[Finding]:
+    """Yield whether a database that answers is whole, backed up and has room."""
+    # Neither is this on such a host.
+    from db.upkeep.check import check
+    from tuner.main import utc_now
+
+    try:
+        found = check(url, utc_now)
+    except TuningError:
+        return  # said already
+    for one in found:
+        yield Finding(f"database: {one.about}", one.well, one.seen, one.hint)
+
+
+def _release(package: str) -> str | None:
+    """Return the installed release of a package without importing it, None where it is not there."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,101 @@
+"""`jouletune workload`: try a workload before an agent serves it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agents.host.host import HostClock
+from agents.host.symptoms import Symptom
+from agents.target.rehearsal import rehearse
+from agents.workloads import open_workload
+from agents.workloads.command.config import load_command_config
+from agents.workloads.http.attach import trace_of
+from agents.workloads.http.config import load_service_config
+from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.options import LoadTrace
+from tuner.core import ConfigError
+from tuner.toml import loads
+
+
+@tells
+def check(
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="The file of a service or a program; or any workload, as `agent serve` takes it.",
+        ),
+    ],
+    window: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.5, help="How long to measure a service.")
+    ] = 5.0,
+    load: LoadTrace = None,
+) -> Answer:
+    """Set every knob once and put it back, and measure once: what works, line by line.
+
+    Exits with 1 where something does not. A service is disturbed as by a trial; a program is run.
+    """
+    with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
+        clock = HostClock()
+        spec = under_trace(spec_of(workload), load)
+        side = open_workload(spec, seed=0, state_dir=Path(folder), clock=clock)
+        try:
+            found = list(rehearse(side, clock, window))
+        finally:
+            side.close()
+    rows = ((f.well, f.about, f.seen, f.cure) for f in found)
+    table = checked(rows, "it has no knobs and shows nothing")
+    value = {"workload": side.name, "findings": list(_documents(found))}
+    return Answer(value, table, failed=not all(f.well for f in found))
+
+
+def spec_of(workload: str) -> str:
+    """Return a workload's spec; of a file, that of what it describes."""
+    if not workload.endswith(".toml") or workload.startswith(("service:", "command:")):
+        return workload
+    file = Path(workload).absolute()
+    try:
+        table = loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        table = {}  # Whoever opens it says what is wrong with it.
+    return f"{'command' if 'run' in table else 'service'}:{file}"
+
+
+def under_trace(workload: str, trace: Path | None) -> str:
+    """Return a service's spec with the trace that its load is to follow.
+
+    Raises:
+        ConfigError: it is no service of a file, which alone can be sent a trace.
+    """
+    if trace is None:
+        return workload
+    if not workload.startswith("service:"):
+        raise ConfigError(
+            f"--load goes with a service's file, not with {workload or 'no workload'}",
+            hint="give --workload service:/PATH/FILE.toml",
+        )
+    return f"{workload.partition('#')[0]}#trace:{trace.absolute()}"
+
+
+def demand_file(workload: str) -> None:
+    """Return quietly where a workload's file can be read, or it has none: nothing is started otherwise.
+
+    Raises:
+        ConfigError: it cannot, or says what cannot be.
+    """
+    kind, _, rest = workload.partition(":")
+    name, _, more = rest.partition("#")
+    if kind == "service" and Path(name).is_absolute():
+        load_service_config(Path(name), trace_of(more))
+    if kind == "command" and Path(name).is_absolute():
+        load_command_config(Path(name))
+
+
+def _documents(found: list[Symptom]) -> Iterator[dict[str, object]]:
+    for f in found:
+        yield {"about": f.about, "there": f.well, "seen": f.seen, "hint": f.cure}

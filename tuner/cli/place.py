@@ -1,0 +1,112 @@
+"""Where verbs ask: a running tuner over HTTP, or the database itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from tuner.cli.options import STATE_DIR
+from tuner.cli.runfile import read_run
+from tuner.client import Client, read_token
+from tuner.core import ConfigError
+from tuner.presentation.standing import stopped
+from tuner.tls import ClientTls
+
+if TYPE_CHECKING:
+    from tuner.verbs.table import Verbs
+    from tuner.wire import StudyView
+
+WAYS = "give --tuner URL, or --db URL, or run `jouletune run` in this folder first"
+
+
+@dataclass(frozen=True)
+class ApiAddress:
+    """Where the operator's API is: a tuner's URL with its token file, or a database's URL."""
+
+    tuner: str = ""
+    token_file: Path | None = None
+    db: str = ""
+
+
+def place(
+    tuner: str,
+    token_file: Path | None,
+    db: str,
+    environ: Mapping[str, str],
+    folder: Path,
+    *,
+    last_run: bool = True,
+) -> ApiAddress:
+    """Return where to ask: what was given, else the environment, else the last run's database.
+
+    Without `last_run` that does not count: nowhere is returned.
+
+    Raises:
+        ConfigError: both a tuner and a database are given, or nothing is to be found.
+    """
+    if tuner and db:
+        raise ConfigError("both --tuner and --db are given", hint="give one of them")
+    if not tuner and not db:
+        tuner, db = environ.get("JOULETUNE_TUNER", ""), environ.get("JOULETUNE_DB", "")
+        if tuner and db:
+            raise ConfigError("both JOULETUNE_TUNER and JOULETUNE_DB are set", hint="unset one")
+    if tuner:
+        known = token_file or environ.get("JOULETUNE_TOKEN_FILE")
+        return ApiAddress(tuner=tuner.rstrip("/"), token_file=Path(known) if known else None)
+    if db or not last_run:
+        return ApiAddress(db=db)
+    return ApiAddress(db=_last_run(folder / STATE_DIR))
+
+
+def _last_run(state_dir: Path) -> str:
+    """Return the database of the last `jouletune run` of a folder."""
+    last = read_run(state_dir)
+    if last is None:
+        raise ConfigError("no tuner and no database given, and no run in this folder", hint=WAYS)
+    return last.db
+
+
+@contextmanager
+def open_api(
+    tuner: str, token_file: Path | None, db: str, *, quiet: bool = False
+) -> Iterator[Verbs[StudyView]]:
+    """Open the operator's API that the options, the environment or this folder name, and close it after.
+
+    While every device is stopped that is said first, on stderr, unless it is to be `quiet`.
+
+    Raises:
+        ConfigError: the place is not given or cannot be read.
+        LinkError, Unauthorised, StoreError: it does not answer, or not to us.
+    """
+    with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as api:
+        if not quiet and (stop := api.stop_state()).in_force:
+            typer.echo(stopped(stop), err=True)
+        yield api
+
+
+@contextmanager
+def _opened(where: ApiAddress) -> Iterator[Verbs[StudyView]]:
+    if where.tuner:
+        with reached(where) as remote:
+            yield remote
+    else:
+        # The tuner's part, which whoever only asks over HTTP need not have installed.
+        from tuner.main import local_operations
+
+        with local_operations(where.db) as local:
+            yield local
+
+
+@contextmanager
+def reached(where: ApiAddress) -> Iterator[Client]:
+    """Open a tuner with the token and the authority that the options and the environment name."""
+    ca = os.environ.get("JOULETUNE_CA_FILE")
+    tls = ClientTls(ca=Path(ca) if ca else None)
+    with Client(where.tuner, read_token(where.token_file), tls=tls) as remote:
+        yield remote

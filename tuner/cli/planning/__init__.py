@@ -1,0 +1,1 @@
+"""Verbs that plan from tables of measurements, without a tuner."""

@@ -1,0 +1,183 @@
+"""`jouletune packrat measure`: profile a model on this machine, plan, and measure the plan."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TaskID
+
+from agents.workloads.reference.catalogue import REFERENCE, Model
+from policies.packrat.packing import Group
+from tuner.cli.options import AsJson
+from tuner.cli.output import console, echo_json, table
+from tuner.core import ConfigError
+from tuner.profiling.packrat.measure import (
+    ModelResult,
+    Windows,
+    draw_models,
+    measure_model,
+    summary,
+    write_profile,
+)
+
+
+def measure(
+    batches: Annotated[str, typer.Option(metavar="A,B,…", help="Batch sizes.")] = "1,2,4,8,16",
+    threads: Annotated[
+        int, typer.Option(metavar="T", help="Cores to use; 0: all that this process may.")
+    ] = 0,
+    windows: Annotated[int, typer.Option(metavar="N", min=2, help="Windows of each kind.")] = 5,
+    window_s: Annotated[float, typer.Option(metavar="S", min=0.05, help="Seconds of one.")] = 1.0,
+    most_foreign: Annotated[
+        float,
+        typer.Option(metavar="SHARE", min=0.0, help="Share of the cores that others may use."),
+    ] = 0.05,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of weights and inputs.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Keep the profile, for `packrat plan --profile`."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Draw latency against batch size."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Profile the reference model on this machine, plan for every batch size, and measure the plan.
+
+    A plan is chosen only where it is confirmed against the fat instance (all threads, the whole
+    batch); both are then measured once more, in turns. Windows in which others computed are thrown
+    away and measured again.
+    """
+    limits = Windows(windows, window_s, most_foreign)
+    results = measured([REFERENCE], sizes(batches), cores_of(threads), limits, seed)
+    tell_measured(results, out, plot, as_json=as_json)
+
+
+def tell_measured(
+    results: Sequence[ModelResult],
+    out: Path | None,
+    plot: Path | None,
+    *,
+    as_json: bool,
+    about: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Write profile and pictures where they are wanted, and print what was measured, JSON with `about`."""
+    if out is not None:
+        write_profile(out, results)
+    if plot is not None:
+        draw_models(plot, results)
+    if as_json:
+        echo_json({**about, **summary(results)})
+    else:
+        _show_results(results)
+
+
+def measured(
+    models: Sequence[Model],
+    batches: tuple[int, ...],
+    cores: Sequence[int],
+    windows: Windows,
+    seed: int,
+) -> list[ModelResult]:
+    """Measure every model, with a progress bar each. Raises ActuationError."""
+    results = []
+    with Progress(console=console(stderr=True), transient=True) as progress:
+        for model in models:
+            task = progress.add_task(model.name, total=None)
+
+            def step(what: str, total: int, task: TaskID = task) -> None:
+                progress.update(task, description=what, total=total, advance=1)
+
+            results.append(measure_model(model, batches, cores, windows, seed, step))
+            progress.remove_task(task)
+    return results
+
+
+def sizes(batches: str) -> tuple[int, ...]:
+    """Return the batch sizes, ascending. Raises ConfigError where they are no such numbers."""
+    try:
+        sizes = {int(text) for text in batches.split(",")}
+    except ValueError:
+        sizes = {0}
+    if min(sizes) < 1:
+        raise ConfigError(
+            f"--batches cannot be {batches!r}", hint="write whole numbers from 1, like 1,2,4"
+        )
+    return tuple(sorted(sizes))
+
+
+def cores_of(threads: int) -> list[int]:
+    """Return the cores to use, all that this process may for 0. Raises ConfigError."""
+    cores = sorted(os.sched_getaffinity(0))
+    if threads > len(cores):
+        raise ConfigError(
+            f"--threads is {threads}, and this process may use {len(cores)} cores",
+            hint=f"ask for at most {len(cores)}",
+        )
+    return cores[: threads or len(cores)]
+
+
+def _show_results(results: Sequence[ModelResult]) -> None:
+    """Print what each batch size gained, and how far it can be trusted."""
+    out = console()
+    rows = [row for result in results for row in _result_rows(result)]
+    heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
+    out.print(table(*heads, rows=rows))
+    comparisons = [c for result in results for c in result.comparisons]
+    speedups = [c.speedup for c in comparisons]
+    slower = sum(c.is_slower for c in comparisons)
+    lines = [
+        f"speed-up  mean {statistics.fmean(speedups):.2f}, at most {max(speedups):.2f}; "
+        f"{slower or 'none'} of {len(comparisons)} slower than the fat instance beyond noise"
+    ]
+    errors = [100.0 * e for result in results for e in result.prediction_errors]
+    if errors:
+        lines.append(
+            f"predicted  median error {statistics.median(map(abs, errors)):.1f} % of the {len(errors)} "
+            f"chosen plans, from {min(errors):+.1f} to {max(errors):+.1f} %; their own windows were "
+            "left out of the prediction"
+        )
+    lines += [line for result in results for line in _doubts(result)]
+    for line in lines:
+        out.print(f"  {line}", soft_wrap=True)
+
+
+def _result_rows(result: ModelResult) -> Iterator[tuple[str, ...]]:
+    for c in result.comparisons:
+        yield (
+            result.model,
+            str(c.batch),
+            "the fat one" if c.is_fat else _named(c.plan),
+            f"{1000.0 * c.fat_latency_s:.1f} ± {1000.0 * c.fat_stderr_s:.1f} ms",
+            "–" if c.is_fat else f"{1000.0 * c.latency_s:.1f} ± {1000.0 * c.stderr_s:.1f} ms",
+            "–" if c.is_fat else f"{1000.0 * c.predicted_latency_s:.1f} ms",
+            "1" if c.is_fat else f"{c.speedup:.2f} ± {c.speedup_stderr:.2f}",
+        )
+
+
+def _doubts(result: ModelResult) -> Iterator[str]:
+    """Yield how much was profiled and disturbed, and which packings were not confirmed."""
+    bench = result.bench
+    yield (
+        f"{result.model:<9} {len(bench.points)} of {len(bench.cells)} points profiled; "
+        f"{bench.timed.rejected} windows thrown away for foreign load, "
+        f"{bench.timed.disturbed} kept in spite of it (worst {bench.timed.worst:.0%})"
+    )
+    for c in result.comparisons:
+        if c.confirming is not None and not c.confirming.is_proven:
+            yield (
+                f"{result.model:<9} batch {c.batch}: {_named(c.candidate)} measured "
+                f"{c.confirming.speedup:.3f} ± {c.confirming.stderr:.3f} × as fast as the fat instance, "
+                "which is kept"
+            )
+
+
+def _named(plan: Sequence[Group]) -> str:
+    return " + ".join(f"{g.instances}×⟨{g.threads},{g.batch}⟩" for g in plan)

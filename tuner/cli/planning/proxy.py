@@ -1,0 +1,122 @@
+"""`jouletune speculation proxy` and `overhead`: llama-server's API, the draft length set, and its cost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agents.host.host import HostClock
+from agents.workloads.llama_cpp.control import LengthControl
+from agents.workloads.llama_cpp.overhead import proxy_cost
+from agents.workloads.llama_cpp.serve import ProxyOptions, run_proxy
+from tuner.cli.answers import Answer, Rows, tells
+from tuner.cli.options import STATE_DIR, AsJson
+from tuner.core import ConfigError
+
+
+def proxy(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- llama-server -m MODEL …]",
+            help="The command of llama-server, without port, draft and length: these are set here.",
+            show_default=False,
+        ),
+    ] = None,
+    draft: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE.gguf",
+            help="A draft model; again for another to choose from.",
+            show_default=False,
+        ),
+    ] = None,
+    attach: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="A llama-server that runs already, instead of a command; its requests must be able to "
+            "set their length.",
+            show_default=False,
+        ),
+    ] = "",
+    port: Annotated[
+        int, typer.Option(help="Where to listen, on loopback; 0: any free one.")
+    ] = 8090,
+    longest: Annotated[int, typer.Option(min=1, max=64, help="The longest draft length.")] = 8,
+    length: Annotated[int, typer.Option(min=0, help="The draft length to begin with; 0: off.")] = 0,
+    state_dir: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where llama-server's log goes.")
+    ] = STATE_DIR,
+    as_json: AsJson = False,
+) -> None:
+    """Serve llama-server's API and set its draft length, without losing a request.
+
+    Each length is proved by what the server drafts. Where a request can set its length, each gets the
+    one for the load of the moment; else a second server takes over at the new length and the first
+    finishes what it has. Tune it with --workload llama_cpp:http://127.0.0.1:8090.
+    """
+    if bool(command) is bool(attach):
+        raise ConfigError(
+            "give either the command of a llama-server or --attach",
+            hint="jouletune speculation proxy --draft draft.gguf -- llama-server -m target.gguf",
+        )
+    if command and not draft:
+        raise ConfigError("there is no draft model", hint="give --draft FILE.gguf")
+    if length > longest:
+        raise ConfigError(f"--length {length} is above --longest {longest}", hint="raise --longest")
+    options = ProxyOptions(
+        port, longest, length, command or (), _drafts(draft or []), attach, state_dir
+    )
+
+    def ready(url: str, control: LengthControl) -> None:
+        if as_json:
+            typer.echo(json.dumps({"ready": True, "url": url, "per_request": control.per_request}))
+            return
+        how = "set per request" if control.per_request else "changed by a second server taking over"
+        typer.echo(f"ready at {url}: draft length {length} of at most {longest}, {how}")
+
+    run_proxy(options, HostClock(), ready)
+
+
+@tells
+def overhead(
+    url: Annotated[str, typer.Argument(help="The proxy: http://127.0.0.1:8090.")],
+    requests: Annotated[int, typer.Option(min=10, help="Requests of each kind.")] = 1000,
+    callers: Annotated[int, typer.Option(min=1, help="How many send side by side.")] = 1,
+) -> Answer:
+    """Measure what the proxy adds to a request: the same ones past it and through it, in turns."""
+    costs = proxy_cost(url, requests, callers, HostClock())
+    rows = [
+        (
+            cost.what,
+            str(cost.callers),
+            str(cost.requests),
+            f"{cost.direct_p50_ms:.2f} ms",
+            f"{cost.through_p50_ms:.2f} ms ({cost.p50_ms:+.2f})",
+            f"{cost.direct_p99_ms:.2f} ms",
+            f"{cost.through_p99_ms:.2f} ms ({cost.p99_ms:+.2f})",
+        )
+        for cost in costs
+    ]
+    columns = (
+        "request", ">callers", ">n", ">p50 past it", ">through it", ">p99 past it", ">through it"
+    )  # fmt: skip
+    value = [asdict(cost) | {"p50_ms": cost.p50_ms, "p99_ms": cost.p99_ms} for cost in costs]
+    return Answer(value, Rows(columns, rows, "no request was answered"))
+
+
+def _drafts(given: list[str]) -> dict[str, Path]:
+    """Return draft models by name, a file's own name where none is given. Raises ConfigError."""
+    drafts: dict[str, Path] = {}
+    for text in given:
+        name, _, file = text.rpartition("=")
+        name = name or Path(file).stem
+        if name in drafts:
+            raise ConfigError(f"two drafts are called {name!r}", hint="write NAME=FILE.gguf")
+        drafts[name] = Path(file)
+    return drafts

@@ -1,0 +1,1 @@
+"""`jouletune run`: tuner and agent as local processes, their studies, and the report."""

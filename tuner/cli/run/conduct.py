@@ -1,0 +1,169 @@
+"""Carrying out a run: one job after the other, each step remembered so that it can be resumed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agents.holding.journal import Journal
+from tuner.cli.run.display import Display
+from tuner.cli.run.jobs import CONTROL, draft
+from tuner.cli.run.processes import AGENT, Stand, stand
+from tuner.cli.run.results import Result, StudyResult, outcome
+from tuner.cli.runfile import RunJob, RunRecord, write_run
+from tuner.core import Device, NotFound, Phase, Safety, StoreError, TuningError
+from tuner.main import local_operations
+from tuner.study.changes import TUNER
+from tuner.verbs.table import Verbs
+from tuner.wire import Change, StudyView
+
+LOOK_S = 1.0
+"""How often a study is looked at: seldom enough not to disturb what is being measured."""
+RELEASE_S = 30.0
+EMPTY_LOOKS = 4
+SETTLED = (Phase.HOLDING, Phase.STOPPED)
+
+
+def drop_leftovers(last: RunRecord, say: Callable[[str], None]) -> None:
+    """Stop the studies an interrupted run left active, and say so."""
+    left = [study for job in last.jobs for study in (job.study, job.control) if study]
+    if last.finished or not left:
+        return
+    try:
+        with local_operations(last.db) as api:
+            for study in left:
+                if _stop(api, study, "a new run began"):
+                    say(f"study {study} of the interrupted run is stopped; its trials are kept")
+    except StoreError as error:
+        say(f"the interrupted run's studies could not be stopped: {error}")
+
+
+def conduct(
+    record: RunRecord,
+    state_dir: Path,
+    who: str,
+    display: Display,
+    done: Callable[[Result], None],
+) -> list[Result]:
+    """Start tuner and agent, carry out every job, and put the devices back.
+
+    `done` is called with each result as it comes. The record is written after every step.
+
+    Raises:
+        InvalidInput and its kin: a study was refused.
+        TuningError: a process ended.
+    """
+    found: list[Result] = []
+    specs = list(dict.fromkeys(job.spec for job in record.jobs))
+    with stand(state_dir, record.db, specs, record.seed, record.foreign_share) as at_work:
+        for number, job in enumerate(record.jobs, 1):
+            work = _Work(record, state_dir, at_work, display, job, who)
+            title = f"study {number} of {len(record.jobs)}" if len(record.jobs) > 1 else "study"
+            found.append(work.carry_out(title))
+            done(found[-1])
+        _wait_released(at_work, Journal(state_dir / AGENT / "journal"))
+    return found
+
+
+@dataclass
+class _Work:
+    """One job at work."""
+
+    record: RunRecord
+    state_dir: Path
+    at_work: Stand
+    display: Display
+    job: RunJob
+    who: str
+
+    @property
+    def device(self) -> Device:
+        """The device the job is about, as its agent registered it."""
+        return self.at_work.devices[self.job.spec].device
+
+    def carry_out(self, title: str) -> Result:
+        """Run the study, and the control beside it where the truth is known."""
+        job = self.job
+        job.study = job.study or self._create(job.policy)
+        main = self._tune(job.study, f"{title}: {job.policy} on {self.device.id}")
+        result = Result(job=job, board=self.device.board, cannot=self.device.cannot, main=main)
+        if main.score is not None and job.policy != CONTROL:
+            job.control = job.control or self._create(CONTROL)
+            name = f"{title}, the control: {CONTROL} on {self.device.id}"
+            result = replace(result, control=self._tune(job.control, name))
+        job.reported = True
+        write_run(self.state_dir, self.record)
+        return result
+
+    def _create(self, policy: str) -> str:
+        # The control predicts nothing, so it can heed no safety: it is what the search is compared with.
+        job = self.job
+        if policy == CONTROL != job.policy:
+            job = job.model_copy(update={"safety": Safety.BALANCED})
+        return self.at_work.api.create(draft(job, self.device, policy, self.who)).id
+
+    def _tune(self, study: str, title: str) -> StudyResult:
+        """Watch a study until it holds something, and stop it: the run only shows what could be held."""
+        write_run(self.state_dir, self.record)
+        api, seen = self.at_work.api, None
+        while True:
+            self.at_work.check()
+            view = api.study(study)
+            if view.stopped and view.phase not in SETTLED:
+                raise TuningError(
+                    "every device is stopped, so nothing can be tried",
+                    hint="lift it with `jouletune stop-all --lift`, then `jouletune run --resume`",
+                )
+            if (now := (view.phase, view.revision, view.trials)) != seen:
+                self.display.update(title, view, api.trials(study))
+                seen = now
+            if settled(api, view):
+                _refuse_broken(api, view)
+                ended = outcome(api, study, self.job, self.device)
+                _stop(api, study, "the run has reported it")
+                return ended
+            time.sleep(LOOK_S)
+
+
+def settled(api: Verbs[StudyView], view: StudyView) -> bool:
+    """Return whether a study goes no further: it holds, was stopped, or the tuner itself paused it."""
+    if view.phase is Phase.PAUSED:
+        return api.revisions(view.id)[-1].who == TUNER
+    return view.phase in SETTLED
+
+
+def _refuse_broken(api: Verbs[StudyView], view: StudyView) -> None:
+    """Return quietly unless the tuner itself paused the study before anything was proposed.
+
+    Raises:
+        TuningError: it did, since the policy or every trial failed.
+    """
+    if view.phase is Phase.PAUSED and view.plan is None:
+        _stop(api, view.id, "the run gave up")
+        raise TuningError(view.phase_why)
+
+
+def _stop(api: Verbs[StudyView], study: str, why: str) -> bool:
+    """Stop a study that is still active and return whether it was."""
+    try:
+        if api.study(study).phase is Phase.STOPPED:
+            return False
+    except NotFound:
+        return False
+    api.stop(study, Change(who="jouletune run", why=why))
+    return True
+
+
+def _wait_released(at_work: Stand, journal: Journal) -> None:
+    """Give the agent time to put every device back; what it leaves, ending the stand puts back.
+
+    A hold that was ordered a moment ago may still be on its way: the journal must stay empty.
+    """
+    deadline = time.monotonic() + RELEASE_S
+    empty = 0
+    while empty < EMPTY_LOOKS and time.monotonic() < deadline:
+        at_work.check()
+        time.sleep(LOOK_S / EMPTY_LOOKS)
+        empty = 0 if journal.devices() else empty + 1

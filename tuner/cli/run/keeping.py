@@ -1,0 +1,165 @@
+"""`jouletune run --keep`: what a run found, held by the services from now on.
+
+The services confirm it themselves: a study of theirs, among the values that the run chose and their own
+defaults, measures its baseline, and compares and holds as every study does. The run's measurements are
+not carried over as evidence: another agent made them, at the load of that hour, before the device went
+back to its original; and whoever may create a study must not be able to bring measurements along that
+nobody made. That costs a few windows, and what does not save there, or breaks a limit there, is not held.
+
+The run has put its device back before the services are asked. Where they refuse, nothing is altered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agents.config import Attachment
+from agents.host.host import Host
+from agents.main import device_ids
+from tuner.cli.run.conduct import LOOK_S, settled
+from tuner.cli.run.display import Display
+from tuner.cli.run.jobs import terms
+from tuner.cli.run.results import Result
+from tuner.cli.runfile import RunJob
+from tuner.client import Client
+from tuner.core import Conflict, NotFound, Phase, TuningError, Value, setting_key
+from tuner.presentation.figures import change, joined
+from tuner.wire import Change, DeviceView, StudyDraft, StudyView
+
+
+@dataclass
+class Keeper:
+    """Has the services of a tuner hold what a run finds.
+
+    `kept` is the study there once it is created, `why` says why there is none.
+    """
+
+    services: Client
+    where: str
+    who: str
+    kept: StudyView | None = None
+    why: str = ""
+    _device: DeviceView | None = field(default=None, init=False)
+
+    def check(self, job: RunJob) -> None:
+        """Return quietly if the services could hold what the job finds, before it begins.
+
+        Raises:
+            NotFound: they do not know the device.
+            Conflict: it is offline, takes no orders, or has a study; or every device is stopped.
+            LinkError, Unauthorised: the tuner does not answer, or not to us.
+        """
+        if (stop := self.services.stop_state()).in_force:
+            raise Conflict(
+                f"every device of {self.where} is stopped by {stop.who}, so nothing can be kept",
+                hint="lift it with `jouletune stop-all --lift`, or leave out --keep",
+            )
+        (name,) = device_ids([Attachment.parse(job.spec)], Host.here().name)
+        known = {view.device.id: view for view in self.services.devices()}
+        if name not in known:
+            raise NotFound(
+                f"{self.where} has no device {name!r} that could be kept at what the run finds",
+                hint=f"registered are: {joined(known, 'none yet')}; add it to the agent's agent.toml",
+            )
+        self._device = view = known[name]
+        wrong = "" if view.online else "is offline"
+        wrong = wrong or (f"takes no orders ({view.unable})" if view.unable else "")
+        wrong = wrong or (f"has the active study {view.study}" if view.study else "")
+        if wrong:
+            raise Conflict(
+                f"{name} {wrong} at {self.where}, so nothing could be kept there",
+                hint="mend that or stop that study first, or leave out --keep",
+            )
+
+    def keep(self, result: Result, display: Display) -> None:
+        """Create the study that holds what a run found, and watch it until it goes no further.
+
+        An interrupt ends only the watching: the services go on.
+
+        Raises:
+            InvalidInput and its kin: the services cannot do what the run did; nothing is altered.
+            TuningError: they did not confirm it; the study there is stopped and its device as found.
+        """
+        if not result.main.won:
+            self.why = "the baseline stays, which needs no study"
+            return
+        self.kept = self.services.create(self.draft(result))
+        title = f"the services keep it: study {self.kept.id} at {self.where}"
+        seen = None
+        while not settled(self.services, self.kept):
+            if (now := (self.kept.phase, self.kept.revision, self.kept.trials)) != seen:
+                display.update(title, self.kept, self.services.trials(self.kept.id))
+                seen = now
+            time.sleep(LOOK_S)
+            self.kept = self.services.study(self.kept.id)
+        display.update(title, self.kept, self.services.trials(self.kept.id))
+        if self.kept.phase is Phase.PAUSED or (
+            self.kept.phase is Phase.HOLDING and not self._holds
+        ):
+            why = self.kept.phase_why
+            self.kept = self.services.stop(self.kept.id, Change(who=self.who, why="not confirmed"))
+            raise TuningError(
+                f"the services do not hold it: {why}",
+                hint=f"study {self.kept.id} at {self.where} is stopped and its device as found; see what "
+                "it tried with `jouletune trial list`",
+            )
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the study there holds anything but the baseline."""
+        view = self.kept
+        if view is None or view.plan is None:
+            return False
+        base = setting_key(view.baseline.setting)
+        return any(setting_key(row.setting) != base for row in view.plan.rows)
+
+    def draft(self, result: Result) -> StudyDraft:
+        """Return the study that confirms what a run found: among its values and the defaults there.
+
+        Knobs that the run left at the baseline stay there. It tries no more settings than the run did, and
+        no more than there are.
+
+        Raises:
+            Conflict: another workload runs on the services' device.
+            InvalidInput and its kin: it offers no such knob or value.
+        """
+        assert self._device is not None, "check comes first"
+        device, job, view = self._device.device, result.job, result.main.report.study
+        if device.workload != view.workload:
+            raise Conflict(
+                f"{device.id} runs {device.workload} at {self.where}, the run tuned {view.workload}",
+                hint="have the services' agent run the same workload; nothing is altered",
+            )
+        rows = view.plan.rows if view.plan is not None else ()
+        found = [row.setting for row in rows]
+        choices: dict[str, tuple[Value, ...]] = {}
+        for knob in device.space.knobs:
+            wanted = {knob.index(at[knob.name]) for at in found if knob.name in at}
+            wanted.add(knob.index(knob.default))
+            choices[knob.name] = tuple(knob.values[index] for index in sorted(wanted))
+        for name in {name for at in found for name in at}:
+            device.space.knob(name)
+        size = device.space.restricted(choices).size
+        return StudyDraft(
+            devices=(device.id,),
+            objective=view.objective,
+            constraints=view.constraints,
+            policy=job.policy,
+            seed=job.seed,
+            terms=terms(job.model_copy(update={"trials": min(job.trials, max(1, size - 1))})),
+            choices=choices,
+            who=self.who,
+        )
+
+    def told(self) -> Sequence[str]:
+        """Return in words what became of it, and what to type next."""
+        if self.kept is None:
+            return [f"nothing is kept: {self.why}"]
+        view = self.kept
+        if view.phase is not Phase.HOLDING or view.plan is None:
+            return [f"study {view.id} at {self.where} is {view.phase}: {view.phase_why}"]
+        at = change(view.plan.chief(view.baseline.setting), view.baseline.setting)
+        what = f"study {view.id} at {self.where} holds {at}: {view.phase_why}"
+        return [what, f"let go of it with `jouletune study stop {view.id} --tuner {self.where}`"]

@@ -1,0 +1,72 @@
+"""The final report of a run, study by study, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+
+from tuner.cli.run.results import Result, StudyResult
+from tuner.cli.study.printed import print_outcome
+from tuner.core import render_setting, setting_key
+from tuner.presentation.figures import change, percent
+from tuner.presentation.true_score import Score
+
+
+def print_report(console: Console, result: Result) -> None:
+    """Print what a study of a run gained and cost, and how sure that is."""
+    print_outcome(console, result.main, result.board, truth(result), unavailable(result))
+
+
+def truth(result: Result) -> Iterator[str]:
+    """Yield the true values and the control, where they are known."""
+    if result.main.score is not None:
+        yield f"truth     {true_worth(result.main.score)}"
+    if result.control is not None:
+        yield f"control   {_control(result.control)}"
+
+
+def unavailable(result: Result) -> Iterator[str]:
+    """Yield what could not be measured or set."""
+    for name, why in sorted(result.cannot.items()):
+        yield f"unavailable  {name}: {why}"
+
+
+def true_worth(worth: Score) -> str:
+    """Return what a choice is worth by the device's true values."""
+    kept = "keeps" if worth.feasible else "BREAKS"
+    if not worth.baseline_feasible:
+        # The baseline stands for the best where nothing keeps the limits.
+        if setting_key(worth.oracle.setting) == setting_key(worth.baseline.setting):
+            return f"nothing keeps the limits here; the choice {_saved(worth.saving_percent)}"
+        best = render_setting(worth.oracle.setting)
+        return (
+            f"the baseline truly breaks a limit; the choice {kept} them and "
+            f"{_saved(worth.saving_percent)}; the best that keeps them is {best}"
+        )
+    if worth.captured is None:
+        return f"nothing can be saved here; the choice truly {kept} the limits"
+    return (
+        f"{worth.saving_percent:.1f} % saved, {percent(worth.captured)} of the best possible "
+        f"({render_setting(worth.oracle.setting)}); it truly {kept} the limits"
+    )
+
+
+def _saved(share: float) -> str:
+    """Return in words what a percentage saved is, which may be negative."""
+    return f"saves {share:.1f} %" if share >= 0.0 else f"costs {-share:.1f} % more"
+
+
+def _control(control: StudyResult) -> str:
+    report = control.report
+    name = f"{report.study.policy} with as many trials"
+    at = change(control.held, report.study.baseline.setting)
+    return f"{name}: {true_worth(control.score)}, at {at}" if control.score else f"{name}: {at}"
+
+
+def next_steps(results: Sequence[Result], reach: str) -> Iterator[str]:
+    """Yield what to type next. `reach` is the options that lead there, from a leading blank on."""
+    for result in results:
+        yield f"jouletune trial list {result.main.report.study.id}{reach}"
+    yield f"jouletune history{reach}"
+    yield f"jouletune history --format parquet --output trials.parquet{reach}"

@@ -1,0 +1,120 @@
+"""`jouletune run --command`: a program on the command line, as the file that an agent reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.workloads.command.config import load_command_config
+from tuner import files
+from tuner.core import InvalidInput, Value
+
+PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+NAME = "program-{}.toml"
+"""By what it says: of two runs in one folder, neither finds the other's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What was asked for: the command, and its knobs and metrics as they were written."""
+
+    command: str
+    knobs: Sequence[str] = ()
+    metrics: Sequence[str] = ()
+    runs: int | None = None
+
+    def text(self) -> str:
+        """Return the file that says so. Raises InvalidInput."""
+        try:
+            words = shlex.split(self.command)
+        except ValueError as error:
+            raise InvalidInput(f"--command cannot be read: {error}", hint="close it") from None
+        if not words:
+            raise InvalidInput("--command names no program", hint='write "python train.py {batch}"')
+        named = PLACEHOLDER.findall(self.command)
+        if named and not self.knobs:
+            raise InvalidInput(
+                f"--command names {{{named[0]}}}, and no --knob says what that may be",
+                hint=f"add --knob {named[0]}=8,16,32; the first is the baseline",
+            )
+        return "\n".join(self._lines(words)) + "\n"
+
+    def _lines(self, words: Sequence[str]) -> Iterator[str]:
+        yield f"name = {_toml(Path(words[0]).name)}"
+        yield f"run = {_toml(list(words))}"
+        yield f"folder = {_toml(str(Path.cwd()))}"
+        if self.runs is not None:
+            yield f"runs = {self.runs}"
+        for knob in self.knobs:
+            name, values, default = _knob(knob)
+            yield f"[[knob]]\nname = {_toml(name)}\nvalues = {_toml(values)}"
+            yield f"default = {_toml(default)}"
+        for metric in self.metrics:
+            name, _, better = metric.partition(":")
+            yield f"[[metric]]\nname = {_toml(name)}\njson = {_toml(name)}"
+            if better:
+                yield f"better = {_toml(better)}"
+
+
+def write_program(program: Program, state_dir: Path) -> str:
+    """Write a program's file into the state folder; return the workload's spec.
+
+    Raises:
+        InvalidInput: the command, a knob or a metric cannot be; nothing is kept then.
+    """
+    text = program.text()
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    file = state_dir.resolve() / NAME.format(digest)
+    trial = file.with_suffix(".new")
+    files.write(trial, text, 0o600)
+    try:
+        load_command_config(trial)
+        trial.replace(file)
+    except InvalidInput as error:
+        said = error.message.replace(f"{trial}: ", "")
+        raise InvalidInput(f"--command: {said}", hint=error.hint) from None
+    finally:
+        trial.unlink(missing_ok=True)
+    return f"command:{file}"
+
+
+def _knob(text: str) -> tuple[str, list[Value], Value]:
+    """Return the name, values and default of `batch=8,16,32` or `batch=8,16,32@16`."""
+    name, _, rest = text.partition("=")
+    listed, _, default = rest.partition("@")
+    words = [word.strip() for word in listed.split(",")]
+    if not name.strip() or not all(words):
+        raise InvalidInput(
+            f"--knob {text!r} names no knob with its values",
+            hint="write batch=8,16,32; the first is the baseline, or the one after @: 8,16,32@16",
+        )
+    values = _values(words)
+    if not default:
+        return name.strip(), values, values[0]
+    if default.strip() not in words:
+        raise InvalidInput(
+            f"--knob {text!r}: the baseline {default.strip()} is not among its values",
+            hint="list it, too",
+        )
+    return name.strip(), values, values[words.index(default.strip())]
+
+
+def _values(words: Sequence[str]) -> list[Value]:
+    """Return all as whole numbers, or as numbers, or else as texts."""
+    for kind in (int, float):
+        try:
+            return [kind(word) for word in words]
+        except ValueError:
+            continue
+    return list(words)
+
+
+def _toml(value: object) -> str:
+    """Return texts, numbers and lists as TOML, which writes them as JSON does."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,366 @@
+"""`jouletune run`: the main job. One tuner and one agent as local processes, tuned and reported."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tuner import files
+from tuner.cli.host.workload import demand_file, under_trace
+from tuner.cli.options import (
+    CONSTRAINT,
+    STATE_DIR,
+    AsJson,
+    ForeignShare,
+    LoadTrace,
+    NoConstraint,
+    RunSafetyName,
+    TokenFile,
+    wished,
+    without_password,
+)
+from tuner.cli.output import console, echo_json, plain
+from tuner.cli.place import place, reached
+from tuner.cli.run.conduct import conduct, drop_leftovers
+from tuner.cli.run.display import Display, Lines, open_display
+from tuner.cli.run.jobs import Wishes, asked_jobs
+from tuner.cli.run.keeping import Keeper
+from tuner.cli.run.printed import next_steps, print_report
+from tuner.cli.run.programs import Program, write_program
+from tuner.cli.run.results import Result, document
+from tuner.cli.run.summary import summary, write_page
+from tuner.cli.runfile import RunRecord, read_run, write_run
+from tuner.core import ConfigError, NotFound, Safety, StoreError, TuningError
+
+
+def run(
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="cpu, nvidia:0, nvidia:0+cpu (tuned as one), jetson, simulated:a100 or "
+            "replay:FILE.csv[#SURFACE]; without it, the simulated board orin and then the reference "
+            "workload on this machine.",
+            show_default=False,
+        ),
+    ] = "",
+    workload: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What runs on the device: reference, http://127.0.0.1:PORT, "
+            "ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
+            "command:/PATH/FILE.toml, text, or llama_cpp:http://127.0.0.1:PORT.",
+            show_default=False,
+        ),
+    ] = "",
+    command: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help='A program that runs to an end, tuned by whole runs: "train --batch {batch}". No shell '
+            "reads it. More can be said in a file: --workload command:/PATH/FILE.toml.",
+            show_default=False,
+        ),
+    ] = "",
+    knob: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=V,V",
+            help="A knob of --command, like batch=8,16,32: the first is the baseline, or the one after "
+            "@ (8,16,32@16); repeatable.",
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:less|more]",
+            help="A number that --command prints in its last line of JSON, like accuracy:more; "
+            "repeatable.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(help="So many runs of --command a window (4).", show_default=False),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="The search policy (polythrottle).", show_default=False)
+    ] = "",
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC",
+            help='Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, '
+            "or CPU time without a meter.",
+            show_default=False,
+        ),
+    ] = "",
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help=CONSTRAINT),
+    ] = None,
+    no_constraint: NoConstraint = False,
+    trials: Annotated[
+        int | None, typer.Option(help="How many settings to try.", show_default=False)
+    ] = None,
+    window: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Length of a window.", show_default=False),
+    ] = None,
+    db: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            callback=without_password,
+            help="The database (SQLite in the state folder).",
+            show_default=False,
+        ),
+    ] = "",
+    safety: Annotated[
+        RunSafetyName | None,
+        typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
+    ] = None,
+    load: LoadTrace = None,
+    foreign_share: ForeignShare = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
+    ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Have the services of --tuner confirm and hold what is found; their agent has to have "
+            "the device.",
+        ),
+    ] = False,
+    tuner: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="With --keep: the services' tuner (else $JOULETUNE_TUNER).",
+            show_default=False,
+        ),
+    ] = "",
+    token_file: TokenFile = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the interrupted run of the state folder.")
+    ] = False,
+    state_dir: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where database, token and logs are kept.")
+    ] = STATE_DIR,
+    as_json: AsJson = False,
+) -> None:
+    """Tune this machine and report what was gained.
+
+    Starts one tuner and one agent as local processes and ends them afterwards; the device is put back, and
+    nothing is held but with --keep. Exits with 1 where nothing could be tuned.
+    """
+    if not command and (knob or metric or runs is not None):
+        raise ConfigError(
+            "--knob, --metric and --runs are of a program", hint="give --command, too"
+        )
+    if (tuner or token_file) and not keep:
+        raise ConfigError("--tuner and --token-file are for --keep", hint="give it, or neither")
+    if keep and not (device or command or resume):
+        raise ConfigError("--keep needs a device", hint="give --device, too")
+    if command and (workload or resume):
+        raise ConfigError("--command is a workload of its own", hint="leave out the other")
+    if command:
+        program = Program(command, knob or (), metric or (), runs)
+        device, workload = device or "cpu", write_program(program, state_dir)
+    workload = under_trace(workload, load)
+    demand_file(workload)
+    wishes = Wishes(
+        device=device,
+        workload=workload,
+        policy=policy,
+        objective=objective,
+        constraints=wished(constraint, no_constraint),
+        trials=trials,
+        window_s=window,
+        seed=seed,
+        safety=None if safety is None else Safety(safety),
+        foreign_share=foreign_share,
+    )
+    if resume and (db or wishes != Wishes()):
+        raise ConfigError(
+            "--resume goes on with the run as it began",
+            hint="give only --state-dir, --keep and --json",
+        )
+    asked = None if resume else _asked(wishes, db, state_dir)
+    with files.lock(state_dir, "run", 0o700), ExitStack() as stack:
+        keeper = stack.enter_context(_keeper(tuner, token_file)) if keep else None
+        record = _unfinished(state_dir) if asked is None else asked
+        if keeper is not None:
+            keeper.check(record.jobs[-1])
+        if asked is not None:
+            _begin(asked, state_dir)
+        _carry_out(record, state_dir, as_json, keeper)
+
+
+@contextmanager
+def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
+    """Open the services that are to keep what is found. Raises ConfigError where none are named."""
+    where = place(tuner, token_file, "", os.environ, Path.cwd(), last_run=False)
+    if not where.tuner:
+        raise ConfigError(
+            "--keep has to know the services' tuner",
+            hint="give --tuner http://127.0.0.1:8790 --token-file FILE",
+        )
+    with reached(where) as services:
+        yield Keeper(services, where.tuner, getpass.getuser())
+
+
+def _asked(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
+    """Return the run that the flags ask for."""
+    url = db or f"sqlite:///{state_dir / 'jouletune.sqlite'}"
+    return RunRecord(
+        db=url, seed=wishes.seed or 0, foreign_share=wishes.foreign_share, jobs=asked_jobs(wishes)
+    )
+
+
+def _begin(asked: RunRecord, state_dir: Path) -> None:
+    """Write down that a run begins, the studies of an interrupted one before it stopped."""
+    last = read_run(state_dir)
+    if last is not None:
+        drop_leftovers(last, lambda text: typer.echo(text, err=True))
+    write_run(state_dir, asked)
+
+
+def _unfinished(state_dir: Path) -> RunRecord:
+    """Return the run to go on with. Raises NotFound where there is none."""
+    last = read_run(state_dir)
+    if last is None or last.finished:
+        what = "the last run is finished" if last else "there was no run"
+        raise NotFound(
+            f"nothing to resume in {state_dir}: {what}", hint="start one with `jouletune run`"
+        )
+    return last
+
+
+def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
+    """Carry out the run and report it; what could not be measured here is said in the report."""
+    logging.basicConfig(filename=state_dir / "run.log", format="%(asctime)s %(message)s")
+    progress = console(stderr=as_json)
+    display = Lines(progress) if as_json else open_display(progress)
+    finished: list[Result] = []
+
+    def done(result: Result) -> None:
+        finished.append(result)
+        if not as_json:
+            display.close()
+            print_report(progress, result)
+
+    try:
+        with _one_interrupt():
+            conduct(record, state_dir, getpass.getuser(), display, done)
+    except KeyboardInterrupt:
+        where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
+        raise TuningError(
+            "interrupted: the device is back as it was found and every trial is kept",
+            hint=f"go on with `jouletune run --resume{where}`",
+        ) from None
+    finally:
+        display.close()
+    try:
+        if keeper is not None:
+            _keep(keeper, finished, display, progress)
+    finally:
+        if as_json:
+            documents = [document(result) for result in finished]
+            if keeper is not None:
+                documents[-1]["kept"] = plain(keeper.kept)
+            echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
+    if not as_json:
+        _conclude(finished, record, state_dir, progress)
+    _refuse_vain(finished, f" --db {record.db}")
+
+
+def _conclude(
+    finished: Sequence[Result], record: RunRecord, state_dir: Path, progress: Console
+) -> None:
+    """Print the summary of the run and where to read more; its page is written where that can be drawn."""
+    reach = _reach(record, state_dir)
+    page = None
+    try:
+        page = write_page(finished, state_dir, datetime.now(timezone.utc)) if finished else None
+    except (ConfigError, StoreError) as error:
+        progress.print(f"no report page: {error}", soft_wrap=True)
+    progress.print("\nSummary:", style="bold")
+    for label, text in summary(finished, page, reach):
+        progress.print(f"  {label:<8}{text}", soft_wrap=True)
+    progress.print("\nMore:", style="bold")
+    for command in next_steps(finished, reach):
+        progress.print(f"  {command}", soft_wrap=True)
+
+
+def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress: Console) -> None:
+    """Have the services hold what the run found. Raises TuningError, with what became of it."""
+    try:
+        keeper.keep(finished[-1], display)
+    except KeyboardInterrupt:
+        study = "nothing" if keeper.kept is None else f"study {keeper.kept.id}"
+        raise TuningError(
+            f"interrupted while {keeper.where} was to keep it: the services go on with {study}",
+            hint=f"watch it with `jouletune study list --tuner {keeper.where}`",
+        ) from None
+    finally:
+        display.close()
+    for text in keeper.told():
+        progress.print(f"  {text}", soft_wrap=True)
+
+
+OTHERS_USED = "other processes used"
+"""How a discarded window says why: see `agents.target.measure`."""
+ALLOW_OTHERS = (
+    "stop the other programs, or allow what they use: --foreign-share 0.5 (a share of the machine)"
+)
+
+
+def _refuse_vain(finished: Sequence[Result], reach: str) -> None:
+    """Return quietly unless a study of the run could tune nothing: no script may take that for done.
+
+    Raises:
+        TuningError: one could not; the message says why.
+    """
+    for result in finished:
+        view = result.main.report.study
+        if not result.main.tuned:
+            foreign = any(OTHERS_USED in trial.reason for trial in result.main.trials)
+            raise TuningError(
+                f"nothing could be tuned on {view.devices[0]}: {result.main.why}",
+                hint=f"see what was tried with `jouletune trial list {view.id}{reach}`"
+                + (f"; {ALLOW_OTHERS}" if foreign else ""),
+            )
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the run, and further ones not disturb the putting back."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {n: signal.signal(n, interrupt) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _reach(record: RunRecord, state_dir: Path) -> str:
+    """Return the options that lead to the run's database; none from the folder it began in."""
+    return "" if state_dir == STATE_DIR else f" --db {record.db}"

@@ -1,0 +1,1 @@
+"""Verbs about one study, or about what studies found."""

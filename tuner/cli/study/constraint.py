@@ -1,0 +1,89 @@
+"""`jouletune constraint`: see and replace the constraints of a study."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from tuner.cli.answers import Answer, Rows
+from tuner.cli.asking import Api, asks
+from tuner.cli.options import StudyId, Why
+from tuner.presentation.figures import figure, joined, when
+from tuner.presentation.texts import previewed
+from tuner.wire import ConstraintChange
+
+DOING = {
+    "baseline": "measuring the baseline",
+    "tuning": "searching again",
+    "holding": "the held setting stays",
+}
+"""What a study does once its constraints have changed, by its phase."""
+
+
+@asks()
+def set_(
+    api: Api,
+    study: StudyId,
+    constraints: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CONSTRAINT…", help='All there are from now on: "latency_p99_ms <= 50".'
+        ),
+    ],
+    why: Why = "",
+) -> Answer:
+    """Replace all constraints of a study; everything measured so far is judged anew."""
+    return _replace(api, study, constraints, why)
+
+
+@asks()
+def preview(
+    api: Api,
+    study: StudyId,
+    constraints: Annotated[
+        list[str], typer.Argument(metavar="CONSTRAINT…", help="All there would be.")
+    ],
+) -> Answer:
+    """Tell what other constraints would change; nothing is changed."""
+    told = api.preview(study, ConstraintChange(constraints=tuple(constraints)))
+    return Answer(told, previewed(told, api.study(study)))
+
+
+@asks()
+def clear(api: Api, study: StudyId, why: Why = "") -> Answer:
+    """Remove all constraints of a study; everything measured so far is judged anew."""
+    return _replace(api, study, (), why)
+
+
+def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
+    change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(texts))
+    before = api.study(study).revision
+    view = api.set_constraints(study, change)
+    kept = joined(view.constraints, "")
+    changed = f"constraints changed to {kept}" if kept else "constraints removed"
+    if view.revision == before:
+        changed = f"the constraints were {kept} already" if kept else "it had no constraints"
+    doing = DOING.get(view.phase, f"the study is {view.phase}")
+    return Answer(view, f"study {view.id}: {changed}; {doing}")
+
+
+@asks()
+def list_(api: Api, study: StudyId) -> Answer:
+    """List the constraints of a study and every earlier version of them."""
+    view, revisions = api.study(study), api.revisions(study)
+    found = {"constraints": view.constraints, "limits": view.limits, "revisions": revisions}
+    lines: list[str | Rows] = [
+        f"in force: {one.metric} {one.op} {figure(one.metric, one.value, declared=view.quantities)}"
+        for one in view.limits
+    ]
+    rows = [
+        (str(now.revision), when(now.at), now.who, joined(now.constraints), now.why)
+        for before, now in zip([None, *revisions], revisions, strict=False)
+        if before is None or before.constraints != now.constraints
+    ]
+    columns = (">revision", "when", "who", "constraints", "why")
+    lines.append(Rows(columns, rows, f"study {view.id} has no revisions"))
+    return Answer(found, lines)

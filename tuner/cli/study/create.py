@@ -1,0 +1,147 @@
+"""`jouletune study create`: what a study is to do, from options."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from tuner.cli.answers import Answer
+from tuner.cli.asking import Api, asks
+from tuner.cli.options import CONSTRAINT, NoConstraint, SafetyName, wished
+from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
+from tuner.presentation.figures import joined
+from tuner.presentation.standing import standing
+from tuner.presentation.texts import asked_metrics
+from tuner.wire import StudyDraft, StudyView
+
+
+@asks()
+def create(
+    api: Api,
+    device: Annotated[
+        list[str], typer.Option(metavar="ID", help="A device to tune; repeat for several alike.")
+    ],
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC",
+            help='Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, or '
+            "CPU time without a meter.",
+            show_default=False,
+        ),
+    ] = "",
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help=CONSTRAINT),
+    ] = None,
+    no_constraint: NoConstraint = False,
+    policy: Annotated[str, typer.Option(help="The search policy.")] = "polythrottle",
+    trials: Annotated[int, typer.Option(help="How many settings to try.")] = 20,
+    window: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window.")] = 10.0,
+    max_window: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Longest window, where a tail needs more requests; 0: six windows.",
+        ),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
+    choose: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KNOB=V1,V2,…", help="Try only these values of a knob; repeatable."),
+    ] = None,
+    allow_estimated: Annotated[
+        bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
+    ] = False,
+    safety: Annotated[
+        SafetyName,
+        typer.Option(help="Safety margin to the limits; advise: balanced, held after your yes."),
+    ] = "balanced",
+    canary: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            help="One of the devices: a plan is held on it first, alone, to be proven.",
+        ),
+    ] = "",
+    no_restart: Annotated[
+        bool, typer.Option("--no-restart", help="Do not change knobs that restart the workload.")
+    ] = False,
+    control_share: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Measure the baseline again in this share of a hold's windows; 0.02 is one in 50.",
+        ),
+    ] = 0.0,
+) -> Answer:
+    """Create a study; the tuner starts it at once.
+
+    What is left open is chosen as by `jouletune run`. What saves energy may cost latency or throughput: say
+    with --constraint what has to be kept.
+    """
+    terms = Terms(
+        trials=trials,
+        window_s=window,
+        max_window_s=max_window,
+        allow_estimated=allow_estimated,
+        allow_restart=not no_restart,
+        safety=Safety(safety),
+        canary=canary,
+        control_share=control_share,
+    )
+    wishes = wished(constraint, no_constraint)
+    draft = StudyDraft(
+        devices=tuple(device),
+        objective=objective,
+        constraints=wishes,
+        policy=policy,
+        seed=seed,
+        terms=terms,
+        choices=_choices(api, device, choose or []),
+        who=getpass.getuser(),
+    )
+    view = api.create(draft)
+    for text in _cautions(view, chosen=wishes is None):
+        typer.echo(text, err=True)
+    kept = joined(view.constraints, "no constraint")
+    return Answer(view, f"study {view.id} created: {view.objective} under {kept}")
+
+
+def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
+    """Yield what an operator should know before the study ends."""
+    if chosen and view.constraints:
+        yield f"no --constraint was given, so it is {joined(view.constraints)}"
+    capacity = called(CAPACITY, view.quantities)
+    if capacity in view.quantities and capacity not in asked_metrics(view):
+        yield f'what saves may cost {capacity}; --constraint "{capacity} >= 0.95x baseline" keeps it'
+    if view.offline or view.unable or view.stopped:
+        yield f"it waits: {standing(view)}"
+
+
+def _choices(
+    api: Api, devices: Sequence[str], texts: Sequence[str]
+) -> dict[str, tuple[Value, ...]]:
+    """Return `KNOB=V1,V2` texts as the knobs' own values."""
+    if not texts:
+        return {}
+    space = next((d.device.space for d in api.devices() if d.device.id in devices), None)
+    if space is None:
+        return {}  # creating will say that the device is not registered
+    chosen: dict[str, tuple[Value, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise InvalidInput(f"cannot read the choice {text!r}", hint="write KNOB=VALUE,VALUE")
+        knob = space.knob(name)
+        chosen[name] = tuple(_value(knob, value) for value in values.split(","))
+    return chosen
+
+
+def _value(knob: Knob, text: str) -> Value:
+    """Return the knob's value that is written so."""
+    spelled: Mapping[str, Value] = {str(value): value for value in knob.values}
+    return spelled[text] if text in spelled else knob.values[knob.index(text)]

@@ -1,0 +1,126 @@
+"""`jouletune export`: studies for the dashboards of MLflow and Optuna."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import partial
+from typing import Annotated, Protocol
+
+import typer
+
+from tuner.cli.answers import Answer
+from tuner.cli.asking import Api, asks
+from tuner.cli.options import OneStudy, Since, without_password
+from tuner.cli.study.choosing import chosen
+from tuner.core import ConfigError, StoreError
+from tuner.exports.mlflow import MlflowExport
+from tuner.exports.optuna import OptunaExport
+from tuner.exports.studies import ExportCount, ExportedStudy, shown_url
+from tuner.presentation.figures import how_many
+
+
+class Destination(Protocol):
+    """Where studies go."""
+
+    def write(self, study: ExportedStudy) -> ExportCount:
+        """Write a study, adding what is not there yet. Raises StoreError."""
+        ...
+
+
+@asks()
+def mlflow(
+    api: Api,
+    study: OneStudy = "",
+    since: Since = "",
+    tracking_uri: Annotated[
+        str,
+        typer.Option(
+            metavar="URI",
+            envvar="MLFLOW_TRACKING_URI",
+            callback=without_password,
+            help="MLflow's server or database, like http://127.0.0.1:5000.",
+            show_default=False,
+        ),
+    ] = "",
+    experiment: Annotated[
+        str, typer.Option(metavar="NAME", help="The experiment; made where it is missing.")
+    ] = "jouletune",
+) -> Answer:
+    """Write studies as runs of MLflow, their trials nested in them.
+
+    Settings become parameters, what was measured metrics, the rest tags. Repeated, it adds the trials that
+    ended since.
+    """
+    if not tracking_uri:
+        raise ConfigError(
+            "no MLflow is given", hint="give --tracking-uri, or set MLFLOW_TRACKING_URI"
+        )
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+    # By itself MLflow tries for four minutes to reach a server that is not there.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    where = f"{tracking_uri}, experiment {experiment}"
+    to = partial(MlflowExport, tracking_uri, experiment)
+    return _export(api, to, where, study, since)
+
+
+@asks()
+def optuna(
+    api: Api,
+    storage: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            callback=without_password,
+            help="Optuna's database, like sqlite:///optuna.db; made where it is missing.",
+        ),
+    ],
+    study: OneStudy = "",
+    since: Since = "",
+) -> Answer:
+    """Write studies into Optuna's storage, for optuna-dashboard.
+
+    Repeated, it adds the trials that ended since; after a change of the constraints it writes the study
+    anew, for Optuna changes no trial that has ended.
+    """
+    return _export(api, partial(OptunaExport, storage), storage, study, since)
+
+
+def _export(
+    api: Api, opened: Callable[[], Destination], where: str, study: str, since: str
+) -> Answer:
+    """Write the studies that were chosen, and say how many trials are there now.
+
+    Where they go is opened last: what was asked for wrongly makes no database.
+    """
+    count, faults = ExportCount(), []
+    views, _ = chosen(api, study, since, datetime.now(timezone.utc))
+    knobs = {view.device.id: view.device.space.knobs for view in api.devices()}
+    to = opened()
+    logging.getLogger("optuna").setLevel(logging.WARNING)
+    for view in views:
+        try:
+            found = ExportedStudy(
+                report=api.report(view.id),
+                trials=tuple(api.trials(view.id)),
+                knobs=knobs.get(next(iter(view.devices), ""), ()),
+            )
+        except (ConnectionError, StoreError):
+            raise
+        except Exception as error:  # one bad study must not keep the others here
+            if study:
+                raise
+            faults.append(f"study {view.id} is left out: {error}")
+            continue
+        count += to.write(found)
+    written = (
+        f"{how_many(count.added, 'trial')} added, {count.changed} changed, {count.known} as before"
+    )
+    for fault in faults:
+        typer.echo(fault, err=True)
+    there = len(views) - len(faults)
+    counts = {"added": count.added, "changed": count.changed, "known": count.known}
+    told = f"{how_many(there, 'study', 'studies')} in {shown_url(where)}: {written}"
+    return Answer({"studies": there, "trials": counts, "left_out": faults}, told)

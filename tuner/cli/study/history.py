@@ -1,0 +1,134 @@
+"""`jouletune history`: what was tried, over all studies, as table, JSON, CSV or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from db.exports import as_csv, as_json, as_parquet
+from db.history import HistoryQuestion, HistoryRow
+from tuner.cli.answers import Answer, Rows
+from tuner.cli.asking import Api, asks
+from tuner.cli.options import Limit, OfStudy, Since, Until
+from tuner.cli.output import write_text
+from tuner.compat import StrEnum
+from tuner.core import ConfigError, StoreError, render_setting
+from tuner.presentation.figures import joined, shown, when
+from tuner.verbs.questions import parsed
+
+NO_TRIALS = "nothing was tried yet, or nothing fits the filters"
+"""Shown in place of a table, and beside a CSV that has a header only."""
+
+
+class Format(StrEnum):
+    """How the history is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+@asks()
+def history(
+    api: Api,
+    device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
+    workload: Annotated[str, typer.Option(metavar="NAME", help="Only this workload.")] = "",
+    study: OfStudy = "",
+    since: Since = "",
+    until: Until = "",
+    verdict: Annotated[
+        str, typer.Option(metavar="VERDICT", help="feasible, infeasible or unsure.")
+    ] = "",
+    state: Annotated[
+        str, typer.Option(metavar="STATE", help="completed, failed, aborted, contaminated, …")
+    ] = "",
+    limit: Limit = None,
+    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.TABLE,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+    ] = None,
+    as_json: bool = False,
+) -> Answer | None:
+    """Show what was tried, over all studies.
+
+    In order of their start; the options narrow it.
+    """
+    chosen = Format.JSON if as_json else format
+    if chosen is Format.PARQUET and output is None:
+        raise ConfigError("Parquet is not text", hint="say where to with --output FILE")
+    if chosen is Format.TABLE and output is not None:
+        raise ConfigError(
+            "a table is for the screen", hint="give --format json, csv or parquet with --output"
+        )
+    asked = {
+        "device": device,
+        "workload": workload,
+        "study": study,
+        "since": since,
+        "until": until,
+        "verdict": verdict,
+        "state": state,
+    }
+    wanted = question(asked, datetime.now(timezone.utc))
+    rows = api.history(wanted) if limit is None else api.history(wanted, limit)[::-1]
+    if chosen is Format.TABLE:
+        return Answer(rows, _table(rows))
+    _write(rows, chosen, output)
+    return None
+
+
+def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
+    """Return the filters as a question. Raises InvalidInput for a word or a time that is none."""
+    found = {name: parsed(name, text, now, f"--{name}") for name, text in asked.items() if text}
+    return HistoryQuestion(**found)  # type: ignore[arg-type]
+
+
+def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> None:
+    if chosen is Format.CSV and not rows:
+        typer.echo(NO_TRIALS, err=True)
+    try:
+        if chosen is Format.PARQUET and output is not None:
+            as_parquet(rows, output)
+        else:
+            text = as_csv(rows) if chosen is Format.CSV else as_json(rows) + "\n"
+            if output is None:
+                typer.echo(text, nl=False)
+            else:
+                write_text(output, text)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {output}: {error.strerror}", hint="choose another --output"
+        ) from None
+    if output is not None:
+        typer.echo(f"{len(rows)} trials in {output}", err=True)
+
+
+def _table(rows: Sequence[HistoryRow]) -> Rows:
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    shown_metrics = [m for m in ("energy_j", "cpu_time_ms", "latency_p99_ms") if m in metrics]
+    columns = shown_metrics or metrics[:2]
+    cells = [
+        (
+            when(row.started_at),
+            row.study,
+            str(row.number),
+            joined(row.devices),
+            str(row.phase),
+            str(row.state),
+            str(row.verdict or "–"),
+            *(shown(m, row.metrics) for m in columns),
+            render_setting(row.setting),
+            row.reason,
+        )
+        for row in rows
+    ]
+    heads = (
+        "started", "study", ">#", "device", "phase", "state", "verdict",
+        *(f">{m}" for m in columns), "setting", "remark",
+    )  # fmt: skip
+    return Rows(heads, cells, NO_TRIALS)

@@ -1,0 +1,53 @@
+"""What a study gained and cost: for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from tuner.cli.output import Plain, plain, table
+from tuner.presentation.figures import joined
+from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.reports import about, account, comparison, provenance, verdict
+
+
+def document(main: StudyOutcome) -> dict[str, Plain]:
+    """Return how a study stands or ended: its report, why it is so, and every trial."""
+    report = plain(main.report)
+    assert isinstance(report, dict)
+    return {
+        **report,
+        "saving_percent": saving_percent(main),
+        "why": main.why,
+        "proposed": main.proposed,
+        "won": main.won,
+        "trials": plain(main.trials),
+    }
+
+
+def saving_percent(main: StudyOutcome) -> float | None:
+    """Return the saving as releases before told it; `saving` has its standard error, too."""
+    saving = main.report.saving
+    return None if saving is None else 100.0 * saving.mean
+
+
+def print_outcome(
+    console: Console,
+    main: StudyOutcome,
+    board: str = "",
+    beside: Iterable[str] = (),
+    lacking: Iterable[str] = (),
+) -> None:
+    """Print what a study gained and cost; `beside` goes after the bill, `lacking` to the end."""
+    view = main.report.study
+    console.print()
+    title = f"Study {view.id}: {view.workload} on {board or joined(view.devices)}"
+    console.print(title, style="bold", soft_wrap=True)
+    console.print(f"  {about(main)}", soft_wrap=True)
+    rows = list(comparison(main))
+    if rows:
+        console.print(table("", ">baseline", ">best", ">change", rows=rows))
+    lines = (*verdict(main), *account(main), *beside, *provenance(main.report), *lacking)
+    for text in lines:
+        console.print(f"  {text}", soft_wrap=True)

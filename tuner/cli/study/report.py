@@ -1,0 +1,166 @@
+"""`jouletune report`: what studies saved and cost, as text, Markdown or a page of its own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tuner import files
+from tuner.cli.asking import Api, asks
+from tuner.cli.options import OneStudy
+from tuner.cli.output import console, json_text, listed, write_text
+from tuner.cli.study.choosing import chosen
+from tuner.cli.study.printed import document, print_outcome
+from tuner.compat import StrEnum
+from tuner.core import StoreError
+from tuner.presentation import documents
+from tuner.presentation.documents import COLUMNS, ReportedStudy, overview, summed
+from tuner.presentation.figures import how_many, when
+from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.pictures import drawn, svg
+from tuner.wire import StudyView
+
+SINCE = "7d"
+
+
+class ReportFormat(StrEnum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "md"
+    HTML = "html"
+
+
+@asks()
+def report(
+    api: Api,
+    study: OneStudy = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help=f"Without STUDY: what was active since then, like 2d or 2026-11-01 ({SINCE}).",
+            show_default=False,
+        ),
+    ] = "",
+    format: Annotated[
+        ReportFormat,
+        typer.Option(help="text, json, md (its pictures beside it) or html (one file, all in it)."),
+    ] = ReportFormat.TEXT,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+    ] = None,
+    as_json: bool = False,
+) -> None:
+    """Report what studies saved, what that rests on, and what finding it cost.
+
+    Without STUDY all that were active in the last 7 days: not stopped, or stopped since.
+    """
+    now = datetime.now(timezone.utc)
+    views, start = chosen(api, study, since or ("" if study else SINCE), now)
+    found, faults = _all_reported(api, views)
+    heading = f"Study {views[0].id}" if start is None else f"Studies since {when(start)[:16]}"
+    heading = "; ".join([heading, *faults])
+    _write(found, heading, now, ReportFormat.JSON if as_json else format, output)
+
+
+def _all_reported(api: Api, views: Sequence[StudyView]) -> tuple[list[ReportedStudy], list[str]]:
+    """Return the studies that can be reported, and of each other one why it cannot.
+
+    Raises:
+        TuningError: it is the only one, or the tuner does not answer.
+    """
+    found, faults = [], []
+    for view in views:
+        try:
+            found.append(_reported(api, view))
+        except (ConnectionError, StoreError):
+            raise
+        except Exception as error:
+            if len(views) == 1:
+                raise
+            faults.append(f"study {view.id} cannot be reported: {error}")
+    return found, faults
+
+
+def _reported(api: Api, view: StudyView) -> ReportedStudy:
+    outcome = StudyOutcome.of(api.report(view.id), api.revisions(view.id), api.trials(view.id))
+    return ReportedStudy(outcome=outcome, front=tuple(api.pareto(view.id)))
+
+
+def _write(
+    found: Sequence[ReportedStudy],
+    heading: str,
+    at: datetime,
+    format: ReportFormat,
+    output: Path | None,
+) -> None:
+    """Write the report; every file of it whole, or none.
+
+    Raises:
+        ConfigError: what draws it is not installed.
+        StoreError: a file cannot be written.
+    """
+    pictures: dict[str, str] = {}
+    if format is ReportFormat.TEXT:
+        text = _as_text(found, heading)
+    elif format is ReportFormat.JSON:
+        told = [document(one.outcome) for one in found]
+        text = json_text(told[0] if len(told) == 1 else {"studies": told}) + "\n"
+    elif format is ReportFormat.HTML:
+        text = documents.html(found, heading, at)
+    else:
+        pictures = _pictures(found) if output is not None else {}
+        names = {} if output is None else {one: _beside(output, one).name for one in pictures}
+        text = documents.markdown(found, heading, at, names)
+        if output is None and found:
+            typer.echo("without --output FILE there are no pictures", err=True)
+    if output is None:
+        typer.echo(text, nl=not text.endswith("\n"))
+        return
+    _write_all({_beside(output, one): svg for one, svg in pictures.items()} | {output: text})
+    beside = f", {how_many(len(pictures), 'picture')} beside it" if pictures else ""
+    typer.echo(f"{how_many(len(found), 'study', 'studies')} in {output}{beside}", err=True)
+
+
+def _as_text(found: Sequence[ReportedStudy], heading: str) -> str:
+    out = io.StringIO()
+    page = Console(file=out, width=console().width, markup=False, highlight=False)
+    page.print(f"{heading}: {summed(found)}", soft_wrap=True)
+    if len(found) > 1:
+        page.print(listed(*COLUMNS, rows=overview(found), width=page.width))
+    for one in found:
+        print_outcome(page, one.outcome)
+    return out.getvalue()
+
+
+def _pictures(found: Sequence[ReportedStudy]) -> dict[str, str]:
+    """Return an SVG for each study that has measured something."""
+    charts = {one.id: next(iter(one.charts().values()), None) for one in found}
+    titles = {one.id: one.title for one in found}
+    return {id: svg(drawn(c, titles[id])) for id, c in charts.items() if c is not None}
+
+
+def _beside(output: Path, study: str) -> Path:
+    return output.with_name(f"{output.stem}-{study}.svg")
+
+
+def _write_all(texts: dict[Path, str]) -> None:
+    """Write files, and remove those that are there where one cannot be. Raises StoreError."""
+    written: list[Path] = []
+    for path, text in texts.items():
+        new = not path.exists()
+        try:
+            write_text(path, text)
+        except StoreError:
+            for one in written:
+                files.remove(one)
+            raise
+        written += [path] if new else []

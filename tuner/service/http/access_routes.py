@@ -1,0 +1,58 @@
+"""Which callers a route is for, and the route by which an agent gets a token."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import AfterValidator
+
+from tuner.bounds import bounded
+from tuner.core import AccessRole, Caller, Forbidden
+from tuner.service.access import Access
+from tuner.service.http.bodies import ThreadedRoute
+from tuner.wire import Enrolled, Enrolment, check_protocol
+
+NEXT_STEP = {
+    AccessRole.VIEWER: "a viewer only looks: ask with an operator's token",
+    AccessRole.OPERATOR: "this takes an admin's token, as the tuner's own token file has; what an agent "
+    "tells, the agent's own",
+    AccessRole.AGENT: "ask with an operator's token, made by `jouletune token create NAME`",
+    AccessRole.ENROL: "put it into the token file of a new agent: enrolling is all it is for",
+}
+
+
+def only(*roles: AccessRole) -> Callable[[Request], Awaitable[Caller]]:
+    """Return a dependency that gives the caller and refuses all roles but these and the admin's."""
+
+    async def check(request: Request) -> Caller:
+        caller: Caller = request.state.caller
+        if caller.role not in (AccessRole.ADMIN, *roles):
+            raise Forbidden(
+                f"the {caller.role} token {caller.name} does not allow this",
+                hint=NEXT_STEP[caller.role],
+            )
+        return caller
+
+    return check
+
+
+Who = Annotated[str, AfterValidator(bounded)]
+"""Who says to have changed something; what counts is the token's name."""
+FOR_VIEWERS = Depends(only(AccessRole.VIEWER, AccessRole.OPERATOR))
+AgentCaller = Annotated[Caller, Depends(only(AccessRole.AGENT))]
+EnrollingCaller = Annotated[Caller, Depends(only(AccessRole.ENROL))]
+
+
+def enrol_routes(access: Access) -> APIRouter:
+    """Return the route by which an agent gets a token of its own."""
+    router = APIRouter(route_class=ThreadedRoute)
+
+    @router.post("/enrol")
+    def enrol(message: Enrolment, caller: EnrollingCaller) -> Enrolled:
+        """Become an agent."""
+        check_protocol(message.protocol)
+        return access.enrol(caller, message)
+
+    return router

@@ -1,0 +1,301 @@
+"""The tuner over HTTP: parse, call, render. Everything but health needs a bearer token."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from functools import partial
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tuner.core import (
+    Busy,
+    InvalidInput,
+    TuningError,
+)
+from tuner.service.access import Access
+from tuner.service.clock.watchdog import Readiness
+from tuner.service.fleet import FleetOverview
+from tuner.service.http.access_routes import AgentCaller, enrol_routes
+from tuner.service.http.answers import rendered as _one
+from tuner.service.http.bodies import ThreadedRoute
+from tuner.service.http.feed import Feed, StreamPlaces
+from tuner.service.http.fleet_api import operator_routes
+from tuner.service.http.gate import API, Gate, problem, refused
+from tuner.service.http.held import HeldWindows
+from tuner.service.http.metrics import METRICS, Metrics, metrics_routes
+from tuner.service.http.sessions import Sessions
+from tuner.service.http.turns import Queue, SendAway, Turns
+from tuner.service.http.waiting import LongPoll, Recall, Waiters, ask_again
+from tuner.service.metrics.counts import Counts
+from tuner.service.operations import Operations
+from tuner.service.summaries import Summaries
+from tuner.wire import (
+    PROTOCOL,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Message,
+    Order,
+    Poll,
+    Problem,
+    Receipt,
+    Registered,
+    Registration,
+    Release,
+    Renewal,
+    Reverted,
+    StepReport,
+    TrialReport,
+    check_protocol,
+)
+
+REFUSALS: dict[int | str, str] = {
+    400: "The body is no JSON, or the Host header is not the tuner's.",
+    401: "There is no valid token.",
+    403: "The token does not allow this.",
+    404: "There is no such thing.",
+    405: "There is no such method here.",
+    409: "The present state does not allow this.",
+    413: "The body is too large.",
+    422: "The input cannot be used.",
+    426: "Another protocol is spoken here.",
+    429: "Too many requests came with this token, or from this address.",
+    503: "The database does not answer, or more agents ask than the tuner can answer.",
+}
+MOST_RUNNING = 20_000
+"""Connections that requests are answered on, where nobody knows how many there may be."""
+OPENAPI = "/v1/openapi.json"
+LOOK_AGAIN_S = 5.0
+"""News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
+
+
+def create_app(
+    operations: Operations,
+    token: str,
+    hosts: frozenset[str],
+    version: str,
+    leaving: Callable[[], bool] = lambda: False,
+    *,
+    client_certs: bool = False,
+    fleet: FleetOverview | None = None,
+    metrics: Metrics | None = None,
+    counts: Counts | None = None,
+    most_running: int = MOST_RUNNING,
+    pages: Callable[[Sessions], ASGIApp] | None = None,
+) -> ASGIApp:
+    """Return the application. `token` is the admin's, `hosts` are the names it answers to.
+
+    `pages` makes what is shown to browsers, outside `/v1/`. With `client_certs` an agent has to show a
+    certificate that the server's TLS has checked. `metrics` is what Prometheus gets at `/metrics`;
+    without it there is no such route. `counts` hears of refusals that are not stored. Of `most_running`
+    connections that requests are answered on, one token takes half and event streams a quarter.
+    Once `leaving` says that the server is about to end, whoever waits for news is answered.
+    """
+    waiting = Waiters(operations.loop.news, leaving)
+    feed = Feed(operations.loop.store.events, operations.loop.now, lambda: waiting.over)
+    waiting.at_end.append(feed.wake)
+    operations.loop.store.bus.subscribe(feed.heard)
+    app = FastAPI(
+        title="jouletune",
+        version=version,
+        lifespan=lambda _: waiting.watch(),
+        description="Least energy while the operator's limits hold.",
+        openapi_url=None,  # FastAPI would render it in the event loop
+        responses={
+            status: {"model": Problem, "description": why} for status, why in REFUSALS.items()
+        },
+    )
+    _install_errors(app)
+    access = operations.access.remember()
+    sessions = Sessions(access, token, operations.loop.now)
+    if pages is not None:
+        app.add_middleware(BesideApi, pages=pages(sessions))
+    queue = Queue()
+    app.add_middleware(Turns, queue=queue)
+    app.add_middleware(
+        Gate,
+        access=access,
+        token=token,
+        sessions=sessions,
+        hosts=hosts,
+        client_certs=client_certs,
+        counts=counts,
+        at_once=max(1, most_running // 2),
+    )
+    _describe(app)
+    app.include_router(_health_routes(operations, version), prefix="/v1")
+    app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
+    presence = operations.loop.presence
+
+    def sent_away() -> Busy:
+        presence.sent_away()
+        return queue.busy()
+
+    held = HeldWindows(operations.loop, access, sent_away)
+    app.include_router(_agent_routes(operations, access, held), prefix="/v1", tags=["agents"])
+    overview = fleet or FleetOverview(operations, Summaries(operations))
+    for router in operator_routes(overview, access, feed, StreamPlaces(most_running // 4)):
+        app.include_router(router)
+    if metrics is not None:
+        app.include_router(metrics_routes(metrics))
+    # Outside FastAPI's own layers too: of those none is kept for a request that waits.
+    return SendAway(LongPoll(app, waiting), queue, presence.sent_away)
+
+
+def _describe(app: FastAPI) -> None:
+    """Answer with the API's description, and with a page of it."""
+
+    @functools.cache
+    def text() -> bytes:
+        return json.dumps(app.openapi()).encode()
+
+    @app.get(OPENAPI, include_in_schema=False)
+    def openapi() -> Response:
+        return Response(text(), media_type="application/json")
+
+    @app.get("/v1/docs", include_in_schema=False)
+    def docs() -> Response:
+        return get_swagger_ui_html(openapi_url=OPENAPI, title=app.title)
+
+
+class BesideApi:
+    """Passes whatever is not of the API, nor Prometheus', on to the pages. Plain ASGI."""
+
+    def __init__(self, app: ASGIApp, pages: ASGIApp) -> None:
+        self._app, self._pages = app, pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        api = scope["type"] != "http" or f"{scope['path']}/".startswith((API, f"{METRICS}/"))
+        await (self._app if api else self._pages)(scope, receive, send)
+
+
+def _install_errors(app: FastAPI) -> None:
+    """Answer every error of the family with its code, and malformed input with where it is wrong."""
+
+    @app.exception_handler(TuningError)
+    def family(_: Request, error: TuningError) -> JSONResponse:
+        return refused(error)
+
+    @app.exception_handler(RequestValidationError)
+    def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        if isinstance(inner := first.get("ctx", {}).get("error"), TuningError):
+            return problem(422, inner.code, inner.message, inner.hint)
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        broken = first["type"] in ("json_invalid", "model_attributes_type", "model_type")
+        return problem(
+            400 if broken else 422,
+            "malformed" if broken else InvalidInput.code,
+            f"{where}: {first['msg']}",
+            "see /v1/openapi.json for what is expected",
+        )
+
+    @app.exception_handler(HTTPException)
+    def unroutable(_: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, "http", str(error.detail), "see /v1/openapi.json")
+
+
+def _health_routes(operations: Operations, version: str) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    readiness = Readiness(operations.loop.store.check_writable)
+
+    # Neither needs a worker thread: those may all wait for the database.
+    @router.get("/health")
+    async def health() -> dict[str, str | int]:
+        """Say that the process lives, and what it speaks."""
+        return {"status": "ok", "version": version, "protocol": PROTOCOL}
+
+    @router.get("/ready")
+    async def ready() -> dict[str, str | bool]:
+        """Say that the database takes writes, and whether every device is stopped."""
+        await readiness.prove()
+        stop = await run_in_threadpool(operations.stop_state)
+        return {"status": "ready", "stopped": stop.in_force}
+
+    return router
+
+
+def _spoken(message: Message) -> None:
+    check_protocol(message.protocol)
+
+
+def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> APIRouter:
+    router = APIRouter(route_class=ThreadedRoute)
+    loop = operations.loop
+
+    @router.put("/devices/{device}", response_model=Registered)
+    def register(device: str, message: Registration, caller: AgentCaller) -> Response:
+        """Introduce a device."""
+        _spoken(message)
+        if message.device.id != device:
+            raise InvalidInput(f"the path says {device!r}, the message {message.device.id!r}")
+        return _one(loop.register(access.claimed(caller, message.device)))
+
+    @router.post("/devices/{device}/next", response_model=Order)
+    def order(device: str, message: Poll, request: Request, caller: AgentCaller) -> Response:
+        """Ask what to do now; wait for news as long as the caller likes."""
+        _spoken(message)
+        access.require_own(caller, device)
+        mark = loop.news.mark(device)
+        answer = loop.order(device, message)
+        if message.wait_s > 0.0 and not _is_news(answer, message):
+            loop.presence.note_contact(device, message.wait_s)
+            look_again_s = LOOK_AGAIN_S if isinstance(answer, Idle) else message.wait_s
+            gone = partial(loop.presence.hung_up, device)
+            ask_again(request, Recall(device, mark, message.wait_s, look_again_s, gone))
+        return _one(answer)
+
+    @router.post("/trials/renew", response_model=Registered)
+    def renew(message: Renewal, caller: AgentCaller) -> Response:
+        """Keep a lease alive."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(loop.renew(message))
+
+    @router.post("/trials/report", response_model=Receipt)
+    def report(message: TrialReport, caller: AgentCaller) -> Response:
+        """Tell how an attempt ended."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(loop.trial_reports.record(message))
+
+    @router.post("/trials/step", response_model=Receipt)
+    def step(message: StepReport, caller: AgentCaller) -> Response:
+        """Tell of a step of a continuous study that the agent made by itself."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(loop.trial_reports.own_step(message))
+
+    @router.post("/reverts", response_model=Receipt)
+    def reverted(message: Reverted, caller: AgentCaller) -> Response:
+        """Tell that an operator put a device back on its host."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(operations.reverted(message))
+
+    @router.post("/holds/report", response_model=Receipt)
+    async def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
+        """Tell what a hold shows, or that it ended."""
+        _spoken(message)
+        return _one(await held.told(caller, message))
+
+    return router
+
+
+def _is_news(answer: Order, poll: Poll) -> bool:
+    """Return whether an answer differs from what the agent is doing already."""
+    if isinstance(answer, HoldOrder):
+        return (answer.study, answer.revision) != (poll.holding, poll.revision)
+    if isinstance(answer, Release):
+        return bool(poll.holding) or poll.applied.level != "original"
+    return answer.kind == "trial"

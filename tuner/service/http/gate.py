@@ -1,0 +1,323 @@
+"""The door of the tuner: who is let in, and how a refusal is said."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as ASGIMessage
+
+from tuner.bounds import visible
+from tuner.core import (
+    AuditEntry,
+    Busy,
+    Caller,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    MeasurementError,
+    NotFound,
+    ProtocolMismatch,
+    RateLimited,
+    StoreError,
+    TooLarge,
+    TuningError,
+    Unauthorised,
+)
+from tuner.service.access import ADMIN, Access, no_token
+from tuner.service.http.bodies import is_open, most_bytes, received, too_large
+from tuner.service.http.rate_limit import RateLimit
+from tuner.service.http.sessions import COOKIE, Sessions
+from tuner.service.metrics.counts import Counts
+from tuner.wire import Problem
+
+log = logging.getLogger(__name__)
+
+STATUS: tuple[tuple[type[TuningError], int], ...] = (
+    (ProtocolMismatch, 426),
+    (Forbidden, 403),
+    (Unauthorised, 401),
+    (NotFound, 404),
+    (Conflict, 409),
+    (TooLarge, 413),
+    (InvalidInput, 422),
+    (MeasurementError, 422),
+    (RateLimited, 429),
+    (Busy, 503),
+    (StoreError, 503),
+    (TuningError, 500),
+)
+MOST_PATH = 500
+MOST_DIGITS = 15
+"""Of a Content-Length: Python takes its time over long ones."""
+DAY_S = 86_400.0
+REQUESTS_PER_S, REQUESTS_AT_ONCE = 100.0, 500.0
+"""Per token: an agent of many devices, or a page that shows them, is far below."""
+AGENT_BYTES_A_DAY = 256.0 * 1024 * 1024
+"""Per agent's token: the hold windows of 16 devices, one a minute, are a quarter of it."""
+STORED_PER_S, STORED_AT_ONCE = 1.0, 100.0
+"""Refusals that the audit log keeps of one token; the others are counted."""
+AT_ONCE = 10_000
+"""Requests of one token that may be under way, where the server has no fewer connections."""
+API = "/v1/"
+LOOKING = ("GET", "HEAD", "OPTIONS")
+AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+"""The whole of a Host header: a name or an address, and a port."""
+
+
+def problem(status: int, code: str, message: str, hint: str = "") -> JSONResponse:
+    """Return a refusal: its code, what and where, and the next step."""
+    body = Problem(code=code, message=message, hint=hint)
+    return JSONResponse(body.model_dump(), status_code=status)
+
+
+def status_of(error: TuningError) -> int:
+    """Return the HTTP status of an error of the family."""
+    return next(code for kind, code in STATUS if isinstance(error, kind))
+
+
+def refused(error: TuningError) -> JSONResponse:
+    """Return an error of the family as the answer it is."""
+    status = status_of(error)
+    answer = problem(status, error.code, error.message, error.hint)
+    if isinstance(error, RateLimited | Busy):
+        answer.headers["Retry-After"] = str(math.ceil(error.again_s))
+    return answer
+
+
+class Gate:
+    """Refuses foreign Host and Origin headers, oversized bodies, floods, and callers without a token.
+
+    Who comes in is noted in the request's state as `caller`: what it may do its route decides. Every
+    change of a person's and every refusal of a known token is written to the audit log before it is
+    answered; refusals of callers without one are counted, for anybody can cause them.
+    A right token is looked up first and never refused for the wrong ones of its address. At most
+    `at_once` requests of one token are under way.
+    Plain ASGI: what follows a body is received from the connection, so that a long poll sees that its
+    caller has gone.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        token: str,
+        sessions: Sessions,
+        hosts: frozenset[str],
+        client_certs: bool = False,
+        counts: Counts | None = None,
+        at_once: int = AT_ONCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app, self._access, self._token = app, access, token.encode()
+        self._sessions = sessions
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._client_certs = client_certs
+        self._asked = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
+        self._bytes = RateLimit(AGENT_BYTES_A_DAY / DAY_S, AGENT_BYTES_A_DAY, clock)
+        self._stored = RateLimit(STORED_PER_S, STORED_AT_ONCE, clock)
+        self._failed = sessions.failed
+        self._counts = counts
+        self._at_once = at_once
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with the reason why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        send = self._audited(request, send)
+        refusal = self._refusal(request) or await self._stranger(request)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        try:
+            with self._counted(request):
+                receive, size = await received(receive, most_bytes(scope))
+                self._take_bytes(request, size)
+                await self._app(scope, receive, send)
+        except (TooLarge, RateLimited, Busy) as error:  # the application answers its own
+            await refused(error)(scope, receive, send)
+
+    @contextmanager
+    def _counted(self, request: Request) -> Iterator[None]:
+        """Count a token's request as under way. Raises Busy: there are too many."""
+        caller: Caller | None = getattr(request.state, "caller", None)
+        name = caller.name if caller else ""
+        if caller and self._under_way[name] >= self._at_once:
+            raise Busy(
+                f"{self._at_once} requests of the token {name} are under way",
+                hint="wait for an answer, or use another token",
+            )
+        self._under_way[name] += 1
+        try:
+            yield
+        finally:
+            self._under_way[name] -= 1
+            if not self._under_way[name]:
+                del self._under_way[name]
+
+    def _take_bytes(self, request: Request, size: int) -> None:
+        """Count what an agent sends. Raises RateLimited: it is more than it may send in a day."""
+        caller: Caller | None = getattr(request.state, "caller", None)
+        if caller is None or not caller.machine:
+            return
+        if again_s := self._bytes.take(caller.name, float(size)):
+            raise RateLimited(
+                f"the agent {caller.name} sends more than {AGENT_BYTES_A_DAY:.0f} bytes a day",
+                hint="look at its log; revoke its token where the host is not yours any more",
+                again_s=again_s,
+            )
+
+    def _refusal(self, request: Request) -> JSONResponse | None:
+        hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            called = ", ".join(hosts)
+            return problem(400, "host", f"this tuner is not called {called!r}", "use its own name")
+        if origin is not None and not self._is_ours(re.sub("^https?://", "", origin)):
+            return problem(403, "origin", f"requests from {origin} are not accepted")
+        length, most = request.headers.get("content-length", "0"), most_bytes(request.scope)
+        if not length.isdecimal() or len(length) > MOST_DIGITS or int(length) > most:
+            return refused(too_large(most))
+        return None
+
+    async def _stranger(self, request: Request) -> Response | None:
+        # Not by `request.url`: releases of Starlette make that of the Host header.
+        if is_open(request.scope["path"]):
+            return None
+        if _is_browser(request) and not _shows_anything(request):
+            return _to_sign_in(request)  # no guess, and no refusal: nothing is looked up or counted
+        try:
+            caller = await self._caller(request)
+            if self._client_certs and caller.machine and not _shows_certificate(request):
+                raise Forbidden(
+                    f"the agent {caller.name} showed no certificate, and this tuner asks for one",
+                    hint="name client_cert and client_key in agent.toml",
+                )
+            if again_s := self._asked.take(caller.name):
+                raise _too_many(f"the token {caller.name}", again_s)
+        except Unauthorised as error:
+            return _to_sign_in(request) if _is_browser(request) else refused(error)
+        except TuningError as error:
+            return refused(error)
+        request.state.caller = caller
+        return None
+
+    async def _caller(self, request: Request) -> Caller:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if hmac.compare_digest(given.encode(), self._token):
+            return ADMIN
+        cookie = request.cookies.get(COOKIE, "")
+        if cookie and not given:
+            return await run_in_threadpool(self._signed_in, request, cookie)
+        if (known := self._access.remembered(given)) is not None:
+            return known
+        try:
+            if not given:
+                raise no_token()
+            return await self._sessions.lookups.run(self._access.caller, given)
+        except Unauthorised:
+            address = _address(request)
+            if again_s := self._failed.take(address):
+                raise _too_many(f"the address {address}, with no valid token,", again_s) from None
+            raise
+
+    def _signed_in(self, request: Request, cookie: str) -> Caller:
+        caller = self._sessions.caller(cookie)
+        if request.scope["path"].startswith(API) and request.method not in LOOKING:
+            raise Forbidden(
+                "a browser's session changes nothing over the API",
+                hint="use the pages, or send a token as Authorization: Bearer …",
+            )
+        return caller
+
+    def _audited(self, request: Request, send: Send) -> Send:
+        """Return what sends an answer once the audit log has it, where it is for the log."""
+
+        async def send_audited(message: ASGIMessage) -> None:
+            if message["type"] == "http.response.start":
+                caller: Caller | None = getattr(request.state, "caller", None)
+                status: int = message["status"]
+                if caller is None and status >= 400 and self._counts is not None:
+                    self._counts.refused(status)
+                if caller is not None and self._is_for_audit(request.method, caller, status):
+                    await run_in_threadpool(self._note, request, caller, status)
+            await send(message)
+
+        return send_audited
+
+    def _is_for_audit(self, method: str, caller: Caller, status: int) -> bool:
+        """Return whether a request is a person's change, or was refused and is not one of too many.
+
+        What agents do is in their trials.
+        """
+        if status in (401, 403) or (status >= 400 and not caller.machine and method not in LOOKING):
+            if self._stored.take(caller.name) == 0.0:
+                return True
+            if self._counts is not None:
+                self._counts.refused(status)
+            return False
+        return not caller.machine and method not in LOOKING
+
+    def _note(self, request: Request, caller: Caller, status: int) -> None:
+        try:
+            self._access.store.audit.add(
+                AuditEntry(
+                    at=self._access.now(),
+                    who=caller.name,
+                    role=caller.role,
+                    address=_address(request),
+                    method=request.method,
+                    path=visible(request.scope["path"][:MOST_PATH]),
+                    status=status,
+                )
+            )
+        except TuningError as error:  # it was done or refused already
+            log.error("event=audit_missed method=%s status=%s: %s", request.method, status, error)
+
+    def _is_ours(self, authority: str) -> bool:
+        found = AUTHORITY.fullmatch(authority)
+        return found is not None and found[1].strip("[]").lower() in self._hosts
+
+
+def _is_browser(request: Request) -> bool:
+    """Return whether somebody wants to look at a page."""
+    asked = request.headers.get("accept", "")
+    return "text/html" in asked and not request.scope["path"].startswith(API)
+
+
+def _shows_anything(request: Request) -> bool:
+    """Return whether a request brings a token or a session at all."""
+    return "authorization" in request.headers or COOKIE in request.cookies
+
+
+def _to_sign_in(request: Request) -> Response:
+    """Send a browser to the page to sign in at, which leads back here."""
+    back = request.scope["path"] if request.method == "GET" else "/"
+    return RedirectResponse(f"/login?{urlencode({'next': back})}", status_code=303)
+
+
+def _shows_certificate(request: Request) -> bool:
+    return "tls" in request.scope.get("extensions", {})
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _too_many(who: str, again_s: float) -> RateLimited:
+    return RateLimited(
+        f"{who} asks too much", hint=f"ask again in {math.ceil(again_s)} s", again_s=again_s
+    )

@@ -1,0 +1,86 @@
+"""What Prometheus is told of the tuner: counters of this process, and the fleet as it is stored.
+
+A scrape reads devices, studies and what is applied; never trials. It is answered in the text format
+0.0.4, which every release of Prometheus reads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from fastapi import APIRouter, Response
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from tuner.service.fleet import FleetOverview
+from tuner.service.http.access_routes import FOR_VIEWERS
+from tuner.service.metrics.counts import Counts
+from tuner.service.metrics.fleet_metrics import FleetCollector
+
+METRICS = "/metrics"
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+CACHE_S = 5.0
+"""Several Prometheus servers, and whoever else asks within so long, get the same answer."""
+
+
+class Collected(Protocol):
+    """Whatever gives metric families."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return them."""
+        ...
+
+
+class Uncreated(Collector):
+    """Families without the times at which their series began: twice the series, asked by nobody."""
+
+    def __init__(self, inner: Collected) -> None:
+        self._inner = inner
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        for family in self._inner.collect():
+            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
+            yield family
+
+
+class Metrics:
+    """What a scrape is answered, the same for `CACHE_S`."""
+
+    def __init__(
+        self,
+        fleet: FleetOverview,
+        counts: Counts,
+        version: str,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(Uncreated(counts.registry))
+        self._registry.register(FleetCollector(fleet, counts, version))
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._text, self._until_s = b"", float("-inf")
+
+    def text(self) -> bytes:
+        """Return all figures in the text format."""
+        with self._lock:  # who asks meanwhile waits for the same answer
+            if self._monotonic() >= self._until_s:
+                self._text = generate_latest(self._registry)
+                self._until_s = self._monotonic() + CACHE_S
+            return self._text
+
+
+def metrics_routes(metrics: Metrics) -> APIRouter:
+    """Return the route that Prometheus asks, with a viewer's token."""
+    router = APIRouter(tags=["health"], dependencies=[FOR_VIEWERS])
+
+    @router.get(METRICS, response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    def scrape() -> Response:
+        """Tell Prometheus how the fleet stands."""
+        return Response(metrics.text(), media_type=TEXT)
+
+    return router

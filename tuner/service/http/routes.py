@@ -1,0 +1,98 @@
+"""The routes of the table of verbs: parse, ask who may, do, render."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from datetime import datetime
+from typing import Annotated, Any, get_type_hints
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import AwareDatetime, BaseModel
+
+from db.history import HistoryRow
+from tuner.core import AccessRole, Caller
+from tuner.service.http.access_routes import Who, only
+from tuner.service.http.answers import rendered
+from tuner.service.http.bodies import ThreadedRoute
+from tuner.verbs.row import Verb
+from tuner.wire import Message, check_protocol
+
+OTHERS = {
+    AccessRole.VIEWER: (AccessRole.VIEWER, AccessRole.OPERATOR),
+    AccessRole.OPERATOR: (AccessRole.OPERATOR,),
+    AccessRole.ADMIN: (),
+}
+"""Who may ask for what is a role's, beside an admin."""
+TOLD = {"who": Who, "why": str}
+
+
+def verb_routes(
+    verbs: Iterable[Verb], tag: str, does: Mapping[str, Callable[..., object]]
+) -> APIRouter:
+    """Return a route for each of these verbs that something of its name does."""
+    router = APIRouter(tags=[tag], route_class=ThreadedRoute)
+    for verb in verbs:
+        if verb.name in does:
+            router.add_api_route(
+                verb.path,
+                _endpoint(verb, does[verb.name]),
+                methods=[verb.method],
+                status_code=verb.status,
+                # Where bounds may be infinite, they travel as words.
+                response_model=None if verb.answer == list[HistoryRow] else verb.answer,
+            )
+    return router
+
+
+def may_ask(verb: Verb) -> Any:  # noqa: ANN401  FastAPI's own
+    """Return the dependency that gives the caller, and refuses all for whom a verb is not."""
+    return Depends(only(*OTHERS[verb.role]))
+
+
+def _endpoint(verb: Verb, do: Callable[..., object]) -> Callable[..., Response]:
+    """Return what answers a request, with the signature that FastAPI reads."""
+    apart = {name: found for name, p in verb.takes.items() if (found := _apart(verb, p.annotation))}
+
+    def answer(caller: Caller, **given: Any) -> Response:  # noqa: ANN401  as declared
+        for name, parts in apart.items():
+            told = {part: given.pop(part) for part in parts}
+            given[name] = verb.takes[name].annotation(**told)
+        return rendered(do(**{n: _signed(v, caller) for n, v in given.items()}), verb.status)
+
+    asking = Annotated[Caller, may_ask(verb)]
+    taken: dict[str, tuple[Any, Any]] = {"caller": (asking, inspect.Parameter.empty)}
+    for name, parameter in verb.takes.items():
+        taken |= apart.get(name) or {name: (parameter.annotation, parameter.default)}
+    answer.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
+            )
+            for name, (kind, default) in taken.items()
+        ]
+    )
+    answer.__annotations__ = {name: kind for name, (kind, _) in taken.items()}
+    answer.__name__, answer.__doc__ = verb.name, verb.text
+    return answer
+
+
+def _apart(verb: Verb, kind: Any) -> dict[str, tuple[Any, Any]]:  # noqa: ANN401  a type
+    """Return the fields of what travels in the query, by name: their types and defaults."""
+    if is_dataclass(kind):
+        types = get_type_hints(kind)
+        aware = {name: AwareDatetime | None for name in types if types[name] == datetime | None}
+        return {name: (aware.get(name, types[name]), None) for name in types}
+    if not verb.bodied and isinstance(kind, type) and issubclass(kind, BaseModel):
+        return {name: (TOLD[name], kind.model_fields[name].default) for name in verb.told}
+    return {}
+
+
+def _signed(given: Any, caller: Caller) -> Any:  # noqa: ANN401  as declared
+    """Return what is given; a message with its maker, the token's name, whatever it says itself."""
+    if not isinstance(given, Message):
+        return given
+    check_protocol(given.protocol)
+    who = {"who": caller.name} if "who" in type(given).model_fields else {}
+    return given.model_copy(update=who)

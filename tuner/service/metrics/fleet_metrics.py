@@ -1,0 +1,277 @@
+"""The fleet as Prometheus sees it: devices, what is applied, holds, studies and notifications.
+
+Names and base units are those of https://prometheus.io/docs/practices/naming/.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tuner.core import (
+    POWER,
+    Delivery,
+    Kind,
+    Level,
+    Phase,
+    StoreError,
+    Study,
+    UnreadableStudy,
+    called,
+    quantity_of,
+)
+from tuner.service.fleet import FleetOverview
+from tuner.service.metrics.counts import MOST_DEVICES, Counts, HeldWindow
+from tuner.service.summaries import StudySummary
+from tuner.wire import FleetRow, FleetView, Health
+
+Values = dict[tuple[str, ...], float]
+"""A family's samples by the values of its labels."""
+MOST_KNOBS = 32
+"""So many knobs of a device have series."""
+MS_PER_S = 1000.0
+
+
+class FleetCollector(Collector):
+    """The fleet as metric families. Where the database does not answer it says only that."""
+
+    def __init__(self, fleet: FleetOverview, counts: Counts, version: str) -> None:
+        self._fleet, self._counts, self._version = fleet, counts, version
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what a scrape shows."""
+        yield _gauge(
+            "jouletune_build_info", "The tuner's release.", ("version",), {(self._version,): 1.0}
+        )
+        store = self._fleet.operations.loop.store
+        try:
+            view, studies = self._fleet.view(), store.studies.stored()
+            deliveries, newest = store.deliveries.list(), store.events.newest()
+        except StoreError:
+            yield _one("jouletune_database_up", "Whether the database answers.", 0.0)
+            return
+        yield _one("jouletune_database_up", "Whether the database answers.", 1.0)
+        self._counts.keep([row.device for row in view.rows])
+        shown = view.rows[:MOST_DEVICES]
+        yield _one(
+            "jouletune_devices_left_out",
+            f"Devices without series of their own: there are more than {MOST_DEVICES}.",
+            float(len(view.rows) - len(shown)),
+        )
+        yield from _devices(view)
+        yield from _applied(shown)
+        yield from _held(shown, self._counts.held_windows())
+        yield from _studies(studies, {s.id: self._fleet.summaries.of(s) for s in studies})
+        yield from _notifications(deliveries, newest)
+
+
+def _devices(view: FleetView) -> Iterator[Metric]:
+    yield _gauge(
+        "jouletune_devices",
+        "Devices by how they stand.",
+        ("health",),
+        {(str(health),): float(view.health.get(health, 0)) for health in Health},
+    )
+    yield _one("jouletune_fleet_stopped", "Whether every device is stopped.", float(view.stopped))
+
+
+def _applied(rows: Sequence[FleetRow]) -> Iterator[Metric]:
+    knobs: Values = {}
+    words: Values = {}
+    for row in rows:
+        for knob, value in sorted((row.setting or {}).items())[:MOST_KNOBS]:
+            if isinstance(value, str):
+                words[row.device, knob, value] = 1.0
+            else:
+                knobs[row.device, knob] = float(value)
+    one = ("device",)
+    yield _gauge(
+        "jouletune_device_online",
+        "Whether a device was heard of within a lease.",
+        one,
+        {(row.device,): float(row.health is not Health.OFFLINE) for row in rows},
+    )
+    yield _gauge(
+        "jouletune_device_last_heard_timestamp_seconds",
+        "When it was heard of last.",
+        one,
+        {(row.device,): row.last_seen.timestamp() for row in rows},
+    )
+    yield _gauge(
+        "jouletune_applied_info",
+        "What a device is, how it stands, by what right it is set as it is, and which study has it.",
+        ("device", "board", "workload", "health", "level", "study"),
+        {
+            (r.device, r.board, r.workload, str(r.health), str(r.level), r.study): 1.0
+            for r in rows
+            if r.level is not None
+        },
+    )
+    yield _gauge(
+        "jouletune_applied_knob",
+        "What a knob is set to, in the unit that its name ends with.",
+        ("device", "knob"),
+        knobs,
+    )
+    yield _gauge(
+        "jouletune_applied_knob_info",
+        "What a knob is set to whose values are no numbers.",
+        ("device", "knob", "value"),
+        words,
+    )
+
+
+def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterator[Metric]:
+    """Yield what devices that hold showed in their last window."""
+    latency: Values = {}
+    power: Values = {}
+    broken: Values = {}
+    for row in rows:
+        seen, device = windows.get(row.device), row.device
+        if seen is None or row.level is not Level.HOLD or row.study != seen.study.id:
+            continue
+        study = seen.study
+        for metric, estimate in seen.window.estimates.items():
+            quantity = quantity_of(metric, study.quantities)
+            if quantity.kind is Kind.TIME and quantity.unit == "ms":
+                name = metric.removesuffix("_ms")
+                latency[device, study.workload, name] = estimate.mean / MS_PER_S
+        drawn = seen.window.estimates.get(called(POWER, study.quantities))
+        if drawn is not None:
+            power[device, study.workload, str(drawn.origin)] = drawn.mean
+        broken[device, study.id] = float(bool(seen.broken))
+    yield _gauge(
+        "jouletune_held_latency_seconds",
+        "Latencies, and other times, of a hold's last window.",
+        ("device", "workload", "metric"),
+        latency,
+    )
+    yield _gauge(
+        "jouletune_held_power_watts",
+        "Power of a hold's last window.",
+        ("device", "workload", "origin"),
+        power,
+    )
+    yield _gauge(
+        "jouletune_held_limit_broken",
+        "Whether a hold's last window broke a limit.",
+        ("device", "study"),
+        broken,
+    )
+
+
+def _studies(
+    studies: Sequence[Study | UnreadableStudy], summaries: Mapping[str, StudySummary | None]
+) -> Iterator[Metric]:
+    """Yield studies by phase, and of the active ones each: a device has at most one of those."""
+    phases = Counter(str(study.phase) for study in studies)
+    yield _gauge(
+        "jouletune_studies",
+        "Studies by phase.",
+        ("phase",),
+        {(str(phase),): float(phases[str(phase)]) for phase in Phase},
+    )
+    yield _gauge(
+        "jouletune_study_unreadable",
+        "Studies that the database holds and this tuner cannot read.",
+        ("study",),
+        {(s.id,): 1.0 for s in studies if isinstance(s, UnreadableStudy)},
+    )
+    readable = [study for study in studies if isinstance(study, Study)]
+    active = [study for study in readable if study.active][:MOST_DEVICES]
+    yield _gauge(
+        "jouletune_study_info",
+        "Active studies.",
+        ("study", "workload", "policy", "phase"),
+        {(s.id, s.workload, s.policy, str(s.phase)): 1.0 for s in active},
+    )
+    known = {s.id: summary for s in studies if (summary := summaries.get(s.id)) is not None}
+    yield _one(
+        "jouletune_studies_pending",
+        "Studies that were not worked out yet: sums over studies lack them.",
+        float(len(studies) - len(known)),
+    )
+    yield _gauge(
+        "jouletune_study_limit_not_met",
+        "Whether what a study holds is proven to break a limit.",
+        ("study",),
+        {(s.id,): float(known[s.id].unmet) for s in active if s.id in known},
+    )
+    yield _gauge(
+        "jouletune_study_saving_ratio",
+        "The share of its objective that the best of a study saves.",
+        ("study",),
+        {
+            (s.id,): saving.mean
+            for s in active
+            if s.id in known and (saving := known[s.id].saving) is not None
+        },
+    )
+    yield _gauge(
+        "jouletune_trials",
+        "Trials by state and by what today's limits say of them.",
+        ("state", "verdict"),
+        _summed(
+            ((str(state), str(verdict or "none")), float(n))
+            for summary in known.values()
+            for (state, verdict), n in summary.trials.items()
+        ),
+    )
+    bills = [(s.origin, s.saved_j, s.explored_j) for s in known.values()]
+    yield _gauge(
+        "jouletune_saved_joules",
+        "What holding has saved, by the studies' bills.",
+        ("origin",),
+        _summed(((origin,), saved) for origin, saved, _ in bills if saved is not None),
+    )
+    yield _gauge(
+        "jouletune_explored_joules",
+        "What trials have used, by the studies' bills.",
+        ("origin",),
+        _summed(((origin,), used) for origin, _, used in bills if used is not None),
+    )
+
+
+def _notifications(deliveries: Sequence[Delivery], newest: int) -> Iterator[Metric]:
+    """Yield how far each destination of the configuration is behind."""
+    of = {(d.destination,): d for d in deliveries}
+    one = ("destination",)
+    yield _gauge(
+        "jouletune_notification_events_behind",
+        "Events that a destination has not been told of, or that were not looked at for it.",
+        one,
+        {key: float(max(0, newest - d.event)) for key, d in of.items()},
+    )
+    yield _gauge(
+        "jouletune_notification_failed_attempts",
+        "How often the next notification has failed so far.",
+        one,
+        {key: float(d.attempts) for key, d in of.items()},
+    )
+    given_up = CounterMetricFamily(
+        "jouletune_notifications_given_up", "Notifications that were never taken.", labels=one
+    )
+    for key, delivery in of.items():
+        given_up.add_metric(key, float(delivery.given_up))
+    yield given_up
+
+
+def _summed(parts: Iterable[tuple[tuple[str, ...], float]]) -> Values:
+    sums: Values = {}
+    for key, value in parts:
+        sums[key] = sums.get(key, 0.0) + value
+    return sums
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: Values) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)

@@ -1,0 +1,1 @@
+"""The operator's log, carried to webhooks and mailboxes."""

@@ -1,0 +1,143 @@
+"""Carries the operator's log to one destination: each event once, in order, whatever fails meanwhile.
+
+The events are the outbox and the destination's place in them is stored, so that nothing is lost by a
+restart. What a receiver took and the tuner died before noting is sent again, with the same id.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from tuner.core import Delivery, Event, Notice, Now, Store, StoreError, Topic, TuningError
+from tuner.service.notices.notifications import Notification, subject_of
+from tuner.service.notices.senders import Sender
+
+log = logging.getLogger(__name__)
+
+FIRST_S, MOST_S = 5.0, 900.0
+"""How long it waits after a first failure, doubling with each, and at most."""
+GIVE_UP = timedelta(days=7)
+"""An older event that is not taken is given up: a receiver that is gone must not keep the log."""
+PAGE = 100
+AGAIN_S = 5.0
+
+
+class Courier:
+    """Delivers to one destination."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        subjects: frozenset[str],
+        sender: Sender,
+        *,
+        now: Now,
+        rng: random.Random,
+        tuner: str,
+    ) -> None:
+        self._store, self._name, self._subjects, self._sender = store, name, subjects, sender
+        self._now, self._rng, self._tuner = now, rng, tuner
+        self._new = threading.Event()
+        self._ended = threading.Event()
+
+    def begin(self) -> Callable[[], None]:
+        """Start to deliver in a thread of its own; return what ends that."""
+        self.take_up()
+        unsubscribe = self._store.bus.subscribe(self._heard)
+        thread = threading.Thread(target=self._run, name=f"to {self._name}", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            unsubscribe()
+            self._ended.set()
+            self._new.set()
+
+        return end
+
+    def _heard(self, notice: Notice) -> None:
+        if notice.topic is Topic.EVENTS:
+            self._new.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._new.clear()
+            if not self._store.bus.leads():  # another tuner of this database delivers
+                self._ended.wait(AGAIN_S)
+                continue
+            try:
+                again_s = self.deliver()
+            except StoreError as error:
+                log.warning("event=nothing_sent destination=%s: %s", self._name, error)
+                again_s = AGAIN_S
+            if again_s is None:
+                self._new.wait()
+            else:
+                self._ended.wait(again_s)
+
+    def take_up(self) -> None:
+        """Begin a new destination with what comes from now on."""
+        if self._store.deliveries.get(self._name) is None:
+            newest = self._store.events.newest()
+            self._store.deliveries.put(Delivery(destination=self._name, event=newest))
+
+    def deliver(self) -> float | None:
+        """Send what is due; return after how many seconds to go on, None where there is nothing left."""
+        state = self._store.deliveries.get(self._name)
+        if state is None:
+            self.take_up()
+            return 0.0
+        if state.next_at is not None and state.next_at > self._now():
+            return (state.next_at - self._now()).total_seconds()
+        page = self._store.events.after(state.event, PAGE)
+        for event in page:
+            if self._ended.is_set():
+                return None
+            again_s = self._one(event)
+            if again_s is not None:
+                return again_s
+        self._skip(page)
+        return 0.0 if len(page) == PAGE else None
+
+    def _skip(self, page: Sequence[Event]) -> None:
+        """Note that the rest of a page was not for this destination."""
+        state = self._store.deliveries.get(self._name)
+        if page and state is not None and state.event < page[-1].id:
+            self._store.deliveries.put(replace(state, event=page[-1].id))
+
+    def _one(self, event: Event) -> float | None:
+        """Send an event, if it is wanted; return how long to wait where it was not taken."""
+        subject = subject_of(event)
+        if subject is None or subject not in self._subjects:
+            return None
+        state = self._store.deliveries.get(self._name) or Delivery(self._name, event.id - 1)
+        try:
+            self._sender.send(Notification(event, subject, self._tuner))
+        except TuningError as error:
+            return self._failed(state, event, error)
+        self._store.deliveries.put(Delivery(self._name, event.id, given_up=state.given_up))
+        return None
+
+    def _failed(self, state: Delivery, event: Event, error: TuningError) -> float | None:
+        if self._now() - event.at >= GIVE_UP:
+            log.error("event=given_up destination=%s number=%d: %s", self._name, event.id, error)
+            done = Delivery(self._name, event.id, given_up=state.given_up + 1)
+            self._store.deliveries.put(done)
+            return None
+        if not state.attempts:
+            log.warning("event=not_told destination=%s number=%d: %s", self._name, event.id, error)
+        wait_s = min(MOST_S, FIRST_S * 2.0 ** min(state.attempts, 20)) * self._rng.uniform(0.5, 1.0)
+        self._store.deliveries.put(
+            replace(
+                state,
+                attempts=state.attempts + 1,
+                next_at=self._now() + timedelta(seconds=wait_s),
+                why=str(error),
+            )
+        )
+        return wait_s

@@ -1,0 +1,119 @@
+"""What a study gained and cost, worked out from its trials and from the windows of its holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.core import (
+    ENERGY,
+    BaselineCourse,
+    BaselineShift,
+    Improvement,
+    MetricSample,
+    Objective,
+    Past,
+    Study,
+    Trial,
+    TrialState,
+    called,
+    counted,
+    draw_up,
+    improvement,
+    setting_key,
+)
+from tuner.service.views import (
+    alternating,
+    candidate_view,
+    chosen,
+    limit_kept,
+    origins,
+    setting_view,
+    trial_view,
+)
+from tuner.study.control import baseline_shifts
+from tuner.study.loop import Loop
+from tuner.wire import SettingView, StudyReport, StudyView, TrialView
+
+
+@dataclass(frozen=True, slots=True)
+class StudyLook:
+    """A study as its page shows it, by one look at its trials."""
+
+    report: StudyReport
+    trials: tuple[TrialView, ...]
+
+
+def look(loop: Loop, found: Study, trials: Sequence[Trial], view: StudyView) -> StudyLook:
+    """Return what a study gained and cost, with every trial of it."""
+    past = Past(study=found, trials=tuple(trials))
+    best = chosen(found, past.evidence)
+    baseline = setting_view(past.evidence, found.baseline)
+    shown = candidate_view(best) if best else None
+    winner = best if best and not found.rests(best.setting) else None
+    windows = alternating(past, winner.setting) if winner else None
+    if windows is not None and shown is not None:
+        baseline = baseline.model_copy(update={"metrics": windows[0]})
+        shown = shown.model_copy(update={"metrics": windows[1]})
+    views = [trial_view(past, trial) for trial in trials]
+    shift = next(reversed(baseline_shifts(found, trials)), None)
+    present = _shifted(found.objective, baseline, shift)
+    gain = _improvement(found.objective, present, shown) if winner else None
+    ended = (TrialState.COMPLETED, TrialState.RUNNING)
+    report = StudyReport(
+        study=view,
+        baseline=baseline,
+        best=shown,
+        alternating=windows is not None,
+        saving=gain.share if gain else None,
+        difference=gain.amount if gain and not gain.relative else None,
+        baseline_shift=shift,
+        limit_kept=limit_kept(best),
+        bill=draw_up(
+            trials,
+            present.metrics,
+            shown.metrics if shown and winner else {},
+            _held_samples(loop, found, trials),
+            loop.store.studies.revisions(found.id),
+            found.quantities,
+            BaselineCourse.of(found, trials),
+            len(found.devices),
+            setting_key(found.baseline),
+        ).ascribed(found.terms.energy_share or 1.0),
+        origins=origins(found, trials),
+        failures=tuple(v for v in views if v.state not in ended),
+    )
+    return StudyLook(report=report, trials=tuple(views))
+
+
+def _held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
+    """Return the held windows that the study's baseline can be compared with.
+
+    Of several devices a window is one device's, the baseline all of theirs; and what was held
+    before the evidence started anew has no baseline any more.
+    """
+    since = min((t.started_at for t in counted(study, trials)), default=None)
+    if since is None or len(study.devices) > 1:
+        return ()
+    energy = called(ENERGY, study.quantities)
+    return loop.store.observations.samples(study.id, energy, since)
+
+
+def _shifted(
+    objective: Objective, baseline: SettingView, shift: BaselineShift | None
+) -> SettingView:
+    """Return the baseline as it is now: with the objective's metric where control windows put it."""
+    metric, metrics = objective.metric, baseline.metrics
+    if shift is None or metric not in metrics:
+        return baseline
+    return baseline.model_copy(update={"metrics": {**metrics, metric: shift.now(metrics[metric])}})
+
+
+def _improvement(
+    objective: Objective, baseline: SettingView, best: SettingView | None
+) -> Improvement | None:
+    before = objective.score(baseline.metrics)
+    after = objective.score(best.metrics) if best else None
+    if before is None or after is None:
+        return None
+    return improvement(before, after, objective.sign)

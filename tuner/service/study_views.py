@@ -1,0 +1,100 @@
+"""Studies as operators see them; what of them has not changed is neither read nor worked out again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from tuner.core import (
+    ACTIVE,
+    Device,
+    StoreError,
+    Study,
+    StudyStamp,
+    Trial,
+    UnreadableStudy,
+)
+from tuner.service.inventory import device_of
+from tuner.service.views import faulty_view, study_view, unreadable_view
+from tuner.study.loop import Loop
+from tuner.wire import StudyView
+
+log = logging.getLogger(__name__)
+
+
+class StudyViews:
+    """Keeps what was worked out of each study, by how far the study had come."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[StudyStamp, StudyView]] = {}
+
+    def every(self, loop: Loop) -> list[StudyView]:
+        """Return all studies, oldest first. One that cannot be shown says so and hides no other."""
+        studies, known = loop.store.studies, self._known
+        stamps = studies.stamps()
+        for gone in known.keys() - stamps.keys():
+            known.pop(gone, None)
+        changed = [n for n, stamp in stamps.items() if n not in known or known[n][0] != stamp]
+        found = studies.stored(among=None if len(changed) == len(stamps) else changed)
+        fresh = {study.id: study for study in found}
+        devices = {device.id: device for device in loop.store.devices.list()}
+        stopped = loop.store.stops.current() is not None
+        views = []
+        for name in stamps:
+            study = fresh.get(name)
+            if isinstance(study, UnreadableStudy):
+                views.append(unreadable_view(study))
+            elif study is not None or name in known:  # else it was deleted since
+                views.append(self._row(loop, name, study, devices, stopped))
+        return views
+
+    def one(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
+        """Return a study; its trials are read where they are not given."""
+        view = self._kept(loop, study, trials)
+        return _as_of_now(
+            loop,
+            view,
+            lambda name: device_of(loop, name),
+            stopped=loop.store.stops.current() is not None,
+        )
+
+    def _row(
+        self,
+        loop: Loop,
+        name: str,
+        study: Study | None,
+        devices: dict[str, Device],
+        stopped: bool,
+    ) -> StudyView:
+        def device(name: str) -> Device:
+            return devices[name] if name in devices else device_of(loop, name)
+
+        try:
+            view = self._known[name][1] if study is None else self._kept(loop, study)
+            return _as_of_now(loop, view, device, stopped=stopped)
+        except StoreError:
+            raise
+        except Exception as error:  # one bad study must not hide all others
+            log.exception("event=study_not_shown study=%s", name)
+            return faulty_view(study or loop.store.studies.get(name), error)
+
+    def _kept(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
+        known = loop.changes.trials(study.id) if trials is None else trials
+        running = sum(not trial.state.final for trial in known)
+        stamp = StudyStamp(study.created_at, study.revision, len(known), running)
+        seen, view = self._known.get(study.id, (None, None))
+        if view is None or seen != stamp:  # what has ended stays as it is
+            view = study_view(study, known, loop.store.studies.latest(study.id).why)
+            self._known[study.id] = stamp, view
+        return view
+
+
+def _as_of_now(
+    loop: Loop, view: StudyView, device: Callable[[str], Device], *, stopped: bool
+) -> StudyView:
+    """Return a study's view with what stands in its way: it changes without the study."""
+    active, here = view.phase in ACTIVE, loop.presence
+    found = [device(name) for name in view.devices] if active else []
+    away = tuple(d.id for d in found if not here.online(d, view))
+    unable = here.unable(view.devices) if active else ""
+    return view.model_copy(update={"offline": away, "unable": unable, "stopped": stopped})

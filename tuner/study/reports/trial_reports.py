@@ -1,0 +1,185 @@
+"""Reports of trials: what is told is kept, a trial ends once all of its devices have told, or are gone."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from tuner.core import (
+    Conflict,
+    Mode,
+    NotFound,
+    Now,
+    Phase,
+    Report,
+    StaleToken,
+    Store,
+    Study,
+    Trial,
+    TrialCare,
+    Unreadable,
+)
+from tuner.study.changes import Changes
+from tuner.study.reports.credible import credible, require_member
+from tuner.study.silence import Silence
+from tuner.study.stale import looking_again
+from tuner.study.telemetry import Telemetry
+from tuner.wire import Receipt, StepReport, TrialReport
+
+log = logging.getLogger(__name__)
+
+MOST_ABANDONED = 3
+MOST_LATE = 8
+"""So many late reports of a trial are kept from each device."""
+
+
+@dataclass(frozen=True)
+class TrialReports:
+    """Takes what agents report of trials, and ends those that no agent cares for."""
+
+    store: Store
+    now: Now
+    changes: Changes
+    telemetry: Telemetry
+    silence: Silence
+    abandon_s: float
+
+    def record(self, message: TrialReport) -> Receipt:
+        """Take a report: close the trial, or keep it as late evidence when its token is not in force."""
+        study = self.store.studies.get(message.study)
+        require_member(message.device, study)
+        outcome = credible(message.outcome, study)
+        with self.changes.lock(message.study):
+            trial = self._trial(message.study, message.trial)
+            known = self.store.trials.reports(message.study, message.trial)
+            own = [r for r in known if r.device == message.device]
+            if any((r.token, r.nonce) == (message.token, message.nonce) for r in own):
+                return Receipt(result="duplicate")
+            late = trial.state.final or not self._in_force(message)
+            if late and sum(r.late for r in own) >= MOST_LATE:
+                raise StaleToken(
+                    f"trial {message.trial} already has {MOST_LATE} late reports of {message.device}",
+                    hint="this one was not stored",
+                )
+            report = Report(
+                study=message.study,
+                trial=message.trial,
+                device=message.device,
+                attempt=message.attempt,
+                token=message.token,
+                nonce=message.nonce,
+                outcome=outcome,
+                received_at=self.now(),
+                late=late,
+            )
+            self.store.trials.report(report)
+            if outcome.measurement is not None:
+                self.telemetry.measured(study, message.device, outcome.measurement)
+            if late:
+                text = f"trial {message.trial} attempt {message.attempt} reported late; kept"
+                self.changes.note("late report", text, message.study, message.device)
+                return Receipt(result="late")
+            self.store.leases.release(message.device, message.token)
+            alone = (report,) if study.devices == (message.device,) else None
+            closed = self.changes.close(study, trial, alone)
+            return Receipt(result="closed" if closed else "kept")
+
+    @looking_again
+    def own_step(self, message: StepReport) -> Receipt:
+        """Take a step of a continuous study that its agent made by itself: a trial like any other.
+
+        Raises:
+            Conflict: the study is not continuous.
+            InvalidInput: the setting is none of its space.
+        """
+        with self.changes.lock(message.study):
+            study = self.store.studies.get(message.study)
+            require_member(message.device, study)
+            if study.terms.mode is not Mode.CONTINUOUS:
+                raise Conflict(
+                    f"study {study.id} takes no steps of an agent's own",
+                    hint="only a continuous study does",
+                )
+            study.space.check(message.setting)
+            outcome = credible(message.outcome, study)
+            why = f"decided by the agent, which did not reach the tuner; {message.key}"
+            seen = study.revision, self.store.trials.count(study.id)
+            known = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
+            if known is not None and known.state.final:
+                return Receipt(result="duplicate")
+            if known is None:
+                self.changes.abort(study, "its agent went on without the tuner")
+                known = self.store.trials.begin(
+                    study.id, message.setting, Phase.TUNING, why, self.now(), seen=seen
+                )
+            self.changes.end(known, study, outcome)
+            if outcome.measurement is not None:
+                self.telemetry.measured(study, message.device, outcome.measurement)
+            return Receipt(result="closed")
+
+    def _in_force(self, message: TrialReport) -> bool:
+        lease = self.store.leases.get(message.device)
+        if lease is None or (lease.study, lease.trial) != (message.study, message.trial):
+            return False
+        try:
+            lease.admit(message.token, message.nonce)
+        except StaleToken:
+            return False
+        return True
+
+    def _trial(self, study: str, number: int) -> Trial:
+        for look in (self.store.trials.running, self.changes.trials):
+            found = next((t for t in reversed(look(study)) if t.number == number), None)
+            if found is not None:
+                return found
+        raise NotFound(f"study {study} has no trial {number}", hint="list its trials")
+
+    def reap(self) -> int:
+        """End running trials that no agent has cared for since `abandon_s`; return how many.
+
+        A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
+        still report, and the same agent asking again gets the same trial. A tuner that was away itself
+        (started anew, suspended, without its database) gives everybody the same time once more.
+        """
+        with self.silence.listening():
+            at_work = self.store.trials.at_work()
+            alone = {one.study for one in at_work if self.silence.abandoned(one) or one.reported}
+            ended = 0
+            for name in sorted(alone):
+                try:
+                    ended += self._reap(name)
+                except Unreadable as error:  # it must not keep the others' trials running
+                    log.warning(
+                        "event=not_reaped study=%s: its trials stay as they are: %s", name, error
+                    )
+            return ended
+
+    def _reap(self, name: str) -> int:
+        ended = 0
+        with self.changes.lock(name):
+            study = self.store.studies.get(name)
+            if not study.active:
+                return 0
+            for trial in self.store.trials.running(study.id):
+                leases = [self.store.leases.get(device) for device in trial.on(study.devices)]
+                care = TrialCare.of(study.id, trial, leases)
+                if self.changes.close(study, trial) or not self.silence.abandoned(care):
+                    continue
+                why = f"no agent worked on it for {self.abandon_s:g} s"
+                self.changes.cancel(study, trial, why)
+                if not trial.control:  # nothing is amiss with what is held
+                    self._despair(study, trial, why)
+                ended += 1
+        return ended
+
+    def _despair(self, study: Study, trial: Trial, why: str) -> None:
+        """Pause a study whose trials are abandoned one after another: a device of it is gone."""
+        latest = self.store.trials.list(study.id)[-MOST_ABANDONED:]
+        if len(latest) == MOST_ABANDONED and all(t.reason == why for t in latest):
+            reported = {r.device for r in self.store.trials.reports(study.id, trial.number)}
+            silent = ", ".join(d for d in trial.on(study.devices) if d not in reported)
+            pause_reason = (
+                f"{MOST_ABANDONED} trials in a row were abandoned; check the agent of {silent}"
+            )
+            self.changes.abort(study, pause_reason)  # what other devices try alone
+            self.changes.move(self.store.studies.get(study.id), Phase.PAUSED, pause_reason)
