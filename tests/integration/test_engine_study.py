@@ -13,9 +13,8 @@ STEP_MS, CROWD_MS = 0.5, 0.15
 """Alone, three drafted tokens nearly double the tokens per second; for 32 requests they cost a quarter."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.quiet
 def test_vllm_holds_a_table_by_the_load_and_goes_back_to_its_default(tmp_path: Path) -> None:
     running = start("vllm", tmp_path)
     engine = running.engine

@@ -165,7 +165,6 @@ def reader(library: Path, tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.slow
-@pytest.mark.quiet
 @pytest.mark.timeout(600)
 def test_every_step_of_the_tutorial_leads_to_a_held_setting_and_back(reader: Reader) -> None:
     for step in steps():
