@@ -101,7 +101,9 @@ def test_a_training_that_stalls_short_of_its_goal_is_not_thought_to_be_there_soo
     _, error = curve.course(mean)
     assert error[0] == pytest.approx(0.4, abs=0.02)
     assert curve.rounds_to(mean, error, 0.66, usual)[0] > 10.0
-    assert curve.rounds_to(mean, error, 0.61, usual)[0] < curve.rounds_to(mean, error, 0.7, usual)[0]
+    assert (
+        curve.rounds_to(mean, error, 0.61, usual)[0] < curve.rounds_to(mean, error, 0.7, usual)[0]
+    )
 
 
 def faster(rounds_left: float | None, seed: int) -> float:
