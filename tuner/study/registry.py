@@ -44,12 +44,13 @@ class Registry:
             self.changes.note(
                 "registered", f"{device.board} with {device.workload}", device=device.id
             )
+            self.store.devices.put(device)  # a new one has no study yet
         else:
             known = former.driver, former.workload_version
             if known != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
-        self.store.devices.put(device)
-        self._narrow(device)
+            self.store.devices.put(device)
+            self._narrow(device)
         self._applied.pop(device.id, None)
 
     def note_applied(self, applied: Applied, stored: Applied | None, news: str) -> None:

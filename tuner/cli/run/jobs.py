@@ -8,6 +8,7 @@ from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
 from tuner.cli.runfile import RunJob
 from tuner.core import Device, InvalidInput, Objective, Safety, Terms
+from tuner.core.quantities import standard
 from tuner.service.drafts import read_constraints, usual_draft
 from tuner.wire import StudyDraft
 
@@ -90,7 +91,8 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
         }
     )
     read_constraints(job.constraints or (), {})
-    if job.objective:
+    # A bare name that is not standard may be the workload's own metric: the tuner knows it by then.
+    if job.objective and (" " in job.objective.strip() or standard(job.objective.strip())):
         Objective.parse(job.objective)
     terms(job)
     return job

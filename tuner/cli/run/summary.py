@@ -60,6 +60,9 @@ def _saved(result: Result) -> str:
 
 def _limits(results: Sequence[Result]) -> Iterator[str]:
     """Yield whether the held settings keep the limits, and how often exploring broke one."""
+    if not any(result.main.report.study.constraints for result in results):
+        yield "none were set"
+        return
     open_limits = []
     for result in results:
         report = result.main.report

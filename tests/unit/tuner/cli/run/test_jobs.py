@@ -56,6 +56,10 @@ def test_flags_reach_the_job() -> None:
     ]
 
 
+def test_an_objective_of_the_workload_itself_is_left_to_the_tuner_to_judge() -> None:
+    assert asked_jobs(Wishes(device="cpu", objective="score"))[0].objective == "score"
+
+
 def test_the_cpu_runs_the_reference_unless_told_otherwise() -> None:
     assert asked_jobs(Wishes(device="cpu"))[0].spec == "cpu=reference"
     served = Wishes(device="cpu", workload="http://127.0.0.1:80")
