@@ -32,6 +32,8 @@ FIXED_CLIENTS, WEIGHT = "num_sampled_clients", "weighted_by_key"
 """Attributes of Flower's wrappers for differential privacy, and of those that take a weighted mean."""
 BATCH, EPOCHS, STEPS = "batch-size", "local-epochs", "averaging-steps"
 ROUND = "server-round"
+ROUNDS_LEFT = "rounds_left"
+"""Of a round's context: how many rounds there may still be, this one included."""
 QUERY_S = 60.0
 WAIT_S = 10.0
 """So long no further client has come: then a round goes on with those there are, once there is one."""
@@ -78,7 +80,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self._round: _OpenRound | None = None
         self._sent = ArrayRecord()
         self._result = Result()
-        self._there = 0
+        self._there = self._rounds = 0
 
     def summary(self) -> None:
         """Log what aggregates."""
@@ -107,6 +109,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 self._result.evaluate_metrics_serverapp[number] = found
             return found
 
+        self._rounds = num_rounds
         watched = None if evaluate_fn is None else evaluated
         self._result = Result()
         try:
@@ -276,6 +279,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         found = {"round": float(server_round), **self._known.state()}
         if self._accuracy is not None:
             found[ACCURACY] = self._accuracy
+        if self._rounds:
+            found[ROUNDS_LEFT] = float(self._rounds - server_round + 1)
         return found
 
     def _see(self, metrics: MetricRecord | None) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from policies.fedgpo.costs import RoundCosts, RoundWork
 from policies.fedgpo.curve import USUAL_LABELS, ErrorCurve, LogWork
-from policies.fedgpo.federation import Federation, Round, state_now
+from policies.fedgpo.federation import ROUNDS_LEFT, Federation, Round, state_now
 from policies.fedgpo.fitting import Array
 from policies.fedgpo.goals import LIMITED, SPENT, TrainingGoal
 from policies.fedgpo.rounds import RoundPolicy
@@ -32,6 +32,10 @@ DRAWS = 64
 """So many say how much in doubt a prediction is."""
 MARGIN = 0.1
 """A limit is kept with so much to spare, in the logarithm."""
+LATE, DEARER, SPARE, HEEDED = 3.0, 0.35, 2.0, 0.25
+"""What a setting weighs that needs too many rounds, by their logarithm over those left; by how much more
+the goal may take with another one; rounds to spare; after which share of all rounds this begins. Chosen on
+made tasks that are not judged."""
 LABELS = "data_classes"
 USUAL = RoundWork(20.0, 32.0, 1.0)
 
@@ -56,7 +60,9 @@ class Bandit(RoundPolicy):
         curve = outlook.curve.weights.drawn(rng, EXPLORATION, 1)
         worths = outlook.worth(metric, works, outlook.costs.weights.mean[None, :], curve)[0]
         over = outlook.over(goal, works) + _proven(past, options)
-        place = min(range(len(options)), key=lambda i: (over[i], worths[i]))
+        late = outlook.late(now.get(ROUNDS_LEFT, math.inf), works, rng)
+        late[worths > np.min(worths[over == over.min()]) + DEARER] = math.inf
+        place = min(range(len(options)), key=lambda i: (over[i], worths[i] + late[i]))
         costs, curves = (of.weights.drawn(rng, 1.0, DRAWS) for of in (outlook.costs, outlook.curve))
         spread = outlook.worth(metric, [works[place]], costs, curves)[:, 0]
         predicted = outlook.predicted(works[place], costs)
@@ -89,9 +95,24 @@ class _Outlook:
 
     def worth(self, metric: str, works: Sequence[RoundWork], costs: Array, curves: Array) -> Array:
         """Return the logarithm of what the goal takes from here at each of some settings."""
-        _, left = self.curve.course(curves)
-        counts = [self.curve.rounds_to(curves, left, self.goal, _logs(w)) for w in works]
-        return np.asarray(np.log(self.costs.metric(metric, costs, works) * np.array(counts).T))
+        spent = self.costs.metric(metric, costs, works)
+        return np.asarray(np.log(spent * self._counts(works, curves)))
+
+    def late(self, left: float, works: Sequence[RoundWork], rng: np.random.Generator) -> Array:
+        """Return what it weighs that each setting may take more rounds to the goal than are left.
+
+        Nothing where there is no goal, and in a training's first part: little is known of the curve then.
+        """
+        done = len(self.learnt)
+        if self.goal is None or not math.isfinite(left) or done < HEEDED * (left + done):
+            return np.zeros(len(works))
+        counts = self._counts(works, self.curve.weights.drawn(rng, 1.0, DRAWS)) + SPARE
+        return np.asarray(LATE * np.log(np.maximum(1.0, counts / max(1.0, left))).mean(axis=0))
+
+    def _counts(self, works: Sequence[RoundWork], curves: Array) -> Array:
+        """Return the rounds to the goal from here: a row for each curve, a column for each setting."""
+        _, error = self.curve.course(curves)
+        return np.array([self.curve.rounds_to(curves, error, self.goal, _logs(w)) for w in works]).T
 
     def over(self, goal: TrainingGoal, works: Sequence[RoundWork]) -> Array:
         """Return by how much each setting is expected to be over the limits, in the logarithm."""

@@ -24,8 +24,14 @@ RATE, RATE_SD = 0.1, 1.0
 FLOOR_OF_GOAL, FLOOR_SD = 0.7, 0.3
 """The floor, as a share of the error that the goal allows."""
 OPEN_FLOOR, OPEN_FLOOR_SD = 0.03, 0.7
+FLOOR_E_SD = 0.06
+"""How the floor may change with local work: chosen on made tasks, none of which is judged."""
+CREEP, STALLED = 0.1, 2.0
+"""Near its floor and below, the error still falls as by this share of the goal's; by up to so many e-folds
+less the further the floor lies above it."""
 NOISE = 0.02
-LEAST_LEFT = 1e-3
+LEAST_LEFT, HIGHEST = 1e-3, -0.1
+"""Of what is left; and of the logarithm of the floor."""
 REFERENCE = 0.3
 POINTS = 8
 FIRST_ACCURACY = 0.1
@@ -70,27 +76,37 @@ class ErrorCurve:
         return cls(found, blank.works, starts)
 
     def course(self, weights: Array) -> tuple[Array, Array]:
-        """Return the accuracies after each round, and what is left at the end, for each row of weights."""
-        floor = np.exp(weights[:, 7])
-        left = np.maximum(LEAST_LEFT, 1.0 - FIRST_ACCURACY - floor)
+        """Return the accuracies after each round, and the error at the end, for each row of weights."""
+        error = np.full(len(weights), 1.0 - FIRST_ACCURACY)
         found = np.empty((len(weights), len(self.works)))
         for i, (work, start) in enumerate(zip(self.works, self.starts, strict=True)):
-            if start is not None:
-                left = np.maximum(LEAST_LEFT, 1.0 - start - floor)
-            left = left * np.exp(-_rate(weights, work, left))
-            found[:, i] = 1.0 - floor - left
-        return found, left
+            floor = _floor(weights, work)
+            left = (error if start is None else 1.0 - start) - floor
+            error = floor + left * np.exp(-_rate(weights, work, np.maximum(LEAST_LEFT, left)))
+            found[:, i] = 1.0 - error
+        return found, error
 
-    def rounds_to(self, weights: Array, left: Array, goal: float | None, work: LogWork) -> Array:
-        """Return how many rounds a goal takes from here; without one, the rounds to halve what is left."""
-        floor = np.exp(weights[:, 7])
-        end = left / 2.0
-        if goal is not None:
-            end = np.maximum(0.1 * (1.0 - goal), 1.0 - goal - floor)
-        ahead = np.maximum(np.log(left / end), 0.1)
-        shares = (np.arange(POINTS) + 0.5) / POINTS
-        rates = [_rate(weights, work, end * np.exp(ahead * share)) for share in shares]
-        return np.asarray(ahead * np.mean([1.0 / rate for rate in rates], axis=0))
+    def rounds_to(self, weights: Array, error: Array, goal: float | None, work: LogWork) -> Array:
+        """Return how many rounds a goal takes from here; without one, the rounds to halve what is left.
+
+        Where the floor lies above the goal the training stalls, and they are many.
+        """
+        floor = _floor(weights, work)
+        end = (error + floor) / 2.0 if goal is None else np.full_like(error, 1.0 - goal)
+        least = np.maximum(LEAST_LEFT, CREEP * end)
+        ahead = np.maximum(np.log1p(np.maximum(0.0, error - end) / least), 0.1)
+        found = np.zeros_like(error)
+        for share in (np.arange(POINTS) + 0.5) / POINTS:
+            step = least * np.exp(ahead * share)
+            over = (end + step - least - floor) / least
+            left = least * np.where(over > 1.0, over, np.exp(np.clip(over - 1.0, -STALLED, 0.0)))
+            found += step / (left * _rate(weights, work, left))
+        return np.asarray(found * ahead / POINTS)
+
+
+def _floor(weights: Array, work: LogWork) -> Array:
+    """Return the error that rounds of some work come to in the end."""
+    return np.asarray(np.exp(np.minimum(weights[:, 7] + weights[:, 8] * work.e, HIGHEST)))
 
 
 def _rate(weights: Array, work: LogWork, left: Array) -> Array:
@@ -106,8 +122,9 @@ def _prior(goal: float | None, labels: float) -> Prior:
     if goal is not None:
         floor, floor_sd = FLOOR_OF_GOAL * max(LEAST_LEFT, 1.0 - goal), FLOOR_SD
     k, e = 0.38 - 0.3 * labels, 0.35 + 0.15 * labels
-    means = [math.log(RATE), k, B_MEAN, e, STAGE, 0.0, 0.0, math.log(floor)]
-    sds = [RATE_SD, K_SD, B_SD, E_SD, STAGE_SD, STAGE_E_SD, STAGE_K_SD, floor_sd]
+    means = [math.log(RATE), k, B_MEAN, e, STAGE, 0.0, 0.0, math.log(floor), 0.0]
+    sds = [RATE_SD, K_SD, B_SD, E_SD, STAGE_SD, STAGE_E_SD, STAGE_K_SD]
+    sds += [floor_sd, FLOOR_E_SD]
     return Prior(np.array(means), np.array(sds))
 
 

@@ -20,6 +20,8 @@ from tuner.core import (
 )
 
 ENERGY, SECONDS, ACCURACY = "energy_j", "round_s", "accuracy"
+ROUNDS_LEFT = "rounds_left"
+"""Of a round's state: how many rounds the training may still have, this one included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from statistics import fmean
 
 from agents.federated.fleet.devices import JOULES_PER_KWH
 from agents.federated.fleet.rounds import FederatedTraining, RoundResult
+from policies.fedgpo.federation import ROUNDS_LEFT
 from tests.bench.federated.setups import FederationSetup
 from tests.bench.rivals import load_tuner
 from tuner.core import (
@@ -79,7 +80,8 @@ def play(
     results: list[RoundResult] = []
     took: list[float] = []
     for number in range(1, federation.rounds + 1):
-        past = Past(study=study, trials=tuple(trials), context=training.state())
+        now = {**training.state(), ROUNDS_LEFT: float(federation.rounds - number + 1)}
+        past = Past(study=study, trials=tuple(trials), context=now)
         began = time.perf_counter()
         answer = chosen.suggest(past)
         took.append(1000.0 * (time.perf_counter() - began))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from tests.unit.policies.fedgpo.made_up import (
     space,
     started,
 )
-from tuner.core import Done, Objective, Past, Setting, Trial, Try
+from tuner.core import Done, Objective, Past, Role, Setting, Trial, Try
 
 GRID = [
     {"participants": k} | {f"{what}.{c}": v for c in CLASSES for what, v in same.items()}
@@ -85,10 +86,45 @@ def test_rounds_to_a_goal_follow_a_curve_that_saturates() -> None:
     works = [LogWork(0.0, 0.0, 0.0)] * 12
     curve = ErrorCurve.of(found, works, 0.9)
     mean = curve.weights.mean[None, :]
-    at_end, rest = curve.course(mean)
+    at_end, error = curve.course(mean)
     assert at_end[0] == pytest.approx([r.accuracy for r in found], abs=0.02)
-    rounds_left = curve.rounds_to(mean, rest, 0.9, works[0])[0]
+    rounds_left = curve.rounds_to(mean, error, 0.9, works[0])[0]
     assert rounds_left == pytest.approx(math.log(left / 0.04) / 0.15, rel=0.35)
+
+
+def test_a_training_that_stalls_short_of_its_goal_is_not_thought_to_be_there_soon() -> None:
+    work, usual = RoundWork(10, 8, 1), LogWork(0.0, 0.0, 0.0)
+    course = [0.6 - 0.5 * math.exp(-0.4 * i) for i in range(31)]
+    told = [one(work, b, a) for b, a in itertools.pairwise(course)]
+    curve = ErrorCurve.of(told, [usual] * 30, 0.66)
+    mean = curve.weights.mean[None, :]
+    _, error = curve.course(mean)
+    assert error[0] == pytest.approx(0.4, abs=0.02)
+    assert curve.rounds_to(mean, error, 0.66, usual)[0] > 10.0
+    assert (
+        curve.rounds_to(mean, error, 0.61, usual)[0] < curve.rounds_to(mean, error, 0.7, usual)[0]
+    )
+
+
+def faster(rounds_left: float | None, seed: int) -> float:
+    """Return by how much the error falls in the round that is suggested after ten frugal ones."""
+    at = federated(seed, constraints=("accuracy >= 0.9",))
+    frugal = {k.name: 1 if k.role is Role.LOCAL_EPOCHS else k.values[-1] for k in at.space.knobs}
+    made, trials = MadeUp(seed, noise=0.05), list[Trial]()
+    for number in range(1, 11):
+        trials.append(made.round(number, {**frugal, "participants": 10}))
+    told = {} if rounds_left is None else {"rounds_left": rounds_left}
+    now = situation(at, trials, made)
+    answer = Bandit().suggest(replace(now, context={**now.context, **told}))
+    assert isinstance(answer, Try)
+    return made.gain(answer.setting)
+
+
+def test_where_few_rounds_are_left_a_dearer_setting_that_is_faster_is_taken() -> None:
+    free, plenty, few = (
+        math.fsum(faster(left, seed) for seed in range(6)) for left in (None, 500.0, 8.0)
+    )
+    assert free == plenty < few
 
 
 def test_a_training_that_begins_anew_is_no_fall_of_the_curve() -> None:
@@ -153,7 +189,7 @@ def test_each_suggestion_says_what_it_expects() -> None:
     answer = Bandit().suggest(situation(federated(), trials, made))
     assert isinstance(answer, Try)
     expected = answer.predicted["energy_j"].mean
-    assert expected == pytest.approx(sum(made.joules(answer.setting).values()), rel=0.4)
+    assert expected == pytest.approx(sum(made.joules(answer.setting).values()), rel=0.7)
     assert "80 % likely" in answer.why
     assert space().has(answer.setting)
 
@@ -162,11 +198,11 @@ def test_with_unlike_data_more_clients_and_less_local_work_are_expected_to_pay()
     def rates(labels: float) -> dict[str, float]:
         curve = ErrorCurve.of([], [], 0.9, labels)
         mean = curve.weights.mean[None, :]
-        left = np.array([0.5])
-        usual = curve.rounds_to(mean, left, 0.9, LogWork(0.0, 0.0, 0.0))[0]
+        error = np.array([0.57])
+        usual = curve.rounds_to(mean, error, 0.9, LogWork(0.0, 0.0, 0.0))[0]
         return {
-            "k": usual / curve.rounds_to(mean, left, 0.9, LogWork(1.0, 0.0, 0.0))[0],
-            "e": usual / curve.rounds_to(mean, left, 0.9, LogWork(0.0, 0.0, 1.0))[0],
+            "k": usual / curve.rounds_to(mean, error, 0.9, LogWork(1.0, 0.0, 0.0))[0],
+            "e": usual / curve.rounds_to(mean, error, 0.9, LogWork(0.0, 0.0, 1.0))[0],
         }
 
     unlike, alike = rates(0.2), rates(1.0)
