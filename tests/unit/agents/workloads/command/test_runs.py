@@ -109,11 +109,10 @@ def whole(side: Side) -> RunWindow:
 
 def alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return status != "Z"
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def gone(pids: list[int]) -> bool:
