@@ -180,7 +180,7 @@ def test_every_step_of_the_tutorial_leads_to_a_held_setting_and_back(reader: Rea
             if "study show" in line:
                 assert "phase       holding" in reader.outputs["study show STUDY"]
             if "stop-all --why" in line or "study stop" in line:
-                assert reader.set_to == ORIGINAL
+                until(lambda: reader.set_to == ORIGINAL, "the board is not as it was found")
     assert "gpu.clock_mhz" in reader.outputs["device list"]
     assert "saving" in reader.outputs["study show STUDY"]
     assert len(reader.processes) == 3
