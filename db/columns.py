@@ -118,7 +118,7 @@ class CountsByNumber(TypeDecorator[Mapping[int, int]]):
 
 
 class TextList(TypeDecorator[tuple[str, ...]]):
-    """TextList in their order, as a JSON array."""
+    """Texts in their order, as a JSON array."""
 
     impl = JSON
     cache_ok = True

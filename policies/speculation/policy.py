@@ -70,14 +70,15 @@ class Speculation:
             return Wait("the last trial is still running")
         profiled = _batches(past, settings)
         search = _GridSearch(past, settings, profiled)
-        for batch in FURTHER if profiled else ():
+        further = iter(FURTHER if profiled else ())
+        while True:
             answer = search.plain() or search.informative()
             if answer is not None:
                 return answer
+            batch = next(further, math.inf)
             if batch >= _too_many(past.trials) or past.left <= 0 or not search.drafts_at_most:
-                break
-            search = _GridSearch(past, settings, (*search.profiled, batch))
-        return search.plain() or search.informative() or search.done()
+                return search.done()
+            search = _GridSearch(past, settings, (*search.profiled, int(batch)))
 
 
 def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:

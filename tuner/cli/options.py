@@ -41,6 +41,10 @@ CONSTRAINT = (
     'Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (the latter unless told otherwise); '
     "repeatable."
 )
+OBJECTIVE = (
+    'Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, or CPU time '
+    "without a meter."
+)
 NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Save without any limit.")]
 
 

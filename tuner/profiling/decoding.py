@@ -15,6 +15,7 @@ from agents.target.side import FollowsPlans, NothingToSet, Side
 from agents.target.target import WORKLOAD, Target
 from agents.target.window import Usage
 from policies import load_policy
+from policies.speculation.policy import BATCHES, FURTHER
 from tuner.core import (
     ActuationError,
     Context,
@@ -41,8 +42,8 @@ from tuner.profiling.speculation import (
 
 LONGEST = 4.0
 """So many times its length a window may last, until its rate is known well enough."""
-LOADS = 6
-"""Numbers of requests that the policy goes through."""
+LOADS = len((*BATCHES, *FURTHER))
+"""Numbers of requests that the policy goes through at most."""
 
 
 @dataclass(frozen=True, slots=True)

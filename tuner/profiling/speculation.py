@@ -182,7 +182,7 @@ def planned(space: Space, trials: Sequence[Trial]) -> Done:
 
 def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str, Estimate]]:
     batch, length = _number(where, row, SIGNAL), _number(where, row, LENGTH)
-    if batch < 1.0 or length < 0.0 or length % 1.0:
+    if batch < 1.0 or batch % 1.0 or length < 0.0 or length % 1.0:
         raise InvalidInput(
             f"{where}: no length {length:g} at {batch:g} requests", hint="mend the row"
         )

@@ -6,7 +6,6 @@ fraction of a second; the training is real, what it would take on a phone is mod
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -101,24 +100,8 @@ def trained(
     seed: Sequence[int],
     steps: int = 0,
 ) -> Weights:
-    """Return weights after stochastic gradient descent over some samples, in an order by seed.
-
-    So many epochs, or, where `steps` is above 0, so many steps, through the samples again and again.
-
-    Raises:
-        InvalidInput: a batch or a number of epochs below 1, or a negative number of steps.
-    """
-    if batch < 1 or epochs < 1 or steps < 0:
-        raise InvalidInput(f"nothing is trained by batches of {batch} in {epochs} epochs")
-    rng = np.random.default_rng(list(seed))
-    own = tuple(w.copy() for w in weights)
-    batches = itertools.chain.from_iterable(
-        np.split(rng.permutation(samples), range(batch, len(samples), batch))
-        for _ in (itertools.count() if steps else range(epochs))
-    )
-    for places in itertools.islice(batches, steps or None):
-        _step(own, task.features[places], task.labels[places])
-    return own
+    """Return weights after stochastic gradient descent over some samples: see `trained_together`."""
+    return trained_together(task, weights, [samples], batch, epochs, [seed], steps)[0]
 
 
 def trained_together(
@@ -130,7 +113,16 @@ def trained_together(
     seeds: Sequence[Sequence[int]],
     steps: int = 0,
 ) -> list[Weights]:
-    """Return what `trained` returns for each of some clients' samples, within rounding: all at once."""
+    """Return weights after stochastic gradient descent over each client's samples, in orders by seed.
+
+    So many epochs, or, where `steps` is above 0, so many steps, through the samples again and again. All
+    clients take each step at once.
+
+    Raises:
+        InvalidInput: a batch or a number of epochs below 1, or a negative number of steps.
+    """
+    if batch < 1 or epochs < 1 or steps < 0:
+        raise InvalidInput(f"nothing is trained by batches of {batch} in {epochs} epochs")
     plans = [_plan(own, batch, epochs, seed, steps) for own, seed in zip(owned, seeds, strict=True)]
     order = sorted(range(len(plans)), key=lambda i: -len(plans[i]))
     lengths = np.array([len(plans[i]) for i in order])
@@ -173,22 +165,6 @@ def _forward(weights: Weights, features: Array) -> tuple[Array, Array]:
     first, first_bias, second, second_bias = weights
     hidden = np.maximum(0.0, features @ first + first_bias)
     return hidden, hidden @ second + second_bias
-
-
-def _step(weights: Weights, features: Array, labels: NDArray[np.int64]) -> None:
-    """Change weights by one step along the cross entropy's gradient."""
-    first, first_bias, second, second_bias = weights
-    hidden, outputs = _forward(weights, features)
-    outputs -= outputs.max(axis=1, keepdims=True)
-    shares = np.exp(outputs)
-    shares /= shares.sum(axis=1, keepdims=True)
-    shares[np.arange(len(labels)), labels] -= 1.0
-    shares /= len(labels)
-    back = (shares @ second.T) * (hidden > 0.0)
-    second -= RATE * hidden.T @ shares
-    second_bias -= RATE * shares.sum(axis=0)
-    first -= RATE * features.T @ back
-    first_bias -= RATE * back.sum(axis=0)
 
 
 def _plan(

@@ -49,8 +49,8 @@ def profile(
 ) -> None:
     """Profile a running server by a few windows, and print the draft length for each load.
 
-    It is sent requests, 1 to 32 at a time, at the lengths that it offers; then what was in force is
-    put back. The texts decide what is accepted: give your own.
+    It is sent 1 to 32 requests at a time, up to 256 while drafting pays, at the lengths that it
+    offers; then what was in force is put back. The texts decide what is accepted: give your own.
     """
     with (
         console(stderr=True).status("starting") as status,

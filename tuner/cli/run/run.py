@@ -19,6 +19,7 @@ from tuner import files
 from tuner.cli.host.workload import demand_file, under_trace
 from tuner.cli.options import (
     CONSTRAINT,
+    OBJECTIVE,
     STATE_DIR,
     AsJson,
     ForeignShare,
@@ -91,7 +92,7 @@ def run(
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(help="So many runs of --command a window (4).", show_default=False),
+        typer.Option(help="Runs of --command per window (default 4).", show_default=False),
     ] = None,
     policy: Annotated[
         str, typer.Option(help="The search policy (polythrottle).", show_default=False)
@@ -100,8 +101,7 @@ def run(
         str,
         typer.Option(
             metavar="METRIC",
-            help='Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, '
-            "or CPU time without a meter.",
+            help=OBJECTIVE,
             show_default=False,
         ),
     ] = "",

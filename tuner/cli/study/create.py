@@ -10,7 +10,7 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
-from tuner.cli.options import CONSTRAINT, NoConstraint, SafetyName, wished
+from tuner.cli.options import CONSTRAINT, OBJECTIVE, NoConstraint, SafetyName, wished
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
 from tuner.presentation.figures import joined
 from tuner.presentation.standing import standing
@@ -28,8 +28,7 @@ def create(
         str,
         typer.Option(
             metavar="METRIC",
-            help='Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, or '
-            "CPU time without a meter.",
+            help=OBJECTIVE,
             show_default=False,
         ),
     ] = "",
