@@ -60,7 +60,9 @@ class MetricsAddress:
         if text.startswith(UNIX):
             path = Path(text.removeprefix(UNIX))
             if not path.is_absolute():
-                raise ConfigError(f"metrics cannot be {text!r}: the path is not whole", hint=hint)
+                raise ConfigError(
+                    f"metrics cannot be {text!r}: the path is not absolute", hint=hint
+                )
             return cls(path=path)
         host, _, port = text.rpartition(":")
         try:
@@ -73,8 +75,8 @@ class MetricsAddress:
         if not local.is_loopback:
             raise ConfigError(
                 f"metrics cannot be {text!r}: an agent opens no port beyond its host",
-                hint="use 127.0.0.1, and let a Prometheus or a proxy on this host ask; the tuner's "
-                "/metrics tells of all devices",
+                hint="use 127.0.0.1 with a Prometheus or a proxy on "
+                "this host; the tuner's /metrics has all devices",
             )
         return cls(host=str(local), port=number)
 

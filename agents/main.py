@@ -170,7 +170,7 @@ def refuse_shared(attachments: Sequence[Attachment]) -> None:
         if shared is not None:
             raise ConfigError(
                 f"{shared} is part of {'+'.join(specs)} and of another target",
-                hint="a device belongs to one target: leave it out of all but one",
+                hint="a device can belong to one target only; remove it from the others",
             )
 
 

@@ -42,7 +42,7 @@ def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> lis
             return _revert(state_dir, root, tell)
     except Conflict as error:
         raise Conflict(
-            error.message, hint=f"{error.hint}, or put back to stay, with --stay"
+            error.message, hint=f"{error.hint}, or revert permanently with --stay"
         ) from None
 
 
@@ -90,8 +90,8 @@ def _put_all_back(state_dir: Path, root: Path, journal: Journal, patience_s: flo
             return found
         if time.monotonic() > deadline:
             raise ActuationError(
-                f"the agent has not put back {', '.join(left)} within {patience_s:g} s; it goes on trying",
-                hint="its log says why; if it hangs, stop it and ask again",
+                f"the agent has not restored {', '.join(left)} within {patience_s:g} s; it keeps trying",
+                hint="see its log; if it hangs, stop it and run this again",
             )
         time.sleep(LOOK_S)
 
@@ -112,11 +112,11 @@ def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
         if tell and not spool.put(_word(entry.device, root)):
             unreported.append(entry.device)
     if failures:
-        raise ActuationError("; ".join(failures), hint="mend that, then revert again")
+        raise ActuationError("; ".join(failures), hint="correct the cause, then revert again")
     if unreported:
         raise StoreError(
-            f"{', '.join(unreported)} is back as it was found, but the disk does not take the word for "
-            "the tuner, which would tune on",
+            f"{', '.join(unreported)} is restored, but the notice for the "
+            "tuner could not be written to disk, so the tuner would continue",
             hint="pause the study before you start the agent",
         )
     return done
@@ -125,7 +125,7 @@ def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
 def _there(state_dir: Path) -> None:
     if not state_dir.is_dir():
         raise NotFound(
-            f"there is no state folder {state_dir}: no agent keeps anything there",
+            f"there is no state folder {state_dir}, so no agent used it",
             hint="give the agent's configuration with --config, or its folder with --state-dir",
         )
 
@@ -133,14 +133,14 @@ def _there(state_dir: Path) -> None:
 def _word(device: str, root: Path) -> Reverted:
     at = datetime.now(timezone.utc).isoformat(sep=" ", timespec="milliseconds")
     return Reverted(
-        device=device, why=f"the operator put {device} back on {Host.here(root).name} at {at}"
+        device=device, why=f"an operator reverted {device} on {Host.here(root).name} at {at}"
     )
 
 
 def _put_back(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> None:
     if "spec" not in entry.attached:
         raise ActuationError(
-            f"{entry.device}: its journal does not tell what to open ({entry.damaged})",
+            f"{entry.device}: its journal does not name the device to open ({entry.damaged})",
             hint="start the agent with that device: it restores what it can",
         )
     attachment = Attachment(entry.attached["spec"], entry.attached.get("workload", ""))

@@ -158,8 +158,8 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     missing = [name for name in metrics if name not in seen]
     if missing:
         raise MetricUnavailable(
-            f"no completed trial of study {study!r} shows {', '.join(missing)}",
-            hint=f"the metrics here are: {', '.join(seen) or 'none yet'}",
+            f"no completed trial of study {study!r} has {', '.join(missing)}",
+            hint=f"available metrics: {', '.join(seen) or 'none yet'}",
         )
     signs = [_sign(found, name) for name in names]
     points = [

@@ -72,11 +72,11 @@ class TunerConfig(Table):
             if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
                 raise ConfigError(
                     f"names cannot hold {name!r}",
-                    hint='write host names alone, without scheme and port: ["tuner.example.org"]',
+                    hint='write host names without scheme and port: ["tuner.example.org"]',
                 )
         if not SUGGEST.fullmatch(self.suggest):
             raise ConfigError(
-                f"suggestions cannot be worked out at {self.suggest!r}",
+                f"`suggest` cannot be {self.suggest!r}",
                 hint="write local, local:N, here, or ray://HOST:PORT",
             )
         try:
@@ -98,10 +98,9 @@ class TunerConfig(Table):
         self.tls.check()
         if not (self.loopback or self.tls.spoken or self.behind_proxy):
             raise ConfigError(
-                f"there is no TLS on {self.host}: tokens would travel in the clear, and whoever reads "
-                "one may use it",
-                hint="give tls_cert and tls_key; or listen on 127.0.0.1; or say behind_proxy = true "
-                "(--behind-proxy) where a proxy in front speaks TLS and nobody else gets here",
+                f"no TLS on {self.host}: tokens would be sent in clear text and could be stolen",
+                hint="give tls_cert and tls_key; or listen on 127.0.0.1; or set "
+                "behind_proxy = true (--behind-proxy) if only a proxy with TLS can reach this port",
             )
 
     @property
@@ -130,7 +129,7 @@ def load_tuner_config(path: Path) -> TunerConfig:
     config = load(path, TunerConfig)
     if holds_password(config.db) and path.stat().st_mode & 0o007:
         raise ConfigError(
-            f"{path} holds the database's password and others may open it",
-            hint=f"chmod 640 {path}; or leave the password out and keep it in a passfile",
+            f"{path} has the database's password and is readable by other users",
+            hint=f"chmod 640 {path}; or move the password to a passfile",
         )
     return config

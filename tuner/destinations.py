@@ -44,11 +44,9 @@ def _address(url: str) -> str:
     parts = urlsplit(url)
     local = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if not parts.hostname or parts.scheme not in ("http", "https"):
-        raise ConfigError("url is none", hint='write it like "https://hooks.example.org/…"')
+        raise ConfigError("url is not valid", hint='write it like "https://hooks.example.org/…"')
     if parts.scheme == "http" and not local:
-        raise ConfigError(
-            f"url: http to {parts.hostname} could be read on its way", hint="use https"
-        )
+        raise ConfigError(f"url: http to {parts.hostname} is not encrypted", hint="use https")
     return url
 
 
@@ -60,7 +58,7 @@ def _name(name: str) -> str:
 
 def _any(on: frozenset[Subject]) -> frozenset[Subject]:
     if not on:
-        raise ConfigError("on is empty", hint=f"choose among {', '.join(Subject)}")
+        raise ConfigError("on is empty", hint=f"choose from {', '.join(Subject)}")
     return on
 
 
@@ -115,7 +113,10 @@ class Email(Table):
         if not self.to or not all("@" in one for one in self.to):
             raise ConfigError("to has no addresses", hint='write to = ["ops@example.org"]')
         if self.user and self.tls == "none":
-            raise ConfigError("user: a password does not travel in the clear", hint="choose a tls")
+            raise ConfigError(
+                "user: a password is not sent without encryption",
+                hint="set tls to an encrypted mode",
+            )
 
     @property
     def domain(self) -> str:

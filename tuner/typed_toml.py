@@ -80,7 +80,7 @@ def _translated(file: _File, error: Mapping[str, Any], adapter: TypeAdapter[Any]
     if kind == "unexpected_keyword_argument":
         known = _keys(adapter.json_schema(), way[:-1])
         near = get_close_matches(key, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known)}"
+        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
         return file.refuses(way, f"unknown key {key!r}", hint)
     if kind in ("missing", "string_too_short"):
         return file.refuses(way, f" has no {key}", f"add {key} = …")

@@ -44,7 +44,7 @@ TRIALS_HAVE_NAMES = 3
 TRIAL: ContextVar[str] = ContextVar("trial", default="")
 """What the trial that a thread is at is called, empty where it is at none."""
 
-NOT_GRANTED = "not granted to agents in actuator.toml, or refused when it was set: see its log"
+NOT_GRANTED = "not granted in actuator.toml, or the driver refused it; see the actuator's log"
 Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
 """Returns which of a knob's granted values are worth trying; the last argument is its default."""
 
@@ -105,15 +105,15 @@ class ActuatorClient:
         while b"\n" not in self._heard:
             chunk = self._socket.recv(1 << 16)
             if not chunk:
-                raise ConnectionResetError("it closed the connection")
+                raise ConnectionResetError("the actuator closed the connection")
             self._heard += chunk
         line, _, self._heard = self._heard.partition(b"\n")
         try:
             answer = json.loads(line)
         except ValueError as error:
-            raise ConnectionError(f"its answer is not JSON: {error}") from error
+            raise ConnectionError(f"its response is not JSON: {error}") from error
         if not isinstance(answer, dict):
-            raise ConnectionError(f"its answer is not an object: {answer!r}")
+            raise ConnectionError(f"its response is not an object: {answer!r}")
         return answer
 
     def _drop(self) -> None:
@@ -125,7 +125,7 @@ class ActuatorClient:
     def _absent(self, error: OSError) -> ActuationError:
         return ActuationError(
             f"the actuator at {self.path} does not answer: {error.strerror or error}",
-            hint="is it running? see `jouletune actuator status`; are you in its group?",
+            hint="check `jouletune actuator status` and that your user is in its group",
         )
 
 
@@ -342,7 +342,7 @@ def open_remote(
             return RemoteKnobs(line, about, answer, clock, choose, roles, ceilings)
     line.close()
     known = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
-    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
+    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"its devices: {known}")
 
 
 def reached(
@@ -358,7 +358,7 @@ def reached(
     try:
         remote = open_remote(path, uuid, clock, choose, roles, ceilings)
     except (ActuationError, NotFound) as error:
-        return None, dict.fromkeys(names, f"only measured: {error.message}")
+        return None, dict.fromkeys(names, f"measured only: {error.message}")
     there = {kind_of(knob.name) for knob in remote.space.knobs}
     why = remote.cannot or NOT_GRANTED
     return remote, {name: why for name in names if name not in there}

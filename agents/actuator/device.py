@@ -174,7 +174,7 @@ class ManagedDevice:
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
         """Give the device to this connection for a trial, and log what its agent calls that."""
         if not 0.0 < lease_s <= self.config.lease_s:
-            raise errors.InvalidInput(f"lease_s is over 0 and at most {self.config.lease_s:g}")
+            raise errors.InvalidInput(f"lease_s must be > 0 and <= {self.config.lease_s:g}")
         self._take(peer)
         self.trial_until = self.now() + lease_s
         log.info("event=trial device=%s trial=%r", self.uuid, trial)
@@ -194,12 +194,12 @@ class ManagedDevice:
     async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
         """Keep a trial, or a hold, alive; return what a cap of the kernel holds below it."""
         if self.owner != peer or self.level == "original":
-            why = self.restorer.paused or "it was not renewed in time"
+            why = self.restorer.paused or "not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
         try:
             await self.restorer.look()
         except errors.TuningError:
-            await self._end("it was changed from elsewhere, or lost")
+            await self._end("another program changed the device, or it was lost")
             raise
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
@@ -208,7 +208,7 @@ class ManagedDevice:
     async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
         if not valid_for_s > 0:
-            raise errors.InvalidInput("valid_for_s is over 0")
+            raise errors.InvalidInput("valid_for_s must be above 0")
         granted = await self._granted(setting)
         self._take(peer)
         self.trial_until = None
@@ -216,7 +216,7 @@ class ManagedDevice:
         try:
             await self.restorer.change(self.restorer.whole(granted))
         except errors.TuningError:
-            await self._end("it could not be put in force")
+            await self._end("it could not be applied")
             raise
 
     async def leave(self, peer: Peer, knob: str, why: str) -> None:
@@ -230,12 +230,12 @@ class ManagedDevice:
 
     async def release(self, peer: Peer) -> None:
         """Put the device back to its original. Raises ActuationError where it does not go back."""
-        await self._end("its agent released it")
+        await self._end("released by its agent")
         self._whether_back()
 
     async def restore(self, peer: Peer) -> dict[str, Any]:
         """Put the device back, whoever has it, and end a pause: what it shows now is its original."""
-        await self._end("an operator restores it")
+        await self._end("restored by an operator")
         self.restorer.settle()
         return await self.read(peer)
 
@@ -253,7 +253,7 @@ class ManagedDevice:
         """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
         back = not self.restorer.record.knobs or self.restorer.waits
         if not back and (self.restorer.trouble or not self.restorer.paused):
-            raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
+            raise errors.ActuationError(f"{self.uuid} is not restored: {self.restorer.trouble}")
 
     async def _granted(self, setting: Wanted) -> Wanted:
         """Return a setting in the granted values' own form: 1410.0 is 1410.
@@ -265,11 +265,11 @@ class ManagedDevice:
         for knob, value in setting.items():
             values = self.restorer.granted.get(knob, ())
             if not values:
-                hint = f"granted are: {', '.join(self.restorer.granted) or 'none'}"
+                hint = f"granted knobs: {', '.join(self.restorer.granted) or 'none'}"
                 raise errors.UnknownKnob(f"{knob!r} is not granted", hint=hint)
             same = [v for v in (*values, found.get(knob), None) if v == value]
             if not same:
-                hint = f"granted are values from {values[0]} to {values[-1]}"
+                hint = f"granted values: {values[0]} to {values[-1]}"
                 raise errors.OutOfRange(f"{knob!r} cannot be {value!r}", hint=hint)
             whole[knob] = same[0]
         return whole
@@ -281,9 +281,9 @@ class ManagedDevice:
             log.warning("event=trial_lapsed device=%s", self.uuid)
             await self._fall()
         if self.held is not None and now >= self.held_until:
-            await self._end("its time is over")
+            await self._end("its valid_for_s has passed")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
-            await self._end("its agent is gone")
+            await self._end("its agent has ended")
         slept_s, self.slept_s = self.slept_s, self.suspended_s()
         if self.slept_s > slept_s + LEAST_SLEEP_S and self.level != "original":
             await self._resumed()
@@ -296,24 +296,24 @@ class ManagedDevice:
 
     async def _resumed(self) -> None:
         """Write locks again after the machine slept: the driver loses them, and nobody can read that."""
-        log.warning("event=resumed device=%s next='locks are written again'", self.uuid)
+        log.warning("event=resumed device=%s next='locks are re-applied'", self.uuid)
         wrote = {knob: touched.wrote for knob, touched in self.restorer.record.knobs.items()}
         try:
             await self.restorer.change({k: v for k, v in wrote.items() if v is not None})
         except errors.TuningError as error:
-            await self._end(f"its locks could not be written again after a resume: {error}")
+            await self._end(f"its locks could not be re-applied after a resume: {error}")
 
     async def _fall(self) -> None:
         """End the trial: back to the hold, or to the original where there is none.
 
         To the original, too, while a write that hung may still be done: a hold would not see it.
         """
-        self.trial_until, why = None, "the trial is over"
+        self.trial_until, why = None, "the trial has ended"
         if self.held is not None and self.now() < self.held_until and not self.driver.lingering:
             try:
                 return await self.restorer.change(self.restorer.whole(self.held))
             except errors.TuningError as error:
-                why = f"the hold could not be put in force: {error}"
+                why = f"the hold could not be applied: {error}"
         await self._end(why)
 
     async def _end(self, why: str) -> None:

@@ -189,7 +189,7 @@ class DriverProcess:
 
     def _start(self) -> socket.socket:
         if self.lingering >= MOST_LINGERING:
-            raise DeviceLost(f"{self.lingering} driver processes hang and cannot be ended")
+            raise DeviceLost(f"{self.lingering} driver processes hang and cannot be killed")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self._child = os.fork()
@@ -252,7 +252,7 @@ def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver | Abs
             answer = refusal(error)
         except Exception as error:
             log.exception("event=driver_broken")
-            answer = refusal(ActuationError(f"the driver broke: {error!r}"))
+            answer = refusal(ActuationError(f"the driver failed: {error!r}"))
         line.send(json.dumps(answer).encode())
 
 
@@ -266,7 +266,7 @@ def _answered(
         return [about for driver in drivers.values() if (about := _described(driver))]
     driver = drivers.get(uuid)
     if driver is None or isinstance(driver, Mapping):
-        raise DeviceLost(f"{uuid} is gone")
+        raise DeviceLost(f"{uuid} was lost")
     if verb == "read":
         return [driver.read(), driver.epoch]
     if verb == "overruled":

@@ -158,7 +158,7 @@ class RestoreJournal:
                     raise ValueError("its checksum is wrong")
                 table: dict[str, Any] = json.loads(sealed["record"])
                 if file_name(table["device"]) != name and name != STAY:
-                    raise ValueError("it is of another device")
+                    raise ValueError("it belongs to another device")
                 number = int(table.pop("number"))
                 whole[number] = made(table)
             except FileNotFoundError:

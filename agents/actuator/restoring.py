@@ -29,7 +29,7 @@ SWITCH = ("off", "on")
 LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
 """What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
-LATE = "a write that hung may still be done; it is put back again after that"
+LATE = "a hung write may still take effect; the device is restored again after that"
 
 
 class Forgotten(ActuationError, code="actuation"):
@@ -94,8 +94,8 @@ class Restorer:
             ours = sorted(named & self.about["ranges"].keys())
             self.record = self._fresh({k: self._state(k, None) for k in ours})
             done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
-            why = f"{_in_words(error)}; what it stood at before is not known, {done}"
-            self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
+            why = f"{_in_words(error)}; its previous value is unknown; {done}"
+            self.unknown = f"{why}; check the device, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
     async def shown(self) -> dict[str, Value | None]:
@@ -158,7 +158,7 @@ class Restorer:
                 raise
         wrong = await self._differing(targets)
         if wrong:
-            raise ActuationError(f"{self.uuid} did not take the setting: {', '.join(wrong)}")
+            raise ActuationError(f"{self.uuid} did not apply the setting: {', '.join(wrong)}")
         for state in states.values():
             state.pending = False
         self.originals.save(self.record)
@@ -229,7 +229,7 @@ class Restorer:
                 self._save(replace(self.record, knobs=back))
                 self.waits = True
             elif not self.paused:
-                self._forget("it is back")
+                self._forget("the device is restored")
         except Forgotten:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again

@@ -30,7 +30,7 @@ LIKE, MOST_DIGITS, MOST_RUNGS = 0.85, 18, 1000
 """A number in a file with more digits, or a ladder with more steps, is none."""
 CEILINGS = ("scaling_max_freq", "max_freq")
 """Files of cpufreq and devfreq that show the limit in force, not the one that was asked for."""
-REFUSED = "is a floor above that, or has the actuator no drop-in for this device?"
+REFUSED = "check that no minimum is above it, and that the actuator's unit has the drop-in for this device"
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class FileKnob:
             try:
                 file.write_text(text)
             except OSError as error:
-                failures.append(f"{file} does not take {text}: {error.strerror}")
+                failures.append(f"{file} rejects {text}: {error.strerror}")
         if failures:
             raise ActuationError("; ".join(failures), hint=REFUSED)
 

@@ -86,12 +86,15 @@ def examine(root: Path) -> Iterator[Symptom]:
                 yield from look(root)
             elif kind not in DEVICES:
                 plugins.load(GROUP, DEVICES, kind)
-                yield Symptom(kind, True, "offered by an installed package, which tells no more")
+                yield Symptom(kind, True, "from an installed package without a description")
         except TuningError as error:
             yield Symptom(kind, False, error.message, error.hint)
         except Exception as error:  # noqa: BLE001 - of another's package: the other kinds are still told
             yield Symptom(
-                kind, False, f"{type(error).__name__}: {error}", "mend the package that offers it"
+                kind,
+                False,
+                f"{type(error).__name__}: {error}",
+                "repair the package that provides it",
             )
 
 
@@ -121,8 +124,8 @@ def true_score(objective: Objective, values: Mapping[str, float]) -> float:
     score = objective.score(values)
     if score is None:
         raise MetricUnavailable(
-            f"the true {objective.metric} is not known here",
-            hint=f"aim at one of: {', '.join(values)}",
+            f"the true {objective.metric} is unknown",
+            hint=f"choose one of: {', '.join(values)}",
         )
     return score
 
@@ -148,7 +151,7 @@ def _found(spec: str) -> tuple[str, Callable[..., Side], str]:
     opener = plugins.load(GROUP, DEVICES, kind)
     if opener is None:
         others = plugins.names(GROUP, DEVICES)[len(DEVICES) :]
-        more = f"; other packages offer: {', '.join(others)}" if others else ""
+        more = f"; from other packages: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no device {spec!r}",
             hint=f"choose one like cpu, nvidia:0, simulated:a100 or replay:FILE.csv#SURFACE{more}",

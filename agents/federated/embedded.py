@@ -80,7 +80,7 @@ class FederationSpec:
         if self.clients < 1:
             raise InvalidInput(
                 f"the federation {self.name} has {self.clients} clients",
-                hint="tell how many answer, as clients=clients_there(grid), or give it a space",
+                hint="pass clients=clients_there(grid), or a space",
             )
         return federation_space(self.classes, self.clients)
 
@@ -287,7 +287,7 @@ def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str
     usual = study["baseline"]["setting"]
     for knob in space.knobs:
         if knob.role is Role.PARTICIPANTS and usual.get(knob.name) not in knob.values:
-            return f"{knob.name} of {list(knob.values)} in place of some {usual.get(knob.name)}"
+            return f"{knob.name} of {list(knob.values)} instead of {usual.get(knob.name)}"
     wishes = {
         "policy": asked.policy,
         "objective": str(asked.objective).rpartition(" ")[2],
@@ -299,7 +299,7 @@ def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str
         "constraints": sorted(str(Constraint.parse(c)) for c in study["constraints"]),
     }
     return "; ".join(
-        f"{name} {wish} in place of {found[name]}"
+        f"{name} {wish} instead of {found[name]}"
         for name, wish in wishes.items()
         if found[name] != wish
     )
@@ -313,7 +313,7 @@ def _refused_as(response: httpx.Response) -> str:
 def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON
     if not response.is_success:
         detail = response.text[:300]
-        raise TuningError(f"the tuner refuses {response.request.url.path}: {detail}")
+        raise TuningError(f"the tuner refused {response.request.url.path}: {detail}")
     return response.json()
 
 
@@ -352,8 +352,9 @@ class _Child:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 lines = self._log.read_text("utf-8", "replace").strip().splitlines()
                 raise LinkError(
-                    f"the tuner did not start: {(lines or ['it said nothing'])[-1]}",
-                    hint=f"its log is {self._log}; is jouletune's tuner installed for {self._python}?",
+                    f"the tuner did not start: {(lines or ['it printed nothing'])[-1]}",
+                    hint=f"see its log {self._log}; check that "
+                    f"jouletune's tuner is installed for {self._python}",
                 )
             time.sleep(0.1)
         return f"http://127.0.0.1:{self._port.read_text().strip()}", self._token

@@ -190,7 +190,7 @@ def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]], weight: str)
         return f"its arrays cannot be read: {error}"
     examples = metrics.get(weight)
     if _length(examples) != 0 or not examples > 0:
-        return f"it tells no {weight} above 0"
+        return f"it has no {weight} above 0"
     return ""
 
 

@@ -72,7 +72,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             raise InvalidInput(
                 f"{type(self._inner).__name__} is made for one number of clients ({FIXED_CLIENTS}), "
                 "and FedGPO changes that from round to round",
-                hint="give FedGPO the strategy within it, or train without FedGPO",
+                hint="give FedGPO the inner strategy, or train without FedGPO",
             )
         self._seed, self._g_per_kwh, self._wait_s = seed, g_per_kwh, wait_s
         self._known = KnownClients()
@@ -173,7 +173,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 self._round.failed = f"none of {len(all_)} replies could be used"
             elif "energy_j" not in shown:
                 log.warning(
-                    "event=no_joules_told round=%d why='not every client tells %s'",
+                    "event=no_joules_told round=%d why='not every client reports %s'",
                     server_round,
                     JOULES,
                 )
@@ -309,7 +309,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 origin=over.origin,
                 context=finite(over.state),
                 seconds=over.seconds,
-                failed=over.failed or ("" if over.metrics else "no replies came"),
+                failed=over.failed or ("" if over.metrics else "no replies"),
             )
         )
 

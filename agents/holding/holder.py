@@ -275,12 +275,12 @@ class Holder:
             return self._void
         entry = self._journal.get(self._device)
         if entry is None:
-            return "the device had already been put back"
+            return "the device had already been restored"
         was = entry.attached.get("spec", "")
         if was and was not in self._attached.values():
-            return f"{self._device} is another device now: it was {was}"
+            return f"{self._device} is now another device; before: {was}"
         if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
-            return f"the tuner was not reached for {hold.order.valid_for_s:g} s, as long as a hold may last"
+            return f"the tuner was unreachable for {hold.order.valid_for_s:g} s, the longest time of a hold"
         return ""
 
     def observed(self, measurement: Measurement) -> str:

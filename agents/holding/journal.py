@@ -23,7 +23,7 @@ STAY = "stay"
 """The name of the file that says: every device stays as it was found until this is removed."""
 PROBE_BYTES = 16 * 1024
 """More than an entry and a hold together."""
-LIFT = "lift with `jouletune agent revert --lift`"
+LIFT = "lift it with `jouletune agent revert --lift`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,8 @@ class Journal:
         """Return why nothing of this host can be set now, with the next step; empty where it can."""
         if self.stays:
             return (
-                f"an operator put every device of {host} back and keeps it there; {LIFT} on {host}"
+                f"an operator reverted every device of {host} "
+                f"and keeps it at its original; {LIFT} on {host}"
             )
         if self.refused:
             probe = self._folder / "probe"
@@ -131,7 +132,7 @@ class Journal:
         if noted is None:
             return entry
         event = "journal_vanished" if entry is None else "journal_damaged"
-        log.error("event=%s device=%s file=%s next='written again'", event, device, path)
+        log.error("event=%s device=%s file=%s next='it is rewritten'", event, device, path)
         try:
             files.write(path, _render(noted))
         except StoreError as error:  # no reason to leave the device as it is
@@ -191,8 +192,8 @@ class Journal:
         failures = target.put_back(originals(entry, target))
         if failures:
             raise ActuationError(
-                f"{device} is not back at its original setting: {'; '.join(failures)}",
-                hint="mend that, then run `jouletune agent revert`",
+                f"{device} is not restored to its original setting: {'; '.join(failures)}",
+                hint="correct the cause, then run `jouletune agent revert`",
             )
         self.restores[device] += 1
         self._noted.pop(device, None)
@@ -250,7 +251,7 @@ def _parse(device: str, path: Path, content: bytes) -> Entry:
     ]
     head = heads[0] if heads else {}
     if not damaged and len(settings) != head.get("sides"):
-        damaged = f"{path}: {len(settings)} of {head.get('sides', 'its')} sides are there"
+        damaged = f"{path}: {len(settings)} of {head.get('sides', 'its')} sides are present"
     return Entry(
         device=str(head.get("device", device)),
         level=Level(head["level"]) if head.get("level") in list(Level) else Level.TRIAL,

@@ -141,7 +141,8 @@ def write_bundle(root: Path, to: Path) -> int:
                 bundle.addfile(entry, io.BytesIO(text.encode()))
     except OSError as error:
         raise StoreError(
-            f"cannot write {to}: {error.strerror}", hint="name a file in a folder of yours"
+            f"cannot write {to}: {error.strerror}",
+            hint="give a file in a folder that you can write",
         ) from error
     return len(found.texts)
 

@@ -26,7 +26,7 @@ def busy_seconds(stat: str) -> float:
     numbers = match[1].split() if match else []
     if len(numbers) < len(FIELDS):
         raise MeasurementError(
-            f"/proc/stat begins with {stat[:40]!r}, which does not tell the CPUs' time",
+            f"/proc/stat begins with {stat[:40]!r}, not with the CPU times",
             hint="this needs a Linux kernel with procfs",
         )
     ticks = dict(zip(FIELDS, map(int, numbers), strict=False))

@@ -29,7 +29,7 @@ REQUESTS = Signal("requests_in_system", askable=True)
 ARRIVALS = Signal("arrival_rate_per_s", "1/s", askable=True)
 """What our load can be asked for: so many callers, or so many arrivals."""
 
-UNSENT = "not sent: every caller was busy"
+UNSENT = "not sent: all callers were busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LoadShape:
         if asked or (inside is None) is (rate is None):
             raise InvalidInput(
                 f"no load can be sent at {', '.join(f'{k} = {v:g}' for k, v in context.items())}",
-                hint=f"ask for {REQUESTS.name} or for {ARRIVALS.name}",
+                hint=f"request {REQUESTS.name} or {ARRIVALS.name}",
             )
         return cls(max(1, round(inside))) if inside is not None else cls(OPEN_LOOP_CALLERS, rate)
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-CUT_OFF = "not answered before the stop"
+CUT_OFF = "no response before the stop"
 HEAD_END = b"\r\n\r\n"
 PIECE_BYTES = LONGEST_HEAD_BYTES = 65536
 
@@ -49,7 +49,7 @@ def parse_head(head: bytes) -> AnswerHead:
     if fields.get(b"transfer-encoding") != b"chunked":
         text = b"0" if status == 204 else fields.get(b"content-length")
         if text is None or not text.isdigit():
-            raise ValueError("no length")
+            raise ValueError("no Content-Length")
         length = int(text)
     keep = fields.get(b"connection") != b"close"
     if version == b"HTTP/1.0":
@@ -109,16 +109,16 @@ class HttpCaller:
             if answer is None and reused and not self._closed:
                 answer = self._exchange()
             if answer is None:
-                return "connection closed before an answer"
+                return "connection closed before a response"
         except TimeoutError:
             self._drop()
-            return f"no answer within {self._timeout_s:g} s"
+            return f"no response within {self._timeout_s:g} s"
         except OSError as error:
             self._drop()
             return error.strerror or type(error).__name__
         except ValueError:
             self._drop()
-            return "not a complete HTTP/1 answer with a Content-Length or chunks"
+            return "not a complete HTTP/1 response with a Content-Length or chunks"
         return "" if 200 <= answer < 300 else f"HTTP {answer}"
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class HttpCaller:
     def _more(self, connection: socket.socket) -> bytes:
         piece = self._receive(connection)
         if not piece:
-            raise ConnectionResetError("cut off in the middle of an answer")
+            raise ConnectionResetError("connection closed during a response")
         return piece
 
     def _read_head(self, connection: socket.socket) -> tuple[bytes, bytes]:
@@ -174,7 +174,7 @@ class HttpCaller:
             piece = self._receive(connection)
             if not piece or len(data) > LONGEST_HEAD_BYTES:
                 if data:
-                    raise ValueError("no complete head")
+                    raise ValueError("incomplete header")
                 return b"", b""
             data += piece
         head, _, body = data.partition(HEAD_END)
@@ -198,7 +198,7 @@ class HttpCaller:
         while b"\r\n" not in data:
             data += self._more(connection)
             if len(data) > LONGEST_HEAD_BYTES and b"\r\n" not in data:
-                raise ValueError("no end of a line")
+                raise ValueError("line without an end")
         line, _, rest = data.partition(b"\r\n")
         return line, rest
 

@@ -90,7 +90,8 @@ class PrometheusWindow:
         failed = now.failed - self._before.failed
         if failed < 0:
             raise MeasurementError(
-                "the service's figures went backwards", hint="it was restarted; measure again"
+                "the service's counters went backwards",
+                hint="the service was restarted; measure again",
             )
         last = self._arrivals[-1][1:] if self._arrivals else (0.0, 0.0)
         if (good.n, good.n + failed) != last:

@@ -86,7 +86,8 @@ class HostWindow:
             if len(self._astray) > MOST_ASTRAY * self._looks:
                 raise MeasurementError(
                     self._astray[-1],
-                    hint="the hardware does not keep to it; `jouletune doctor` names who else sets clocks",
+                    hint="the hardware ignores it; run `jouletune "
+                    "doctor` for other programs that set clocks",
                 )
         return self._closed
 

@@ -46,7 +46,7 @@ def drawn(joules: float, seconds: float, most_w: float, counter: object) -> floa
     how = f"jumped back by {-joules:.6g} J" if joules < 0.0 else f"moved by {joules:.6g} J"
     raise MeasurementError(
         f"{counter} {how} in {seconds:.3g} s; the device draws at most {most_w:g} W",
-        hint="it was reset: the host was suspended, or its driver loaded anew; measure again",
+        hint="it was reset by a suspend of the host or a reload of its driver; measure again",
     )
 
 
@@ -98,7 +98,7 @@ class IntegratedJoules:
             return power_w
         raise MeasurementError(
             f"a power of {power_w:.6g} W was read, at most {self._most_w:g} W can be drawn",
-            hint="the sensor is broken, or read in another unit; `jouletune doctor` shows it",
+            hint="the sensor is broken or uses another unit; run `jouletune doctor`",
         )
 
 

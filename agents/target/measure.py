@@ -321,12 +321,12 @@ def _demand(
         raise MeasurementError(
             f"no item was completed in {window.seconds:.3g} s ({failed} failed), "
             f"so {', '.join(missing)} is unknown",
-            hint="check that the workload serves at this setting",
+            hint="check that the workload works at this setting",
         )
     if missing:
         raise MeasurementError(
             f"the meters did not give {', '.join(missing)}",
-            hint="`jouletune doctor` shows what can be measured here",
+            hint="run `jouletune doctor` for the metrics of this host",
         )
     energies = [n for n in ask.needed if quantity_of(n, declared).of_energy]
     if any(estimates[name].mean == 0.0 for name in energies):

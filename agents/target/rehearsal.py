@@ -57,7 +57,11 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
     """Set a knob to another value and back."""
     value = _other(side, knob, original)
     if value is None:
-        return Symptom(knob.name, True, f"{original[knob.name]}, and nothing else beside the rest")
+        return Symptom(
+            knob.name,
+            True,
+            f"{original[knob.name]}; no other value is allowed with the other knobs",
+        )
     began = clock.monotonic()
     try:
         side.actuator.apply({**original, knob.name: value})
@@ -70,7 +74,7 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
         return _failed(knob.name, error)
     seen = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
     if now != value:
-        return Symptom(knob.name, False, f"it was set to {value}, but {now} is read back")
+        return Symptom(knob.name, False, f"it was set to {value}, but {now} was read back")
     return Symptom(knob.name, True, seen)
 
 
@@ -94,7 +98,7 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
     load = window.load()
     did = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
     yield Symptom("the meter", load.completed > 0 and not load.failed, did,
-                  "" if load.completed else "have it work meanwhile, or add a [load]")  # fmt: skip
+                  "" if load.completed else "keep the workload busy, or add a [load]")  # fmt: skip
     estimates = window.estimates()
     for metric in side.metrics:
         found = estimates.get(metric.name)
@@ -102,8 +106,8 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
             yield Symptom(
                 metric.name,
                 False,
-                "not shown",
-                "see that there is work, or ask for a longer --window",
+                "not measured",
+                "check that there is load, or give a longer --window",
             )
         else:
             yield Symptom(
@@ -164,7 +168,7 @@ def _effect(
         about,
         False,
         f"{change} changed nothing that is measured, and {why}",
-        "see by hand whether the service takes it up, or ask for a longer --window",
+        "check manually that the service uses the value, or give a longer --window",
     )
 
 

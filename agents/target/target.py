@@ -55,15 +55,15 @@ class Target:
             if other.clock is not first.clock:
                 simulated, real = (first, other) if first.clock is not None else (other, first)
                 raise ConfigError(
-                    f"{simulated.name} runs on simulated time, {real.name} does not run on that",
-                    hint="leave one of the two out, or choose a real device",
+                    f"{simulated.name} uses simulated time, {real.name} does not",
+                    hint="remove one of the two, or choose a real device",
                 )
         names = [knob.name for side in self.sides.values() for knob in side.space.knobs]
         twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
         if twice:
             raise ConfigError(
                 f"{twice[0]} is a knob of two sides of {self.name}",
-                hint="tune the two as devices of their own",
+                hint="tune the two as separate devices",
             )
 
     @cached_property
@@ -248,10 +248,10 @@ class Target:
         for key, setting in settings.items():
             try:
                 if key not in self.sides:
-                    raise ActuationError("it is not attached any more")
+                    raise ActuationError("it is no longer attached")
                 self._set(key, setting)
             except TuningError as error:
-                text = f"{key} is not back at {render_setting(setting)}: {error.message}"
+                text = f"{key} is not restored to {render_setting(setting)}: {error.message}"
                 failures.append(text)
         return failures
 
@@ -282,7 +282,7 @@ class Target:
             try:
                 guard.release()
             except TuningError as error:
-                failures.append(f"{key} is not back at its original: {error.message}")
+                failures.append(f"{key} is not restored to its original: {error.message}")
         return failures
 
     def back_order(self, settings: SideSettings) -> SideSettings:
@@ -335,7 +335,7 @@ class Target:
         now = side.actuator.read()
         wrong = [f"{k} is {now.get(k)!r}, not {v!r}" for k, v in setting.items() if now.get(k) != v]
         if wrong:
-            raise ActuationError(f"{key} reads back otherwise: {', '.join(wrong)}")
+            raise ActuationError(f"{key} reads back different values: {', '.join(wrong)}")
 
     def _order(self, before: SideSettings, wanted: SideSettings) -> Sequence[str]:
         """Return the sides in the order in which a change never asks more of a device than it is set for.

@@ -36,7 +36,7 @@ SECONDS = "seconds"
 MOST_SUSPENDED_S = 0.1
 """Two clocks that are read one after the other differ by less."""
 ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
-NO_CPU_TIME = "unknown: the workload does not tell its CPU time"
+NO_CPU_TIME = "unknown: the workload does not report its CPU time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
     if not any(isinstance(meter, OffersLoad) for meter in meters):
         asked = ", ".join(f"{name} = {value:g}" for name, value in context.items())
         raise InvalidInput(
-            f"nothing here sends load, so {asked} cannot be asked for",
-            hint="try it under whatever load there is",
+            f"no load generator is configured, so {asked} cannot be set",
+            hint="try it under the present load",
         )
     return [m.offering(context) if isinstance(m, OffersLoad) else m for m in meters]

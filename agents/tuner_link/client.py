@@ -195,7 +195,7 @@ class TunerClient:
                 why = f"cannot reach the tuner at {self._http.base_url}"
                 raise LinkError(
                     f"{why}: {error or type(error).__name__}",
-                    hint="is it running, and is the address right?",
+                    hint="check that it is running, and check the address",
                 ) from error
             if response.is_success:
                 return self._understood(response, schema)
@@ -219,9 +219,9 @@ class TunerClient:
             return schema.validate_json(response.content)
         except ValidationError as error:
             raise LinkError(
-                f"the answer of {self._http.base_url} to {response.request.url.path} is not the "
+                f"the response of {self._http.base_url} to {response.request.url.path} is not the "
                 f"tuner's: {error.errors()[0]['msg']}",
-                hint="is it a jouletune tuner of this release?",
+                hint="check that it is a jouletune tuner of this release",
             ) from None
 
 
@@ -232,8 +232,8 @@ def refusal_of(status: int, body: bytes, retry_after: str) -> TuningError:
         if not problem.model_fields_set >= WHOLE:  # gateways have codes and messages, too
             raise ValueError("not the tuner's")
     except ValueError:
-        text = f"HTTP {status} came back, but not as the tuner answers"
-        return LinkError(text, hint="is a proxy in between, and is the address right?")
+        text = f"HTTP {status}, but not in the tuner's format"
+        return LinkError(text, hint="check the address, and any proxy in between")
     kind = error_of(problem.code)
     if kind is None or not issubclass(kind, OURS):
         busy = LinkError(problem.message, hint=problem.hint)

@@ -103,7 +103,7 @@ class Database:
             raise StoreError(
                 f"the file of database {self.name} was {'replaced' if now else 'deleted'} while it was "
                 "in use",
-                hint="stop the tuner, put the file back or restore a backup with "
+                hint="stop the tuner, move the file to its place or restore a backup with "
                 f"{command('restore FILE', self.name)}, and start it",
             )
 
@@ -203,11 +203,11 @@ class Database:
         if _is_full(error):
             return StoreError(
                 f"database {self.name} cannot grow: {_first_line(error)}",
-                hint="free space on its disk; what was stored is still there",
+                hint="free space on its disk; stored data is intact",
             )
         return StoreError(
             f"database {self.name} does not answer: {_first_line(error)}",
-            hint="check that it runs, that the URL is right and that you may use it",
+            hint="check that it is running, the URL and your access rights",
         )
 
 
@@ -239,7 +239,7 @@ def put(connection: Connection, table: type[Base], values: Mapping[str, Any]) ->
 
 def _unkeepable(name: str, error: Exception) -> TuningError:
     return InvalidInput(
-        f"database {name} cannot keep a value: {_first_line(error)}", hint="nothing was stored"
+        f"database {name} cannot store a value: {_first_line(error)}", hint="nothing was stored"
     )
 
 

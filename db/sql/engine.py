@@ -99,7 +99,7 @@ def _to_json(value: object) -> str:
 def _as_dict(value: object) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:

@@ -95,5 +95,5 @@ def _find_file(url: URL, *, create: bool) -> None:
     except OSError as error:
         raise StoreError(
             f"the file of database {shown(url)} cannot be made: {error.strerror}",
-            hint="name a file you may write",
+            hint="give a file that you can write",
         ) from error

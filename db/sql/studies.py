@@ -383,7 +383,8 @@ class SqlStudies:
         if taken is not None:
             raise refusals.device_busy(*taken) from refused
         raise Conflict(
-            f"study {study.id!r} collided with another that is gone again", hint="repeat the change"
+            f"study {study.id!r} conflicted with another study that no longer exists",
+            hint="repeat the change",
         ) from refused
 
 

@@ -162,10 +162,10 @@ def _proven(past: Past, options: Sequence[Setting]) -> Array:
 
 def _why(learnt: Sequence[Round], goal: TrainingGoal, metric: str, logs: Array) -> str:
     if not learnt:
-        return "nothing has been learnt yet: what usually takes the least"
+        return "no data yet: the setting that usually takes the least"
     least, most = (float(np.exp(np.quantile(logs, q))) for q in (0.1, 0.9))
     towards = "half of the error" if goal.accuracy is None else f"accuracy {goal.accuracy:g}"
     return (
-        f"the least {metric} to {towards} by what {len(learnt)} rounds taught: "
+        f"the least {metric} to {towards} learned from {len(learnt)} rounds: "
         f"{least:.3g} to {most:.3g} from here (80 % likely)"
     )

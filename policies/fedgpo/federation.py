@@ -70,7 +70,7 @@ class Federation:
         )
         if len(participants) != 1 or not batches or batches.keys() != epochs.keys():
             raise InvalidInput(
-                f"fedgpo sets one knob of the role {Role.PARTICIPANTS}, and one of the roles "
+                f"fedgpo needs one knob of the role {Role.PARTICIPANTS}, and one of the roles "
                 f"{Role.LOCAL_BATCH} and {Role.LOCAL_EPOCHS} for each class of clients; the space has "
                 f"{len(participants)}, and the classes {sorted(batches)} and {sorted(epochs)}",
                 hint="choose another policy, or a federation",
@@ -82,7 +82,7 @@ class Federation:
             ):
                 raise InvalidInput(
                     f"{knob.name} cannot be one of {knob.values}",
-                    hint="give the knob whole numbers from 1 on",
+                    hint="give the knob integers >= 1",
                 )
         found = tuple(ClientClass(name, batches[name], epochs[name]) for name in batches)
         return cls(participants[0], found, space.default, next(iter(steps), None))

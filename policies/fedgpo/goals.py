@@ -52,21 +52,22 @@ def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> No
     Federation.of(study.space)
     if study.terms.mode is not Mode.CONTINUOUS:
         raise InvalidInput(
-            f"the policy {study.policy} does not heed the mode {study.terms.mode}: it goes round by round",
+            f"the policy {study.policy} does not support the "
+            f"mode {study.terms.mode}: it works round by round",
             hint=f"choose the mode {Mode.CONTINUOUS}",
         )
     objective = study.objective
     if objective.metric not in spent or objective.sign < 0.0:
         raise InvalidInput(
-            f"the policy {study.policy} does not heed the objective {objective.goal} {objective.metric}",
+            f"the policy {study.policy} does not support the objective {objective.goal} {objective.metric}",
             hint=f"minimize one of {', '.join(spent)}; or choose another policy, like fedgpo",
         )
     for constraint in study.constraints:
         if not _heeds(constraint, limited):
             limits = "".join(f', "{metric} <= …"' for metric in limited)
             raise InvalidInput(
-                f'the policy {study.policy} does not heed the constraint "{constraint}"',
-                hint=f'it heeds a goal, like "{ACCURACY} >= 0.9"{limits}',
+                f'the policy {study.policy} does not support the constraint "{constraint}"',
+                hint=f'use a goal like "{ACCURACY} >= 0.9"{limits}',
             )
 
 

@@ -62,8 +62,12 @@ class QLearning(RoundPolicy):
         )
         explored = [name for name, picked in actions.items() if picked.explored]
         explored += ["the number of participants"] if participants.explored else []
-        why = f"explores {', '.join(explored)}" if explored else "the best known in this state"
-        return Try(setting, f"{why}; {len(learnt)} rounds taught it")
+        why = (
+            f"explores {', '.join(explored)}"
+            if explored
+            else "the best setting learned in this state"
+        )
+        return Try(setting, f"{why}; {len(learnt)} rounds of data")
 
 
 @dataclass(frozen=True, slots=True)

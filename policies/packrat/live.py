@@ -49,8 +49,8 @@ def allowed(study: Study) -> dict[Group, Setting]:
     for knob in present:
         if not all(isinstance(v, int) and v >= 1 for v in knob.values):
             raise InvalidInput(
-                f"packrat counts {knob.name}, and cannot with {knob.values}",
-                hint="give the knob whole numbers from 1 on",
+                f"packrat needs integer values of {knob.name}, not {knob.values}",
+                hint="give the knob integers >= 1",
             )
     listed = {setting_key(s) for s in space.only}
     most = max((int(v) for k in present if k.name == "threads" for v in k.values), default=None)

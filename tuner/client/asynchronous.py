@@ -75,7 +75,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
                 verify=tls.context(),
             )
         except httpx.InvalidURL as error:
-            raise ConfigError(f"{url!r} is no URL: {error}", hint="check it") from None
+            raise ConfigError(f"{url!r} is not a URL: {error}", hint="check it") from None
 
     async def __aenter__(self) -> Self:
         return self

@@ -74,7 +74,7 @@ class Client(Verbs["RemoteStudy"]):
                 verify=tls.context(),
             )
         except httpx.InvalidURL as error:
-            raise ConfigError(f"{url!r} is no URL: {error}", hint="check it") from None
+            raise ConfigError(f"{url!r} is not a URL: {error}", hint="check it") from None
 
     def __enter__(self) -> Self:
         return self

@@ -40,8 +40,8 @@ def read(url: str, verb: Verb, answer: httpx.Response) -> object:
         return verb.read(answer.content)
     except ValidationError:
         raise LinkError(
-            f"{url}{answer.url.path} answered something else than a tuner does",
-            hint="check the URL, or bring both sides to the same release",
+            f"{url}{answer.url.path} sent a response that is not a tuner's",
+            hint="check the URL, or upgrade both sides to the same release",
         ) from None
 
 
@@ -51,7 +51,7 @@ def refusal(url: str, answer: httpx.Response) -> TuningError:
         problem = Problem.model_validate_json(answer.content)
     except ValidationError:
         return LinkError(
-            f"{url} answered {answer.status_code} {answer.reason_phrase}, but not as a tuner does",
+            f"{url} answered {answer.status_code} {answer.reason_phrase}, but not in a tuner's format",
             hint="check the URL",
         )
     unnamed = InvalidInput if answer.status_code < 500 else TuningError
@@ -62,7 +62,7 @@ def unsent(url: str, error: httpx.TransportError) -> TuningError:
     """Return the error that stands for a request which got no answer."""
     if isinstance(error, httpx.UnsupportedProtocol):
         return ConfigError(
-            f"{url!r} is no http URL", hint="check the tuner's URL, e.g. http://127.0.0.1:8790"
+            f"{url!r} is not an http URL", hint="check the tuner's URL, e.g. http://127.0.0.1:8790"
         )
     return LinkError(
         f"the tuner at {url} does not answer: {error or type(error).__name__}",

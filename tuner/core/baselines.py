@@ -64,8 +64,7 @@ class BaselineShift:
         way = "higher" if percent >= 0.0 else "lower"
         return (
             f"the baseline has drifted: its {metric} is {abs(percent):.1f} ± {doubt:.1f} % {way} than "
-            f"the study's first baseline, by {self.windows} windows of it since "
-            f"{self.since:%Y-%m-%d %H:%M} UTC"
+            f"the study's first baseline ({self.windows} windows since {self.since:%Y-%m-%d %H:%M} UTC)"
         )
 
 

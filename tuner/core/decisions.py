@@ -133,7 +133,7 @@ class Try:
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, self.context.values())):
-            raise InvalidInput(f"a load of {dict(self.context)} cannot be offered")
+            raise InvalidInput(f"a load of {dict(self.context)} cannot be generated")
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class Knob:
         if any(isinstance(v, float) and not math.isfinite(v) for v in self.values):
             raise InvalidInput(f"knob {self.name!r} has a value that is not finite")
         if len(set(self.values)) != len(self.values):
-            raise InvalidInput(f"knob {self.name!r} lists a value twice")
+            raise InvalidInput(f"knob {self.name!r} has a value twice")
         if self.default not in self.values:
             raise InvalidInput(
                 f"knob {self.name!r}: default {self.default!r} is not in its list",
@@ -156,7 +156,7 @@ class Space:
     def __post_init__(self) -> None:
         names = [k.name for k in self.knobs]
         if len(set(names)) != len(names):
-            raise InvalidInput(f"a knob is named twice among {', '.join(names)}")
+            raise InvalidInput(f"two knobs have the same name in {', '.join(names)}")
         for setting in self.only:
             self._check_values(setting)
         if len({setting_key(setting) for setting in self.only}) != len(self.only):
@@ -186,7 +186,7 @@ class Space:
             if knob.name == name:
                 return knob
         known = ", ".join(k.name for k in self.knobs) or "none"
-        raise UnknownKnob(f"there is no knob {name!r}", hint=f"the knobs here are: {known}")
+        raise UnknownKnob(f"there is no knob {name!r}", hint=f"available knobs: {known}")
 
     def check(self, setting: Setting) -> None:
         """Return quietly when the setting is a point of the space.
@@ -227,7 +227,7 @@ class Space:
             if knob.default not in values:
                 raise OutOfRange(
                     f"the choice for {name!r} leaves out its default {knob.default!r}",
-                    hint="keep it: the default is the baseline everything is compared with",
+                    hint="keep it: the default is the baseline of every comparison",
                 )
         knobs = tuple(
             replace(k, values=tuple(v for v in k.values if v in choices[k.name]))
@@ -270,7 +270,7 @@ class Space:
         missing = [k.name for k in self.knobs if k.name not in setting]
         if missing:
             raise UnknownKnob(
-                f"the setting does not say what {', '.join(missing)} should be",
+                f"the setting has no value for {', '.join(missing)}",
                 hint="give every knob a value",
             )
 

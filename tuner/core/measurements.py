@@ -79,8 +79,8 @@ class Metric:
         if known is None:
             raise InvalidInput(
                 f"the metric {self.name} has no declared quantity",
-                hint="declare its quantity where the metric is offered: its unit, and which way is "
-                f"better; known are {', '.join(STANDARD)}",
+                hint="declare its quantity (unit, and whether less or more is better) "
+                f"where the metric is defined; known metrics: {', '.join(STANDARD)}",
             )
         object.__setattr__(self, "quantity", known)
 
@@ -149,7 +149,7 @@ class Load:
     def __post_init__(self) -> None:
         share = self.utilisation or 0.0
         if not (math.isfinite(share) and min(share, self.completed, self.failed) >= 0):
-            raise MeasurementError(f"a load cannot be {self}")
+            raise MeasurementError(f"not a valid load: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ def refuse_negative(estimates: Mapping[str, Estimate], declared: Quantities = UN
     for name, estimate in estimates.items():
         if estimate.mean < 0.0 and not quantity_of(name, declared).signed:
             raise MeasurementError(
-                f"{name} = {estimate.mean} cannot be right: it is negative",
+                f"{name} = {estimate.mean} is negative",
                 hint="check the meter; the number was not stored",
             )
 
@@ -219,7 +219,7 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate:
         MeasurementError: there is nothing to pool.
     """
     if not estimates:
-        raise MeasurementError("there is no estimate to pool")
+        raise MeasurementError("no estimate to pool")
     if len(estimates) == 1:
         return estimates[0]
     least = min(e.stderr for e in estimates)

@@ -69,16 +69,16 @@ class Plan:
         if not bounds or not ascending or bounds[-1] != math.inf:
             raise InvalidInput("a plan's boundaries must ascend and end at infinity")
         if len(bounds) > 1 and not self.by:
-            raise InvalidInput("a plan of several rows must say by which quantity it chooses")
+            raise InvalidInput("a plan of several rows must name the signal that selects a row")
         if not 0.0 <= self.hysteresis < 1.0:
             raise InvalidInput(f"a plan's hysteresis cannot be {self.hysteresis}")
         if not all(0.0 <= row.gain <= 1.0 for row in self.rows):
-            raise InvalidInput("a row's gain is a share: it lies from 0 to 1")
+            raise InvalidInput("a row's gain must be a share from 0 to 1")
         lows = [-math.inf, *bounds]
         for low, row in zip(lows, self.rows, strict=False):
             if row.at is not None and not (self.by and low <= row.at < row.below):
                 raise InvalidInput(
-                    f"a row from {low:g} to {row.below:g} is not decided at {row.at:g}"
+                    f"a row from {low:g} to {row.below:g} does not include its own load {row.at:g}"
                 )
 
     @classmethod

@@ -137,7 +137,7 @@ class Terms:
             raise InvalidInput(f"a study cannot have {self.trials} trials", hint="give 1 or more")
         if self.canary_windows < 1:
             raise InvalidInput(
-                f"a canary cannot be judged by {self.canary_windows} windows", hint="give 1 or more"
+                f"canary_windows cannot be {self.canary_windows}", hint="give 1 or more"
             )
         if self.max_window_s == 0.0:
             object.__setattr__(self, "max_window_s", min(MOST_WINDOWS * self.window_s, LONGEST_S))
@@ -156,12 +156,12 @@ class Terms:
             )
         if self.mode is Mode.CONTINUOUS and self.safety is Safety.ADVISE:
             raise InvalidInput(
-                "a continuous study cannot only advise: every step of it is set",
+                "a continuous study cannot be advisory: it applies every step",
                 hint="choose another safety, or the mode `search`",
             )
         if self.mode is Mode.CONTINUOUS and self.canary:
             raise InvalidInput(
-                "a continuous study has no canary: every step is set on all of its devices",
+                "a continuous study cannot have a canary: it applies every step on all devices",
                 hint="leave the canary out, or choose the mode `search`",
             )
         if not 0.0 <= self.control_share <= MOST_CONTROL:
@@ -172,8 +172,8 @@ class Terms:
         parse_hours(self.control_hours, "control_hours")
         if self.energy_share is not None and not 0.0 < self.energy_share <= 1.0:
             raise InvalidInput(
-                f"the share of a device's joules cannot be {self.energy_share:g}",
-                hint="give more than 0, and at most 1 (all of them)",
+                f"energy_share cannot be {self.energy_share:g}",
+                hint="give more than 0 and at most 1 (all energy of the device)",
             )
 
 
@@ -222,9 +222,7 @@ class Study:
         if self.phase in PLANNED and self.plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {self.phase} without a plan")
         if (self.phase is Phase.PAUSED) != (self.paused_from is not None):
-            raise IllegalTransition(
-                f"study {self.id}: only a paused study is paused from somewhere"
-            )
+            raise IllegalTransition(f"study {self.id}: only a paused study has a phase to resume")
 
     @property
     def baseline(self) -> Setting:
@@ -294,7 +292,9 @@ class Study:
         return replace(self.moved(self.paused_from, self.plan), reason=self.paused_reason)
 
     def _ended(self) -> IllegalTransition:
-        return IllegalTransition(f"study {self.id} is stopped for good", hint="create a new study")
+        return IllegalTransition(
+            f"study {self.id} is stopped permanently", hint="create a new study"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

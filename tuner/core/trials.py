@@ -169,7 +169,7 @@ class Trial:
         """
         if self.state.final:
             raise IllegalTransition(
-                f"trial {self.number} is {self.state} already", hint="the first end stands"
+                f"trial {self.number} is already {self.state}", hint="the first result is kept"
             )
         return replace(
             self,
@@ -220,15 +220,15 @@ class Lease:
         """
         if token != self.token:
             raise StaleToken(
-                f"token {token} is not in force for trial {self.trial} on {self.device} "
+                f"token {token} is not valid for trial {self.trial} on {self.device} "
                 f"(attempt {self.attempt} holds {self.token})",
-                hint="ask for the next assignment",
+                hint="request the next assignment",
             )
         if not hmac.compare_digest(nonce.encode(), self.nonce.encode()):
             raise StaleToken(
                 f"this is not the nonce granted with token {token} for trial {self.trial} on "
                 f"{self.device}",
-                hint="ask for the next assignment",
+                hint="request the next assignment",
             )
 
 

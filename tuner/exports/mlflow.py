@@ -57,7 +57,7 @@ class MlflowExport:
             self._client: MlflowClient = MlflowClient(tracking_uri=tracking_uri)
         except MlflowException as error:
             raise ConfigError(
-                f"MLflow does not know the address {self._uri!r}: {_first(error)}",
+                f"MLflow does not support the address {self._uri!r}: {_first(error)}",
                 hint="give --tracking-uri like http://127.0.0.1:5000 or sqlite:///mlflow.db",
             ) from None
 
@@ -74,7 +74,7 @@ class MlflowExport:
         except self._refusal as error:
             raise StoreError(
                 f"MLflow at {self._uri} refused: {_first(error)}",
-                hint="mend that and export again; what is there stays",
+                hint="correct this and export again; it is safe to re-run",
             ) from None
 
     def _write(self, study: ExportedStudy) -> ExportCount:

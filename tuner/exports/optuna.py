@@ -77,15 +77,18 @@ class OptunaExport:
         try:
             yield
         except (ImportError, ValueError) as error:
-            raise ConfigError(f"{self._url!r} is no storage: {_first(error)}", hint=hint) from None
+            raise ConfigError(
+                f"{self._url!r} is not a storage of Optuna: {_first(error)}", hint=hint
+            ) from None
         except Exception as error:
             kind = type(error)
             if kind.__module__.partition(".")[0] not in ("optuna", "sqlalchemy"):
                 raise
             if kind.__name__ in ("ArgumentError", "NoSuchModuleError"):
-                raise ConfigError(f"{self._url!r} is no storage", hint=hint) from None
+                raise ConfigError(f"{self._url!r} is not a storage of Optuna", hint=hint) from None
             raise StoreError(
-                f"the storage {self._url} does not answer, or refuses: {_first(error)}", hint=hint
+                f"the storage {self._url} does not answer or refused the request: {_first(error)}",
+                hint=hint,
             ) from None
 
     def _write(self, study: ExportedStudy) -> ExportCount:

@@ -94,7 +94,8 @@ class ServerBench:
                 plain = self._measured(before, self._space.default, {})
                 if not plain.state.evidence:
                     raise MeasurementError(
-                        plain.reason, hint="see that the server answers, and that the host is quiet"
+                        plain.reason,
+                        hint="check that the server answers and that no other load runs on the host",
                     )
                 trials.append(
                     measured_trial(number, self._space.default, {}, plain, Phase.BASELINE)
@@ -144,8 +145,9 @@ def _told(done: Done, trials: Sequence[Trial]) -> ServerProfile:
     asked = [t for t in trials if t.phase is Phase.TUNING]
     if asked and not any(t.state.evidence for t in asked):
         raise MeasurementError(
-            f"no window came to anything, the last one for: {asked[-1].reason}",
-            hint="see that the server answers, and that the host is quiet; or raise --most-foreign",
+            f"no window was completed; reason of the last: {asked[-1].reason}",
+            hint="check that the server answers and that no "
+            "other load runs on the host; or raise --most-foreign",
         )
     return ServerProfile(done.plan, done.why, tuple(trials))
 
@@ -159,20 +161,21 @@ def _offered(server: Side, draft: str) -> Space:
     knobs = {knob.name: knob for knob in server.space.knobs if knob.name in (LENGTH, DRAFT)}
     if LENGTH not in knobs:
         raise InvalidInput(
-            f"{server.name} has no knob {LENGTH}, so that there is nothing to profile",
-            hint="name a server that decodes speculatively: --workload llama_cpp:http://127.0.0.1:8090, "
+            f"{server.name} has no knob {LENGTH}, so there is nothing to profile",
+            hint="give a server with speculative decoding: --workload llama_cpp:http://127.0.0.1:8090, "
             "the address of `jouletune speculation proxy`",
         )
     if not any(live.signal.name == SIGNAL and live.signal.askable for live in server.signals):
         raise InvalidInput(
-            f"no load is known that could be sent to {server.name}",
-            hint="add texts like your own to its address: #prompts:FILE.json, a JSON list of at least 64",
+            f"no prompts to send to {server.name}",
+            hint="add a file of your prompts to its address: "
+            "#prompts:FILE.json, a JSON list of at least 64 texts",
         )
     drafts = knobs[DRAFT].values if DRAFT in knobs else ()
     if draft and draft not in drafts:
-        offered = ", ".join(map(str, drafts)) or "one draft, which is not named"
+        offered = ", ".join(map(str, drafts)) or "one unnamed draft"
         raise InvalidInput(
-            f"there is no draft {draft!r} to choose: {server.name} offers {offered}",
+            f"no draft {draft!r}: {server.name} offers {offered}",
             hint="leave out --draft, or name one of them",
         )
     if draft:

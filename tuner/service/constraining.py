@@ -59,7 +59,7 @@ def _under(loop: Loop, found: Study, change: ConstraintChange) -> Study:
     constraints = read_constraints(change.constraints, baseline)
     if not found.active:
         raise IllegalTransition(
-            f"study {found.id} is stopped: it keeps its last constraints",
+            f"study {found.id} is stopped; its constraints can no longer change",
             hint="create a new study",
         )
     for device in (device_of(loop, name) for name in found.devices):

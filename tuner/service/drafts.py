@@ -66,7 +66,7 @@ def refuse_too_much(draft: StudyDraft) -> None:
     for what, (count, most) in counts.items():
         if count > most:
             raise InvalidInput(
-                f"{what}: {count} are more than a study may have", hint=f"give {most} at most"
+                f"{what}: {count} exceeds the limit of a study", hint=f"give {most} at most"
             )
 
 
@@ -106,8 +106,8 @@ def constraints_of(
     if draft.constraints is None and quantity_of(objective.metric, device.quantities).of_energy:
         raise InvalidInput(
             f"{objective.metric} needs a constraint: without one the slowest setting is best",
-            hint="add a --constraint; or say --no-constraint (`constraints: []` over HTTP) to save "
-            "without a limit",
+            hint="add a --constraint; or set --no-constraint "
+            "(`constraints: []` over HTTP) to tune without a limit",
         )
     return read_constraints(draft.constraints or (), {})
 
@@ -123,7 +123,7 @@ def read_constraints(
     """
     if len(texts) > MOST_CONSTRAINTS:
         raise InvalidInput(
-            f"{len(texts)} constraints are more than a study may have",
+            f"{len(texts)} constraints exceed the limit of a study",
             hint=f"give {MOST_CONSTRAINTS} at most",
         )
     read = tuple(Constraint.parse(text) for text in texts)
@@ -146,8 +146,8 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
     for device in devices[1:]:
         if (device.space, device.workload) != (first.space, first.workload):
             raise InvalidInput(
-                f"{device.id} and {first.id} are not alike",
-                hint="one study has like devices with one workload",
+                f"{device.id} and {first.id} differ in hardware or workload",
+                hint="create one study for each kind of device and workload",
             )
     choices = {name: tuple(values) for name, values in draft.choices.items()}
     fixed = {k.name: (k.default,) for k in first.space.knobs if _waits_for_a_choice(k, draft.terms)}
@@ -156,7 +156,7 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
         single = ", ".join(knob.name for knob in space.knobs)
         missing = "; ".join(f"{k}: {v}" for k, v in first.cannot.items())
         raise InvalidInput(
-            f"there is nothing to set on {first.id}",
+            f"no knob of {first.id}",
             hint=f"offer more than one value of {single}"
             if single
             else missing or "offer more values",
@@ -179,9 +179,9 @@ def refuse_controls(draft: StudyDraft) -> None:
     """
     if draft.terms.control_share > 0.0 and len(draft.devices) > 1:
         raise InvalidInput(
-            "control windows need a study of one device: a held window is one device's, the baseline "
-            "all of theirs, so nothing could be said from them",
-            hint="leave the control share at 0, or make a study for each device",
+            "control windows need a study of one device, because a "
+            "held window is measured on one device and the baseline on all",
+            hint="set the control share to 0, or create one study for each device",
         )
 
 
@@ -194,9 +194,9 @@ def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
     shared = next((device for device in devices if device.shared), None)
     if shared is not None and draft.terms.energy_share is None:
         raise InvalidInput(
-            f"{shared.id} is shared ({shared.shared}): which joules are this workload's is not measured",
-            hint="say which part of them is, by energy_share of a study's terms (1: all); or "
-            "have the device alone",
+            f"{shared.id} is shared ({shared.shared}): the energy of this workload alone is not measured",
+            hint="set energy_share in the study's terms to the "
+            "workload's part (1: all), or do not share the device",
         )
 
 
@@ -225,7 +225,7 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
     for part, (what, instead) in asked.items():
         if what and part not in heeded:
             raise InvalidInput(
-                f"the policy {study.policy} does not heed {what}",
+                f"the policy {study.policy} does not support {what}",
                 hint=f"{instead}, or choose another policy, like polythrottle",
             )
     if isinstance(policy, RefusesStudies):
@@ -251,11 +251,11 @@ def require(device: Device, name: str, study: Study) -> None:
     metric = device.metric(name)
     measured = ", ".join(m.name for m in device.metrics) or "nothing"
     if metric is None:
-        reason = device.cannot.get(name, "no meter here measures it")
+        reason = device.cannot.get(name, "no meter of this device measures it")
         ways = f"choose another metric ({measured}) or add a meter"
         raise MetricUnavailable(f"{name} is not measured on {device.id}: {reason}", hint=ways)
     if metric.origin is Origin.ESTIMATED and not study.terms.allow_estimated:
         raise MetricUnavailable(
-            f"{name} on {device.id} is only an estimate, not a measurement",
+            f"{name} on {device.id} is an estimate, not a measurement",
             hint="allow it explicitly (allow_estimated), add a meter, or choose another metric",
         )

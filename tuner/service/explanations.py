@@ -15,7 +15,7 @@ def explained(loop: Loop, name: str) -> ExplanationView:
     if isinstance(policy, Explains):
         found = policy.explain(past)
     else:
-        found = Explanation(text=f"the policy {study.policy} does not say what it believes")
+        found = Explanation(text=f"the policy {study.policy} has no model to explain")
     metrics = (study.objective.metric, *(c.metric for c in study.constraints))
     return ExplanationView(
         study=name,

@@ -225,7 +225,7 @@ class Operations(Verbs[StudyView]):
         if view.best is None:
             raise NotFound(
                 f"study {view.id} has no feasible setting yet",
-                hint="see what was tried with `trial list`",
+                hint="list its trials with `trial list`",
             )
         return view.best
 

@@ -15,7 +15,7 @@ def stop_all(loop: Loop, change: Change) -> None:
     asked = FleetStop(at=loop.now(), who=change.who, why=change.why)
     stop = loop.store.stops.order(asked)
     if stop == asked:
-        loop.changes.note("stop-all", f"every device goes back to its original setting: {stop}")
+        loop.changes.note("stop-all", f"every device reverts to its original setting: {stop}")
     for study in loop.store.studies.list():
         # Beside a tuner's process a trial may end just now: that must not keep the others running.
         with loop.changes.lock(study.id), suppress(Conflict):

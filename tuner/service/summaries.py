@@ -159,7 +159,7 @@ class Summaries:
             try:
                 self.renew()
             except TuningError as error:
-                log.warning("event=pages_late they show what was known before: %s", error)
+                log.warning("event=pages_late the pages show old data: %s", error)
                 self._over.wait(1.0 / DUTY)
 
     def _renew(self, study: str) -> None:
@@ -179,7 +179,7 @@ class Summaries:
         except Unreadable as error:
             summary = StudySummary(error=str(error))
         except Exception as error:  # one bad study must not keep the others from being worked out
-            log.exception("event=no_summary study=%s cannot be worked out", study)
+            log.exception("event=no_summary study=%s its summary failed", study)
             summary = StudySummary(error=f"{type(error).__name__}: {error}")
         with self._lock:
             known.summary, known.at_s = summary, self._monotonic()

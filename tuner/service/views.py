@@ -97,7 +97,7 @@ def faulty_view(study: Study, error: Exception) -> StudyView:
         objective=f"{study.objective.goal} {study.objective.metric}",
         constraints=tuple(str(c) for c in study.constraints),
         phase=study.phase,
-        phase_why=f"it cannot be shown: {why}; the tuner's log shows where",
+        phase_why=f"it cannot be shown: {why}; see the tuner's log",
         revision=study.revision,
         terms=study.terms,
         settings=study.space.size,

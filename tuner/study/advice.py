@@ -21,7 +21,7 @@ def advised(past: Past, step: Step) -> Step:
     if all(study.rests(row.setting) for row in step.plan.rows):
         return replace(step, phase=Phase.PROPOSED)
     limits = ", ".join(limit.in_short for limit in past.evidence.limits or ()) or "none"
-    waits = f"{plan_in_words(step.plan)} waits for an operator's yes"
+    waits = f"{plan_in_words(step.plan)} awaits approval"
     return replace(step, phase=Phase.PROPOSED, why=f"{waits}: {step.why}; limits: {limits}")
 
 

@@ -124,7 +124,7 @@ def _row_result(
     before, together = duel(study, own, row.setting, at), duel(study, past.trials, row.setting, at)
     where = f"in {len(held)} windows on {study.terms.canary}"
     if before is None or together is None:
-        return CanaryResult(False, f"what {study.terms.canary} showed while confirming is lost")
+        return CanaryResult(False, f"the confirmation of {study.terms.canary} is missing")
     evidence = past.behind(plan, row)
     limits = _shares(study, evidence, before[0], together[0])
     shown = pool_windows([w.measurement.estimates for w in held], study.quantities)
@@ -133,7 +133,7 @@ def _row_result(
         may_be = guard.may_be_shown(shown, limits, study.quantities)
         if may_be and len(held) < MOST_ROUNDS * study.terms.canary_windows:
             return None
-        return CanaryResult(False, f"{broken.in_short} is not proven to be kept {where}")
+        return CanaryResult(False, f"{broken.in_short} is not proven to hold {where}")
     return _saved(study, evidence, before, shown, where)
 
 
@@ -171,5 +171,5 @@ def _saved(
     surely = difference(baseline, held, sign).high
     contradicted = surely < LEAST_SHARE * max(difference(baseline, confirmed, sign).mean, 0.0)
     if contradicted and evidence.broken is None:
-        return CanaryResult(False, f"{text}, not {promised.text(unit)} as while confirming")
+        return CanaryResult(False, f"{text}, but {promised.text(unit)} while confirming")
     return CanaryResult(True, f"confirmed: {text}")

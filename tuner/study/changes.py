@@ -115,7 +115,7 @@ class Changes:
         """Say that what a study proposed until now, if anything, cannot be approved any more."""
         if study.proposed is not None:
             plan = advice.plan_in_words(study.proposed)
-            self.note("withdrawn", f"{plan} is proposed no more: {why}", study.id)
+            self.note("withdrawn", f"{plan} is no longer proposed: {why}", study.id)
 
     def abort(self, study: Study, reason: str) -> None:
         """End the study's running trials from outside; their agents learn it at their next renewal."""

@@ -60,7 +60,7 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     """Return the next step of confirming: a window, or what is held in the end."""
     study = past.study
     if study.plan is None or past.evidence.limits is None:
-        return Move(Phase.BASELINE, "the baseline is no longer known")
+        return Move(Phase.BASELINE, "the baseline is missing")
     windows = of_this_phase(study, trials)
     rejected: dict[str, None] = {}
     for contender in _contenders(study, study.plan, trials):
@@ -77,7 +77,7 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
             at = asked(study, contender, pending)
             return _alternate(study, pending.setting, at, windows)
         return Move(Phase.HOLDING, _reason(study, contender, judged, rejected), plan)
-    reason = "; ".join(rejected) or "nothing was left to confirm"
+    reason = "; ".join(rejected) or "no setting left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
 
@@ -135,9 +135,7 @@ def _reason(
         texts = list(dict.fromkeys(_row_text(study, plan, *one) for one in judged if one[1].won))
         texts += [f"the baseline is held instead of {text}" for text in rejected]
     if any(row.at is not None and not asked(study, plan, row) for row in plan.rows):
-        texts.append(
-            f"confirmed under the load that ran: a trial cannot ask for a value of {plan.by}"
-        )
+        texts.append(f"confirmed under the present load, because a trial cannot set {plan.by}")
     return "; ".join(texts)
 
 
@@ -201,7 +199,7 @@ def _judged(
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
         if len(own) < CONFIRM_TRIES and may_be:
             return PENDING
-        return _lost("its confirming windows do not prove that it keeps the limits")
+        return _lost("its confirming windows do not prove that it meets the limits")
     reference = _pools(study, _alternating_with(study, good, windows))
     return _compared(study, evidence, reference, shown)
 
@@ -236,7 +234,7 @@ def _compared(
     seen = reference, shown, needed_metrics(study), study.quantities
     cost = "".join(f"; {loss}" for loss in (capacity_lost(*seen), slower_by(*seen)) if loss)
     if evidence.broken is not None:
-        kept = f"confirmed: it keeps {evidence.broken.in_short}, which the baseline breaks"
+        kept = f"confirmed: it meets {evidence.broken.in_short}, which the baseline breaks"
         return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
     if gain.amount.low <= 0.0:
         return _lost(f"its gain over the baseline is not proven ({size})")

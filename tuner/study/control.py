@@ -186,9 +186,11 @@ def news_of(study: Study, trials: Sequence[Trial], ended: Trial) -> Iterator[tup
     starts = _starts(seen)
     if len(starts) > len(_starts(before)):
         shift = _shift(seen[starts[-1] :]).in_words(study.objective.metric)
-        claim = f"what is saved is counted from there: `jouletune study show {study.id}`"
+        claim = (
+            f"savings are now counted from the new baseline; see `jouletune study show {study.id}`"
+        )
         yield "baseline drifted", f"{shift}; {claim}"
     limit = _broken(Past(study=study, trials=tuple(trials)), ended)
     if limit is not None:
         why = f"the baseline breaks {limit.in_short} in trial {ended.number}"
-        yield "control windows ended", f"{why}; there are no more of them while this plan is held"
+        yield "control windows ended", f"{why}; no more control windows while this plan is held"

@@ -94,7 +94,7 @@ def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
     why = f"{FAILED_IN_A_ROW} trials in a row failed"
     if any(t.tries(study.baseline) for t in latest):
         reason = latest[-1].reason or "no reason given"
-        then = f"mend that, then `jouletune study resume {study.id}`, or the run once more"
+        then = f"correct the cause, then `jouletune study resume {study.id}` or repeat the run"
         return Move(Phase.PAUSED, f"{why}, at the baseline too; last reason: {reason}; {then}")
     if study.phase is Phase.TUNING and not _continuous(study) and past.left <= 0:
         return None
@@ -104,7 +104,7 @@ def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
 def _baseline(past: Past, trials: Sequence[Trial], says: Policy) -> Step:
     study = past.study
     if not _needs_baseline(study, says):
-        return Move(Phase.TUNING, "no baseline is asked for: no saving is told")
+        return Move(Phase.TUNING, "no baseline is requested, so no saving is reported")
     windows = of_this_phase(study, trials)
     needed = set(needed_metrics(study))
     good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
@@ -160,8 +160,8 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
         return _proposal(judged, trials, suggestion.plan, suggestion.why)
     if suggestion.context.keys() - study.askable:
         can = ", ".join(sorted(study.askable)) or "nothing"
-        why = f"policy {study.policy} asks for {in_words(suggestion.context)}"
-        return Move(Phase.PAUSED, f"{why}, and a trial here can ask for: {can}")
+        why = f"policy {study.policy} requests {in_words(suggestion.context)}"
+        return Move(Phase.PAUSED, f"{why}, but a trial of this workload can only set: {can}")
     return _attempt(judged, trials, suggestion)
 
 

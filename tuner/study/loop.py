@@ -187,7 +187,7 @@ class Loop:
         study = seen.study
         if study is None:
             stopped = self._stopped(seen, device, poll)
-            return stopped or Release(why=seen.unreadable or "no active study has this device")
+            return stopped or Release(why=seen.unreadable or "no active study uses this device")
         if not (seen.stopped or seen.running):  # most devices hold: nobody need wait for that
             standing = self._standing(study, seen, device, poll)
             if standing is not None:
@@ -205,7 +205,7 @@ class Loop:
         seen = self.store.studies.situation(device)
         study = seen.study
         if study is None or study.id != name:
-            return Idle(why=f"study {name} does not have this device any more")
+            return Idle(why=f"study {name} no longer uses this device")
         if (stopped := self._stopped(seen, device, poll)) is not None:
             self.changes.abort(study, stopped.why)
             return stopped
@@ -224,7 +224,7 @@ class Loop:
         """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
         stop = self.store.stops.current()
         if stop is not None:
-            raise Conflict(f"every device is stopped ({stop})", hint="put the device back")
+            raise Conflict(f"every device is stopped ({stop})", hint="restore the device")
         lease = self.store.leases.renew(
             renewal.device, renewal.token, renewal.nonce, self._lease_end()
         )
@@ -250,7 +250,7 @@ class Loop:
             if in_time and lease.held_by(agent):  # the answer got lost on its way
                 return self._assigned(study, trial, lease, self.changes.trials(study.id))
             if in_time and not lease.succeeded_by(agent):
-                return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
+                return Idle(why=f"agent {lease.agent} is working on trial {trial.number}")
             if trial.attempt >= MOST_ATTEMPTS * len(trial.on(study.devices)):
                 why = f"{trial.attempt} attempts ended without a report"
                 self.changes.end(trial, study, Outcome(state=TrialState.FAILED, reason=why))
@@ -283,7 +283,7 @@ class Loop:
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
         if study.phase is Phase.PROPOSED:
-            return Release(why=f"study {study.id} waits for an operator's yes")
+            return Release(why=f"study {study.id} awaits approval")
         return None
 
     def _advance(
@@ -388,7 +388,7 @@ class Loop:
             log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
             why = str(error)
             if not isinstance(error, TuningError):
-                why = f"{type(error).__name__}: {why}; the tuner's log shows where"
+                why = f"{type(error).__name__}: {why}; see the tuner's log"
             return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {why}")
 
     def _granted(

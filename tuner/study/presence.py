@@ -60,9 +60,8 @@ class Presence:
         met, agent = self._agents[device], poll.agent
         if agent in met[:-1]:
             raise Conflict(
-                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
-                hint="stop one of them, then start the other again, or give one of them another "
-                "`name` in its agent.toml",
+                f"{device} is used by two agents: {met[-1]} replaced {agent}",
+                hint="stop one agent and restart the other, or set another `name` in one agent.toml",
             )
         if agent not in met:
             met.append(agent)
@@ -74,7 +73,9 @@ class Presence:
             self._unable[device] = poll.unable
         self._loads[device] = poll.context, self._now()
         self._protocols[device] = poll.protocol
-        return "" if poll.unable == before else poll.unable or "it takes orders again"
+        return (
+            "" if poll.unable == before else poll.unable or "the device accepts assignments again"
+        )
 
     def load(self, device: str) -> tuple[Context, datetime] | None:
         """Return the load that a device's agent last told of, and when; None where it did not so far."""

@@ -60,10 +60,10 @@ class RayWorker:
             found: bytes = ray.get(asked, timeout=within_s)
         except GetTimeoutError:
             ray.cancel(asked, force=True)
-            raise WorkerLost(f"a suggestion was not there after {within_s:g} s") from None
+            raise WorkerLost(f"no suggestion after {within_s:g} s") from None
         except (RayError, ConnectionError) as error:
             first = next(iter(str(error).splitlines()), type(error).__name__)
-            raise WorkerLost(f"the Ray worker on a suggestion was lost: {first}") from error
+            raise WorkerLost(f"the Ray worker of a suggestion was lost: {first}") from error
         return found
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from tuner.suggesting.workers import SuggestionWorker, WorkerLost
 
 log = logging.getLogger(__name__)
 
-WORKING = "its next setting is being worked out"
+WORKING = "its next setting is being computed"
 TOGETHER_S = 1.0
 """So many studies of one space are asked for at once as take this long, by what the last of such a size
 took: what they have in common is worked out once, and what travels is worth its way."""
@@ -108,7 +108,7 @@ class Suggestions:
                     self._lock.notify()
                 return Wait(WORKING)
         if decided[1].suggestion is None:
-            raise decided[1].error or TuningError("nothing was decided")
+            raise decided[1].error or TuningError("no setting was suggested")
         return decided[1].suggestion
 
     def _work(self, worker: SuggestionWorker) -> None:
@@ -129,7 +129,7 @@ class Suggestions:
                     "event=no_suggestion study=%s", ", ".join(w.past.study.id for w in batch)
                 )
                 worker.close()
-                self._again(batch, WorkerLost(f"it could not be asked for: {error!r}"))
+                self._again(batch, WorkerLost(f"it could not be requested: {error!r}"))
                 continue
             seconds = (time.monotonic() - began) / len(batch)
             self._paces[batch[0].size] = seconds
@@ -164,14 +164,14 @@ class Suggestions:
             return read(worker.answer(question, within_s), len(batch))
         except ValueError as error:
             worker.close()
-            raise WorkerLost(f"what came back is no answer: {error}") from error
+            raise WorkerLost(f"the worker's reply is not valid: {error}") from error
 
     def _again(self, batch: Sequence[Wanted], error: WorkerLost) -> None:
         """Have others try; give up on what took too many of them with it."""
         for wanted in batch:
             lost = wanted.lost + 1
             if lost >= MOST_TRIES:
-                why = f"{lost} workers were lost on it, the last one so: {error.message}"
+                why = f"{lost} workers were lost; the last error: {error.message}"
                 self._keep(wanted, Decided(None, WorkerLost(why)))
                 continue
             with self._lock:

@@ -58,8 +58,8 @@ class LocalWorker:
             return line
         self.close()
         if late.is_set():
-            raise WorkerLost(f"a suggestion was not there after {within_s:g} s")
-        raise WorkerLost(f"the process that worked on a suggestion ended ({process.returncode})")
+            raise WorkerLost(f"no suggestion after {within_s:g} s")
+        raise WorkerLost(f"the process of a suggestion ended ({process.returncode})")
 
     def close(self) -> None:
         """End the process, whatever it does."""

@@ -73,7 +73,7 @@ class Asking(Generic[Seen]):
     def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
         """Return the answer. Raises Conflict where there is nobody that could give it."""
         raise Conflict(
-            f"{verb.name} is answered by a running tuner only", hint="name it with --tuner URL"
+            f"{verb.name} needs a running tuner", hint="give its address with --tuner URL"
         )
 
 

@@ -132,7 +132,7 @@ class HoldOrder(Message):
     @model_validator(mode="after")
     def _of_every_row(self) -> HoldOrder:
         if len(self.limits) != len(self.plan.rows):
-            raise ValueError("an order to hold has the limits of every row of its plan")
+            raise ValueError("a hold assignment needs the limits of every row of its plan")
         return self
 
 

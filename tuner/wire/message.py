@@ -37,7 +37,7 @@ def check_protocol(protocol: int) -> None:
     if protocol not in SERVED:
         served = ", ".join(str(v) for v in SERVED)
         raise ProtocolMismatch(
-            f"protocol {protocol} is not spoken here (only {served})",
+            f"protocol {protocol} is not supported (supported: {served})",
             hint="upgrade the older side to the same release",
         )
 

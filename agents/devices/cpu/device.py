@@ -50,7 +50,7 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
         InvalidInput: something follows `cpu` in the device's name.
     """
     if rest:
-        raise InvalidInput(f"the device cpu takes no {rest!r}", hint="write just cpu")
+        raise InvalidInput(f"the device cpu has no option {rest!r}", hint="write cpu")
     clock = HostClock()
     energy = find_energy(root, clock, in_background)
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))

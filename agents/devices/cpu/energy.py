@@ -27,7 +27,7 @@ WHOLE = ("package", "Esocket")
 """What the names of zones begin with that are never without power."""
 MOST_DIGITS = 20
 """Those of 2^64; a text with more is no counter."""
-ROOT_ONLY = "the kernel lets only root read it: see deploy/README.md"
+ROOT_ONLY = "only root can read it: see deploy/README.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ class ZoneJoules:
         still = [z for z, at in self._moved_s.items() if max(self._moved_s.values()) - at > STILL_S]
         if still:
             raise MeasurementError(
-                f"{still[0].path} stands still while another package's counter moves",
-                hint="the energy of the host is not known; reboot it, or report its model and kernel",
+                f"{still[0].path} does not change while another package's counter does",
+                hint="the energy of the host is unknown; reboot it, or report its model and kernel",
             )
 
     def close(self) -> None:
@@ -182,5 +182,5 @@ def _watts(powers: Sequence[Path]) -> float:
 def _whole_number(path: Path) -> int:
     text = required_text(path).strip()
     if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise MeasurementError(f"{path} says {text[:40]!r}, which is no whole number")
+        raise MeasurementError(f"{path} contains {text[:40]!r}, not an integer")
     return int(text)

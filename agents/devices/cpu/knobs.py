@@ -103,7 +103,7 @@ def _power(root: Path) -> FileKnob | str:
     names = {z: " ".join(words(z / "name")) for z in zones}
     zones = [z for z in zones if words(z / "enabled") != {"0"}]
     if off := {*names.values()} - {names[z] for z in zones}:
-        return f"{', '.join(sorted(off))}: power limits are not enabled, or locked by the BIOS"
+        return f"{', '.join(sorted(off))}: power limits are disabled, or locked by the BIOS"
     files = [z / f"constraint_{n}_power_limit_uw" for n in (0, 1) for z in zones]
     limits = [file for file in files if file.exists()]
     watts = [n // UW for file in limits for n in numbers(file) if n // UW < ABSURD_W]

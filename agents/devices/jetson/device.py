@@ -39,11 +39,9 @@ STRAYS = 1.05
 """A clock may show this many times its ceiling: it wanders by a step."""
 SETTLE_S = 0.5
 """Ten of the power monitors' samples."""
-NO_BOARD = "there is no Jetson board here: its device tree names none"
+NO_BOARD = "no Jetson board: the device tree names none"
 FIXED = "jetson_clocks has fixed the clocks: run `jetson_clocks --restore`"
-NO_TOTAL = (
-    "the rails {names} make no total that is known ({missing}); `jouletune doctor` lists them"
-)
+NO_TOTAL = "the rails {names} give no known total ({missing}); `jouletune doctor` lists them"
 
 
 def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
@@ -54,7 +52,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     """
     if rest not in ("", "mode"):
         raise InvalidInput(
-            f"the device jetson takes no {rest!r}", hint="write jetson or jetson:mode"
+            f"the device jetson has no option {rest!r}", hint="write jetson or jetson:mode"
         )
     board = read_board(root)
     if board is None:

@@ -20,7 +20,7 @@ def report() -> dict[str, Any]:
     try:
         with jtop() as service:
             if not service.ok():
-                return {"error": "the jtop service tells nothing"}
+                return {"error": "the jtop service reports nothing"}
             hardware = service.board.get("hardware", {})
             modes = service.nvpmodel
             return {

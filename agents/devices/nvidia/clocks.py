@@ -221,14 +221,12 @@ class FollowedKnobs:
         now, before = self._clock.monotonic(), self._above_at
         self._above_at = now
         if before is None or now - before > CONTEST_S:
-            log.warning(
-                "event=lock_lost device=%s why=%r next='written again'", self._gpu.uuid, why
-            )
+            log.warning("event=lock_lost device=%s why=%r next='re-applied'", self._gpu.uuid, why)
             with suppress(TuningError):
                 self._knobs.again()
             return MeasurementError(
                 f"{self._gpu.uuid}: {why}",
-                hint="the lock was lost; it was written again, measure again",
+                hint="the lock was lost and re-applied; measure again",
             )
         why = f"{why}, twice in {now - before:.0f} s: another program sets {CLOCK}"
         with suppress(TuningError):
@@ -275,8 +273,8 @@ class FollowedKnobs:
                 return
             if waited > LONGEST_SETTLE_S:
                 raise ActuationError(
-                    f"{self._gpu.uuid}: {wrong or 'the SM clock does not come to rest'}, "
+                    f"{self._gpu.uuid}: {wrong or 'the SM clock does not settle'}, "
                     f"{LONGEST_SETTLE_S:g} s after it was set",
-                    hint="another program sets clocks, too; `jouletune doctor` names the usual ones",
+                    hint="another program also sets clocks; run `jouletune doctor` to find it",
                 )
             self._clock.sleep(LOOK_S)

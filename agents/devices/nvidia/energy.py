@@ -97,9 +97,7 @@ def power_w(gpu: Gpu, scope: int) -> float:
     for field in FIELDS:
         if (field, scope) in found:
             return found[field, scope]
-    raise MeasurementError(
-        f"{gpu.uuid} does not tell its power any more", hint="see `jouletune doctor`"
-    )
+    raise MeasurementError(f"{gpu.uuid} no longer reports its power", hint="see `jouletune doctor`")
 
 
 def check_counter(gpu: Gpu, clock: Clock) -> CounterCheck | None:

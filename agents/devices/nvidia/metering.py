@@ -132,9 +132,11 @@ class GpuEnergy:
         if not self.has_counter:
             return self._no_counter
         if self.check is None:
-            return "its counter is not checked under load yet" if self._scopes else "unchecked"
+            return (
+                "its counter has not been checked under load yet" if self._scopes else "unchecked"
+            )
         if not self.check.ratio:
             return "its energy counter hardly moves"
         if self.check.trusted and self.check.scope != self._power_scope:
             return "its energy counter is the module's, the CPU included"
-        return f"its energy counter shows {self.check.ratio:.2f} of its power under load"
+        return f"its energy counter counts {self.check.ratio:.2f} of its power under load"

@@ -30,7 +30,7 @@ MOST_CONNECTIONS = 64
 LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13
 GONE = frozenset({15, 16, 28})
 """GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: whatever was asked, the GPU does not work."""
-LIFT = "once that is over: jouletune actuator restore --all --lift"
+LIFT = "when it is done: jouletune actuator restore --all --lift"
 DEADLINE_S = 5.0
 """A call that takes longer is given up: the choice of the actuator's default, too."""
 
@@ -40,13 +40,13 @@ SLOW = "turn persistence mode on: systemctl enable --now nvidia-persistenced"
 
 HINTS = MappingProxyType(
     {
-        2: "see the device's ranges in `jouletune doctor`",
-        4: "only root sets it: run the jouletune-actuator service",
+        2: "check the device's ranges with `jouletune doctor`",
+        4: "only root can set it; run the jouletune-actuator service",
         9: "load the NVIDIA driver (`modprobe nvidia`)",
-        15: "see `dmesg`; the GPU needs a reset or the host a reboot",
+        15: "check `dmesg`; reset the GPU or reboot the host",
         16: "reset the GPU, or reboot the host",
-        17: "the cgroup or the unit's DeviceAllow= keeps us from /dev/nvidia*",
-        18: "the driver was upgraded underneath: reload its modules, or reboot",
+        17: "allow /dev/nvidia* in the cgroup or the unit's DeviceAllow=",
+        18: "the driver was upgraded; reload its modules, or reboot",
     }
 )
 """NVML's error to the next step."""

@@ -55,7 +55,7 @@ class PowerModes:
         """Return the present mode."""
         shown = re.search(r"NV Power Mode: *(\S+)", self._asked("-q"))
         if not shown:
-            raise ActuationError(f"{self._program} -q tells no mode")
+            raise ActuationError(f"{self._program} -q reports no mode")
         return {MODE: shown[1]}
 
     def write(self, knob: str, value: Value | None) -> None:

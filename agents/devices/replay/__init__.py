@@ -127,7 +127,7 @@ class ReplayedWindow:
         if self._shown is None:
             if self._device.read() != self._setting:
                 raise MeasurementError(
-                    "the setting was changed within the window",
+                    "the setting was changed during the window",
                     hint="measure one setting at a time",
                 )
             self._shown = self.read()

@@ -122,7 +122,7 @@ def trained_together(
         InvalidInput: a batch or a number of epochs below 1, or a negative number of steps.
     """
     if batch < 1 or epochs < 1 or steps < 0:
-        raise InvalidInput(f"nothing is trained by batches of {batch} in {epochs} epochs")
+        raise InvalidInput(f"cannot train with batches of {batch} in {epochs} epochs")
     plans = [_plan(own, batch, epochs, seed, steps) for own, seed in zip(owned, seeds, strict=True)]
     order = sorted(range(len(plans)), key=lambda i: -len(plans[i]))
     lengths = np.array([len(plans[i]) for i in order])
@@ -152,7 +152,7 @@ def averaged(updates: Sequence[tuple[Weights, int]]) -> Weights:
     """
     total = sum(samples for _, samples in updates)
     if not total:
-        raise InvalidInput("there is no update to average")
+        raise InvalidInput("no update to average")
     layers = zip(*(weights for weights, _ in updates), strict=True)
     shares = [samples / total for _, samples in updates]
     return tuple(

@@ -77,10 +77,12 @@ class ProcessOwners:
             return Attribution(ours, others)
         if hidden:
             return Attribution(
-                ours, unknown=f"/proc shows no {_numbers(hidden)} of those NVML lists"
+                ours, unknown=f"/proc does not show {_numbers(hidden)}, which NVML lists"
             )
         if others:
-            return Attribution(ours, unknown=f"{_numbers(others)} cannot be told from the workload")
+            return Attribution(
+                ours, unknown=f"{_numbers(others)} cannot be distinguished from the workload"
+            )
         return Attribution(ours)
 
 

@@ -104,17 +104,17 @@ class ProgramRun:
         finally:
             self.end()
         if not content:
-            raise MeasurementError(f"{self._name} was ended from outside", hint="try again")
+            raise MeasurementError(f"{self._name} was killed by another program", hint="try again")
         ended = json.loads(content)
         if ended["status"]:
             raise MeasurementError(
                 f"{self._name} ended with {ended['status']}: {last_words(text)}",
-                hint="run it by hand as the agent's user",
+                hint="run it manually as the agent's user",
             )
         asked = self._program.items
         items = float(asked) if isinstance(asked, int) else number(asked, text)
         if not items > 0.0:
-            raise MeasurementError(f"{self._name} says that it worked on {items:g} items")
+            raise MeasurementError(f"{self._name} reports {items:g} items")
         return RunResult(
             ended["seconds"],
             ended["cpu_s"],

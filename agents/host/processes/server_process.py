@@ -108,6 +108,6 @@ class ServerProcess:
             lines = self._log_file.read_text(errors="replace").strip().splitlines()
             kind = InvalidInput if self._process.returncode == REFUSED else DeviceLost
             raise kind(
-                f"the {self._spec} server did not start: {(lines or ['it said nothing'])[-1]}",
-                hint=f"its log is {self._log_file}",
+                f"the {self._spec} server did not start: {(lines or ['it printed nothing'])[-1]}",
+                hint=f"see its log {self._log_file}",
             ) from None

@@ -72,14 +72,14 @@ class ProcessTree:
         try:
             held = os.pidfd_open(number)
         except OSError as error:
-            raise DeviceLost(f"{self._words} does not run: {error.strerror}") from None
+            raise DeviceLost(f"{self._words} is not running: {error.strerror}") from None
         try:
             self._demand(number)
             signal.pidfd_send_signal(held, RELOADS[name])
         except OSError as error:
             raise ActuationError(
                 f"cannot send SIG{name} to {self._words}: {error.strerror}",
-                hint="let the agent run as the service's user, or name its unit in [process]",
+                hint="run the agent as the service's user, or name its unit in [process]",
             ) from None
         finally:
             os.close(held)
@@ -101,9 +101,9 @@ class ProcessTree:
         try:
             return int(self._pid_file.read_text(encoding="ascii").split()[0])
         except (OSError, ValueError, IndexError) as error:
-            reason = getattr(error, "strerror", None) or "no number in it"
+            reason = getattr(error, "strerror", None) or "it has no number"
             raise DeviceLost(
-                f"{self._pid_file} tells no process: {reason}", hint=f"start {self._program}"
+                f"{self._pid_file} names no process: {reason}", hint=f"start {self._program}"
             ) from None
 
     def _demand(self, number: int) -> None:
@@ -114,7 +114,9 @@ class ProcessTree:
             comm = ""
         if comm != self._program[:15]:  # the kernel keeps 15 characters
             seen = f"it is {comm}" if comm else "no such process"
-            raise DeviceLost(f"{self._words} does not run: {number} is none of it ({seen})")
+            raise DeviceLost(
+                f"{self._words} is not running: PID {number} does not belong to this service ({seen})"
+            )
 
     def _stat(self, number: int) -> ProcessStat:
         try:

@@ -57,8 +57,8 @@ class LogFile:
         before = os.pread(self._handle, len(self._known), self._at - len(self._known))
         if os.fstat(self._handle).st_size < self._at or before != self._known:
             raise MeasurementError(
-                f"{self._path} was cut off within the window, so lines may be lost",
-                hint="measure again; logrotate without copytruncate loses none",
+                f"{self._path} was truncated during the window, so lines may be lost",
+                hint="measure again; use logrotate without copytruncate",
             )
 
 
@@ -99,13 +99,14 @@ class LogFollower:
             if any(file.place == (status.st_dev, status.st_ino) for file in self._files):
                 return False
             if not self._path.is_file():
-                raise MeasurementError(f"{self._path} is no file", hint="name a log file")
+                raise MeasurementError(f"{self._path} is not a file", hint="name a log file")
             self._files.append(LogFile(self._path, at_end=at_end))
         except FileNotFoundError:  # between its renaming and the next line
             return False
         except OSError as error:
             raise MeasurementError(
-                f"cannot read {self._path}: {error.strerror}", hint="let the agent's user read it"
+                f"cannot read {self._path}: {error.strerror}",
+                hint="make it readable for the agent's user",
             ) from None
         return True
 

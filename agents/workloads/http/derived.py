@@ -100,7 +100,7 @@ class DerivedLoadMeter(DerivedMeter):
         names = {self._exported.signal: REQUESTS.name}
         asked = {names.get(name, name): value for name, value in context.items()}
         if len(asked) != len(context):
-            raise InvalidInput(f"{' and '.join(context)} are the same load: ask for one")
+            raise InvalidInput(f"{' and '.join(context)} are the same load; set one of them")
         meter = self._load.offering(asked)
         return DerivedLoadMeter(
             meter, self._exported, self._effects, self._snapshot, self._in_force
@@ -155,7 +155,7 @@ class DerivedWindow:
             if value and silent and totals.get("items", 0.0) > 0.0:
                 raise MeasurementError(
                     f"{name} is set to {value}, but {effect.ratio.per.name} did not grow",
-                    hint="the service did not take it up: see its log",
+                    hint="the service does not use the value; check its log",
                 )
 
     def _quantiles(self) -> dict[str, Estimate]:
@@ -238,5 +238,5 @@ def _check_effect(name: str, value: Value, effect: KnobEffect, above: float, bel
         raise MeasurementError(
             f"{name} is set to {value}, but {effect.ratio.counter.name} per {effect.ratio.per.name} "
             f"is {seen:.3g}",
-            hint="the service did not take it up: see its log",
+            hint="the service does not use the value; check its log",
         )

@@ -72,8 +72,8 @@ class Exposition:
         if missing:
             there = [name for _, kind in missing for name in declared(text, kind)]
             raise InvalidInput(
-                f"{self.url} tells no {' and no '.join(what for what, _ in missing)}",
-                hint=f"there are: {', '.join(dict.fromkeys(there)) or 'none'}",
+                f"{self.url} has no {' and no '.join(what for what, _ in missing)}",
+                hint=f"available: {', '.join(dict.fromkeys(there)) or 'none'}",
             )
         self.tells_cpu = config.cpu_time and CPU in declared(text, "counter")
         self.tells_start = STARTED in declared(text, "gauge")

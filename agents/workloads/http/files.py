@@ -40,13 +40,13 @@ class KnobInFile:
             return self._reading.read()
         if self._pending.exists():
             raise UnlistedValue(
-                f"{self._file.path} was written, and the service was not started with it",
-                hint="set it again, which restarts the service",
+                f"{self._file.path} was written, but the service has not restarted since",
+                hint="set it again to restart the service",
             )
         if self._content() is None:
             raise UnlistedValue(
                 f"there is no {self._file.path}",
-                hint=f"write it for the default: {self._file.content(self.knob.default)[:EXAMPLE]!r}",
+                hint=f"create it with the default: {self._file.content(self.knob.default)[:EXAMPLE]!r}",
             )
         value = self._written()
         if value is not None:
@@ -55,8 +55,8 @@ class KnobInFile:
         if plan is not None:
             return plan.rows[0].setting[self.knob.name]
         raise UnlistedValue(
-            f"{self._file.path} does not say what any value of {self.knob.name} writes",
-            hint="set it, which writes the file anew",
+            f"{self._file.path} does not contain a value of {self.knob.name}",
+            hint="set the knob to rewrite the file",
         )
 
     def is_at(self, value: Value) -> bool:
@@ -79,8 +79,8 @@ class KnobInFile:
             now = self.read()
             if now != value:
                 raise ActuationError(
-                    f"{self._file.path} says {self.knob.name}={value}, but the service is at {now}",
-                    hint="its log may say why",
+                    f"{self._file.path} has {self.knob.name}={value}, but the service uses {now}",
+                    hint="check its log",
                 )
             return
         settle(str(self._file.path), self.knob, self.read, value, self._clock)
@@ -91,9 +91,7 @@ class KnobInFile:
         """Return why nobody can tell what the service has taken up; empty where it says so itself."""
         if self._reading is not None:
             return ""
-        return (
-            f"it is read only from {self._file.path}, which we wrote; the service does not tell it"
-        )
+        return f"it is read from {self._file.path} only; the service does not report it"
 
     def follows(self, plan: Plan) -> bool:
         """Return whether the service can go by a plan itself."""

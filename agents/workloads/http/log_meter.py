@@ -136,7 +136,7 @@ def _number(name: str, text: str | None, line: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise MeasurementError(
-            f"the group {name} of a line of the log is no number: {text!r} in {line[:200]!r}",
-            hint="have the pattern take digits only, like (?P<latency_s>[0-9.]+)",
+            f"the group {name} of a log line is not a number: {text!r} in {line[:200]!r}",
+            hint="let the pattern match digits only, like (?P<latency_s>[0-9.]+)",
         )
     return value

@@ -50,7 +50,7 @@ class ServiceRenewal:
         if missing:
             raise ActuationError(
                 f"{missing} {self._config.seconds:g} s after {self._config}",
-                hint="see its log; where a start takes longer, say it as seconds in [restart]",
+                hint="check its log; if a start takes longer, set seconds in [restart]",
             )
 
     def _missing(self, before: str) -> str:
@@ -62,7 +62,7 @@ class ServiceRenewal:
         except (ActuationError, DeviceLost) as error:
             return error.message
         if before and now == before:
-            return "the service still runs as it was started before"
+            return "the service has not restarted"
         return ""
 
     def _when_started(self) -> str:

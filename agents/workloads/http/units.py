@@ -106,7 +106,7 @@ class KnobInUnit:
             raise ActuationError(
                 f"systemd says {self._unit.property}={now} of {self._unit.name}, but its "
                 f"{resource.attribute} is at {kernel}",
-                hint="something else writes it, or the value is more than this machine has",
+                hint="another program changes it, or the value exceeds this machine",
             )
         for value in self.knob.values:
             if self._as_told(value) == now:
@@ -130,7 +130,7 @@ class KnobInUnit:
         if self._in_kernel(group) is not None:
             return ""
         return (
-            f"systemd takes {self._unit.property} of {self._unit.name}, but this host shows no "
+            f"systemd accepts {self._unit.property} of {self._unit.name}, but this host shows no "
             f"{self._resource.attribute} for it (cgroup v2 and its controller are needed)"
         )
 

@@ -60,7 +60,7 @@ def dialect_of(help_text: str, program: str) -> Dialect:
         if re.search(rf"{dialect.length}(?![\w-])", help_text):
             return dialect
     raise InvalidInput(
-        f"{program} --help tells neither {SPEC.length} nor {DRAFT.length}",
+        f"{program} --help lists neither {SPEC.length} nor {DRAFT.length}",
         hint="give the command of a llama-server that has speculative decoding",
     )
 

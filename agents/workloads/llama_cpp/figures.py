@@ -129,7 +129,7 @@ def counters_in(text: str, where: str) -> SpeculationCounters:
     if not all(math.isfinite(c) and c >= 0.0 for c in counts) or set(positions) != {
         *range(len(positions))
     }:
-        raise MeasurementError(f"{where} tells counters of speculation that cannot be")
+        raise MeasurementError(f"{where} reports impossible counters of speculation")
     return SpeculationCounters(
         round(singles.get(DRAFTS, 0.0)),
         round(singles.get(ACCEPTED, 0.0)),

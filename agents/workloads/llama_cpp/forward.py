@@ -77,7 +77,7 @@ class Forwarder:
         except ClientDisconnect:
             return
         if body is None:
-            await _refuse(send, 413, f"a request may have {LONGEST_BODY} bytes")
+            await _refuse(send, 413, f"a request may have at most {LONGEST_BODY} bytes")
             return
         work = asyncio.ensure_future(self._answer(request, body, send))
         gone = asyncio.ensure_future(_disconnected(receive))
@@ -134,7 +134,7 @@ class Forwarder:
                 finally:
                     await response.aclose()
                 return response.is_success
-        await _refuse(send, 502, "llama-server did not answer; is it running?")
+        await _refuse(send, 502, "llama-server did not answer; check that it is running")
         return False
 
 

@@ -119,7 +119,7 @@ class LlamaServer:
             return Props.model_validate_json(response.content)
         except ValidationError as error:
             raise ActuationError(
-                f"the answer of {self.url}/props is not llama-server's: {error.errors()[0]['msg']}",
+                f"the response of {self.url}/props is not llama-server's: {error.errors()[0]['msg']}",
                 hint="is it a llama-server?",
             ) from None
 
@@ -144,7 +144,7 @@ class LlamaServer:
             found = None
         if found is None:
             raise ActuationError(
-                f"the answer of {self.url}/completion tells no timings",
+                f"the response of {self.url}/completion has no timings",
                 hint="is it a llama-server?",
             )
         return found
@@ -195,7 +195,8 @@ class LlamaServer:
             ) from None
         except httpx.HTTPError as error:
             raise DeviceLost(
-                f"llama-server at {self.url} does not answer: {error}", hint="is it running?"
+                f"llama-server at {self.url} does not answer: {error}",
+                hint="check that it is running",
             ) from None
         if not response.is_success:
             raise ActuationError(

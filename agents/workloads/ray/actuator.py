@@ -50,12 +50,12 @@ class Address:
             there = ", ".join(instance.applications) or "none"
             raise NotFound(
                 f"Ray Serve runs no application {self.application!r}",
-                hint=f"there are: {there}",
+                hint=f"available: {there}",
             )
         if self.deployment not in app.deployments:
             raise NotFound(
                 f"the application {self.application!r} has no deployment {self.deployment!r}",
-                hint=f"there are: {', '.join(app.deployments) or 'none'} ({app.status})",
+                hint=f"available: {', '.join(app.deployments) or 'none'} ({app.status})",
             )
         return app
 
@@ -94,8 +94,8 @@ class FoundFile:
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ActuationError(
-                f"cannot read {self._path}, which knows how the deployment was found: {error}",
-                hint="set the deployment as it should be, then delete that file",
+                f"cannot read {self._path}, the record of the original deployment: {error}",
+                hint="set the deployment to its original values, then delete that file",
             ) from None
 
     def keep(self, found: Found) -> None:
@@ -195,7 +195,7 @@ class DeploymentActuator:
                 after = "" if failed else f" after {CHANGE_S:g} s"
                 raise ActuationError(
                     f"{self._address} is not at {render_setting(wanted)}{after}: {trouble}",
-                    hint="`serve status` tells more; `ray status` shows the CPUs that are free",
+                    hint="check `serve status`, and `ray status` for free CPUs",
                 )
             self._clock.sleep(LOOK_S)
 
@@ -220,8 +220,8 @@ def declared_config(app: Application, address: Address) -> Mapping[str, Any]:
     """
     if app.deployed_app_config is None:
         raise InvalidInput(
-            f"the application {address.application!r} was not deployed from a config file, and Ray "
-            "lets only those be changed from outside",
-            hint="`serve build` writes one, `serve deploy` deploys it",
+            f"the application {address.application!r} was not "
+            "deployed from a config file, so Ray cannot change it from outside",
+            hint="create one with `serve build` and deploy it with `serve deploy`",
         )
     return app.deployed_app_config

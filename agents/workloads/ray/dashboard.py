@@ -117,7 +117,7 @@ class Dashboard:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        hint = "is it running (`ray status`), and is this its dashboard's address?"
+        hint = "check that it is running (`ray status`) and that this is its dashboard's address"
         self._http = LocalHttp(url, "Ray", hint, ANSWER_S)
         self.client, self.close = self._http.client, self._http.close
 
@@ -155,4 +155,4 @@ class Dashboard:
         self._http.call("PUT", "/api/serve/applications/", dict(config))
 
     def _parsed(self, kind: TypeAdapter[ReplyT], response: httpx.Response) -> ReplyT:
-        return self._http.parsed(kind, response, "Ray Serve's", "this was written for Ray 2.60")
+        return self._http.parsed(kind, response, "Ray Serve's", "supported: Ray 2.60")

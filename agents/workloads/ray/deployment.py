@@ -138,7 +138,7 @@ def trouble_of(app: Application, deployment: str, wanted: Setting) -> str:
     """Return what is missing until a setting is in force on every replica; empty when nothing is."""
     found = app.deployments.get(deployment)
     if found is None or setting_of(found.deployment_config) != wanted:
-        return f"Ray has not taken it up: the application is {app.status} {app.message}".rstrip()
+        return f"Ray has not applied it: the application is {app.status} {app.message}".rstrip()
     running = sum(1 for replica in found.replicas if replica.state == "RUNNING")
     others = len(found.replicas) - running
     if found.status == "HEALTHY" and running == found.target_num_replicas and not others:

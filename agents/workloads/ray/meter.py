@@ -67,7 +67,7 @@ class RayProcesses:
             children = self._raylet.children(recursive=True)
         except psutil.Error as error:
             raise MeasurementError(
-                f"Ray has ended on this host: {error}", hint="start it again"
+                f"Ray has ended on this host: {error}", hint="restart it"
             ) from None
         for child in children:
             try:

@@ -101,10 +101,10 @@ class Batcher:
         self.arrived += 1
         if not self.instances:
             self.failed += 1
-            return Unserved("no_instance", "no instance is running; one is being started")
+            return Unserved("no_instance", "no instance is running; one is starting")
         if len(self._queue) >= MOST_WAITING:
             self.failed += 1
-            return Unserved("overloaded", f"{MOST_WAITING} requests are waiting already")
+            return Unserved("overloaded", f"{MOST_WAITING} requests are already waiting")
         loop = asyncio.get_running_loop()
         waiting = Waiting(item, loop.time(), loop.create_future())
         self._queue.append(waiting)
@@ -126,7 +126,7 @@ class Batcher:
         if instance in self.instances:
             self.instances.remove(instance)
             if not self.instances:
-                self.refuse(Unserved("no_instance", "no instance is left; one is being started"))
+                self.refuse(Unserved("no_instance", "no instance is left; one is starting"))
 
     def refuse(self, why: Unserved) -> None:
         """Answer everything that waits with a refusal."""

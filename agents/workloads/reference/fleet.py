@@ -185,7 +185,7 @@ class Fleet:
         started = [o for o in outcomes if not isinstance(o, BaseException)]
         errors = [o for o in outcomes if isinstance(o, BaseException)]
         if not errors and any(i not in self._processes for i in started):
-            errors = [DeviceLost("a new worker process ended before it served", hint="ask again")]
+            errors = [DeviceLost("a new worker process ended before it was ready", hint="retry")]
         if errors:
             await asyncio.gather(*(self._retire(i) for i in started))
             raise errors[0]

@@ -41,7 +41,7 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        hint = "start it again, or see why it ended in its log"
+        hint = "restart it, or check its log"
         self._http = LocalHttp(url, "the workload", hint)
         self.close = self._http.close
 

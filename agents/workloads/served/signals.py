@@ -31,7 +31,7 @@ class StatsReader:
             if version != self._version:
                 raise WorkloadChanged(
                     f"the workload at {self._server.url} changed from {self._version} to {version}",
-                    hint="start the agent anew",
+                    hint="restart the agent",
                 )
             self._incarnation = stats.incarnation
         return stats

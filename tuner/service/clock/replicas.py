@@ -66,8 +66,8 @@ class Roll:
         for other in others:
             if own.seen_at - other.seen_at < SILENT and other.token_mark != own.token_mark:
                 log.warning(
-                    "event=other_token the tuner %s on %s has another token file: operators are let in "
-                    "by one of both only; copy the file",
+                    "event=other_token the tuner %s on %s has a different token file, "
+                    "so an admin's token works on one replica only; copy the file to both",
                     other.id,
                     other.host,
                 )

@@ -43,7 +43,7 @@ from tuner.study.presence import KEEP_S
 
 log = logging.getLogger(__name__)
 
-SILENT = "it is not heard of any more; see whether its agent and its host run"
+SILENT = "no contact with the device; check that its agent and its host are up"
 NOTED_AT_ONCE = 500
 """So many devices that fell silent are noted in one transaction, in which no other event can be."""
 LOOKED_AT = 10_000
@@ -93,7 +93,7 @@ class Maintenance:
         """End trials whose agents never came back."""
         ended = self.loop.trial_reports.reap()
         if ended:
-            log.info("event=reaped trials=%d were abandoned", ended)
+            log.info("event=reaped trials=%d abandoned", ended)
 
     def watch_drift(self) -> Iterator[None]:
         """Send a held study back to its baseline when its windows have drifted from what they were.
@@ -176,7 +176,7 @@ class Maintenance:
 
 
 def _turn(device: str, at: datetime, *, online: bool) -> Event:
-    kind, text = ("online", "it is heard of again") if online else ("offline", SILENT)
+    kind, text = ("online", "contact with the device is back") if online else ("offline", SILENT)
     return Event(at=at, kind=kind, text=text, device=device)
 
 
@@ -250,7 +250,7 @@ class Lead:
             leads = self._loop.store.bus.leads()
             if leads and not self._led:
                 expect(self._loop)
-                log.info("event=leads this tuner does now what one alone does for all")
+                log.info("event=leads this replica is now the leader")
             self._led = leads
             return leads
 

@@ -32,7 +32,7 @@ class Watchdog:
         """Say so, unless the ping of last time is still out, and ask again."""
         if self._asked is not None and not self._asked.done():
             log.warning(
-                "event=no_ping the database still owes one: systemd is not told that we live"
+                "event=no_ping the database has not answered, so systemd gets no watchdog ping"
             )
             return
         notify("READY=1\nWATCHDOG=1")
@@ -77,7 +77,7 @@ class Readiness:
         if not asked.done():
             raise StoreError(
                 f"the database has not taken a write for {self._clock() - self._asked_s:.0f} s",
-                hint="look at its log, its locks and its disk",
+                hint="check its log, its locks and its disk",
             )
         if refused := asked.result():
             raise StoreError(refused.message, hint=refused.hint)

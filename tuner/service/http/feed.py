@@ -81,13 +81,13 @@ class StreamPlaces:
         if self._taken[caller] >= self._per_caller:
             raise RateLimited(
                 f"the token {caller} has {self._per_caller} event streams open",
-                hint="close one, or follow with another token",
+                hint="close one, or use another token",
                 again_s=STREAM_AGAIN_S,
             )
         if self._taken.total() >= self._most:
             raise RateLimited(
                 f"{self._most} event streams are open",
-                hint="ask GET /v1/events?after=ID now and then instead",
+                hint="poll GET /v1/events?after=ID instead",
                 again_s=STREAM_AGAIN_S,
             )
         self._taken[caller] += 1

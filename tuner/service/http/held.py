@@ -73,7 +73,7 @@ class HeldWindows:
         except Exception as error:  # whose fault it was shows when each is taken alone
             if len(told) == 1:
                 log.exception(
-                    "event=hold_not_taken what %s told of its hold was not taken", told[0][1].device
+                    "event=hold_not_taken the hold reported by %s was rejected", told[0][1].device
                 )
                 return [error]
             return [self._taken([one])[0] for one in told]

@@ -226,7 +226,9 @@ class LogLimit(logging.Filter):
         began, seen = self._seen.get(place, (now, 0))
         if now - began >= self._every_s:
             if seen > self._most:
-                record.msg = f"{record.getMessage()} ({seen - self._most} more were not logged)"
+                record.msg = (
+                    f"{record.getMessage()} ({seen - self._most} similar lines were not logged)"
+                )
                 record.args = None
             began, seen = now, 0
         self._seen[place] = (began, seen + 1)

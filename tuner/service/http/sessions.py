@@ -43,7 +43,7 @@ class Lookups:
         if self._limiter is None or self._limiter[0] is not running:
             self._limiter = running, CapacityLimiter(LOOKUPS_AT_ONCE)
         if self._waiting >= MOST_LOOKUPS:
-            raise Busy(f"{MOST_LOOKUPS} tokens are being looked up", hint="ask again in 1 s")
+            raise Busy(f"{MOST_LOOKUPS} tokens are being checked", hint="retry in 1 s")
         self._waiting += 1
         try:
             return await to_thread.run_sync(look, token, limiter=self._limiter[1])
@@ -80,14 +80,15 @@ class Sessions:
             caller = self.access.caller(token)
             if caller.machine:
                 raise Unauthorised(
-                    f"the token {caller.name} is an {caller.role}'s",
-                    hint="sign in with a person's: jouletune token create NAME --role viewer",
+                    f"the token {caller.name} has the role {caller.role}",
+                    hint="sign in with the token of a person; create one "
+                    "with `jouletune token create NAME --role viewer`",
                 )
         except Unauthorised:
             if again_s := self.failed.take(address):
                 raise RateLimited(
-                    "too many wrong tokens came from here",
-                    hint=f"try again in {math.ceil(again_s)} s",
+                    "too many wrong tokens from this address",
+                    hint=f"retry in {math.ceil(again_s)} s",
                     again_s=again_s,
                 ) from None
             raise
@@ -100,7 +101,7 @@ class Sessions:
             Unauthorised: nobody is, or no longer.
         """
         said, _, mac = cookie.rpartition(":")
-        nobody = Unauthorised("nobody is signed in here", hint="sign in again")
+        nobody = Unauthorised("not signed in", hint="sign in again")
         # Before anything is looked up: whoever forges a cookie costs no more than this.
         if not hmac.compare_digest(mac.encode(), self._mac(f"session:{said}").encode()):
             raise nobody

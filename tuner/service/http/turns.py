@@ -67,8 +67,8 @@ class Queue:
         """Return the refusal for somebody who is sent away."""
         again_s = self.again_s()
         return Busy(
-            "more agents ask than the tuner can answer",
-            hint=f"ask again in {again_s} s",
+            "the tuner is overloaded by requests of agents",
+            hint=f"retry in {again_s} s",
             again_s=again_s,
         )
 

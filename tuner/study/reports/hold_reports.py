@@ -100,12 +100,12 @@ class HoldReports:
         until = self._held_until.get(key, window.started_at)
         self._held_until[key] = max(until, end)
         if window.started_at < until:
-            return "held windows overlap; their time is billed once; check the agent"
+            return "held windows overlap; overlapping time is billed once; check the agent"
         shown = self._ranges.get(study, 0, lambda: self._range(study))  # trials end before a hold
         if shown is None:
             return ""
         why = shown.beyond(window.load.completed, window.seconds, window.estimates[energy].mean)
-        return why and f"a held window is kept and not billed: {why}; check the agent"
+        return why and f"a held window is stored but not billed: {why}; check the agent"
 
     def _range(self, study: Study) -> HeldRange | None:
         windows = (trial.measurement for trial in self.changes.trials(study.id))

@@ -97,18 +97,18 @@ class TrialReports:
             require_member(message.device, study)
             if study.terms.mode is not Mode.CONTINUOUS:
                 raise Conflict(
-                    f"study {study.id} takes no steps of an agent's own",
-                    hint="only a continuous study does",
+                    f"study {study.id} does not accept steps decided by an agent",
+                    hint="use a continuous study",
                 )
             study.space.check(message.setting)
             outcome = credible(message.outcome, study)
-            why = f"decided by the agent, which did not reach the tuner; {message.key}"
+            why = f"decided by the agent while the tuner was unreachable; {message.key}"
             seen = study.revision, self.store.trials.count(study.id)
             known = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
             if known is not None and known.state.final:
                 return Receipt(result="duplicate")
             if known is None:
-                self.changes.abort(study, "its agent went on without the tuner")
+                self.changes.abort(study, "its agent continued without the tuner")
                 known = self.store.trials.begin(
                     study.id, message.setting, Phase.TUNING, why, self.now(), seen=seen
                 )
@@ -150,7 +150,7 @@ class TrialReports:
                     ended += self._reap(name)
                 except Unreadable as error:  # it must not keep the others' trials running
                     log.warning(
-                        "event=not_reaped study=%s: its trials stay as they are: %s", name, error
+                        "event=not_reaped study=%s: its trials are unchanged: %s", name, error
                     )
             return ended
 
@@ -165,7 +165,7 @@ class TrialReports:
                 care = TrialCare.of(study.id, trial, leases)
                 if self.changes.close(study, trial) or not self.silence.abandoned(care):
                     continue
-                why = f"no agent worked on it for {self.abandon_s:g} s"
+                why = f"no agent has worked on it for {self.abandon_s:g} s"
                 self.changes.cancel(study, trial, why)
                 if not trial.control:  # nothing is amiss with what is held
                     self._despair(study, trial, why)
