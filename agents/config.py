@@ -82,7 +82,7 @@ class MetricsAddress:
 
 
 def filesystem_root() -> Path:
-    """Return where devices are looked for: $JOULETUNE_ROOT, else the host's own files."""
+    """Return where devices are searched: $JOULETUNE_ROOT, else the host's own files."""
     return Path(os.environ.get("JOULETUNE_ROOT", "/"))
 
 
@@ -95,7 +95,7 @@ class AgentConfig(Table):
     """Everything an agent can be told, with its defaults.
 
     `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
-    devices are looked for in. `name` is the host's in the names of its devices; empty, its own. Of an
+    devices are searched in. `name` is the host's in the names of its devices; empty, its own. Of an
     https tuner `ca_file` has the authority (none: the system's), `client_cert` and `client_key` are what
     the agent shows it. `metrics` is where Prometheus finds its figures: `127.0.0.1:9464` or
     `unix:/path`; empty, nowhere. Windows in which others used more than `foreign_share` of the machine

@@ -123,7 +123,7 @@ def open_target(
     folder = state_dir / "devices" / files.file_name(device, "")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # what needs it will say so; a device is put back without
+    except OSError as error:  # what needs it will say so; a device is restored without
         log.error("event=no_folder device=%s why=%r", device, str(error))
     with ExitStack() as opened:
 
@@ -232,7 +232,7 @@ class DeviceWorker:
             self._agent.begin()
 
     def close(self) -> None:
-        """Let go of the device; what is in force stays in force."""
+        """Release the device; what is in force stays in force."""
         if self._agent is not None:
             self._agent.close()
 

@@ -25,9 +25,9 @@ LOOK_S = 0.2
 
 
 def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> list[str]:
-    """End every hold of this host and put its devices back as they were found; return which.
+    """End every hold of this host and put its devices back at their original settings; return which.
 
-    Goes on after a failure, and done twice does nothing. With `tell`, the next agent tells the tuner
+    Continues after a failure, and done twice does nothing. With `tell`, the next agent tells the tuner
     first of all, which pauses the studies that have the devices.
 
     Raises:
@@ -51,7 +51,7 @@ def stay(state_dir: Path, root: Path = Path("/"), patience_s: float = STAY_S) ->
 
     Raises:
         NotFound: there is no such folder.
-        StoreError: the folder cannot be written: what no agent has is put back, but need not stay so.
+        StoreError: the folder cannot be written: what no agent has is restored, but need not stay so.
         ActuationError: something did not go back (in time); the message says all that did not.
     """
     _there(state_dir)
@@ -67,7 +67,7 @@ def stay(state_dir: Path, root: Path = Path("/"), patience_s: float = STAY_S) ->
 
 
 def lift(state_dir: Path) -> bool:
-    """Let the devices of this host be set again; return whether they were to stay as found.
+    """Let the devices of this host be set again; return whether they were to stay at the original.
 
     Raises:
         NotFound: there is no such folder.

@@ -33,7 +33,7 @@ MOST_JUDGED = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuestion:
-    """Which trials are asked for; what is None does not narrow. `until` itself is not included."""
+    """Which trials are requested; what is None does not narrow. `until` itself is not included."""
 
     device: str | None = None
     workload: str | None = None
@@ -143,7 +143,7 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
 
     By default the objective against every constrained metric, whether the limits are kept or not.
     The objective and the constraints say which way is better, of other metrics what they mean; less is
-    where nobody knows. Only settings with a completed, uncensored window and all the metrics take part;
+    where unknown. Only settings with a completed, uncensored window and all the metrics take part;
     they come best first by the first metric.
 
     Raises:

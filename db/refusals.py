@@ -40,7 +40,7 @@ def device_busy(device: str, owner: str) -> DeviceBusy:
 
 
 def begun_since(study: str) -> StaleRevision:
-    """Return the refusal for a step that somebody else has taken already."""
+    """Return the refusal for a step that another program has taken already."""
     return StaleRevision(
         f"study {study!r} has changed since it was read",
         hint="read it again",

@@ -28,7 +28,7 @@ BLOCK = 32
 
 
 class Sobol:
-    """Walks a scrambled Sobol sequence over the space and skips what was tried before."""
+    """Walks a scrambled Sobol sequence over the space and skips the trials before."""
 
     explores_apart = True
 

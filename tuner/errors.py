@@ -15,7 +15,7 @@ TuningError
 │   ├─ IllegalTransition            a trial or a study cannot go there from where it is
 │   ├─ StaleToken                   somebody newer owns this trial: stop working on it
 │   ├─ StaleRevision                the study was changed since it was read: read it again
-│   ├─ Unreadable                   the stored study cannot be read: leave it out, go on with the others
+│   ├─ Unreadable                   the stored study cannot be read: leave it out, continue with the others
 │   └─ DeviceBusy                   the device belongs to another active study
 ├─ Unauthorised (PermissionError)   no token, or not the right one
 │   └─ Forbidden                    the token is known, but is for something else

@@ -46,7 +46,7 @@ class BoundedTransport(httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Release connections."""
         self._inner.close()
 
 

@@ -94,7 +94,7 @@ def local_operations(db: str) -> Iterator[Operations]:
 
 
 def serve(config: TunerConfig) -> None:
-    """Run the tuner until it is told to end (SIGTERM, SIGINT).
+    """Run the tuner until it is instructed to end (SIGTERM, SIGINT).
 
     Raises:
         ConfigError: the port is taken, the token file or a certificate cannot be used, or tokens would
@@ -178,7 +178,7 @@ def serve(config: TunerConfig) -> None:
             log.info("event=store trials are kept in %s", shown(config.db))
             log.info("event=token the admin's token is in %s", config.token_file)
             _tell_reach(config, port)
-            # uvicorn heeds both and raises them once more at its end: ignored, so that the store is
+            # uvicorn supports both and raises them once more at its end: ignored, so that the store is
             # closed.
             for ending in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(ending, signal.SIG_IGN)

@@ -1,14 +1,14 @@
 """What becomes of freed memory in a process: shared by few heaps, kept for the next pass, or given back.
 
 A forward pass frees its activations, and the next one wants as much again. glibc gives large pieces back
-to the system at once and takes them anew, zeroed page by page: on two cores that was a third to a half
+to the system at once and takes them again, zeroed page by page: on two cores that was a third to a half
 of the time of a batch (docs/figures.md). Packrat's authors measured with tcmalloc for that reason.
 """
 
 import ctypes
 
 ARENAS = 2
-"""So many heaps share the threads. glibc's default is eight a core, and each keeps what its threads
+"""How many heaps share the threads. glibc's default is eight a core, and each keeps what its threads
 have freed: nine studies at once took 2.7 GB, and 1.8 with two heaps, at the same speed."""
 MOST_KEPT_BYTES = 1 << 30
 """Freed memory at the end of the heap beyond this goes back at once. The largest batch of our models

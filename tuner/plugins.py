@@ -17,7 +17,7 @@ def names(group: str, builtin: Mapping[str, str]) -> list[str]:
 
 
 def load(group: str, builtin: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
-    """Return the object that a name stands for, None where nothing has that name.
+    """Return the object that a name represents, None where nothing has that name.
 
     `builtin` gives `module:attribute` by name. Only the chosen module is imported.
 

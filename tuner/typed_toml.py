@@ -66,7 +66,7 @@ class _File:
     def refuses(
         self, way: Way, message: str, hint: str = "", kind: type[ConfigError] = ConfigError
     ) -> ConfigError:
-        """Return what is said of the end of a way: `FILE, line 7: device 2: …`."""
+        """Return what is reported of the end of a way: `FILE, line 7: device 2: …`."""
         line, last = line_of(self.text, way), -2 if isinstance(way[-1], int) else -1
         steps = [f" {at + 1}" if isinstance(at, int) else f": {at}" for at in way[:last]]
         where = f"{self.path}{f', line {line}' if line else ''}{''.join(steps)}"
@@ -112,7 +112,7 @@ def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:
 def line_of(text: str, way: Way) -> int:
     """Return the line of the statement that first says what a way leads to, or most of it; 0: none does.
 
-    So many lines as are whole TOML and have it end with that statement, which begins where the last
+    How many lines as are whole TOML and have it end with that statement, which begins where the last
     statement before it ended.
     """
     lines, begins, found, most = text.split("\n"), 0, 0, 0

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 SOCKET = Path("/run/jouletune/actuator.sock")
 DETACHED = "detached"
-"""The file beside the socket that tells agents to let go of the devices' drivers."""
+"""The file beside the socket that reports agents to release the devices' drivers."""
 PATIENCE_S = 150.0
 """The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
 LONGEST_TRIAL_S = 3600.0
@@ -50,7 +50,7 @@ Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
 
 
 class ActuatorClient:
-    """A connection to the actuator, made anew where it broke; used by several threads.
+    """A connection to the actuator, made again where it broke; used by several threads.
 
     Whatever is asked may be asked twice: after a broken connection the device is no longer leased.
     """
@@ -66,7 +66,7 @@ class ActuatorClient:
 
         Raises:
             ActuationError: it does not answer, or what it refused.
-            TuningError: what else it refused, as the kind it said.
+            TuningError: what else it refused, as the kind it reported.
         """
         request = json.dumps({"verb": verb, **fields}).encode() + b"\n"
         with self._lock:
@@ -141,7 +141,7 @@ def named(trial: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class HeldSetting:
-    """What the actuator was told to hold, and until when on the host's clock."""
+    """What the actuator was instructed to hold, and until when on the host's clock."""
 
     setting: Mapping[str, Value | None]
     until: float
@@ -154,7 +154,7 @@ class RemoteKnobs:
     cap of the kernel held below what we set when we last renewed it; `applied` is what was set last and is
     ours to keep in force, empty while nothing is.
     For a knob that cannot be read, or that was found at a value for each of its clock domains, the
-    space's default stands for how it was found: it travels as null, and the actuator puts it back.
+    space's default represents how it was found: it travels as null, and the actuator restores it.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class RemoteKnobs:
         self._keep()
 
     def release(self) -> None:
-        """Put the device back to its original and let go of it. Raises ActuationError."""
+        """Restore the device to its original and release it. Raises ActuationError."""
         with self._lock:
             self._trial_from, self._held, self.applied = None, None, {}
             self._line.ask("release", device=self.uuid)
@@ -328,7 +328,7 @@ def open_remote(
     """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
     `ceilings` has the knobs of which nothing higher takes effect: they end there, and what was found above
-    stands for that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what
+    represents that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what
     `cpu.max_mhz` does.
 
     Raises:
@@ -376,9 +376,9 @@ def _knobs(
     roles: Mapping[str, Role],
     ceilings: Mapping[str, float],
 ) -> Iterator[Knob]:
-    """Yield the knobs that are granted, each with what it was found at as its default.
+    """Yield the knobs that are granted, each with its original value as its default.
 
-    Where nobody tells what that was, it is what the configuration says, or the device's highest.
+    Where nobody reports what that was, it is what the configuration says, or the device's highest.
     """
     for name, shown in found.items():
         unset = about["original"].get(name, about["ranges"][name][-1])
@@ -393,7 +393,7 @@ def _knobs(
 
 
 def _one_of(shown: Value, offered: Sequence[Value]) -> Value:
-    """Return what a knob was found at; of a text of several numbers, the first."""
+    """Return the original values of a knob; of a text of several numbers, the first."""
     if not isinstance(shown, str) or isinstance(offered[0], str):
         return shown
     first = float(shown.split()[0])

@@ -45,7 +45,7 @@ class ManagedDevice:
     """One device: what may be done to it, what is done, and for whom.
 
     The verbs are those of the wire, which `requests` checks; `ask` is the way to them. `heard_at` is when
-    its agent last said anything. What has a time ends at most `tick_s` late, the driver's own time
+    its agent last reported anything. What has a time ends at most `tick_s` late, the driver's own time
     apart. Whatever goes wrong here ends this device's trial and hold, and nothing of another's.
     """
 
@@ -76,7 +76,7 @@ class ManagedDevice:
         async with self._alone():
             granted, self.errors = self.restorer.terms.values(self.restorer.about)
             for knob in [k for k in self.restorer.about.get("probed", ()) if k in granted]:
-                with suppress(errors.TuningError):  # a trial of it tells
+                with suppress(errors.TuningError):  # a trial of it reports
                     if why := await self.restorer.probe(knob):
                         self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
                         del granted[knob]
@@ -138,7 +138,7 @@ class ManagedDevice:
                     await self._fall()
 
     async def replay(self) -> None:
-        """Put the device back to what its journal says."""
+        """Restore the device to what its journal says."""
         self.restorer.recall()
         async with self._alone():
             await self.restorer.put_back()
@@ -149,7 +149,7 @@ class ManagedDevice:
             await self.driver.close()
 
     async def close(self) -> None:
-        """Put the device back, whoever has it, and give it to nobody any more."""
+        """Restore the device, whoever has it, and give it to nobody any more."""
         async with self._alone():
             await self._end("the actuator stops")
         self.restorer.paused = self.restorer.paused or "the actuator stops"
@@ -158,7 +158,7 @@ class ManagedDevice:
     # The verbs
 
     async def read(self, peer: Peer) -> dict[str, Any]:
-        """Return what is in force, and what it was found at; None is what nobody can tell."""
+        """Return what is in force, and its original value; None: unknown."""
         shown = await self.restorer.shown()
         found = self.restorer.found(shown)
         return {
@@ -229,12 +229,12 @@ class ManagedDevice:
             await self._end(why)
 
     async def release(self, peer: Peer) -> None:
-        """Put the device back to its original. Raises ActuationError where it does not go back."""
+        """Restore the device to its original. Raises ActuationError where it does not go back."""
         await self._end("released by its agent")
         self._whether_back()
 
     async def restore(self, peer: Peer) -> dict[str, Any]:
-        """Put the device back, whoever has it, and end a pause: what it shows now is its original."""
+        """Restore the device, whoever has it, and end a pause: what it shows now is its original."""
         await self._end("restored by an operator")
         self.restorer.settle()
         return await self.read(peer)
@@ -250,7 +250,7 @@ class ManagedDevice:
         self.owner, self.heard_at = peer, self.now()
 
     def _whether_back(self) -> None:
-        """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
+        """Raise ActuationError where the device is not at its original or another program's setting."""
         back = not self.restorer.record.knobs or self.restorer.waits
         if not back and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not restored: {self.restorer.trouble}")
@@ -258,7 +258,7 @@ class ManagedDevice:
     async def _granted(self, setting: Wanted) -> Wanted:
         """Return a setting in the granted values' own form: 1410.0 is 1410.
 
-        Refuses what is not granted. None, and what a knob was found at, always are.
+        Refuses what is not granted. None, and the original values of a knob, always are.
         """
         found = self.restorer.found(await self.restorer.shown())
         whole: dict[str, Any] = {}

@@ -30,7 +30,7 @@ READY = b"ready"
 LAST_WAIT_S = 1.0
 """How long a killed child is waited for; one that the kernel does not let go lingers."""
 MOST_LINGERING = 4
-"""So many may linger before no further child is started: what holds them holds the next one, too."""
+"""How many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
 TRAITS = (
     "uuid",
@@ -46,7 +46,7 @@ TRAITS = (
 """What is told of a device; what its driver need not have is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
-that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
+that show the limit in force, which a cap of the kernel may lower, instead of the one that was requested.
 `probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
 `without`: those left out, and why.
 """
@@ -59,8 +59,8 @@ Absent = Mapping[str, str]
 class KnobDriver(Protocol):
     """One device. Every method raises ActuationError, or DeviceLost where it no longer answers.
 
-    `uuid` names the device for good. `epoch` is another one once
-    the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
+    `uuid` names the device permanently. `epoch` is another one once
+    the driver was reloaded and has forgotten what was set; it is requested again at every use.
 
     It may also have, as attributes, what differs from knob to knob: see TRAITS.
     """
@@ -95,7 +95,7 @@ class KnobDriver(Protocol):
 class DriverProcess:
     """Asks drivers in a child process, each call within a deadline in seconds; one call at a time.
 
-    A fresh child has `init_s` to find the devices; one that takes longer goes on, and the next call waits
+    A fresh child has `init_s` to find the devices; one that takes longer continues, and the next call waits
     for it. Every call raises ActuationError or DeviceLost. After a call that hung, what it was to do may or
     may not have been done, or be done later: see `lingering`. Whatever lost a device, the next call
     asks a fresh child.
@@ -122,7 +122,7 @@ class DriverProcess:
         return len(self._left)
 
     async def renew(self) -> None:
-        """Have the next call ask a fresh child; one that starts goes on, for it would begin anew."""
+        """Have the next call ask a fresh child; one that starts continues, for it would restart."""
         if self._ready:
             await self.close()
 
@@ -142,7 +142,7 @@ class DriverProcess:
         self._part()
 
     def _part(self) -> None:
-        """Let go of the children that are gone."""
+        """Release the children that are gone."""
         self._left = [line for line in self._left if not _ended(line)]
 
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON

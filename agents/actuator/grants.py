@@ -26,7 +26,7 @@ class Granted:
 
     `grant` maps a knob to its least and greatest value, or to the words it may be. `original` is for
     knobs that cannot be read; `failsafe` is written in place of the original where a device must never
-    be left as it was found: it is a cap, and no grant may reach above it.
+    be left at its original setting: it is a cap, and no grant may reach above it.
     """
 
     match: str
@@ -74,7 +74,7 @@ class ActuatorConfig:
     """Everything the actuator can be told, with its defaults. Times are in seconds.
 
     `lease_s` is the longest a trial lives without a renewal, `agent_grace_s` how long a hold outlives
-    its agent, `hold_s` how long a hold lives at most until it is asked for anew, `deadline_s` how long a
+    its agent, `hold_s` how long a hold lives at most until it is requested again, `deadline_s` how long a
     driver may take to answer. Members of `group` may connect.
     """
 

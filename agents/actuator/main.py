@@ -36,7 +36,7 @@ VERBS = {"serve": (1, 2), "restore": (0, 1), "stay": (0, 1), "lift": (0, 1)}
 """Verb to how many arguments it takes."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
-"""So many connections are served, and so many more for root alone."""
+"""How many connections are served, and so many more for root alone."""
 BEAT_S = 0.2
 """We look so often whether to stop, and tell systemd that we live."""
 MISSING = "the device is missing and not restored; the actuator keeps searching for it"
@@ -303,7 +303,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
         left = await actuator.replay()
         if serves:
             await actuator.grant()
-            with suppress(OSError):  # for a `restore` that nobody tells
+            with suppress(OSError):  # for a `restore` that no one reports
                 (run_folder() / "state").write_text(str(folder.absolute()))
             await serve(actuator, await listen(actuator, Path(config.socket)), stop)
         elif verb != "restore":

@@ -21,7 +21,7 @@ from tuner.errors import ActuationError, DeviceLost, KnobRefused, StoreError, Tu
 log = logging.getLogger(__name__)
 
 Wanted = Mapping[str, Any]
-"""Knob to value; None is as it was found."""
+"""Knob to value; None is at its original setting."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
 SWITCH = ("off", "on")
@@ -43,7 +43,7 @@ class Restorer:
     `boot` names this start of the machine. `paused` says why nothing is written until somebody restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
     unknown, `caps` what the kernel holds ceilings at, below what we wrote, `lower` what others lowered them
-    to, `waits` whether all was put back and only caps are waited for. What is put back is never checked
+    to, `waits` whether all was restored and only caps are waited for. What is restored is never checked
     against what is offered.
     """
 
@@ -78,7 +78,7 @@ class Restorer:
         return self.paused or self.trouble or self.unknown
 
     def recall(self) -> None:
-        """Take from the journal what is to be put back.
+        """Take from the journal what is to be restored.
 
         Where no copy is whole, that is what actuator.toml names of this device: to the fail-safe, to
         what it says of the original, else to the driver's default.
@@ -128,11 +128,13 @@ class Restorer:
     async def change(self, setting: Wanted) -> None:
         """Journal, write, verify. What fails leaves the rest to whoever called."""
         shown = await self.look()
-        # A lock that nobody can read may be lost: it is written whenever it is asked for.
+        # A lock that nobody can read may be lost: it is written whenever it is requested.
         blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
         todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
         new = {k for k, v in todo.items() if v is None and k in shown} - self.record.knobs.keys()
-        back = {k for k in new if self._state(k, shown[k]).last == shown[k]}  # as it was found
+        back = {
+            k for k in new if self._state(k, shown[k]).last == shown[k]
+        }  # at its original setting
         todo = {k: v for k, v in todo.items() if k not in back}
         if not todo:
             return
@@ -153,7 +155,7 @@ class Restorer:
             try:
                 await self.driver.ask("write", self.uuid, knob, target)
             except KnobRefused:
-                if knob not in knobs:  # it never took: there is nothing to put back
+                if knob not in knobs:  # it never took: there is nothing to restore
                     self._note(knob, None)
                 raise
         wrong = await self._differing(targets)
@@ -200,7 +202,7 @@ class Restorer:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to put back again what did not go back; what is paused is root's."""
+        """Whether it is time to restore again what did not go back; what is paused is root's."""
         waits = self.now() < self.retry_at or (self.paused and not self.trouble)
         return bool(self.record.knobs and not waits)
 
@@ -283,7 +285,7 @@ class Restorer:
 
     @property
     def throttled(self) -> str:
-        """Which ceilings the kernel holds below what was asked for."""
+        """Which ceilings the kernel holds below what was requested."""
         return ", ".join(f"a cap holds {k} at {v!r}" for k, v in self.caps.items())
 
     def _save(self, record: Record, ending: bool = False) -> None:
@@ -293,13 +295,13 @@ class Restorer:
         self.record = record
 
     def _forget(self, why: str) -> None:
-        """Drop the journal: the device is as it was found. Raises StoreError."""
+        """Drop the journal: the device is at its original setting. Raises StoreError."""
         log.info("event=original device=%s why=%r", self.uuid, why)
         self._save(self._fresh({}))
         self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
 
     async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
-        """Return the knobs that somebody else changed since we wrote them, and pause the device if so.
+        """Return the knobs that another program changed since we wrote them, and pause the device if so.
 
         Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
         what the knob was before and what it goes back to, file by file where it has several. What is
@@ -333,7 +335,7 @@ class Restorer:
 
         The lower value goes back at once. It is journalled before, so that a kill in between undoes
         nothing of theirs. A ceiling that was found under a cap goes back to where it throttles nobody:
-        what was asked for before is hidden, and gone.
+        what was requested before is hidden, and gone.
         """
         self._note(knob, replace(touched, lowered=to), ending)
         try:
@@ -355,7 +357,7 @@ class Restorer:
         return took and not unsure
 
     def _note(self, knob: str, state: KnobState | None, ending: bool = False) -> None:
-        """Journal a knob's state, None where nothing of it is to be put back; see `_save`."""
+        """Journal a knob's state, None where nothing of it is to be restored; see `_save`."""
         knobs = {**self.record.knobs, knob: state}
         self._save(replace(self.record, knobs={k: t for k, t in knobs.items() if t}), ending)
 
@@ -372,7 +374,7 @@ class Restorer:
         return knob in self.caps and shown.get(knob) == self.caps[knob]
 
     def _state(self, knob: str, found: Value | None) -> KnobState:
-        """Return a knob's state before it is written: what it was found at, and where it goes back to."""
+        """Return a knob's state before it is written: its original value, and where it goes back to."""
         set_here = self.terms.original.get(knob) if found is None else None
         back = self.terms.failsafe.get(knob, set_here)
         return KnobState(found, back=back, lasts=knob in self.about.get("lasting", ()))
@@ -383,7 +385,7 @@ class Restorer:
         return touched.wrote if touched and (value is None or self._at_cap(knob, shown)) else value
 
     def whole(self, setting: Wanted) -> Wanted:
-        """Return a setting with every other knob that we wrote as it was found."""
+        """Return a setting with every other knob that we wrote at its original setting."""
         return {**dict.fromkeys(self.record.knobs), **setting}
 
     def found(self, shown: Wanted) -> Wanted:
@@ -404,7 +406,7 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
 
 
 def _below(less: Value | None, more: Value | None, known: Collection[str] = ()) -> bool:
-    """Return whether one is at most the other, file by file, but what is known; a word stands for all."""
+    """Return whether one is at most the other, file by file, but what is known; a word represents all."""
     low, high = str(less).split(), str(more).split()
     most = max(len(low), len(high))
     try:

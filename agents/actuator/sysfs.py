@@ -29,7 +29,7 @@ KHZ, STEP_KHZ = 1000, 100_000
 LIKE, MOST_DIGITS, MOST_RUNGS = 0.85, 18, 1000
 """A number in a file with more digits, or a ladder with more steps, is none."""
 CEILINGS = ("scaling_max_freq", "max_freq")
-"""Files of cpufreq and devfreq that show the limit in force, not the one that was asked for."""
+"""Files of cpufreq and devfreq that show the limit in force, not the one that was requested."""
 REFUSED = "check that no minimum is above it, and that the actuator's unit has the drop-in for this device"
 
 
@@ -77,7 +77,7 @@ class FileKnob:
     def clipped(self, values: Sequence[Any]) -> list[Any]:
         """Return the most that each file may say of a value: its `TOP`, and of values offered its `TABLE`.
 
-        What does not answer clips none; what somebody else set need not be in a table.
+        What does not answer clips none; what another program set need not be in a table.
         """
         if not self.unit:
             return [*values]

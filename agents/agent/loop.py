@@ -122,7 +122,7 @@ class DeviceAgent:
         return None if hold is None else hold.broken.get(hold.row, 0)
 
     def close(self) -> None:
-        """Let go of the device; what is in force stays in force."""
+        """Release the device; what is in force stays in force."""
         self._target.close()
 
     def run(self) -> None:
@@ -154,7 +154,7 @@ class DeviceAgent:
             log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
 
     def begin(self) -> None:
-        """Take up a valid hold from disk, or put the device back; `step` tries again what fails."""
+        """Take up a valid hold from disk, or restore the device; `step` tries again what fails."""
         try:
             self._begin()
         except TuningError as error:
@@ -201,7 +201,7 @@ class DeviceAgent:
             self._trouble(error)
 
     def _redescribe(self) -> None:
-        """Tell the tuner anew what the device offers, where it turned out to be less."""
+        """Tell the tuner again what the device offers, where it turned out to be less."""
         space, cannot = self._target.offered, self._target.cannot
         if (space, cannot) != (self.device.space, self.device.cannot):
             self.device = replace(self.device, space=space, cannot=cannot)
@@ -280,7 +280,7 @@ class DeviceAgent:
             self.waiting.clear()
 
     def _wait_s(self, hold: Hold | None) -> float:
-        """Return how long the tuner may keep a question, so that it knows what goes on meanwhile."""
+        """Return how long the tuner may keep a question, so that it knows what happens meanwhile."""
         rows = len(hold.order.plan.rows) if hold is not None else 1
         return min(LONGEST_POLL_S if rows == 1 else FOLLOWED_POLL_S, self._watch.due_in_s())
 
@@ -333,7 +333,7 @@ class DeviceAgent:
             self._watch.start_now()
 
     def _try(self, order: Assignment) -> None:
-        """Run one trial, put the device back, and keep the report for sending."""
+        """Run one trial, restore the device, and keep the report for sending."""
         hold = self._holder.current
         if hold is not None and hold.order.study != order.study:
             self._watch.end(f"study {order.study} has the device now")
@@ -366,7 +366,7 @@ class DeviceAgent:
             self._around.clock.sleep(min(left, LOOK_S))
 
     def _stand_by(self, ended: threading.Event) -> None:
-        """End the hold whatever the loop waits for, once every device is to stay as it was found."""
+        """End the hold at once when every device is to stay at its original setting."""
         while not ended.wait(LOOK_S):
             held = self._holder.current is not None and not self._holder.is_aside
             if held and self._around.journal.stays:

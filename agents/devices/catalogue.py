@@ -38,7 +38,7 @@ TRUTHS = MappingProxyType(
         "simulated": "agents.devices.simulated:truth",
     }
 )
-"""Kinds whose true values are known, and the function that tells them."""
+"""Kinds whose true values are known, and the function that reports them."""
 
 DIAGNOSES_GROUP = "jouletune.diagnoses"
 DIAGNOSES = MappingProxyType(
@@ -60,7 +60,7 @@ def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Pa
     `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `replay:FILE[#SURFACE]`;
     a package's entry point is called alike, with what follows its name and the colon.
     `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
-    `root` the filesystem that a real device is looked for in.
+    `root` the filesystem that a real device is searched in.
 
     Raises:
         InvalidInput: there is no such kind, GPU, preset, workload, file or surface, or the package
@@ -77,7 +77,7 @@ def examine(root: Path) -> Iterator[Symptom]:
     """Yield what every kind of device says of the host at `root`; changes nothing.
 
     A package may offer a function of `root` as `jouletune.diagnoses`, by the name of its device;
-    of a device without one it is said only whether it can be loaded.
+    of a device without one it is reported only whether it can be loaded.
     """
     for kind in plugins.names(GROUP, DEVICES):
         try:

@@ -59,7 +59,7 @@ class FederationSpec:
     """What a federation is: its name, its classes, how many clients answer, and what its version is of.
 
     The numbers of participants fit the `clients`; a `space` of one's own takes the place of what follows
-    from them. Another `version` (of the app, the model, Flower) starts a study's evidence anew.
+    from them. Another `version` (of the app, the model, Flower) starts a study's evidence again.
     """
 
     name: str
@@ -146,7 +146,7 @@ class FederatedTuner:
 
     @property
     def ended(self) -> str:
-        """Why the training is over; empty while it goes on."""
+        """Why the training is over; empty while it continues."""
         return self._session.ended
 
     def begin(self, context: Context) -> Setting:
@@ -176,8 +176,8 @@ def open_embedded(
     """Start a tuner on a SQLite file as a child, and a continuous study of the federation, or its old one.
 
     A constraint on the accuracy, like "accuracy >= 0.9", is the goal: the training ends with it, and takes
-    the least of the objective (`energy_j`, `round_s` or `carbon_g`) until then. An old study goes on where
-    it asks for the same and has not come to its goal; else it is stopped, and a new one is made.
+    the least of the objective (`energy_j`, `round_s` or `carbon_g`) until then. An old study continues
+    where it asks for the same and has not come to its goal; else it is stopped, and a new one is made.
 
     `python` is the interpreter of an environment with jouletune's tuner in it: this process never loads
     SQL or torch. The child ends with this process, however that ends.
@@ -278,7 +278,7 @@ def _study(url: str, token_file: Path, of: Device, asked: TrainingWishes) -> str
 
 
 def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str:
-    """Return why a study is not gone on with: its goal is reached, or something else is asked for.
+    """Return why a study is not gone on with: its goal is reached, or something else is requested.
 
     Also where its usual number of participants no longer fits the clients there are.
     """

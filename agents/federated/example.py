@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def run_flower(home: Path, clients: int, config: Mapping[str, int | float | str]) -> int:
-    """Run the app in a simulation of so many clients, shown as it goes; return Flower's exit status.
+    """Run the app in a simulation and show its output; return Flower's exit status.
 
     `home` is Flower's; all that the run left behind is ended.
     """

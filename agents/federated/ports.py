@@ -35,7 +35,7 @@ class RoundTuner(Protocol):
 
     @property
     def ended(self) -> str:
-        """Why the training is over, as of the last `begin`; empty while it goes on."""
+        """Why the training is over, as of the last `begin`; empty while it continues."""
         ...
 
     def begin(self, context: Context) -> Setting:

@@ -35,7 +35,7 @@ STATE = {
 
 @dataclass(frozen=True)
 class ClientReply:
-    """A reply that may be averaged: who sent it, of which class, and the numbers it tells."""
+    """A reply that may be averaged: who sent it, of which class, and the numbers it reports."""
 
     node: int
     kind: str
@@ -47,7 +47,7 @@ class ClientReply:
 class KnownClients:
     """What clients have told of themselves: their class, and how they were found at last.
 
-    Who was asked for its class and did not say is of the first until it does; after `ASKS` times nobody
+    Who was requested its class and did not say is of the first until it does; after `ASKS` times nobody
     asks again, as an app may have no answer.
     """
 
@@ -56,7 +56,7 @@ class KnownClients:
     _silent: dict[int, int] = field(default_factory=dict)
 
     def unsure(self, node: int) -> bool:
-        """Return whether a client is still to be asked for its class."""
+        """Return whether a client is still to be requested its class."""
         return node not in self.kinds or 0 < self._silent.get(node, 0) < ASKS
 
     def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:

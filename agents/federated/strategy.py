@@ -36,7 +36,7 @@ ROUNDS_LEFT = "rounds_left"
 """Of a round's context: how many rounds there may still be, this one included."""
 QUERY_S = 60.0
 WAIT_S = 10.0
-"""So long no further client has come: then a round goes on with those there are, once there is one."""
+"""So long no further client has come: then a round continues with those there are, once there is one."""
 LOOK_S = 1.0
 
 

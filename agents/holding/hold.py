@@ -33,7 +33,7 @@ class Hold(Message):
 
     @property
     def setting(self) -> Setting:
-        """What is held."""
+        """The held setting."""
         return self.order.plan.rows[self.row].setting
 
     @property

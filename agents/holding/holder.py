@@ -231,7 +231,7 @@ class Holder:
 
     @property
     def incarnation(self) -> str:
-        """The start of the workload in which the hold was last put in force; empty where it tells none."""
+        """The start of the workload in which the hold was last applied; empty where unknown."""
         return self._incarnation
 
     def follow(self, seen: Hold, row: int) -> bool:
@@ -304,7 +304,7 @@ class Holder:
             return ""
 
     def end(self, why: str) -> None:
-        """End the hold and put the device back to its original setting, then write it down.
+        """End the hold and restore the device to its original setting, then write it down.
 
         Raises:
             ActuationError: part of the device did not go back; the hold is over all the same.
@@ -322,7 +322,7 @@ class Holder:
             self._restore()
 
     def drop(self) -> None:
-        """Put the device back and forget the hold in force, so that the tuner may order it again.
+        """Restore the device and forget the hold in force, so that the tuner may order it again.
 
         Raises:
             ActuationError: part of the device did not go back; there is no hold all the same.

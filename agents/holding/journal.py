@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".journal"
 STAY = "stay"
-"""The name of the file that says: every device stays as it was found until this is removed."""
+"""The name of the file that says: every device stays at its original setting until this is removed."""
 PROBE_BYTES = 16 * 1024
 """More than an entry and a hold together."""
 LIFT = "lift it with `jouletune agent revert --lift`"
@@ -45,10 +45,10 @@ class Entry:
 class Journal:
     """A file per device, one line with a checksum per side: what is left of a damaged one counts.
 
-    What a process has noted or read it also keeps in memory until it is restored: should the file
-    vanish meanwhile, it is written again. After a restart only the disk counts. An empty file beside
-    them, which needs no room on a full disk, says that every device stays as it was found. `refused`
-    says why the disk did not take what a change must write first; `restores` counts by device.
+    What a process has noted or read it also keeps in memory until it is restored: should the file vanish
+    meanwhile, it is written again. After a restart only the disk counts. An empty file beside them, which
+    needs no room on a full disk, says that every device stays at its original setting. `refused` says why
+    the disk did not take what a change must write first; `restores` counts by device.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,11 +60,11 @@ class Journal:
 
     @property
     def stays(self) -> bool:
-        """Whether every device is to stay as it was found."""
+        """Whether every device is to stay at its original setting."""
         return os.path.exists(self._folder / STAY)  # noqa: PTH110 - it never raises
 
     def stay(self) -> None:
-        """Have every device stay as it was found, whoever works on it. Raises StoreError."""
+        """Have every device stay at its original setting, whoever works on it. Raises StoreError."""
         files.touch(self._folder / STAY)
 
     def lift(self) -> bool:
@@ -104,7 +104,7 @@ class Journal:
         return found
 
     def get(self, device: str) -> Entry | None:
-        """Return a device's entry, None where it is as it was found.
+        """Return a device's entry, None where it is at its original setting.
 
         What this process knows counts more than a file that has vanished or been damaged since, which is
         written again; one of a device that was restored counts no more, and is removed once it can be.
@@ -154,7 +154,7 @@ class Journal:
         Raises:
             ActuationError: what is in force cannot be read; change nothing.
             StoreError: the disk refuses; change nothing.
-            Conflict: every device is to stay as it was found; change nothing.
+            Conflict: every device is to stay at its original setting; change nothing.
         """
         known, path = self.get(device), self._path(device)
         whole = known is not None and not known.damaged and path.exists()
@@ -175,11 +175,11 @@ class Journal:
             raise Conflict(f"an operator keeps {device} at its original setting", hint=LIFT)
 
     def restore(self, device: str, target: Target) -> bool:
-        """Put a device back to what it was found at; return whether there was anything to put back.
+        """Restore a device to its original value; return whether there was anything to restore.
 
         Side by side, never stopping at a failure; done twice it does nothing. What a damaged journal
         no longer tells goes back to its default. The entry is forgotten once all of it is done; where
-        the disk does not let its file go, that is tried again whenever the device is asked for.
+        the disk does not let its file go, that is tried again whenever the device is requested.
 
         Raises:
             ActuationError: some of it failed; the entry stays, so that it can be tried again.

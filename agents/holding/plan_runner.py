@@ -24,7 +24,7 @@ AWAITED_TICK_S = 0.05
 ASKED_TICK_S = 0.2
 """Where a signal cannot be waited for: a look costs the agent a millisecond, and a workload half of one."""
 QUEUE_FACTOR = 6.0
-"""So many times what the row in force is made for is no burst any more, but a queue that builds up."""
+"""How many times what the row in force is made for is no burst any more, but a queue that builds up."""
 
 
 class PlanRunner:
@@ -34,12 +34,12 @@ class PlanRunner:
     which is what it took the last time, and before that what the slowest of the knobs that differ says
     (`Cost.seconds`). Ours: down goes by the smoothed level; up also by the value of the moment, once it
     is `QUEUE_FACTOR` times what the row is for, and then each of what waits loses time, so that the
-    change comes the sooner the longer the queue is. A signal that can be waited for tells of that
+    change comes the sooner the longer the queue is. A signal that can be waited for reports about that
     itself; the agent sleeps meanwhile. While a trial or a window has the workload nothing is followed:
     the load is then partly ours.
 
     A workload that goes by the plan itself is only asked what is in force. One that was started again
-    gets what is held anew. A plan by what no signal here tells is followed by what windows show.
+    gets the held setting again. A plan by what no signal here tells is followed by what windows show.
     """
 
     def __init__(self, device: str, target: Target, holder: Holder, clock: Clock) -> None:
@@ -165,7 +165,7 @@ class PlanRunner:
                 level.rise()
 
     def _signal(self) -> LiveSignal | None:
-        """Return the signal that the hold's plan goes by; None where no signal here tells it."""
+        """Return the signal that the hold's plan goes by; None where no signal here reports it."""
         hold = self._holder.current
         return None if hold is None else self._target.signals.get(hold.order.plan.by)
 

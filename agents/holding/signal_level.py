@@ -3,7 +3,7 @@
 After the estimator of Packrat's prototype (arXiv 2311.18174; `estimator/src/consumer.rs`): a smoothed
 queue depth, and the most frequent answer of the last ten. Ours: the answer is a row of the plan, where
 the prototype takes a power of two, so that any signal can be followed; the depth is the exact mean
-between two looks where the signal tells it, not sampled; the smoothing goes by time, not by ticks; and
+between two looks where the signal reports it, not sampled; the smoothing goes by time, not by ticks; and
 only down goes by the majority: more counts at once, for too small a setting makes a queue, too large a
 one only wastes.
 """
@@ -42,7 +42,7 @@ class SignalLevel:
         self._votes: deque[int] = deque(maxlen=VOTES)
 
     def see(self, now: float, sample: SignalSample) -> None:
-        """Take in a look at `now` seconds; one that tells nothing new changes nothing.
+        """Take in a look at `now` seconds; one that reports nothing new changes nothing.
 
         What was started again, or whose totals went backwards, is compared with itself from then on;
         what was known of its level stands.

@@ -1,4 +1,4 @@
-"""A hold watched: windows measured by the host's clock, judged here, told to the tuner."""
+"""A hold watched: windows measured by the host's clock, judged here, instructed to the tuner."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Watch:
             self._due_at = self._clock.monotonic() + hold.order.observe_s
 
     def end(self, why: str) -> None:
-        """End the hold, put the device back, and keep the word for the tuner.
+        """End the hold, restore the device, and keep the word for the tuner.
 
         A device that does not go back is logged; its journal stays, so that it is tried again.
         """
@@ -171,7 +171,7 @@ class Watch:
     def _started_again(self, incarnation: str) -> bool:
         """Whether the workload is not the start of it that the window began with: nobody's change.
 
-        What is held is put in force in it, where the follower has not done so.
+        The held setting is put in force in it, where the follower has not done so.
 
         Raises:
             ActuationError: it does not answer, or cannot be set yet; the follower tries again.
@@ -189,7 +189,7 @@ class Watch:
 
 
 def ended_report(device: str, hold: Hold) -> HoldReport:
-    """Return the message that tells the tuner why a hold has ended."""
+    """Return the message that reports the tuner why a hold has ended."""
     return HoldReport(
         device=device,
         study=hold.order.study,

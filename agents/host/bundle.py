@@ -57,7 +57,7 @@ SCRUBBED = (
     (re.compile(r"(?i)(serial[^\n:]*:\s*)\S+"), r"\1removed"),
     (re.compile(r"(?i)\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b"), "00:00:00:00:00:00"),
 )
-"""What tells one machine from another, and what stands in its place; the host's name goes, too."""
+"""What reports one machine from another, and what stands in its place; the host's name goes, too."""
 
 
 @dataclass

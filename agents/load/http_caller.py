@@ -62,7 +62,7 @@ class HttpCaller:
 
     Understands answers with a Content-Length, which is all that the workload contract allows, and
     those in chunks (RFC 9112, §7.1), which Ray's proxy sends. A kept connection that the server
-    closed meanwhile is opened anew once; anything else that goes wrong is the answer's failure.
+    closed meanwhile is opened again once; anything else that goes wrong is the answer's failure.
     `seen` is given every piece of an answer, head and chunk sizes too, as soon as it has come.
     """
 

@@ -1,4 +1,4 @@
-"""The meter of a service that tells its own latency histogram, whoever sends the requests."""
+"""The meter of a service that reports its own latency histogram, whoever sends the requests."""
 
 from __future__ import annotations
 

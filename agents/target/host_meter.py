@@ -33,7 +33,7 @@ class Ceiling:
 class HostMeter:
     """Opens windows over the host's busy time, its energy, what slows it, and its clocks.
 
-    `joules` opens the energy, None where nobody tells any. `watch` begins to watch for throttling: what
+    `joules` opens the energy, None where no one reports any. `watch` begins to watch for throttling: what
     it returns says whether there was any since it was last asked. `ceilings` returns those that we have
     set now: a clock above one that nobody set contradicts nothing.
     """

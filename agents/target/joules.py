@@ -1,6 +1,6 @@
 """Energy since a window began, what of it cannot be true, and power integrated where no counter is.
 
-Counters go back when a host resumes or a driver is loaded anew (mlco2/codecarbon 1321, joular/powerjoular
+Counters go back when a host resumes or a driver is loaded again (mlco2/codecarbon 1321, joular/powerjoular
 87), which no wrap explains: what a device cannot draw in a time was not drawn in it.
 """
 
@@ -53,7 +53,7 @@ def drawn(joules: float, seconds: float, most_w: float, counter: object) -> floa
 class IntegratedJoules:
     """Power integrated by the trapezium rule over samples taken every 50 ms in the background.
 
-    `power_w` tells it now; it raises ActuationError or MeasurementError. More than `most_w` is no power.
+    `power_w` reports it now; it raises ActuationError or MeasurementError. More than `most_w` is no power.
     """
 
     def __init__(

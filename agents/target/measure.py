@@ -44,13 +44,13 @@ LONGEST_WARM_UP_S = 5.0
 REDOS = 2
 """How often a contaminated window is measured again within its trial."""
 SLICE_S = 0.5
-"""The longest sleep between two looks at whether the trial may go on."""
+"""The longest sleep between two looks at whether the trial may continue."""
 
 CLOCK_STEP_S = 1e-6
-"""No clock here is asked for less than this."""
+"""No clock here is requested less than this."""
 
 Check = Callable[[], None]
-"""Returns quietly while the measurement may go on; raises Conflict once it must end."""
+"""Returns quietly while the measurement may continue; raises Conflict once it must end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Ask:
 class MeasuredWindow:
     """One window and what speaks against it; what is in words is empty where nothing does.
 
-    `changed`: somebody else changed a knob; `foreign`: others were measured along, or another rate;
+    `changed`: another program changed a knob; `foreign`: others were measured along, or another rate;
     `broke`: the limit for which the window was cut short.
     """
 

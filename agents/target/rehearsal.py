@@ -1,4 +1,4 @@
-"""Tries everything of a workload once, as a trial would, and puts back what it found."""
+"""Tries everything of a workload once, as a trial would, and restores what it found."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Estimates = Mapping[str, Estimate]
 def rehearse(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
     """Yield how each knob, the meter and each signal did; a window is `seconds` long, or whole runs.
 
-    What was in force is put back, also where the rest fails.
+    What was in force is restored, also where the rest fails.
 
     Raises:
-        ActuationError: it could not be put back.
+        ActuationError: it could not be restored.
     """
     try:
         original = side.actuator.read()
@@ -69,7 +69,7 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
         took_s = clock.monotonic() - began
         side.actuator.apply(original)
     except TuningError as error:
-        with suppress(TuningError):  # the caller puts back, and says where that fails
+        with suppress(TuningError):  # the caller restores, and says where that fails
             side.actuator.apply(original)
         return _failed(knob.name, error)
     seen = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
@@ -141,7 +141,7 @@ def _effect(
     """Tell by what is measured whether a knob that cannot be read back does anything.
 
     It is set to its value that is farthest in the list. No difference is no proof that it is not in force,
-    so that is said and nothing more.
+    so that is reported and nothing more.
     """
     about, why = f"effect of {knob.name}", side.unproven[knob.name]
     places = sorted(

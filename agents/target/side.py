@@ -38,14 +38,14 @@ class NothingToSet:
 
 
 class WorkloadChanged(ActuationError):
-    """What runs is not what was attached: former measurements are void; attach anew."""
+    """What runs is not what was attached: former measurements are void; attach again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignalSample:
     """A signal at one moment, one of the two numbers at least.
 
-    `present` is its value now. `integral` adds up the signal over the seconds since what tells it was
+    `present` is its value now. `integral` adds up the signal over the seconds since what reports it was
     started, so that its growth per second is the exact mean between two looks; `incarnation` is another
     word after each such start, empty where it is not told.
     """
@@ -58,7 +58,7 @@ class SignalSample:
 class LiveSignal(Protocol):
     """A signal that can be read at any moment, windows or not.
 
-    Raises DeviceLost where what tells it is away, WorkloadChanged where another has taken its place.
+    Raises DeviceLost where what reports it is away, WorkloadChanged where another has taken its place.
     """
 
     @property
@@ -82,7 +82,7 @@ class WaitingSignal(Protocol):
 
 @runtime_checkable
 class HoldGuard(Protocol):
-    """An actuator behind which somebody else guards a side, and puts it back when its agent is gone.
+    """An actuator behind which another program guards a side, and restores it when its agent is gone.
 
     What is applied is a trial there, unless it is confirmed here.
     """
@@ -96,7 +96,7 @@ class HoldGuard(Protocol):
         ...
 
     def release(self) -> None:
-        """Put the side back to its original and let go of it. Raises ActuationError."""
+        """Restore the side to its original and release it. Raises ActuationError."""
         ...
 
     def conflict(self) -> str:
@@ -145,7 +145,7 @@ class FollowsPlans(Protocol):
 
 @runtime_checkable
 class OffersLoad(Protocol):
-    """A meter that sends the load itself, and can be asked for another one."""
+    """A meter that sends the load itself, and can be requested another one."""
 
     @property
     def context(self) -> Context:
@@ -197,7 +197,7 @@ class Closing(Protocol):
     """An actuator or a meter that holds something open."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         ...
 
 
@@ -263,7 +263,7 @@ class Side:
         return self.actuator if isinstance(self.actuator, HoldGuard) else None
 
     def close(self) -> None:
-        """Let go of what the side holds open."""
+        """Release what the side holds open."""
         for part in (self.meter, self.actuator):
             if isinstance(part, Closing):
                 part.close()

@@ -149,13 +149,13 @@ class Target:
         return {live.signal.name: live for side in self.sides.values() for live in side.signals}
 
     def askable(self, context: Context) -> Context:
-        """Return the part of a load that can be asked for here."""
+        """Return the part of a load that can be requested here."""
         offered = {name for name, live in self.signals.items() if live.signal.askable}
         return {name: value for name, value in context.items() if name in offered}
 
     @property
     def restartable(self) -> Restartable | None:
-        """What runs, where it tells that it was started again."""
+        """What runs, where it reports that it was started again."""
         actuator = self.runs.actuator
         return actuator if isinstance(actuator, Restartable) else None
 
@@ -305,7 +305,7 @@ class Target:
         return actuator.followed() == self._workload_plan(plan)
 
     def close(self) -> None:
-        """Let go of all sides, the workload first."""
+        """Release all sides, the workload first."""
         for side in reversed(list(self.sides.values())):
             side.close()
 

@@ -75,7 +75,7 @@ class TargetWindow:
     the scatter between batches, so it covers whatever the meters do within the window. A total that is
     called like a declared metric that adds up over devices becomes that metric, per item. The devices'
     energy adds up, and such totals; of what disturbs them the most counts; of anything else that several
-    sides total, the workload's word counts. `context` is a load to be asked for, nothing for whatever load
+    sides total, the workload's word counts. `context` is a load to be requested, nothing for whatever load
     there is.
 
     Raises:
@@ -134,7 +134,7 @@ class TargetWindow:
         return "arrival_rate_per_s" in self._metrics
 
     def total(self, name: str) -> float | None:
-        """Return a total at the last reading that told it, None where nobody tells it."""
+        """Return a total at the last reading that told it, None where nobody reports it."""
         return next((m[name] for m in reversed(self._marks) if name in m), None)
 
     def read(self) -> None:
@@ -224,7 +224,7 @@ class TargetWindow:
         """Return the share of the machine that neither the workload, its load nor this process used.
 
         Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told,
-        which the notes say. A workload that does not tell its CPU time cannot be told from others.
+        which the notes say. A workload that does not tell its CPU time cannot be distinguished from others.
         """
         on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
@@ -259,7 +259,7 @@ class TargetWindow:
         for name in self._own.keys() - {n for r in readings[self._devices :] for n in r.totals}:
             known = [so_far[name] for so_far in devices if name in so_far]
             totals.pop(name, None)
-            if known and len(known) == self._own[name]:  # else nobody knows the sum
+            if known and len(known) == self._own[name]:  # else the sum is unknown
                 totals[name] = math.fsum(known)
         for side, so_far in zip(devices, self._disturbed, strict=True):
             so_far |= {n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)}
@@ -275,7 +275,7 @@ class TargetWindow:
         """Return the totals with the sum of the devices' energy, where several have a meter.
 
         Where one of these has not told it this time, or stands still beside another that does not,
-        nobody knows the sum.
+        the sum is unknown.
         """
         if len(devices) > 1 and self._metered:
             totals.pop(ENERGY, None)

@@ -226,7 +226,7 @@ class TunerClient:
 
 
 def refusal_of(status: int, body: bytes, retry_after: str) -> TuningError:
-    """Return the error that a refusal stands for: by its code, for anybody may answer with a status."""
+    """Return the error that a refusal represents: by its code, for anybody may answer with a status."""
     try:
         problem = Problem.model_validate_json(body)
         if not problem.model_fields_set >= WHOLE:  # gateways have codes and messages, too

@@ -91,7 +91,7 @@ class Served:
             raise ActuationError(f"the simulated GPU does not accept {name}")
 
     def latencies_ms(self, since: int) -> tuple[int, list[float]]:
-        """Return the sampled requests' latencies since a mark, and the mark to go on from."""
+        """Return the sampled requests' latencies since a mark, and the mark to continue from."""
         mark, room = ctypes.c_uint64(since), (ctypes.c_double * ROOM)()
         count = self._library.fakenvml_latencies(0, ctypes.byref(mark), room, ROOM)
         return int(mark.value), list(room[: max(0, count)])

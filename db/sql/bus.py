@@ -218,7 +218,7 @@ class SqlBus:
 
 
 def _takes_lead(connection: Connection) -> bool:
-    """Return whether nobody else leads; the lock ends with the connection, whatever ends that."""
+    """Return whether no other program leads; the lock ends with the connection, whatever ends that."""
     asked = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
     return bool(connection.execute(asked).scalar())
 

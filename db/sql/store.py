@@ -54,7 +54,7 @@ class SqlStore:
             connection.execute(first.on_conflict_do_update(index_elements=["id"], set_=counted))
 
     def close(self) -> None:
-        """End listening, and let go of connections."""
+        """End listening, and release connections."""
         self.bus.close()
         self._database.engine.dispose()
         self.bus.let_go()

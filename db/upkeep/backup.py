@@ -173,7 +173,7 @@ def _restore_postgres(url: URL, file: Path) -> None:
 
 
 def _copy_sqlite(source: Path, part: Path) -> None:
-    """Copy in one read transaction: in WAL mode writers go on meanwhile, and the copy is one moment."""
+    """Copy in one read transaction: in WAL mode writers continue meanwhile, and the copy is one moment."""
     try:
         with (
             closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,

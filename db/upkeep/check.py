@@ -91,7 +91,7 @@ def _none(about: str, wrong: int, restore: str) -> Checked:
 
 
 def _readable(studies: SqlStudies, restore: str) -> Checked:
-    """Name the studies that cannot be read: each has its own document, and the others go on."""
+    """Name the studies that cannot be read: each has its own document, and the others continue."""
     hurt = [study.id for study in studies.stored() if isinstance(study, UnreadableStudy)]
     more = f" and {len(hurt) - MOST_NAMED} more" if len(hurt) > MOST_NAMED else ""
     seen = f"not {', '.join(hurt[:MOST_NAMED])}{more}" if hurt else "yes"

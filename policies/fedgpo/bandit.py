@@ -24,12 +24,12 @@ from policies.fedgpo.rounds import RoundPolicy
 from tuner.core import Context, Past, Prediction, Setting, Try, Verdict
 
 MOST_ROUNDS = 150
-"""Only so many of the latest rounds are learnt from: older ones tell little of how far the training is."""
+"""Number of latest rounds to learn from: older ones say little about the present progress."""
 EXPLORATION = 0.3
 """Of the weights' doubt: a training ends after some dozens of rounds. Chosen on made tasks that are not
 judged."""
 DRAWS = 64
-"""So many say how much in doubt a prediction is."""
+"""How many say how much in doubt a prediction is."""
 MARGIN = 0.1
 """A limit is kept with so much to spare, in the logarithm."""
 LATE, DEARER, SPARE, HEEDED = 3.0, 0.35, 2.0, 0.25

@@ -18,7 +18,7 @@ from policies.fedgpo.fitting import Array, Prior, Weights, fitted
 K_SD, E_SD, B_MEAN, B_SD = 0.10, 0.18, -0.40, 0.12
 """What a round's share rises by with K, B and E: of made tasks, none of which is judged."""
 USUAL_LABELS = 0.7
-"""The share of all labels that a client holds, where nobody tells it."""
+"""The share of all labels that a client holds, where nobody reports it."""
 STAGE, STAGE_SD, STAGE_E_SD, STAGE_K_SD = 0.0, 0.3, 0.12, 0.08
 RATE, RATE_SD = 0.1, 1.0
 FLOOR_OF_GOAL, FLOOR_SD = 0.7, 0.3

@@ -160,7 +160,7 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
     """Return the rounds that can be learnt from, in their order.
 
     Rounds that failed, or show no finite accuracy or nothing of the objective, are left out. A round whose
-    state does not tell the accuracy before it goes by the latest round that tells one.
+    state does not tell the accuracy before it goes by the latest round that reports one.
     """
     metric = past.study.objective.metric
     found: list[Round] = []

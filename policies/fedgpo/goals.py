@@ -1,4 +1,4 @@
-"""What a study of a federation asks for, what of it a policy heeds, and when its goal is reached."""
+"""What a study of a federation asks for, what of it a policy supports, and when its goal is reached."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class TrainingGoal:
 
 
 def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> None:
-    """Return quietly where a policy that spends the least of `spent` and limits `limited` heeds a study.
+    """Return quietly where a policy that spends the least of `spent` and limits `limited` supports a study.
 
     Raises:
-        InvalidInput: the space is no federation's, or a part is not heeded; the message names it.
+        InvalidInput: the space is no federation's, or a part is not supported; the message names it.
     """
     Federation.of(study.space)
     if study.terms.mode is not Mode.CONTINUOUS:

@@ -31,7 +31,7 @@ hundred; ours are relative to 1."""
 FALL = -1.0
 """The reward of a round whose accuracy fell, at an accuracy of 0: less the percents it is short of all."""
 FIRST_ROUNDS = 3
-"""Energies are relative to the mean of so many first rounds."""
+"""Energies are relative to the mean of the given number of first rounds."""
 LOAD_BINS = (0.001, 0.25, 0.75)
 """Of processor and memory in use by other apps: none, some, much, nearly all."""
 NETWORK_MBPS, DATA_BINS = 40.0, (0.25, 0.999)

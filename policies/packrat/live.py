@@ -89,7 +89,7 @@ def under_way(study: Study, evidence: Evidence) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of packings and what is expected of the others: always to be minimised.
+    """The data on packings and what is expected of the others: always to be minimised.
 
     By the batch's latency, or, where the objective is another (CPU time, energy), by what the
     objective showed; there several instances are expected to be as good as one alone.

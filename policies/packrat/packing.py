@@ -36,7 +36,7 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """So many instances alike: threads of each, and items of each."""
+    """How many instances alike: threads of each, and items of each."""
 
     instances: int
     threads: int
@@ -197,7 +197,7 @@ def _mixed(task: _Task, *, pad: bool) -> Iterator[Packing]:
     """Yield packings among which the best of all is.
 
     How slow an instance is depends on how many threads are busy, so each number is tried: a packing
-    of fewer threads is only better than what was asked for, and comes up again at its own number.
+    of fewer threads is only better than what was requested, and comes up again at its own number.
     """
     slowed = task.interference.share > 0.0
     best_s = math.inf

@@ -323,7 +323,7 @@ class _Search:
     def gain(self, spans: Sequence[tuple[Group, list[int]]], k: int) -> float:
         """Return the share that a row saves on its demands, against staying at a neighbouring row.
 
-        At least the margin, below which nothing is told apart: a smaller batch size also waits less
+        At least the margin, below which nothing is distinguished: a smaller batch size also waits less
         for its batch to fill, which no full batch shows.
         """
         own, demands = spans[k]

@@ -45,7 +45,7 @@ from tuner.core import (
 BATCH = "batch_size"
 
 LEAST_FREEDOM = 3
-"""So many windows more than coefficients are needed: with fewer the doubt itself is a guess."""
+"""How many windows more than coefficients are needed: with fewer the doubt itself is a guess."""
 
 SAME = 1e-9
 """Features that differ by less, relative to the greatest seen, do not differ."""
@@ -153,7 +153,7 @@ def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
 def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
     """Return the latency that a window of a mix would show, with its one-sided 95 % bounds.
 
-    Least squares over the windows; features that never varied, or only together, are told apart no
+    Least squares over the windows; features that never varied, or only together, are distinguished no
     further than the windows tell them. The standard error is that of one further window: the
     residuals', not below the windows' own doubt, times √(1 + leverage); Student's t with the
     freedom left.

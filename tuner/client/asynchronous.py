@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """How often a study is looked at that is waited for."""
 RETRY_S = 2.0
-"""After a lost connection the stream of events is asked for again so late."""
+"""After a lost connection the stream of events is requested again so late."""
 RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
 """Phases that a study leaves only when somebody or something else acts."""
 
@@ -133,7 +133,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         """
         asked = {"study": study, "device": device}
         query = {name: value for name, value in asked.items() if value is not None}
-        await self.events(last=1)  # a tuner that is not there, or not for us, is said at once
+        await self.events(last=1)  # a tuner that is not there, or not for us, is reported at once
         place = Place(after)
         while True:
             try:
@@ -159,7 +159,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         skip: int = 0,
         **narrow: Unpack[Narrowing],
     ) -> History:
-        """Return the trials asked for, across studies, by start; or so many, the latest first.
+        """Return the trials asked for, across studies, by start; or the given number, the latest first.
 
         Raises:
             InvalidInput: what is to narrow it is no such thing.
@@ -213,7 +213,7 @@ class AsyncTokens(AsyncTokenVerbs):
 
 
 class AsyncStudy(StudyView):
-    """A study as it stood when it was asked for, and what can be done with it.
+    """A study as it stood when it was requested, and what can be done with it.
 
     Each verb that changes it returns it as it stands then; this one stays as it was.
     """
@@ -254,19 +254,19 @@ class AsyncStudy(StudyView):
         return await self._client.pause(self.id, Change(why=why))
 
     async def resume(self, why: str = "") -> AsyncStudy:
-        """Go on where the study was paused."""
+        """Continue where the study was paused."""
         return await self._client.resume(self.id, Change(why=why))
 
     async def stop(self, why: str = "") -> AsyncStudy:
-        """End the study for good; its devices are free."""
+        """End the study permanently; its devices are free."""
         return await self._client.stop(self.id, Change(why=why))
 
     async def approve(self, why: str = "") -> AsyncStudy:
-        """Hold what the study proposed when it was asked for; refused where that is another by now."""
+        """Hold what the study proposed when it was requested; refused where that is another by now."""
         return await self._client.approve(self.id, Decision(why=why, revision=self.revision))
 
     async def reject(self, why: str = "") -> AsyncStudy:
-        """End the study; what it proposed when it was asked for is not wanted."""
+        """End the study; what it proposed when it was requested is not wanted."""
         return await self._client.reject(self.id, Decision(why=why, revision=self.revision))
 
     async def delete(self) -> None:
@@ -274,7 +274,7 @@ class AsyncStudy(StudyView):
         await self._client.delete(self.id, Change())
 
     async def constrain(self, *constraints: str, why: str = "") -> AsyncStudy:
-        """Replace all constraints; everything measured is judged anew. Without any there is no limit."""
+        """Replace all constraints; everything measured is judged again. Without any there is no limit."""
         change = ConstraintChange(constraints=constraints, why=why)
         return await self._client.set_constraints(self.id, change)
 

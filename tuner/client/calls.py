@@ -32,7 +32,7 @@ def read(url: str, verb: Verb, answer: httpx.Response) -> object:
     """Return what a tuner answered, or raise what it refused with.
 
     Raises:
-        LinkError: it is no answer of a tuner's; else the error of the family that it stands for.
+        LinkError: it is no answer of a tuner's; else the error of the family that it represents.
     """
     if not answer.is_success:
         raise refusal(url, answer)
@@ -46,7 +46,7 @@ def read(url: str, verb: Verb, answer: httpx.Response) -> object:
 
 
 def refusal(url: str, answer: httpx.Response) -> TuningError:
-    """Return the error that an answer stands for."""
+    """Return the error that an answer represents."""
     try:
         problem = Problem.model_validate_json(answer.content)
     except ValidationError:
@@ -59,7 +59,7 @@ def refusal(url: str, answer: httpx.Response) -> TuningError:
 
 
 def unsent(url: str, error: httpx.TransportError) -> TuningError:
-    """Return the error that stands for a request which got no answer."""
+    """Return the error that represents a request which got no answer."""
     if isinstance(error, httpx.UnsupportedProtocol):
         return ConfigError(
             f"{url!r} is not an http URL", hint="check the tuner's URL, e.g. http://127.0.0.1:8790"

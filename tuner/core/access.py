@@ -59,7 +59,7 @@ class AccessToken:
 class AuditEntry:
     """A change that somebody asked for, or a request that was refused.
 
-    `who` is the token's name, `role` its role; both empty where nobody knows the caller. `path` is the
+    `who` is the token's name, `role` its role; both empty where unknown the caller. `path` is the
     request's, without its query; `status` what it was answered (HTTP). `id` grows as they are stored.
     """
 

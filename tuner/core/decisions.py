@@ -96,7 +96,7 @@ class Past:
     def left(self) -> int:
         """How many tuning trials may still be spent; below zero where more were than are allowed.
 
-        A continuous study goes on below zero: nobody but its policy ends it.
+        A continuous study continues below zero: nobody but its policy ends it.
         """
         return self.study.terms.trials - self.spent
 

@@ -176,7 +176,7 @@ class Topic(StrEnum):
     EVENTS = "events"
     """The operator's log has a further entry."""
     DEVICES = "devices"
-    """What a device is set to, or whether it takes orders, is stored anew."""
+    """What a device is set to, or whether it takes orders, is stored again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Notice:
 class FleetStop:
     """The operator's order that every device be at its original setting until it is lifted.
 
-    `back` are the devices that have said since that they are.
+    `back` are the devices that have reported since that they are.
     """
 
     at: datetime

@@ -255,7 +255,7 @@ class Limit:
 def refuse_contradiction(constraints: Sequence[Constraint]) -> None:
     """Return quietly unless two constraints leave no value of their metric.
 
-    One relative to the baseline and one that is not can only be told apart once there is a baseline.
+    One relative to the baseline and one that is not can only be distinguished once there is a baseline.
 
     Raises:
         InvalidInput: two do; the message names them.

@@ -34,7 +34,7 @@ Z95 = 1.6448536269514722
 """One-sided 95 % point of the normal distribution."""
 
 UNSAID = Quantity("unsaid")
-"""Stands for the quantity of a standard metric until its name was looked up."""
+"""Represents the quantity of a standard metric until its name was looked up."""
 
 ABSURD = 1e100
 """No meter of anything reads so much: whoever sends it is broken, and its square is no number."""
@@ -156,11 +156,11 @@ class Load:
 class Measurement:
     """What one window showed: an estimate per metric, and the circumstances that qualify them.
 
-    `context` is the load as far as it does not depend on the setting: `arrival_rate_per_s` where
-    requests arrive at a rate of their own, `requests_in_system` under our closed loop of so many
-    callers; empty where nobody knows. `seconds` is the window's length on the device's clock,
-    `overhead_s` what applying, settling and warming up took beside it. `throttled` names the throttle
-    reasons seen; `foreign` is the share of the machine that others used.
+    `context` is the load as far as it does not depend on the setting: `arrival_rate_per_s` where requests
+    arrive at a rate of their own, `requests_in_system` under our closed loop of the given number of
+    callers; empty where unknown. `seconds` is the window's length on the device's clock, `overhead_s` what
+    applying, settling and warming up took beside it. `throttled` names the throttle reasons seen; `foreign`
+    is the share of the machine that others used.
 
     Raises:
         MeasurementError: a metric whose unit forbids it is negative, the window has no length, or

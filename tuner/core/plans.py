@@ -17,7 +17,7 @@ Context = Mapping[str, float]
 """Values of signals, by name: `arrival_rate_per_s`, `requests_in_system`, `decoding_requests`."""
 
 ANYWHERE: Context = MappingProxyType({})
-"""The context of whatever runs: nothing is asked for, nothing is told."""
+"""The context of whatever runs: nothing is requested, nothing is told."""
 
 
 @dataclass(frozen=True, slots=True)

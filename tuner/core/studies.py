@@ -87,7 +87,7 @@ class Safety(StrEnum):
 
 
 class Mode(StrEnum):
-    """How a study goes on.
+    """How a study continues.
 
     SEARCH looks for what to hold, confirms it and holds it. CONTINUOUS decides step by step for as
     long as the policy likes: every step is a trial, nothing is confirmed, and neither the number of
@@ -109,7 +109,7 @@ class Terms:
     `canary_windows` of it confirm it there. While a plan is held `control_share` of the windows measure
     the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
     is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
-    nothing was said.
+    nothing was reported.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -181,12 +181,12 @@ class Terms:
 class Study:
     """One workload on some like devices, what may be set, what is wanted, and how far it has come.
 
-    `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
-    without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
-    resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
-    CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
-    in the one that it goes on in when resumed; whoever changes something else leaves both. `quantities` is
-    what its devices declared of their metrics, `signals` what they all can tell a plan to go by.
+    `since_trial` is the first trial that still counts: a changed driver or workload starts afresh without
+    forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a resumed study
+    continues. `plan` is the held setting (or was, before the study was stopped) or, while CONFIRMING and
+    PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was in the one that
+    it continues in when resumed; whoever changes something else leaves both. `quantities` is what its
+    devices declared of their metrics, `signals` what they all can tell a plan to go by.
     """
 
     id: str
@@ -240,7 +240,7 @@ class Study:
 
     @property
     def held(self) -> Plan | None:
-        """What is held, or was when the study was paused or stopped; never a mere proposal."""
+        """The held setting, or was when the study was paused or stopped; never a mere proposal."""
         holding = self.phase in HELD | {Phase.STOPPED} or self.paused_from in HELD
         return self.plan if holding else None
 

@@ -91,9 +91,9 @@ class Trial:
 
     `phase` is the study's phase when it was assigned, so baseline and confirming windows are trials
     like any other; one of a study that holds is a control window, at the baseline. `context` is the
-    load that was asked for; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
+    load that was requested; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
     why it ended as it did. `device` is the one of several like devices that tries it alone; empty: all of
-    the study's do. What one alone shows is told as of all (`tuner.study.apart`).
+    the study's do. What one alone shows is scaled to all (`tuner.study.apart`).
     """
 
     number: int
@@ -133,7 +133,7 @@ class Trial:
 
     @property
     def ran_at(self) -> Context:
-        """The load that its window ran under: as measured, else as asked; empty where nobody knows."""
+        """The load that its window ran under: as measured, else as asked; empty where unknown."""
         measured = self.measurement.context if self.measurement is not None else {}
         return {**self.context, **measured} if self.context else measured
 
@@ -191,7 +191,7 @@ class Lease:
 
     `token` fences: it only grows, per device, so a report with an older one is from an attempt that
     somebody newer has replaced. `nonce` is known only to whom it was granted. `agent` is the agent's
-    name, a slash, and a word made anew at each of its starts: the same agent asking twice differs so
+    name, a slash, and a new word at each of its starts: the same agent asking twice differs so
     from one that came back after a crash.
     """
 

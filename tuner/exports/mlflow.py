@@ -134,7 +134,7 @@ class MlflowExport:
         )
 
     def _renew_parent(self, run: Run, study: ExportedStudy) -> None:
-        """Write what is said of a study where it differs from what the run has."""
+        """Write what is reported of a study where it differs from what the run has."""
         from mlflow.entities import Metric, Param
 
         view, id = study.view, run.info.run_id

@@ -56,7 +56,7 @@ class OptunaExport:
     def write(self, study: ExportedStudy) -> ExportCount:
         """Write a study and its ended trials, adding those that are not there yet.
 
-        Where limits or ranges have changed since, the study is written anew: Optuna changes no trial that
+        Where limits or ranges have changed since, the study is written again: Optuna changes no trial that
         has ended.
 
         Raises:
@@ -123,7 +123,7 @@ class OptunaExport:
         new = [trial for trial in ended if trial_id(trial) not in there]
         for trial in new:
             made.add_trial(_frozen(trial, metric, ranges, study))
-        # Last: what was interrupted is written anew.
+        # Last: what was interrupted is written again.
         if made.user_attrs.get(WRITTEN_WITH) != written_with:
             made.set_user_attr(WRITTEN_WITH, written_with)
         changed = sum(trial_id(trial) in former for trial in new)
@@ -232,5 +232,5 @@ def _make_private(storage: str) -> None:
     """Make the file of an SQLite storage, readable by its owner alone, where there is none."""
     scheme, _, path = storage.partition(":///")
     if scheme.partition("+")[0] == "sqlite" and path:
-        with suppress(OSError):  # said as it is opened
+        with suppress(OSError):  # reported as it is opened
             files.make_private(Path(path.partition("?")[0]))

@@ -41,7 +41,7 @@ from tuner.profiling.speculation import (
 )
 
 LONGEST = 4.0
-"""So many times its length a window may last, until its rate is known well enough."""
+"""How many times its length a window may last, until its rate is known well enough."""
 LOADS = len((*BATCHES, *FURTHER))
 """Numbers of requests that the policy goes through at most."""
 
@@ -84,7 +84,7 @@ class ServerBench:
 
         Raises:
             MeasurementError: the server cannot be measured without drafting.
-            ActuationError, DeviceLost: it does not answer, or what was in force cannot be put back.
+            ActuationError, DeviceLost: it does not answer, or what was in force cannot be restored.
         """
         study = profiling_study(self._space, LOADS * len([*self._space.grid()]))
         policy, trials = load_policy("speculation"), list[Trial]()
@@ -126,7 +126,7 @@ class ServerBench:
 
     @contextmanager
     def _put_back(self) -> Iterator[Setting]:
-        """Yield what is in force, and put it back after the block. Raises ActuationError, DeviceLost."""
+        """Yield what is in force, and restore it after the block. Raises ActuationError, DeviceLost."""
         before, plan = dict(self._actuator.read()), None
         if isinstance(self._actuator, FollowsPlans):
             plan = self._actuator.followed()
@@ -141,7 +141,7 @@ class ServerBench:
 
 
 def _told(done: Done, trials: Sequence[Trial]) -> ServerProfile:
-    """Return the profile. Raises MeasurementError: no window that was asked for came to anything."""
+    """Return the profile. Raises MeasurementError: no window that was requested came to anything."""
     asked = [t for t in trials if t.phase is Phase.TUNING]
     if asked and not any(t.state.evidence for t in asked):
         raise MeasurementError(
@@ -153,7 +153,7 @@ def _told(done: Done, trials: Sequence[Trial]) -> ServerProfile:
 
 
 def _go_on() -> None:
-    """Let a window go on: nobody but the operator ends it."""
+    """Let a window continue: nobody but the operator ends it."""
 
 
 def _offered(server: Side, draft: str) -> Space:

@@ -58,7 +58,7 @@ def profiling_study(space: Space, trials: int) -> Study:
 def profiling_trial(
     number: int, setting: Setting, batch: float, shown: dict[str, Estimate], phase: Phase
 ) -> Trial:
-    """Return a window as a trial; a tuning one was asked for at its number of requests."""
+    """Return a window as a trial; a tuning one was requested at its number of requests."""
     return Trial(
         number=number,
         setting=setting,

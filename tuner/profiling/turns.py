@@ -44,7 +44,7 @@ class QuietTimer(Generic[ArmT]):
     worst: float = 0.0
 
     def __call__(self, arm: ArmT) -> TimedBatches:
-        """Return a window, of so many tries the first quiet or the quietest one."""
+        """Return a window, of the given number of tries the first quiet or the quietest one."""
         seen: list[TimedBatches] = []
         while len(seen) < TRIES:
             shown = self.window(arm)

@@ -47,7 +47,7 @@ NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 class Access(TokenVerbs):
     """The tokens of a store, and what they allow. A refused wish changes nothing.
 
-    What was looked up is remembered until the bus tells of a change, for a while at most.
+    What was looked up is remembered until the bus reports about a change, for a while at most.
     """
 
     store: Store

@@ -78,7 +78,7 @@ def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
     measured there is none, and a study of energy is refused until somebody says that none is wanted.
 
     Raises:
-        InvalidInput: nothing was asked for, and the device measures neither energy nor time.
+        InvalidInput: nothing was requested, and the device measures neither energy nor time.
     """
     measured = [metric.name for metric in device.metrics]
     objective = draft.objective or usual_objective(measured)
@@ -101,7 +101,7 @@ def constraints_of(
 
     Raises:
         ConstraintSyntax: one cannot be read.
-        InvalidInput: two contradict each other, or nothing is said of any.
+        InvalidInput: two contradict each other, or nothing is given of any.
     """
     if draft.constraints is None and quantity_of(objective.metric, device.quantities).of_energy:
         raise InvalidInput(
@@ -186,10 +186,10 @@ def refuse_controls(draft: StudyDraft) -> None:
 
 
 def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
-    """Refuse to count the joules of a shared device as one workload's, unless it is said how many are.
+    """Refuse to count the joules of a shared device as one workload's, unless it is reported how many are.
 
     Raises:
-        InvalidInput: one is shared, and nothing is said.
+        InvalidInput: one is shared, and nothing is given.
     """
     shared = next((device for device in devices if device.shared), None)
     if shared is not None and draft.terms.energy_share is None:
@@ -201,7 +201,7 @@ def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
 
 
 def refuse_unheeded(study: Study, policy: Policy) -> None:
-    """Refuse what a study asks for and its policy does not heed.
+    """Refuse what a study asks for and its policy does not support.
 
     Raises:
         InvalidInput: there is such a part; the message names it.

@@ -8,7 +8,7 @@ from tuner.wire import ExplanationView
 
 
 def explained(loop: Loop, name: str) -> ExplanationView:
-    """Return what a study's policy believes by its trials, worked out anew. Raises NotFound."""
+    """Return what a study's policy believes by its trials, worked out again. Raises NotFound."""
     study = loop.store.studies.get(name)
     past = Past(study=study, trials=tuple(loop.store.trials.list(name)))
     policy = loop.policies(study.policy)

@@ -144,7 +144,7 @@ def _health(
     known: StudySummary | None,
     stopped: bool,
 ) -> Health:
-    """Return in one word how a device stands: what is wrong comes first."""
+    """Return in one word the status of a device: what is wrong comes first."""
     if not online:
         return Health.OFFLINE
     if stopped:

@@ -1,4 +1,4 @@
-"""The operator's verbs: create, watch, change and stop studies; ask what was tried and saved."""
+"""The operator's verbs: create, watch, change and stop studies; ask the trials and saved."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ class Operations(Verbs[StudyView]):
 
     @looking_again
     def resume(self, study: str, change: Change) -> StudyView:
-        """Go on in the phase a paused study was in; what is counted by phase counts anew.
+        """Continue in the phase a paused study was in; what is counted by phase counts again.
 
-        One that is not paused goes on as it is.
+        One that is not paused continues as it is.
         """
         study = self.full_id(study)
         with self.loop.changes.lock(study):
@@ -137,7 +137,7 @@ class Operations(Verbs[StudyView]):
 
     @looking_again
     def stop(self, study: str, change: Change) -> StudyView:
-        """End a study for good; its devices go back to their original settings and are free.
+        """End a study permanently; its devices go back to their original settings and are free.
 
         Ending it twice changes nothing.
         """
@@ -173,11 +173,11 @@ class Operations(Verbs[StudyView]):
 
     @looking_again
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
-        """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
+        """Replace the constraints: all history is judged again, and tuning continues only if needed.
 
         A held plan that is proven best under them stays; otherwise, and where one was proposed, the study
         tunes on: nobody is to approve what was confirmed under other limits. Where its trials are used it
-        is granted half of its first number anew. The same constraints again change nothing.
+        is granted half of its first number again. The same constraints again change nothing.
 
         Raises:
             NotFound: there is no such study.
@@ -238,7 +238,7 @@ class Operations(Verbs[StudyView]):
     ) -> tuple[HistoryRow, ...]:
         """Return the trials a question asks for, across studies, by start.
 
-        With `last` so many of the latest, latest first, after `skip` of them. Raises NotFound.
+        With `last` the given number of the latest, latest first, after `skip` of them. Raises NotFound.
         """
         if question.study is not None:
             question = replace(question, study=self.full_id(question.study))
@@ -277,7 +277,7 @@ class Operations(Verbs[StudyView]):
 
         Raises:
             NotFound: it is not registered.
-            Conflict: it is online, and would only register anew.
+            Conflict: it is online, and would only register again.
             DeviceBusy: an active study has it.
         """
         inventory.forget(self.loop, device, change)
@@ -288,7 +288,7 @@ class Operations(Verbs[StudyView]):
         return self.stop_state()
 
     def lift(self, change: Change) -> StopView:
-        """Let the studies go on as they were before everything was stopped."""
+        """Let the studies continue as they were before everything was stopped."""
         stops.lift(self.loop, change)
         return self.stop_state()
 

@@ -30,7 +30,7 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
 
 @looking_again
 def reject(loop: Loop, study: str, decision: Decision) -> None:
-    """End a study for good whose proposal is not wanted. Saying it twice changes nothing.
+    """End a study permanently whose proposal is not wanted. Saying it twice changes nothing.
 
     Raises:
         NotFound: there is no such study.

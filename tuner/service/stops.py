@@ -1,4 +1,4 @@
-"""The order to stop the whole fleet: given, shown and lifted. The loop heeds it at every poll."""
+"""The order to stop the whole fleet: given, shown and lifted. The loop supports it at every poll."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stop_all(loop: Loop, change: Change) -> None:
 
 
 def lift(loop: Loop, change: Change) -> None:
-    """End the order: every study goes on where it was, and what was held is ordered anew.
+    """End the order: every study continues where it was, and the previously held setting is ordered again.
 
     An agent that has ended a hold does not take the same one up again, so it gets a further revision.
     """

@@ -31,7 +31,7 @@ from tuner.service.reports import StudyLook
 log = logging.getLogger(__name__)
 
 FRESH_S = 60.0
-"""A hold goes on saving without any news of it."""
+"""A hold continues saving without any news of it."""
 IDLE_S = 120.0
 """So long after a page was last asked for nothing is worked out any more."""
 DUTY, DUTY_AGAIN = 0.25, 0.01
@@ -81,7 +81,7 @@ class _Known:
 
 
 class Summaries:
-    """Keeps the summary of every study that was asked for; a thread renews what has changed."""
+    """Keeps the summary of every study that was requested; a thread renews what has changed."""
 
     def __init__(
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
@@ -94,21 +94,21 @@ class Summaries:
         self._unsubscribe = operations.loop.store.bus.subscribe(self._heard)
 
     def of(self, study: Study | UnreadableStudy) -> StudySummary | None:
-        """Return what is known of a study at the moment; None before it was worked out."""
+        """Return the data on a study at the moment; None before it was worked out."""
         with self._lock:
             return self._of(study.id, active=study.active)
 
     def of_each(
         self, active: Iterable[str], stopped: Iterable[str]
     ) -> dict[str, StudySummary | None]:
-        """Return what is known of studies by their ids; of those that are over nothing changes."""
+        """Return the data on studies by their ids; of those that are over nothing changes."""
         with self._lock:
             return {study: self._of(study, active=True) for study in active} | {
                 study: self._of(study, active=False) for study in stopped
             }
 
     def _of(self, study: str, *, active: bool) -> StudySummary | None:
-        """Return what is known of a study, with the lock held."""
+        """Return the data on a study, with the lock held."""
         known = self._known.get(study)
         if known is None:
             known = self._known[study] = _Known()

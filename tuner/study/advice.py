@@ -9,9 +9,9 @@ from tuner.study.moves import Move, Step
 
 
 def advised(past: Past, step: Step) -> Step:
-    """Return a step with a proposal in the place of a hold, where the study may only advise.
+    """Return a step with a proposal instead of a hold, where the study may only advise.
 
-    The baseline, too, is only proposed: no device is set before somebody said so.
+    The baseline, too, is only proposed: no device is set before somebody reported so.
     """
     study = past.study
     if study.terms.safety is not Safety.ADVISE or not isinstance(step, Move):

@@ -1,9 +1,9 @@
-"""Like devices of one study that try a setting each: which may, and what one alone tells of all.
+"""Like devices of one study that try a setting each: which may, and what one alone reports about all.
 
 A study's numbers are those of its devices together: joules are summed, of a latency the slowest's stands.
-While tuning, a trial may be one device's alone. What it shows is told as of all by what its own baseline
-is to theirs; the limits that cut its window short are told to it the other way round. Baseline, confirming
-and holding are of all devices together, so nothing is held that was not proven on each of them.
+While tuning, a trial may be one device's alone. What it shows is scaled to all by what its own baseline is
+to theirs; the limits that cut its window short are instructed to it the other way round. Baseline,
+confirming and holding are of all devices together, so nothing is held that was not proven on each of them.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def first_phase(study: Study, plan: Plan) -> Phase:
 
 
 def staged(study: Study, step: Step) -> Step:
-    """Return a step with the canary's hold in the place of everybody's."""
+    """Return a step with the canary's hold instead of everybody's."""
     if not isinstance(step, Move) or step.phase is not Phase.HOLDING or step.plan is None:
         return step
     return replace(step, phase=first_phase(study, step.plan))

@@ -83,7 +83,7 @@ class Changes:
         return replace(study, phase_since=self.store.trials.count(study.id) + 1)
 
     def start_over(self, study: Study, why: str) -> Study:
-        """Start a study's evidence anew from its baseline; nothing is forgotten, it only stops counting."""
+        """Restart a study's evidence from its baseline; old trials are kept, but do not count."""
         fresh = replace(study, since_trial=self.store.trials.count(study.id) + 1)
         if study.phase is Phase.PAUSED:
             fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)

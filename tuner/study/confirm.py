@@ -48,16 +48,16 @@ CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 CONFIRM_MOST = 30
-"""So many windows end the phase, however many rows there are; what is not settled then is lost."""
+"""How many windows end the phase, however many rows there are; what is not settled then is lost."""
 
 
 def asked(study: Study, plan: Plan, row: Row) -> Context:
-    """Return the load that a row is confirmed at; empty where none can be asked for."""
+    """Return the load that a row is confirmed at; empty where none can be requested."""
     return plan.context(row) if plan.by in study.askable else ANYWHERE
 
 
 def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
-    """Return the next step of confirming: a window, or what is held in the end."""
+    """Return the next step of confirming: a window, or the held setting in the end."""
     study = past.study
     if study.plan is None or past.evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is missing")
@@ -86,7 +86,7 @@ def duel(
 ) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
     """Return what baseline and setting showed in their latest alternating windows, None without any.
 
-    Of those that were asked for a load `at`, or for none.
+    Of those that were requested a load `at`, or for none.
     """
     phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
     windows = [t for t in phase if t.context == at]
@@ -156,7 +156,7 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
 
 
 def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
-    """Judge a row by the windows that were asked for its load."""
+    """Judge a row by the windows that were requested its load."""
     study = past.study
     if study.rests(row.setting):
         return THE_BASELINE

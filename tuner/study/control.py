@@ -1,7 +1,7 @@
 """Control windows: while a plan is held the baseline is measured again, sparsely and by the clock.
 
-They are trials of the holding phase, and count for what is said to have been saved: neither limits nor
-what is held goes by them.
+They are trials of the holding phase, and count for what is reported to have been saved: neither limits nor
+the held setting goes by them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) ->
 
 
 def control(study: Study, plan: Plan, held: Setting) -> Assign:
-    """Return the step to a control window, at the load that what is held now is confirmed at."""
+    """Return the step to a control window, at the load that the held setting now is confirmed at."""
     row = plan.row_of(held)
     at = {} if row is None else asked(study, plan, plan.rows[row])
     load = f", at {in_words(at)}" if at else ""

@@ -53,7 +53,7 @@ BASELINE_TRIES = 6
 FAILED_IN_A_ROW = 4
 """After so many failed trials in a row the baseline has to show that anything works: our choice."""
 LOAD_CHANGED = 2
-"""So many trials in a row under another load mean that the load is not the baseline's any more."""
+"""How many trials in a row under another load mean that the load is not the baseline's any more."""
 
 
 def next_step(past: Past, policy: Policy, device: str = "", says: Policy | None = None) -> Step:
@@ -198,7 +198,7 @@ def _load_changed(study: Study, trials: Sequence[Trial]) -> bool:
 def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move:
     """Move to confirming a plan, unless it is the baseline or the guard speaks against a row.
 
-    A continuous study holds it at once, with the baseline in the place of what the guard refuses.
+    A continuous study holds it at once, with the baseline instead of what the guard refuses.
     """
     study, evidence = past.study, past.evidence
     if all(study.rests(row.setting) for row in plan.rows):

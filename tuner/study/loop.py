@@ -1,6 +1,6 @@
 """One study at work: past → step → order to the device → report → evidence.
 
-All state is in the store, so a tuner that dies goes on where it was. One lock per study keeps two
+All state is in the store, so a tuner that dies continues where it was. One lock per study keeps two
 callers of this process from working out the same step; of several processes one takes it, as the store
 takes a step only for the study as it was seen, and the others look again.
 """
@@ -138,7 +138,7 @@ class Loop:
         return Registered(lease_s=self.lease_s)
 
     def _heard(self, notice: Notice) -> None:
-        """Wake who waits for a device that may have other orders; forget what others have stored anew."""
+        """Wake who waits for a device that may have other orders; forget what others have stored again."""
         if notice.topic is Topic.DEVICES:
             self.presence.told_elsewhere(notice.devices)
             self._registry.forget(notice.devices)

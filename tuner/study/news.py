@@ -10,7 +10,7 @@ Wake = Callable[[], None]
 
 
 class News:
-    """What may have changed a device's orders, told to those who wait for them, from any thread.
+    """What may have changed a device's orders, instructed to those who wait for them, from any thread.
 
     It says that it is worth looking, not what there is to see: what is told while somebody looks is not
     lost, as a look begins with `mark`.

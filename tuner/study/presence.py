@@ -12,9 +12,9 @@ from tuner.core import Conflict, Context, Device, Devices, Now, Study
 from tuner.wire import LONGEST_POLL_S, Poll, StudyView
 
 MOST_MET = 8
-"""So many starts of a device's agents are remembered."""
+"""How many starts of a device's agents are remembered."""
 MOST_AGAIN_S = 60.0
-"""For so long at most agents are sent away when too many ask; they do not heed more."""
+"""For so long at most agents are sent away when too many ask; they do not support more."""
 KEEP_S = 30.0
 """How often what was heard is stored, for those who ask the database and for a tuner's next start."""
 
@@ -93,7 +93,7 @@ class Presence:
         return self._unable.get(device, "")
 
     def told_elsewhere(self, devices: Collection[str]) -> None:
-        """Look up anew what other processes may have stored of devices; of all where none is named."""
+        """Look up again what other processes may have stored of devices; of all where none is named."""
         with self._lock:
             if not devices:
                 self._outdated = None
@@ -111,14 +111,14 @@ class Presence:
         return next((f"{d}: {why}" for d in devices if (why := self.refusal(d))), "")
 
     def note_contact(self, device: str, wait_s: float = 0.0) -> None:
-        """Note that a device's agent has said something just now, and waits so long for an answer."""
+        """Note that a device's agent has reported something just now, and waits so long for an answer."""
         with self._lock:
             self._last_heard[device] = self._monotonic(), self._now()
             self._due[device] = self._monotonic() + wait_s
             self._unstored.add(device)
 
     def sent_away(self) -> None:
-        """Note that some agent was told to come again later: any may be silent for so long."""
+        """Note that some agent was instructed to come again later: any may be silent for so long."""
         self._sent_away_s = self._monotonic()
 
     def hung_up(self, device: str) -> None:

@@ -43,7 +43,7 @@ class RayCluster:
         return RayWorker(self._remote)
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Release the cluster."""
         ray.shutdown()
 
 
@@ -67,4 +67,4 @@ class RayWorker:
         return found
 
     def close(self) -> None:
-        """Let go of nothing: the cluster keeps its processes."""
+        """Release nothing: the cluster keeps its processes."""

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 WORKING = "its next setting is being computed"
 TOGETHER_S = 1.0
-"""So many studies of one space are asked for at once as take this long, by what the last of such a size
+"""How many studies of one space are requested at once as take this long, by what the last of such a size
 took: what they have in common is worked out once, and what travels is worth its way."""
 WITHIN_S = 120.0
 """How long a suggestion may take; each further one of a question adds a tenth of it."""
@@ -55,7 +55,7 @@ class Suggestions:
 
     `policies` finds a policy by name, `workers` are who decides, each of them one question at a time;
     `wake` is told of a study that is decided, `took` of how long that was. What is decided is kept until
-    it is taken; a study that has changed meanwhile asks anew. Safe from many threads.
+    it is taken; a study that has changed meanwhile asks again. Safe from many threads.
     """
 
     policies: Callable[[str], Policy]
@@ -140,7 +140,7 @@ class Suggestions:
     def _taken(self) -> list[Wanted]:
         """Wait for studies and return some of one space, oldest first; nothing at the end.
 
-        No more than this worker's share of them. One of a size that is new is asked for alone, and so
+        No more than this worker's share of them. One of a size that is new is requested alone, and so
         is who was lost with others.
         """
         with self._lock:

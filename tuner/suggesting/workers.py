@@ -12,7 +12,7 @@ from tuner.core import TuningError
 
 
 class WorkerLost(TuningError, code="worker_lost"):
-    """Whoever worked on a suggestion is gone, or took too long. Ask somebody else: nothing was stored."""
+    """Whoever worked on a suggestion is gone, or took too long. Ask another program: nothing was stored."""
 
 
 class SuggestionWorker(Protocol):
@@ -23,7 +23,7 @@ class SuggestionWorker(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of it. May be called twice."""
+        """Release it. May be called twice."""
         ...
 
 

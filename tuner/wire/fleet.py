@@ -44,7 +44,7 @@ class NewToken(TokenView):
 class DeviceView(OperatorView):
     """A device as operators see it: what it is, what can be set and measured, what is applied.
 
-    `online` is false once its agent has said nothing for longer than a lease: what is `applied` is
+    `online` is false once its agent has reported nothing for longer than a lease: what is `applied` is
     then only what was last heard. `unable` says why it takes no orders (empty: it does). `context` is
     the load that its agent told of at `context_at`, since this tuner was started.
     """
@@ -60,7 +60,7 @@ class DeviceView(OperatorView):
 
 
 class Health(StrEnum):
-    """How a device stands, in a word."""
+    """The status of a device, in a word."""
 
     SAFE = "safe"
     """At its original setting, and nothing is tried."""
@@ -93,7 +93,7 @@ class Savings(OperatorView):
 class FleetRow(OperatorView):
     """A device among all: how it stands, what is applied against its default, what its study saves.
 
-    `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet),
+    `saving` is the share by which the objective is better; None, as `saved_j`, where unknown (yet),
     and where what saves is not applied now.
     `error` says why the study cannot be read or worked out (empty: it can).
     """

@@ -82,7 +82,7 @@ class Ceilings:
     """The clock ceilings of a CPU that we have set and that its hardware can be held to.
 
     At its top rung, in the driver's table or at the policy's own maximum, a clock may be boosted, unless
-    we have set boost off; then the nominal clock is a ceiling, too, where the kernel tells it.
+    we have set boost off; then the nominal clock is a ceiling, too, where the kernel reports it.
     """
 
     def __init__(self, root: Path, remote: RemoteKnobs) -> None:
@@ -145,7 +145,7 @@ def worth_trying(root: Path) -> Choose:
 
 
 def thinned(numbers: Sequence[float], most: int) -> set[float]:
-    """Return at most so many of these numbers, both ends among them, as evenly spread as they are."""
+    """Return at most `most` of these numbers, both ends among them, as evenly spread as they are."""
     if len(numbers) <= most:
         return set(numbers)
     step = (len(numbers) - 1) / (most - 1)

@@ -1,7 +1,7 @@
 """A CPU's energy: the kernel's counters where they can be read, else a monitor's power, else none.
 
 Sources: the kernel's Documentation/power/powercap/powercap.rst and Documentation/hwmon/amd_energy.rst;
-drivers/powercap/arm_scmi_powercap.c. That a counter begins anew, stands still or at 0 (a
+drivers/powercap/arm_scmi_powercap.c. That a counter restarts, stands still or at 0 (a
 VM): joular/powerjoular 87, mlco2/codecarbon 1321. Which zones add up is ours: packages and their DRAM. A
 zone `core` or `uncore` is a part of its package; `psys` covers the packages, so it counts only where it is
 alone.
@@ -53,7 +53,7 @@ class EnergySource:
 
 
 def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
-    """Return what tells the energy of all packages together; a part is never taken for the whole."""
+    """Return what reports the energy of all packages together; a part is never taken for the whole."""
     try:
         zones = _powercap(root) or _amd_energy(root)
         for zone in zones:
@@ -141,7 +141,7 @@ class ZoneJoules:
             )
 
     def close(self) -> None:
-        """Nothing goes on in between."""
+        """Nothing happens in between."""
 
 
 def _powercap(root: Path) -> list[Zone]:

@@ -93,7 +93,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
 
 def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
-    """Yield the ceiling that we have set on the GPU's clock; one as it was found is not ours."""
+    """Yield the ceiling that we have set on the GPU's clock; one at its original setting is not ours."""
     asked = remote.applied.get(GPU) if remote else None
     if remote and asked is not None and asked != remote.space.default[GPU]:
         for node in gpus(root)[:1]:
@@ -105,7 +105,7 @@ def is_fixed(root: Path, most_mhz: Value) -> bool:
     """Return whether the GPU's clock was found fixed, as jetson_clocks does: its floor is its ceiling.
 
     `most_mhz` is the ceiling it was found at. The memory's clock only root sees; the actuator puts that
-    back to what it was found at.
+    back to its original value.
     """
     floors = [hz for node in gpus(root)[:1] for hz in numbers(node / "min_freq")]
     return any(hz / 1e6 >= float(most_mhz) for hz in floors)

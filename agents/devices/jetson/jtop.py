@@ -18,7 +18,7 @@ AGREEMENT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class JtopReport:
-    """What its service tells. `error` says why it tells nothing; empty where it does."""
+    """What its service tells. `error` says why it reports nothing; empty where it does."""
 
     error: str = ""
     model: str = ""

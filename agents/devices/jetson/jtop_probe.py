@@ -12,7 +12,7 @@ from typing import Any
 
 
 def report() -> dict[str, Any]:
-    """Return what the service tells now, or `error` and why it tells nothing."""
+    """Return what the service tells now, or `error` and why it reports nothing."""
     try:
         from jtop import JtopException, jtop
     except ImportError:

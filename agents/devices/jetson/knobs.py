@@ -36,7 +36,7 @@ class MemoryLock(FileKnob):
         return FileKnob.read(self) if self.switch.read() != "0" else None
 
     def write(self, value: Value | None) -> None:
-        """Lock the clock, or let go of it. Raises ActuationError where that is not what it then is."""
+        """Lock the clock, or release it. Raises ActuationError where that is not what it then is."""
         self.switch.write("0" if value is None else "1")
         if value is not None:
             FileKnob.write(self, value)

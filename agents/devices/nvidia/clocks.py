@@ -48,7 +48,7 @@ LOOK_S = 0.02
 FULL_LOAD = 90
 """At this utilisation, in percent, the clock is not lowered for want of work."""
 LEAST_LOOKS = 5
-"""So many looks of one window tell how high the clock goes."""
+"""How many looks of one window tell how high the clock goes."""
 LONGEST_CLOCK = 1_000_000
 """Above any clock, in MHz."""
 CONTEST_S = 600.0
@@ -85,7 +85,7 @@ def look(gpu: Gpu) -> Look:
 
 
 class ClockLock:
-    """The ceiling that was asked for the GPU's clock; None where it is left to the driver.
+    """The ceiling that was requested the GPU's clock; None where it is left to the driver.
 
     `contradicted` is called with what a window saw above it, `seen_free` with the looks of one without.
     """

@@ -32,7 +32,7 @@ ROLES = {
 }
 MEASURED = ("energy_j", "power_w")
 DETACH_S = 1.0
-"""An idle agent looks so often whether to let go of the driver."""
+"""An idle agent looks so often whether to release the driver."""
 
 
 def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
@@ -151,5 +151,5 @@ def _memory_by_choice(space: Space) -> Space:
 
 
 def board_name(gpu: Gpu) -> str:
-    """Return the board's name, as far as it tells one."""
+    """Return the board's name, as far as it reports one."""
     return str(gpu.told("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)

@@ -4,7 +4,7 @@ Sources: NVIDIA's NVML API reference. NVML has no getter for a clock lock, so `r
 restoring means the driver's reset. Application clocks are deprecated and never touched. Ours: a lock
 is a ceiling, from the lowest clock to the value, so that an idle GPU may still slow down by itself.
 
-The process connects once and never asks a driver anew that was restarted: DeviceLost ends the process,
+The process connects once and never asks a driver again that was restarted: DeviceLost ends the process,
 and the next one finds what there is. Agents, who live on, have `nvml` for that.
 """
 

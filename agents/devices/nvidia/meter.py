@@ -46,7 +46,7 @@ UNLISTED = "NVML lists no process although the GPU is busy; a PID namespace hide
 
 
 class GpuMeter:
-    """Opens windows on one GPU; `end` ends what goes on beside them."""
+    """Opens windows on one GPU; `end` ends what happens beside them."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class GpuMeter:
         return self.owners.attribute({int(process.pid) for process in found})
 
     def say_unknown(self, why: str) -> None:
-        """Log once for how long nobody can tell foreign load, and once that it can be told again."""
+        """Log once for how long it is unknown foreign load, and once that it can be told again."""
         if bool(why) != bool(self._unknown):
             event = "foreign_load_unknown" if why else "foreign_load_known"
             log.warning("event=%s device=%s why=%r", event, self.gpu.uuid, why)

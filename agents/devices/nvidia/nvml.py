@@ -1,7 +1,7 @@
 """NVML as everybody here calls it: one GPU by its UUID, and NVML's errors as ours.
 
 Source: NVIDIA's NVML API reference (nvmlReturn_t, device queries and commands). What each error means
-for us, and that a GPU is found anew after its driver was restarted, is our choice.
+for us, and that a GPU is found again after its driver was restarted, is our choice.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _listed() -> ListedGpus:
 class Gpu:
     """One GPU; each call within a deadline.
 
-    After its driver was restarted one call fails and the next finds the GPU anew. While a call hangs,
+    After its driver was restarted one call fails and the next finds the GPU again. While a call hangs,
     all others are refused at once. While the file `detached` is there, no handle is kept and none opened,
     as a GPU reset, a change of MIG mode and a driver upgrade need it.
     """
@@ -243,7 +243,7 @@ class Gpu:
 
 
 def _disconnect() -> None:
-    """Drop every connection of this process: NVML counts them, and begins anew only from none."""
+    """Drop every connection of this process: NVML counts them, and restarts only from none."""
     with suppress(pynvml.NVMLError):
         for _ in range(MOST_CONNECTIONS):
             pynvml.nvmlShutdown()

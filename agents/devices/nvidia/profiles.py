@@ -21,7 +21,7 @@ PREFIX, COUNT = "NVML_POWER_PROFILE_", "NVML_POWER_PROFILE_MAX"
 
 @dataclass(frozen=True, slots=True)
 class PowerProfiles:
-    """The masks of profiles that are asked for, and enforced after arbitration among them."""
+    """The masks of profiles that are requested, and enforced after arbitration among them."""
 
     requested: int
     enforced: int

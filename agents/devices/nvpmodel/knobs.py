@@ -19,7 +19,7 @@ DEADLINE_S = 4.0
 BLOCK = re.compile(r"< *POWER_MODEL +ID=(\d+) +NAME=(\S+) *>([^<]*)")
 DEFAULT = re.compile(r"< *PM_CONFIG +DEFAULT=(\d+) *>")
 GATED = re.compile(r"^\s*(\w+ \w*PG_MASK\w* +\w+)", re.MULTILINE)
-"""What a mode powers off for good, until the next boot."""
+"""What a mode powers off permanently, until the next boot."""
 
 
 class PowerModes:

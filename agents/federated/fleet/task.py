@@ -64,7 +64,7 @@ def made(seed: int) -> TrainingTask:
     """Return a task of 12,000 samples made by a recipe.
 
     Ten classes of three centres each, normal in 32 dimensions; samples lie about a centre of their
-    class, and a share of the labels is drawn anew.
+    class, and a share of the labels is drawn again.
     """
     rng = np.random.default_rng([seed, 3])
     labels = rng.integers(MADE_CLASSES, size=MADE_SAMPLES)
@@ -115,7 +115,7 @@ def trained_together(
 ) -> list[Weights]:
     """Return weights after stochastic gradient descent over each client's samples, in orders by seed.
 
-    So many epochs, or, where `steps` is above 0, so many steps, through the samples again and again. All
+    How many epochs, or, where `steps` is above 0, so many steps, through the samples again and again. All
     clients take each step at once.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Whether processes on a device are the workload's: asked anew at every look, for a service may restart.
+"""Whether processes on a device are the workload's: asked again at every look, for a service may restart.
 
 What counts is our choice: a service or container is one user, and so is a process with all that it
 started. Others are foreign only beside a process that is known as the workload's. Everything else is
@@ -42,7 +42,7 @@ class WorkloadIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Whose the processes on a device are; `unknown` says why nobody can tell, empty where it is clear."""
+    """Whose the processes on a device are; `unknown` says why it is unknown, empty where it is clear."""
 
     ours: frozenset[int] = frozenset()
     foreign: frozenset[int] = frozenset()
@@ -87,7 +87,7 @@ class ProcessOwners:
 
 
 class _Look:
-    """What is known of the workload at one moment; each is asked only where it is needed."""
+    """The data on the workload at one moment; each is asked only where it is needed."""
 
     def __init__(self, owners: ProcessOwners) -> None:
         self._workload, self._table = owners.workload, owners.table

@@ -1,4 +1,4 @@
-"""Runs a program as often as a window needs, one run after the other, and tells what they showed."""
+"""Runs a program as often as a window needs, one run after the other, and reports what they showed."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ class ProgramRun:
 
 
 class RunMeter:
-    """Measures whole runs: every window is so many, each of them a batch of its own.
+    """Measures whole runs: every window is the given number, each of them a batch of its own.
 
-    `program` tells what is run at the setting in force. Its CPU time is what the runs use, unless
+    `program` reports what is run at the setting in force. Its CPU time is what the runs use, unless
     `counting` begins to count what a service uses that they put to work: theirs is then that of the load.
     """
 

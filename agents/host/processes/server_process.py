@@ -60,7 +60,7 @@ class ServerProcess:
             self._ready_url()
 
     def end(self) -> None:
-        """End the server for good, by force where it takes too long."""
+        """End the server permanently, by force where it takes too long."""
         with self._lock:
             self._ended = True
             self._stop()

@@ -1,6 +1,7 @@
 """The processes of a service: what they have used, when they were started, and signals to them.
 
-Source: proc(5) for /proc/PID/stat and /proc/PID/comm; pidfd_open(2) for a signal that reaches nobody else.
+Source: proc(5) for /proc/PID/stat and /proc/PID/comm; pidfd_open(2) for a signal that reaches no other
+program.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class ProcessTree:
             os.close(held)
 
     def identity(self) -> WorkloadIdentity:
-        """Return that it is known by its first process, asked for anew each time."""
+        """Return that it is known by its first process, asked for again each time."""
         return WorkloadIdentity(processes=lambda: (self._root(),))
 
     @property

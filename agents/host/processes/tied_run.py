@@ -1,4 +1,4 @@
-"""Runs one program that never outlives the process that asked for it, and tells what it took.
+"""Runs one program that never outlives the process that asked for it, and reports what it took.
 
 `python -m agents.host.processes.tied_run FD WORD…`: the program's words come after the number of the pipe
 that one line of JSON is written to when it has ended: `status` (negative: the signal that ended it),

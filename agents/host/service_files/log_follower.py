@@ -12,7 +12,7 @@ CHUNK = 1 << 20
 LONGEST = 1 << 16
 """The beginning of a longer line is taken for the line."""
 REMEMBERED = 64
-"""So many bytes before where we are must still be the same: else it was cut off and has grown again."""
+"""How many bytes before where we are must still be the same: else it was cut off and has grown again."""
 
 
 class LogFile:
@@ -50,7 +50,7 @@ class LogFile:
         return found
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         os.close(self._handle)
 
     def _demand_grown(self) -> None:
@@ -65,7 +65,7 @@ class LogFile:
 class LogFollower:
     """The lines that are written to a log after this was made.
 
-    A file that is renamed and begun anew is read to its end, and what still comes to it, too.
+    A file that is renamed and begun again is read to its end, and what still comes to it, too.
 
     Raises:
         MeasurementError: the file cannot be read.
@@ -88,7 +88,7 @@ class LogFollower:
         return found
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         while self._files:
             self._files.pop().close()
 

@@ -51,7 +51,7 @@ def metric_name(where: str, name: str, taken: Collection[str]) -> str:
 
 
 def declared_quantity(where: str, known: Mapping[str, Any]) -> Quantity:
-    """Return what a metric means: what is known of its name, else what is said. Raises ConfigError."""
+    """Return what a metric means: the data on its name, else what is reported. Raises ConfigError."""
     usual = standard(known["name"])
     if usual is not None:
         if {"better", "unit"} & known.keys():

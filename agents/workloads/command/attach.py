@@ -11,7 +11,7 @@ from tuner.core import Clock, InvalidInput, Metric, Scope, Setting, Space
 
 
 class RunKnobs:
-    """Knobs that every run is started with; between runs nothing is altered, so nothing is put back."""
+    """Knobs that every run is started with; between runs nothing is altered, so nothing is restored."""
 
     def __init__(self, space: Space) -> None:
         self._space = space

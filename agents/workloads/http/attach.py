@@ -52,7 +52,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """
     name, _, more = spec.partition(":")[2].partition("#")
     file = Path(name)
-    if not file.is_absolute():  # putting back must find it from any folder
+    if not file.is_absolute():  # restoring must find it from any folder
         raise InvalidInput(f"{spec!r} needs an absolute path", hint="write service:/PATH/FILE.toml")
     if more and not more.startswith(TRACE):
         raise InvalidInput(

@@ -75,7 +75,7 @@ class DerivedMeter:
 
 
 class DerivedLoadMeter(DerivedMeter):
-    """The same under our own load, which may be asked for by the name of the file's signal."""
+    """The same under our own load, which may be requested by the name of the file's signal."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class DerivedLoadMeter(DerivedMeter):
         return {names.get(name, name): value for name, value in self._load.context.items()}
 
     def offering(self, context: Context) -> DerivedLoadMeter:
-        """Return the meter at another load. Raises InvalidInput where none is asked for."""
+        """Return the meter at another load. Raises InvalidInput where none is requested."""
         names = {self._exported.signal: REQUESTS.name}
         asked = {names.get(name, name): value for name, value in context.items()}
         if len(asked) != len(context):

@@ -1,4 +1,4 @@
-"""What a service tells of itself as Prometheus text: latencies, failures, counters, CPU time."""
+"""What a service reports about itself as Prometheus text: latencies, failures, counters, CPU time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A knob that is written to a file, which the service reads when it starts or is told to."""
+"""A knob that is written to a file, which the service reads when it starts or is instructed to."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class KnobInFile:
             self._clock.sleep(self.knob.cost.seconds)
 
     def unproven(self) -> str:
-        """Return why nobody can tell what the service has taken up; empty where it says so itself."""
+        """Return why it is unknown what the service has taken up; empty where it says so itself."""
         if self._reading is not None:
             return ""
         return f"it is read from {self._file.path} only; the service does not report it"

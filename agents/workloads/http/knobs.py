@@ -40,7 +40,7 @@ class HttpKnob:
         settle(self._http.url, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:
-        """Return why nobody can tell what is in force: nothing, the service tells it."""
+        """Return why it is unknown what is in force: nothing, the service reports it."""
         return ""
 
 
@@ -68,7 +68,7 @@ class ServiceKnobs:
         self.space = Space(tuple(one.knob for one in knobs))
 
     def unproven(self) -> Mapping[str, str]:
-        """Return why nobody can tell what is in force, for each knob of which that is so.
+        """Return why it is unknown what is in force, for each knob of which that is so.
 
         Raises:
             ActuationError: systemd does not answer.
@@ -145,7 +145,7 @@ class ServiceKnobs:
 
 
 class RestartableServiceKnobs(ServiceKnobs):
-    """Sets the knobs of a service that tells when it was started."""
+    """Sets the knobs of a service that reports when it was started."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Measures whatever a service's log tells of its requests, line by line; sends none."""
+"""Measures whatever a service's log reports about its requests, line by line; sends none."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class CommandReading:
 
 
 def unlisted(name: str, found: object) -> UnlistedValue:
-    """Return the error of a knob that is at a value of somebody else's making."""
+    """Return the error of a knob that is at a value of another program's making."""
     return UnlistedValue(
         f"{name} is at {found!r}, which is not among its values",
         hint="add it in the service's file, or set another value",

@@ -17,7 +17,7 @@ class ServiceRenewal:
     """Runs the command or sends the signal, and waits until the service serves again.
 
     `started` tells when the service was started, in its own words, empty where it does not say. Where it
-    says so, a service that was not started anew is not taken for one that was.
+    says so, a service that was not started again is not taken for one that was.
     """
 
     def __init__(
@@ -68,5 +68,5 @@ class ServiceRenewal:
     def _when_started(self) -> str:
         try:
             return self._started()
-        except (ActuationError, DeviceLost):  # it is down: whatever answers next was started anew
+        except (ActuationError, DeviceLost):  # it is down: whatever answers next was started again
             return ""

@@ -1,4 +1,4 @@
-"""What a service adds up: its CPU time as the kernel or its text tells it, and its items."""
+"""What a service adds up: its CPU time as the kernel or its text reports it, and its items."""
 
 from __future__ import annotations
 

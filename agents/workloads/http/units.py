@@ -1,4 +1,4 @@
-"""A knob that is a property of a systemd unit: set until the next boot, and looked for in the kernel.
+"""A knob that is a property of a systemd unit: set until the next boot, and searched in the kernel.
 
 Source: systemd.resource-control(5), and the kernel's cgroup-v2.rst for what each attribute says.
 """
@@ -25,7 +25,7 @@ SPAN_US = MappingProxyType({"us": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6,
 class Resource:
     """How systemd takes, tells and enforces one property.
 
-    `shown` is the property that tells it, `told` its word as a value of ours, `attribute` the file in the
+    `shown` is the property that reports it, `told` its word as a value of ours, `attribute` the file in the
     unit's cgroup and `kernel` what stands there as a value of ours.
     """
 
@@ -125,7 +125,7 @@ class KnobInUnit:
         settle(self._unit.name, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:
-        """Return why nobody can tell that the kernel has what systemd says; empty where it shows it."""
+        """Return why it is unknown that the kernel has what systemd says; empty where it shows it."""
         group = systemd.show(self._unit.name, "ControlGroup")["ControlGroup"]
         if self._in_kernel(group) is not None:
             return ""

@@ -51,7 +51,7 @@ DRAFT = Dialect(
 one slot after another (tools/server/server.cpp, `update_slots`)."""
 
 REQUEST_LENGTH = "speculative.n_max"
-"""The field of a request that sets its length, in builds that heed it."""
+"""The field of a request that sets its length, in builds that support it."""
 
 
 def dialect_of(help_text: str, program: str) -> Dialect:

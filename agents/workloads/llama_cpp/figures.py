@@ -1,4 +1,4 @@
-"""What llama-server tells of its decoding: the timings of an answer, and its counters."""
+"""What llama-server reports about its decoding: the timings of an answer, and its counters."""
 
 from __future__ import annotations
 

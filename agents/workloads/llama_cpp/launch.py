@@ -115,7 +115,7 @@ async def heeds_requests(server: LlamaServer, longest: int) -> bool:
 
 
 async def attached(url: str, longest: int) -> LlamaServer:
-    """Attach to a server that somebody else has started; its length must go by the request.
+    """Attach to a server that another program has started; its length must go by the request.
 
     Raises:
         InvalidInput: it does not speculate, or ignores the length of a request.

@@ -39,7 +39,7 @@ class ServerSetting:
 
 
 class Props(BaseModel):
-    """What `GET /props` tells of a server."""
+    """What `GET /props` reports about a server."""
 
     total_slots: int = Field(ge=1)
     model_path: str = ""
@@ -178,7 +178,7 @@ class LlamaServer:
         return self._cpu_s
 
     async def end(self) -> None:
-        """Let go of it; what is ours is ended."""
+        """Release it; what is ours is ended."""
         self.cpu_s()
         await self.client.aclose()
         if self.process is not None:

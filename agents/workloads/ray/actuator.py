@@ -65,7 +65,7 @@ class Found:
     """How a deployment was before we changed it, and what we have asked for since.
 
     `named` is what its config named where the knobs are. A deployment that is at none of `ours` was
-    deployed anew by somebody else.
+    deployed again by another program.
     """
 
     version: str
@@ -174,7 +174,7 @@ class DeploymentActuator:
         app, found, name = self._address.application_in(instance), self._found, self._address
         declared, whole = declared_config(app, name), self._whole(instance)
         back = setting_key(wanted) == setting_key(found.setting)
-        # What somebody else has changed beside the knobs since is not ours to take back.
+        # What another program has changed beside the knobs since is not ours to take back.
         same = version_of(declared, whole) == found.version
         if back and same and instance.restores_unset_config_options:
             config = as_named(declared, name.deployment, found.named)

@@ -53,7 +53,7 @@ LOAD_SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A workload's address taken apart; `callers` is 0 where no load of ours is asked for."""
+    """A workload's address taken apart; `callers` is 0 where no load of ours is requested."""
 
     url: str
     address: Address

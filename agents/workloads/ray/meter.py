@@ -1,4 +1,4 @@
-"""What a Ray Serve application tells of itself: its HTTP figures, and its CPU time."""
+"""What a Ray Serve application reports about itself: its HTTP figures, and its CPU time."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class CpuTotal:
     """The CPU time since a start; a process that ends while it is counted takes nothing back."""
 
     def __init__(self, find: Callable[[], RayProcesses] | None) -> None:
-        """Find the processes anew, for Ray may have been started again. Raises MeasurementError."""
+        """Find the processes again, for Ray may have been started again. Raises MeasurementError."""
         self._processes = None if find is None else find()
         self._before = 0.0 if self._processes is None else self._processes.cpu_s()
         self._most = 0.0

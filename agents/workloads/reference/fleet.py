@@ -5,7 +5,7 @@ beside the old ones, then the traffic is switched, then the old ones finish what
 While both exist they share the cores; how long that is, and what it did to the requests answered
 meanwhile, is told as a `Switch`. Ours: an instance whose place does not change serves on, loading gives
 way to serving (`worker.LOADING_NICE`), and an old instance is kept as a spare, with torch and the model
-loaded: pinned anew it is a later change's new instance, within milliseconds.
+loaded: pinned again it is a later change's new instance, within milliseconds.
 """
 
 from __future__ import annotations
@@ -230,8 +230,8 @@ class Fleet:
     def _fit_spares(self, like: Placement) -> list[Instance]:
         """Return the spares that have the allocator and computed on as many threads.
 
-        Others could be told to, but are slower than a new process: on two cores, one that had served on
-        one thread did 56 to 84 batches a second on two, against 94 to 108.
+        Others could be instructed to, but are slower than a new process: on two cores, one that had served
+        on one thread did 56 to 84 batches a second on two, against 94 to 108.
         """
         wanted = (like.threads, like.allocator)
         placed = [(i, i.placed) for i in self._spares if i.placed is not None]

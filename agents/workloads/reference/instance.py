@@ -44,7 +44,7 @@ BATCH_S = 30.0
 SPIN = {"GOMP_SPINCOUNT": "10000"}
 """How long libgomp's threads spin at a barrier before they sleep; ours, the default is 30 times that.
 
-On two cores of a virtual machine at batch 1 this was as fast as the default while nobody else used
+On two cores of a virtual machine at batch 1 this was as fast as the default while no other program used
 the cores (8.2 ms an item, against 16 where threads sleep at once), and 4 times as fast while
 somebody did (100 ms against 400): a thread that spins away its turn keeps the other one waiting.
 Whoever sets the variable outside has it so.

@@ -77,7 +77,7 @@ class KnobActuator:
 
 
 class RestartableKnobs(KnobActuator):
-    """Sets the knobs of a served workload that tells when it was started again."""
+    """Sets the knobs of a served workload that reports when it was started again."""
 
     def __init__(self, server: Server, space: Space, reader: StatsReader) -> None:
         super().__init__(server, space)

@@ -1,4 +1,4 @@
-"""What a served workload tells of itself at any moment: its load, and whether it was started again."""
+"""What a served workload reports about itself at any moment: its load, and whether it was started again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class AwaitedRequests(StatsSignal):
     """The requests in a server that can wait until so many are."""
 
     def wait_above(self, value: float, seconds: float) -> SignalSample:
-        """Return them once there are so many, or after so long. Raises as `read`."""
+        """Return them once there are the given number, or after so long. Raises as `read`."""
         return self._sample(self._reader.read(round(value), seconds))
 
 

@@ -73,7 +73,7 @@ class Replicas(Protocol):
     """The tuners at work on one database, each by its own word."""
 
     def tell(self, replica: TunerReplica) -> None:
-        """Keep what a tuner tells of itself, in the place of what it told before."""
+        """Keep what a tuner reports about itself, instead of what it told before."""
 
     def list(self) -> Sequence[TunerReplica]:
         """Return all by id, also those that told nothing for long."""

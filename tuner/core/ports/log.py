@@ -54,7 +54,7 @@ class Events(Protocol):
     def after(
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
-        """Return at most so many (None: all) of the events with a greater id, by id."""
+        """Return at most the given number (None: all) of the events with a greater id, by id."""
 
     def newest(self) -> int:
         """Return the greatest id there is, 0 where there is no event."""

@@ -19,10 +19,10 @@ class Policy(Protocol):
 
 @runtime_checkable
 class SaysWhatItHeeds(Protocol):
-    """A policy that says which parts of a study it heeds: `objective`, `constraints`, `safety`.
+    """A policy that says which parts of a study it supports: `objective`, `constraints`, `safety`.
 
-    One that does not say heeds the first two: to heed `safety` it must predict what it tries. What a study
-    asks for and its policy does not heed is refused when the study is made.
+    One that does not say supports the first two: to support `safety` it must predict what it tries. What a
+    study asks for and its policy does not support is refused when the study is made.
     """
 
     heeds: frozenset[str]
@@ -30,10 +30,10 @@ class SaysWhatItHeeds(Protocol):
 
 @runtime_checkable
 class RefusesStudies(Protocol):
-    """A policy that heeds a part of a study in some forms only, and says which it does not."""
+    """A policy that supports a part of a study in some forms only, and says which it does not."""
 
     def refuse(self, study: Study) -> None:
-        """Return quietly where all of a study is heeded. Raises InvalidInput: names what is not."""
+        """Return quietly where all of a study is supported. Raises InvalidInput: names what is not."""
 
 
 @runtime_checkable

@@ -92,4 +92,4 @@ class Store(Protocol):
         """Return quietly once the store has kept something new. Raises StoreError: says why not."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Release connections."""

@@ -73,7 +73,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class ModelBench:
-    """What is known of one model so far."""
+    """The data on one model so far."""
 
     threads: int
     batches: tuple[int, ...]

@@ -45,15 +45,15 @@ log = logging.getLogger(__name__)
 
 SILENT = "no contact with the device; check that its agent and its host are up"
 NOTED_AT_ONCE = 500
-"""So many devices that fell silent are noted in one transaction, in which no other event can be."""
+"""How many devices that fell silent are noted in one transaction, in which no other event can be."""
 LOOKED_AT = 10_000
-"""So many of the latest events are asked at the start which devices were known to be away."""
+"""The given number of the latest events are asked at the start which devices were known to be away."""
 AUDIT_DAYS = 400
 """The audit log is kept for a year at least."""
 PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
-"""So many of a hold's latest windows are looked at."""
+"""The given number of a hold's latest windows are looked at."""
 LONGEST_TURN_S = 0.01
 """A turn of work that is done in turns ends after this, with the piece it is at."""
 
@@ -245,7 +245,7 @@ class Lead:
         self._led = False
 
     def taken(self) -> bool:
-        """Return whether this tuner leads; who has just begun to, waits for all devices anew."""
+        """Return whether this tuner leads; who has just begun to, waits for all devices again."""
         with self._lock:
             leads = self._loop.store.bus.leads()
             if leads and not self._led:

@@ -71,7 +71,7 @@ REFUSALS: dict[int | str, str] = {
     503: "The database does not answer, or the tuner is overloaded.",
 }
 MOST_RUNNING = 20_000
-"""Connections that requests are answered on, where nobody knows how many there may be."""
+"""Connections that requests are answered on, where unknown how many there may be."""
 OPENAPI = "/v1/openapi.json"
 LOOK_AGAIN_S = 5.0
 """News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
@@ -280,7 +280,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
 
     @router.post("/reverts", response_model=Receipt)
     def reverted(message: Reverted, caller: AgentCaller) -> Response:
-        """Tell that an operator put a device back on its host."""
+        """Tell that an operator reverts a device on its host."""
         _spoken(message)
         access.require_own(caller, message.device)
         return _one(operations.reverted(message))

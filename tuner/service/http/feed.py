@@ -2,7 +2,7 @@
 
 The format and `Last-Event-ID` are those of https://html.spec.whatwg.org/#server-sent-events. A
 follower is a place in one list of the latest entries, not a queue of its own: who does not read takes
-no memory, and goes on from the database where the list has moved on meanwhile.
+no memory, and continues from the database where the list has moved on meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KEPT = 1_000
-"""So many of the latest entries are kept for followers that are a little behind."""
+"""The given number of the latest entries are kept for followers that are a little behind."""
 PAGE = 200
 SILENT_S = 15.0
 """After so long without an event a comment is sent: proxies drop connections that say nothing."""
 AGAIN_S = 2.0
 CHANGED = "changed"
-"""A study moved, or a trial of it began or ended: whoever shows it asks anew. It has no id."""
+"""A study moved, or a trial of it began or ended: whoever shows it asks again. It has no id."""
 NAMED = re.compile(rb"^event: .*\n", re.MULTILINE)
 STREAM_AGAIN_S = 30.0
 MOST_STREAMS, MOST_OF_CALLER = 512, 32

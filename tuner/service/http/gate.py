@@ -1,4 +1,4 @@
-"""The door of the tuner: who is let in, and how a refusal is said."""
+"""The door of the tuner: who is let in, and how a refusal is reported."""
 
 from __future__ import annotations
 

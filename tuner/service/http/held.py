@@ -19,7 +19,7 @@ TOGETHER_S = 0.25
 """What comes within this is stored at once; nobody waits for the answer but the agent that told it."""
 MOST_TOGETHER = 200
 MOST_WAITING = 5 * MOST_TOGETHER
-"""So many wait to be stored: after hours without a tuner each of a fleet's agents has hundreds to tell."""
+"""How many wait to be stored: after hours without a tuner each of a fleet's agents has hundreds to tell."""
 
 Told = tuple[Caller, HoldReport]
 

@@ -65,7 +65,7 @@ class Stage(Enum):
     ANSWERING = auto()
     """For us: a whole request has arrived. However long that takes, it is not the caller's fault."""
     TAKING = auto()
-    """For the caller to take the answer, or to let go of a connection that we have closed."""
+    """For the caller to take the answer, or to release a connection that we have closed."""
 
 
 class LimitedHttp(H11Protocol):
@@ -120,7 +120,7 @@ class LimitedHttp(H11Protocol):
         self._watch()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue."""
         super().resume_writing()
         self._watch()
 

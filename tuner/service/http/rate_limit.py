@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_CALLERS = 10_000
-"""So many callers are remembered; who has not asked for longest is forgotten first."""
+"""How many callers are remembered; who has not asked for longest is forgotten first."""
 
 
 @dataclass(slots=True)

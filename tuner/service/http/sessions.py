@@ -25,7 +25,7 @@ FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
 LOOKUPS_AT_ONCE = 4
 """Threads that look up tokens nobody has shown before: strangers get no more of them."""
 MOST_LOOKUPS = 256
-"""So many wait for one of these threads."""
+"""How many wait for one of these threads."""
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""How many agents' requests are worked on at once, and who is told to come again later.
+"""How many agents' requests are worked on at once, and who is instructed to come again later.
 
 A fleet that comes back at once asks more than a tuner can answer in the time that its agents wait: they
 would give up, ask again, and all work would be done for nobody.
@@ -19,9 +19,9 @@ from tuner.service.http.gate import refused
 from tuner.study.presence import MOST_AGAIN_S
 
 AT_ONCE = 8
-"""So many are worked on: more of them wait for each other, and let the event loop wait for all."""
+"""How many are worked on: more of them wait for each other, and let the event loop wait for all."""
 MOST_WAITING = 100
-"""So many wait for their turn: well within the 10 s in which an agent wants its answer."""
+"""How many wait for their turn: well within the 10 s in which an agent wants its answer."""
 APART_S = 0.02
 """How long after one request the next is done, as long as that has not been seen."""
 WEIGHT = 0.02
@@ -44,7 +44,7 @@ class Queue:
 
     @property
     def full(self) -> bool:
-        """Whether nobody else should wait."""
+        """Whether no other program should wait."""
         return self._waiting >= MOST_WAITING
 
     async def turn(self) -> None:
@@ -123,7 +123,7 @@ class Turns:
 
 
 def _can_wait(scope: Scope) -> bool:
-    """Return whether a request is an agent's that registers, asks what to do, or tells of a hold."""
+    """Return whether a request is an agent's that registers, asks what to do, or reports about a hold."""
     method: str = scope["method"]
     path: str = scope["path"]
     of_device = path.startswith("/v1/devices/")

@@ -28,7 +28,7 @@ class Why(Enum):
     NEWS = auto()
     TIME = auto()
     GONE = auto()
-    """The caller has let go of its connection."""
+    """The caller has release its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,6 @@ def _into(answer: list[Message], state: dict[str, object], send: Send) -> Send:
 
 
 async def _hung_up(receive: Receive) -> None:
-    """Return once the caller has let go of its connection."""
+    """Return once the caller has release its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

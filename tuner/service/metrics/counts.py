@@ -1,4 +1,4 @@
-"""What the tuner counts in memory, from its start on: Prometheus takes a counter that begins anew.
+"""What the tuner counts in memory, from its start on: Prometheus takes a counter that restarts.
 
 Names and base units are those of https://prometheus.io/docs/practices/naming/.
 """
@@ -25,9 +25,9 @@ from tuner.core import (
 from tuner.study.telemetry import Telemetry
 
 MOST_DEVICES = 1_000
-"""So many devices have series of their own; what others add up is counted under `OTHER`."""
+"""How many devices have series of their own; what others add up is counted under `OTHER`."""
 MOST_WORKLOADS = 2 * MOST_DEVICES
-"""So many pairs of a device and what ran on it."""
+"""How many pairs of a device and what ran on it."""
 OTHER = "other"
 ALERTED = ("hold ended", "drift", "baseline drifted")
 """Kinds of events that an alert looks for the increase of, which takes the zero before."""

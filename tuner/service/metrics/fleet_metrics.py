@@ -31,7 +31,7 @@ from tuner.wire import FleetRow, FleetView, Health
 Values = dict[tuple[str, ...], float]
 """A family's samples by the values of its labels."""
 MOST_KNOBS = 32
-"""So many knobs of a device have series."""
+"""How many knobs of a device have series."""
 MS_PER_S = 1000.0
 
 

@@ -32,7 +32,7 @@ from tuner.study.telemetry import Telemetry
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 MOST_CANARY_WINDOWS = 200
-"""So many of a canary's latest windows are looked at."""
+"""The given number of a canary's latest windows are looked at."""
 
 
 @dataclass

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 MOST_ABANDONED = 3
 MOST_LATE = 8
-"""So many late reports of a trial are kept from each device."""
+"""How many late reports of a trial are kept from each device."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class TrialReports:
 
         A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
         still report, and the same agent asking again gets the same trial. A tuner that was away itself
-        (started anew, suspended, without its database) gives everybody the same time once more.
+        (started again, suspended, without its database) gives everybody the same time once more.
         """
         with self.silence.listening():
             at_work = self.store.trials.at_work()
@@ -167,7 +167,7 @@ class TrialReports:
                     continue
                 why = f"no agent has worked on it for {self.abandon_s:g} s"
                 self.changes.cancel(study, trial, why)
-                if not trial.control:  # nothing is amiss with what is held
+                if not trial.control:  # nothing is amiss with the held setting
                     self._despair(study, trial, why)
                 ended += 1
         return ended
