@@ -92,7 +92,7 @@ class NoDevice(ConfigError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig(Table):
-    """Everything an agent can be told, with its defaults.
+    """An agent's configuration, with defaults.
 
     `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
     devices are searched in. `name` is the host's in the names of its devices; empty, its own. Of an

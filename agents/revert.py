@@ -1,4 +1,4 @@
-"""Devices put back by the operator's word, with or without an agent at work: once, or to stay."""
+"""Devices reverted by an operator, with or without a running agent: once, or to stay."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> lis
         NotFound: there is no such folder.
         Conflict: an agent is running on the folder.
         ActuationError: something did not go back; the message says all that did not.
-        StoreError: all went back, but the tuner cannot be told.
+        StoreError: all were restored, but the tuner cannot be notified.
     """
     _there(state_dir)
     try:
@@ -78,7 +78,7 @@ def lift(state_dir: Path) -> bool:
 
 
 def _put_all_back(state_dir: Path, root: Path, journal: Journal, patience_s: float) -> list[str]:
-    """Put back what no agent has, or wait until the agent has done it."""
+    """Restore devices without an agent, or wait for their agent."""
     left = found = [entry.device for entry in journal.devices()]
     deadline = time.monotonic() + patience_s
     while True:

@@ -50,7 +50,7 @@ class HistoryRow:
 
     `verdict` is None where the trial is no evidence, where its limits are relative to a baseline not
     yet measured, and where it was made before driver or workload changed: then it no longer counts.
-    `load` is what its window ran under, as far as it is known. `censored` trials were cut short for
+    `load` is that of its window, as far as it was reported. `censored` trials were cut short for
     breaking a limit: `metrics` has that one open at its far end.
     """
 
@@ -101,7 +101,7 @@ def recent(
 ) -> tuple[HistoryRow, ...]:
     """Return the latest of the trials asked for, latest start first, but for `skip` of them.
 
-    `past_of` gives what a study's verdicts are derived from, where somebody keeps it: all that counts
+    `past_of` gives what a study's verdicts are derived from, where it is cached: all that counts
     is its baseline. With a verdict asked for, of the latest `MOST_JUDGED` trials at most.
 
     Raises:

@@ -419,7 +419,7 @@ class StopBackRow(Base):
 
 
 class DeliveryRow(Base):
-    """How far a destination of notifications has been told of the events."""
+    """How far a destination of notifications has received the events."""
 
     __tablename__ = "deliveries"
 
@@ -432,7 +432,7 @@ class DeliveryRow(Base):
 
 
 class AuditRow(Base):
-    """A change that somebody asked for, or a request that was refused."""
+    """A requested change, or a refused request."""
 
     __tablename__ = "audit"
 

@@ -24,17 +24,17 @@ SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunerConfig(Table):
-    """Everything the tuner can be told, with its defaults.
+    """The tuner's configuration, with defaults.
 
     `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
-    never limited, but its control windows are. `keep_days` is how long observations and events are
-    kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own
-    ones for loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority
-    of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and
-    `email` are told of events. `price_per_kwh` and `co2e_g_per_kwh` are what a kilowatt-hour costs, in
-    `currency`, and emits: what was saved is told in them, too. `suggest` says where suggestions are worked
-    out: `local`, by a few processes of this machine; `local:N`, by so many; `here`, by the tuner itself;
-    or `ray://HOST:PORT`, on a Ray cluster.
+    never limited, but its control windows are. `keep_days` is how long observations and events are kept;
+    trials are never pruned. `names` are the host names it answers to, besides this machine's own ones for
+    loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority of agents'
+    certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and `email` receive
+    events. `price_per_kwh` and `co2e_g_per_kwh` are what a kilowatt-hour costs, in `currency`, and emits:
+    savings are also reported in them. `suggest` says where suggestions are worked out: `local`, by a few
+    processes of this machine; `local:N`, by N of them; `here`, by the tuner itself; or `ray://HOST:PORT`,
+    on a Ray cluster.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)

@@ -1,4 +1,4 @@
-"""Where people are told of what happens: the `[[webhook]]` and `[email]` tables of tuner.toml."""
+"""Destinations of notifications: the `[[webhook]]` and `[email]` tables of tuner.toml."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Subject(StrEnum):
     PROPOSED = "proposed"
     """A study waits for an operator's yes, or what it proposed is withdrawn."""
     FINISHED = "finished"
-    """A study holds what it found, or was stopped."""
+    """A study holds its result, or was stopped."""
     LIMIT_NOT_MET = "limit-not-met"
     """No setting keeps the limits, not even the baseline."""
     STOP = "stop"
@@ -76,7 +76,7 @@ PathOrNone = Annotated[Path | None, BeforeValidator(lambda text: text or None)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(Table):
-    """An address that takes Slack-compatible JSON. `on` are the subjects it is told of."""
+    """An address that takes Slack-compatible JSON. `on` are the subjects it receives."""
 
     name: Annotated[Filled, AfterValidator(_name)]
     url: Annotated[Filled, AfterValidator(_address)]

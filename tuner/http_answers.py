@@ -1,4 +1,4 @@
-"""What an HTTP answer may take of whoever asked: bytes, and seconds to come, and never unpacked.
+"""Limits of an HTTP response, for its client: bytes, and seconds to come, and never unpacked.
 
 A few kilobytes of gzip become gigabytes; httpx unpacks what it is sent, in memory.
 """

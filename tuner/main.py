@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 GRACE_S = 2
 SEND_BYTES = 128 * 1024
 MOST_LOCAL = 4
-"""As many processes work out suggestions where nobody says how many: each takes some 350 MB."""
+"""Default number of processes for suggestions: each takes some 350 MB."""
 MOST_IN_CLUSTER = 64
 LEAST_TOKEN = 22
 """As many characters of base64 hold 128 random bits."""

@@ -14,7 +14,7 @@ MOST_KEPT_BYTES = 1 << 30
 """Freed memory at the end of the heap beyond this goes back at once. The largest batch of our models
 frees half as much."""
 STEP_BYTES = 64 << 20
-"""The heap grows by so much beyond what is asked, so that a pass that needs a little more is no fault."""
+"""The heap grows by this much beyond a request, so that a pass that needs a little more is no fault."""
 LARGEST_PIECE_BYTES = 1 << 30
 """Larger pieces are mapped by themselves, as all above 128 KiB are at first by default."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -3, -4, -8

@@ -1,4 +1,4 @@
-"""TOML, read strictly: every key is known, and every value of its kind."""
+"""TOML, read strictly: every key must exist, and every value must have its type."""
 
 import sys
 from collections.abc import Mapping

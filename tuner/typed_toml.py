@@ -1,4 +1,4 @@
-"""TOML files as dataclasses, read strictly: what does not fit is told with its file, line and key."""
+"""TOML files as dataclasses, read strictly: errors name file, line and key."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ DETACHED = "detached"
 PATIENCE_S = 150.0
 """The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
 LONGEST_TRIAL_S = 3600.0
-"""A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
+"""A trial without activity for this long is no longer renewed: its agent's loop is stuck."""
 TRIALS_HAVE_NAMES = 3
 """The first protocol of the actuator that takes a trial's name."""
 TRIAL: ContextVar[str] = ContextVar("trial", default="")
@@ -52,7 +52,7 @@ Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
 class ActuatorClient:
     """A connection to the actuator, made again where it broke; used by several threads.
 
-    Whatever is asked may be asked twice: after a broken connection the device is no longer leased.
+    Requests may be repeated: after a broken connection the device is no longer leased.
     """
 
     def __init__(self, path: Path) -> None:
@@ -151,10 +151,10 @@ class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
     `cannot` says why it has no knobs where the device did not answer, else it is empty; `throttled` what a
-    cap of the kernel held below what we set when we last renewed it; `applied` is what was set last and is
-    ours to keep in force, empty while nothing is.
-    For a knob that cannot be read, or that was found at a value for each of its clock domains, the
-    space's default represents how it was found: it travels as null, and the actuator restores it.
+    cap of the kernel held below what we set when we last renewed it; `applied` is our last setting in
+    force, empty while there is none. For a knob that cannot be read, or that had a value for each of its
+    clock domains, the space's default represents its original: it travels as null, and the actuator
+    restores it.
     """
 
     def __init__(
@@ -327,9 +327,9 @@ def open_remote(
 ) -> RemoteKnobs:
     """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
-    `ceilings` has the knobs of which nothing higher takes effect: they end there, and what was found above
-    represents that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what
-    `cpu.max_mhz` does.
+    `ceilings` has the knobs of which nothing higher takes effect: they end there, and the original value
+    above represents that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does
+    what `cpu.max_mhz` does.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -378,7 +378,7 @@ def _knobs(
 ) -> Iterator[Knob]:
     """Yield the knobs that are granted, each with its original value as its default.
 
-    Where nobody reports what that was, it is what the configuration says, or the device's highest.
+    Where that is unknown, it is what the configuration says, or the device's highest.
     """
     for name, shown in found.items():
         unset = about["original"].get(name, about["ranges"][name][-1])

@@ -107,7 +107,7 @@ class ManagedDevice:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Do one thing at a time; what nobody foresaw ends what is in force, on this device alone."""
+        """Do one thing at a time; an unexpected error ends the setting in force, on this device alone."""
         async with self.lock:
             try:
                 yield
@@ -124,7 +124,7 @@ class ManagedDevice:
     async def mind(self, stop: Collection[int]) -> None:
         """Do what is due by the clock, until stopped."""
         while not stop:
-            with suppress(Exception):  # told and contained by _alone
+            with suppress(Exception):  # reported and contained by _alone
                 async with self._alone():
                     await self._end_what_is_over()
             await asyncio.sleep(self.tick_s)
@@ -149,7 +149,7 @@ class ManagedDevice:
             await self.driver.close()
 
     async def close(self) -> None:
-        """Restore the device, whoever has it, and give it to nobody any more."""
+        """Restore the device, regardless of its owner, and grant it no more."""
         async with self._alone():
             await self._end("the actuator stops")
         self.restorer.paused = self.restorer.paused or "the actuator stops"
@@ -234,7 +234,7 @@ class ManagedDevice:
         self._whether_back()
 
     async def restore(self, peer: Peer) -> dict[str, Any]:
-        """Restore the device, whoever has it, and end a pause: what it shows now is its original."""
+        """Restore the device, of any owner, and end a pause; its values are then its original."""
         await self._end("restored by an operator")
         self.restorer.settle()
         return await self.read(peer)
@@ -242,7 +242,7 @@ class ManagedDevice:
     # What is behind them
 
     def _take(self, peer: Peer) -> None:
-        """Give the device to a peer. Raises Conflict, ActuationError where nobody may have it."""
+        """Give the device to a peer. Raises Conflict, ActuationError where it cannot be granted."""
         if self.restorer.paused:
             raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
         if self.level == "original":
@@ -295,7 +295,7 @@ class ManagedDevice:
             await self.restorer.put_back()
 
     async def _resumed(self) -> None:
-        """Write locks again after the machine slept: the driver loses them, and nobody can read that."""
+        """Write locks again after the machine slept: the driver loses them, and that cannot be read."""
         log.warning("event=resumed device=%s next='locks are re-applied'", self.uuid)
         wrote = {knob: touched.wrote for knob, touched in self.restorer.record.knobs.items()}
         try:

@@ -43,7 +43,7 @@ TRAITS = (
     "defaults",
     "without",
 )
-"""What is told of a device; what its driver need not have is empty.
+"""A device's description; what its driver need not have is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
 that show the limit in force, which a cap of the kernel may lower, instead of the one that was requested.
@@ -60,7 +60,7 @@ class KnobDriver(Protocol):
     """One device. Every method raises ActuationError, or DeviceLost where it no longer answers.
 
     `uuid` names the device permanently. `epoch` is another one once
-    the driver was reloaded and has forgotten what was set; it is requested again at every use.
+    the driver was reloaded and has lost its settings; it is requested again at every use.
 
     It may also have, as attributes, what differs from knob to knob: see TRAITS.
     """
@@ -86,7 +86,7 @@ class KnobDriver(Protocol):
         """Return each knob's value in force; None where the hardware does not tell it."""
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob to a supported value, or to one that `read` told before.
+        """Set a knob to a supported value, or to one that `read` returned before.
 
         None is the driver's own default: clocks unlocked, the default power limit.
         """
@@ -218,7 +218,7 @@ async def _received(line: socket.socket, seconds: float) -> bytes:
 
 
 def _ended(line: socket.socket) -> bool:
-    """Return whether whoever was at the other end is gone, all its system calls done."""
+    """Return whether the process at the other end has ended, with all its system calls."""
     try:
         while line.recv(MESSAGE):
             pass  # it answered late
@@ -293,7 +293,7 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
 
 
 def refusal(error: TuningError) -> dict[str, Any]:
-    """Return an error as it is told over a line."""
+    """Return an error as it is sent over a line."""
     knob = {"knob": error.knob} if isinstance(error, KnobRefused) else {}
     told = {"code": error.code, "message": error.message, "hint": error.hint}
     return {"ok": False, **told, **knob}

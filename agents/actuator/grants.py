@@ -71,7 +71,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActuatorConfig:
-    """Everything the actuator can be told, with its defaults. Times are in seconds.
+    """The actuator's configuration, with defaults. Times are in seconds.
 
     `lease_s` is the longest a trial lives without a renewal, `agent_grace_s` how long a hold outlives
     its agent, `hold_s` how long a hold lives at most until it is requested again, `deadline_s` how long a

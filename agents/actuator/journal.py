@@ -97,7 +97,7 @@ class RestoreJournal:
         self._put(file_name(record.device), asdict(record) if record.knobs else None)
 
     def stay(self, by: str) -> None:
-        """Note who reported that all devices stay at their originals; empty: nobody any more.
+        """Note who reported that all devices stay at their originals; empty: the note is removed.
 
         Raises:
             StoreError: the disk refuses.
@@ -105,14 +105,14 @@ class RestoreJournal:
         self._put(STAY, {"device": STAY, "by": by} if by else None)
 
     def stays(self) -> str:
-        """Return who reported that all devices stay at their originals, empty where nobody did.
+        """Return who reported that all devices stay at their originals, empty without a note.
 
         A damaged note holds as well: what it represents is the safe side.
         """
         try:
             return self._newest(STAY, lambda table: str(table["by"])) or ""
         except StoreError as error:
-            return f"somebody: {error}"
+            return f"unknown user: {error}"
 
     def kept(self, record: Record) -> bool:
         """Return whether a record is on the disk as it was saved, as far as files' names tell."""

@@ -36,7 +36,7 @@ VERBS = {"serve": (1, 2), "restore": (0, 1), "stay": (0, 1), "lift": (0, 1)}
 """Verb to how many arguments it takes."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
-"""How many connections are served, and so many more for root alone."""
+"""How many connections are served, and as many more for root alone."""
 BEAT_S = 0.2
 """We look so often whether to stop, and tell systemd that we live."""
 MISSING = "the device is missing and not restored; the actuator keeps searching for it"
@@ -45,7 +45,7 @@ LIFT = "when it is done: `jouletune actuator restore --all --lift`"
 
 @dataclass(eq=False)
 class ActuatorService:
-    """All devices behind one door. One that hangs, hangs nobody who asks for another.
+    """All devices behind one door. A hanging device does not block requests for another.
 
     `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
     devices that have a record and do not answer, `taken` what cannot be had, and why (discovery, a driver
@@ -70,7 +70,7 @@ class ActuatorService:
         self.finder = self.driver()
 
     async def find(self) -> list[ManagedDevice]:
-        """Look for devices; return those that are not taken up yet, each taken for us alone."""
+        """Look for devices; return those that are not managed yet, each locked for this process."""
         told, found = [], list[ManagedDevice]()
         try:
             told = await self.finder.ask("describe")
@@ -113,7 +113,7 @@ class ActuatorService:
         await _each(device.grant() for device in self.devices.values())
 
     async def search(self, stop: Collection[int]) -> None:
-        """Look for devices for as long as one is missing, and put back those that come."""
+        """Look for devices for as long as one is missing, and restore those that appear."""
         wait_s, at = RETRY_S, self.now() + RETRY_S
         while not stop and self._absent():
             await asyncio.sleep(BEAT_S)
@@ -214,7 +214,7 @@ class ActuatorService:
 
 
 async def _each(work: Iterable[Awaitable[Any]]) -> None:
-    """Do all of it at the same time; what one raises stops no other, and is told where it happens."""
+    """Do all of it at the same time; an error of one stops no other and is logged."""
     await asyncio.gather(*work, return_exceptions=True)
 
 
@@ -274,7 +274,7 @@ def run_folder() -> Path:
 
 
 def state_folder(argument: str = "") -> Path:
-    """Return where the journal is: as told, else as systemd says, else where the last `serve` had it."""
+    """Return where the journal is: as given, else from systemd, else where the last `serve` had it."""
     folder = argument or os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     with suppress(OSError):
         folder = folder or (run_folder() / "state").read_text()
@@ -331,7 +331,7 @@ async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collect
     while not stop:
         for uuid in actuator.devices.keys() - tasks.keys():
             tasks[uuid] = asyncio.create_task(actuator.devices[uuid].mind(stop))
-        if not Path(actuator.config.socket).is_socket():  # somebody removed it
+        if not Path(actuator.config.socket).is_socket():  # it was removed
             server.close()
             with suppress(errors.StoreError):
                 server = await listen(actuator, Path(actuator.config.socket))

@@ -1,4 +1,4 @@
-"""What may be asked of the root process, read strictly, and who asks, as the kernel knows it."""
+"""Requests to the root process, parsed strictly, and their sender as the kernel reports it."""
 
 import ctypes
 import json

@@ -1,8 +1,8 @@
-"""What root has changed on one device: journalled before it is written, and put back.
+"""What root has changed on one device: journalled before it is written, and restored.
 
 Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: `scaling_max_freq` and
 `max_freq` show the lowest of all limits, so also those of heat and firmware, not the one that was written.
-It is one file, for whoever audits what root does reads every way back in one place.
+It is one file, so an audit finds every restore in one place.
 """
 
 import errno
@@ -38,9 +38,9 @@ class Forgotten(ActuationError, code="actuation"):
 
 @dataclass(eq=False)
 class Restorer:
-    """One device's knobs. What was changed is known in memory; the disk is for who comes after a crash.
+    """One device's knobs. Changes are kept in memory; the disk is for who comes after a crash.
 
-    `boot` names this start of the machine. `paused` says why nothing is written until somebody restores
+    `boot` names this start of the machine. `paused` says why nothing is written until an operator restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
     unknown, `caps` what the kernel holds ceilings at, below what we wrote, `lower` what others lowered them
     to, `waits` whether all was restored and only caps are waited for. What is restored is never checked
@@ -102,7 +102,7 @@ class Restorer:
         """Return what the knobs stand at, asked twice: one wrong answer shall change nothing.
 
         Raises:
-            ActuationError: they cannot be told; Forgotten where the driver was restarted.
+            ActuationError: they are unknown; Forgotten where the driver was restarted.
         """
         shown: dict[str, Value | None]
         reads = [await self.driver.ask("read", self.uuid) for _ in range(2)]
@@ -126,9 +126,9 @@ class Restorer:
         return shown
 
     async def change(self, setting: Wanted) -> None:
-        """Journal, write, verify. What fails leaves the rest to whoever called."""
+        """Journal, write, verify. A failure leaves the rest to the caller."""
         shown = await self.look()
-        # A lock that nobody can read may be lost: it is written whenever it is requested.
+        # A lock that cannot be read may be lost: it is written whenever it is requested.
         blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
         todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
         new = {k for k, v in todo.items() if v is None and k in shown} - self.record.knobs.keys()
@@ -247,7 +247,7 @@ class Restorer:
             self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
 
     async def _written_back(self) -> list[str]:
-        """Put back what is ours; return in words what did not go. Raises ActuationError."""
+        """Restore our changes; return in words what did not go. Raises ActuationError."""
         failures: list[str] = []
         shown: dict[str, Value | None] = {}
         try:
@@ -331,10 +331,10 @@ class Restorer:
         return found
 
     async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
-        """Return whether somebody lowered a ceiling, which no cap does: ours, written again, takes effect.
+        """Return whether another program lowered a ceiling: ours, written again, takes effect (no cap).
 
         The lower value goes back at once. It is journalled before, so that a kill in between undoes
-        nothing of theirs. A ceiling that was found under a cap goes back to where it throttles nobody:
+        nothing of theirs. A ceiling that was under a cap goes back to where it throttles nothing:
         what was requested before is hidden, and gone.
         """
         self._note(knob, replace(touched, lowered=to), ending)
@@ -389,7 +389,7 @@ class Restorer:
         return {**dict.fromkeys(self.record.knobs), **setting}
 
     def found(self, shown: Wanted) -> Wanted:
-        """Return what the knobs were found at: a fail-safe, else what is noted, else what they show."""
+        """Return the original values of knobs: a fail-safe, else what is noted, else what they show."""
         noted = self.record.knobs.items()
         return {**shown, **{k: touched.found for k, touched in noted}, **self.terms.failsafe}
 
@@ -406,7 +406,7 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
 
 
 def _below(less: Value | None, more: Value | None, known: Collection[str] = ()) -> bool:
-    """Return whether one is at most the other, file by file, but what is known; a word represents all."""
+    """Return whether one is at most the other, file by file where possible; a word represents all."""
     low, high = str(less).split(), str(more).split()
     most = max(len(low), len(high))
     try:
@@ -417,5 +417,5 @@ def _below(less: Value | None, more: Value | None, known: Collection[str] = ()) 
 
 
 def _in_words(error: Exception) -> str:
-    """Return an error in words; one that nobody foresaw with its kind."""
+    """Return an error in words; an unexpected one with its type."""
     return str(error) if isinstance(error, TuningError) else repr(error)

@@ -38,8 +38,8 @@ class FileKnob:
     """One knob: files that are written alike, and the values offered, ascending.
 
     `unit` is how many of the files' units make one of the knob's; 0: it is a text. A file takes of a value
-    what the kernel makes of it, see `clipped`, and the knob stands at what was `asked`. Files that stand at
-    different values are told, and can be written, as one text of all. Every method raises ActuationError.
+    what the kernel makes of it, see `clipped`, and the knob counts as at the `asked` value. Files with
+    different values are read and written as one text of all. Every method raises ActuationError.
     """
 
     files: Sequence[Path]
@@ -58,7 +58,7 @@ class FileKnob:
     def write(self, value: Value | None) -> None:
         """Write all files, each for itself: one that refuses stops no other.
 
-        None is what throttles nobody: the word `performance`, or the greatest value.
+        None: no throttling: the word `performance`, or the greatest value.
         """
         if value is None:
             value = "performance" if "performance" in self.values else self.values[-1]
@@ -119,7 +119,7 @@ class FileKnobs:
         return {name: knob.read() for name, knob in self.offered.items()}
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob to a supported value, to one that `read` told before, or where it throttles nobody."""
+        """Set a knob to a supported value, to one that `read` returned before, or to no throttling."""
         self.offered[knob].write(value)
 
 

@@ -1,4 +1,4 @@
-"""One device's loop: restore or hold, ask, try, put back, report, and ask again."""
+"""One device's loop: restore or hold, poll, try, restore, report, and poll again."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class DeviceAgent:
             log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
 
     def begin(self) -> None:
-        """Take up a valid hold from disk, or restore the device; `step` tries again what fails."""
+        """Resume a valid hold from disk, or restore the device; `step` tries again what fails."""
         try:
             self._begin()
         except TuningError as error:
@@ -184,7 +184,7 @@ class DeviceAgent:
                 self._registered = True
                 log.info("event=registered device=%s", self.device.id)
             order = self._next(not_back)
-            if not_back is not None:  # heard, but told nothing
+            if not_back is not None:  # contacted, but without an assignment
                 self._trouble(not_back)
                 return
             self._reached_tuner()
@@ -235,7 +235,7 @@ class DeviceAgent:
         )
 
     def _unmended(self) -> TuningError | None:
-        """Return what still keeps the device from being put back; None where nothing does."""
+        """Return what still prevents the restore of the device; None where nothing does."""
         try:
             self._mend()
         except TuningError as error:
@@ -243,7 +243,7 @@ class DeviceAgent:
         return None
 
     def _mend(self) -> None:
-        """Do what could not be done before: write down, put back. Raises ActuationError."""
+        """Do what could not be done before: write down, restore. Raises ActuationError."""
         if not self._begun:
             self._begin()
         self._holder.persist()
@@ -313,7 +313,7 @@ class DeviceAgent:
                 self._pace()
 
     def _hold(self, order: HoldOrder) -> None:
-        """Take up a hold; one that has ended here already is answered with its end once more."""
+        """Start a hold; one that has ended here already is answered with its end once more."""
         ended = self._holder.refuses(order)
         if ended:
             log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)

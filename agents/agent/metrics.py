@@ -1,4 +1,4 @@
-"""What Prometheus is told of an agent. A scrape touches no device: it shows what the loops know.
+"""Prometheus metrics of an agent. A scrape touches no device: it shows what the loops know.
 
 Names and base units are those of https://prometheus.io/docs/practices/naming/. Every label's values are
 bounded by the agent's configuration.

@@ -38,7 +38,7 @@ TRUTHS = MappingProxyType(
         "simulated": "agents.devices.simulated:truth",
     }
 )
-"""Kinds whose true values are known, and the function that reports them."""
+"""Kinds with true values, and the function that returns them."""
 
 DIAGNOSES_GROUP = "jouletune.diagnoses"
 DIAGNOSES = MappingProxyType(
@@ -89,7 +89,7 @@ def examine(root: Path) -> Iterator[Symptom]:
                 yield Symptom(kind, True, "from an installed package without a description")
         except TuningError as error:
             yield Symptom(kind, False, error.message, error.hint)
-        except Exception as error:  # noqa: BLE001 - of another's package: the other kinds are still told
+        except Exception as error:  # noqa: BLE001 - of another's package: the other kinds are still listed
             yield Symptom(
                 kind,
                 False,

@@ -73,7 +73,7 @@ class FederationSpec:
         """What a round is set by.
 
         Raises:
-            InvalidInput: neither clients nor a space are told.
+            InvalidInput: neither clients nor a space are given.
         """
         if self.space is not None:
             return self.space

@@ -45,10 +45,10 @@ class ClientReply:
 
 @dataclass
 class KnownClients:
-    """What clients have told of themselves: their class, and how they were found at last.
+    """Reports of the clients: their class, and their last state.
 
-    Who was requested its class and did not say is of the first until it does; after `ASKS` times nobody
-    asks again, as an app may have no answer.
+    Who was requested its class and did not say is of the first until it does; after `ASKS` times it is not
+    requested again, as an app may have no reply.
     """
 
     kinds: dict[int, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class KnownClients:
             self._silent[node] = self._silent.get(node, 0) + 1
 
     def kind(self, node: int) -> str:
-        """Return a client's class; empty while nobody knows it."""
+        """Return a client's class; empty while unknown."""
         return self.kinds.get(node, "")
 
     def hear(self, replies: Iterable[ClientReply]) -> None:
@@ -79,7 +79,7 @@ class KnownClients:
             self.latest[reply.node] = state
 
     def state(self) -> dict[str, float]:
-        """Return each class's mean, of what was told last."""
+        """Return each class's mean, of the last reports."""
         found: dict[str, list[float]] = {}
         for node, latest in self.latest.items():
             for name, value in latest.items():
@@ -119,7 +119,7 @@ def round_metrics(
 ) -> tuple[dict[str, float], Origin]:
     """Return what a round took, summed over its replies, and whether clients measured their joules.
 
-    Joules are told only where every reply tells them. Waiting is added where clients tell their idle
+    Joules are reported only where every reply has them. Waiting is added where clients tell their idle
     power and modelled their joules: a meter of their own has seen it.
     """
     seconds = [r.metrics[SECONDS] for r in replies if SECONDS in r.metrics]

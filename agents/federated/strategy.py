@@ -44,12 +44,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     """Sets the participants, and each one's batch size and epochs, as a tuner says; averages by another.
 
     Clients find `batch-size` and `local-epochs` in their message's config. They answer a query with a
-    config record that has their `device-class`, where there are several classes; and tell in their
-    metrics, beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter
-    told it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. Where
-    the steps between two averagings are a knob, they find `averaging-steps`. The accuracy is
-    `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy
-    writes into messages they find too.
+    config record that has their `device-class`, where there are several classes; and tell in their metrics,
+    beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter measured
+    it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. Where the
+    steps between two averagings are a knob, they find `averaging-steps`. The accuracy is `accuracy` of
+    `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy writes into
+    messages they find too.
 
     `g_per_kwh` is the carbon intensity of the clients' electricity, one for all or one for each class.
 
@@ -127,8 +127,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     ) -> Iterable[Message]:
         """Return the inner strategy's message for each participant, with its own batch size and epochs.
 
-        Which clients the inner strategy would ask does not count, only what it writes to them; where it
-        asks nobody, there is no round.
+        Which clients the inner strategy would ask does not count, only what it writes to them; with no
+        clients, there is no round.
         """
         self._report()
         asked = self._inner.configure_train(server_round, arrays, config, grid)
@@ -292,7 +292,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 self._round.accuracy = self._accuracy
 
     def _report(self) -> None:
-        """Report the round that is over: its accuracy is known only now."""
+        """Report the round that is over: its accuracy is available only now."""
         over, self._round = self._round, None
         if over is None:
             return

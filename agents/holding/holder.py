@@ -44,7 +44,7 @@ class Holder:
     `attached` is what the journal notes for opening the device again. A hold begins on the disk, before
     the device is touched; it ends in memory and on the device, whatever the disk says: what that refuses
     is written once it can be. A hold without a journal entry has ended, for the entry goes with the
-    restoring. Whoever follows the hold from second to second does so from another thread; one change at
+    restoring. The plan runner follows the hold from another thread; one change at
     a time.
     """
 
@@ -79,7 +79,7 @@ class Holder:
         self._void = ""
 
     def load(self) -> None:
-        """Take on what is on the disk; a damaged hold is none, for nobody can say what it allows.
+        """Take on what is on the disk; a damaged hold is no hold, because its terms are unknown.
 
         Raises:
             StoreError: it cannot be read now; ask again.
@@ -104,7 +104,7 @@ class Holder:
                 self._become(self._hold.model_copy(update={"told": told}))
 
     def refuses(self, order: HoldOrder) -> str:
-        """Return why this order is not taken up: the same hold has ended here; empty otherwise."""
+        """Return why this assignment is refused: the same hold has ended here; empty otherwise."""
         hold = self._hold
         return hold.ended if hold is not None and hold.ended and hold.is_of(order) else ""
 
@@ -169,9 +169,9 @@ class Holder:
 
     @contextmanager
     def set_aside(self, *, lend: bool = False) -> Iterator[None]:
-        """Leave the device to a trial or a window: nobody follows the hold's plan within the block.
+        """Leave the device to a trial or a window: the hold's plan is not followed within the block.
 
-        What is lent, to a trial, is not even put back into a workload that was started again.
+        While lent to a trial, the hold is not even re-applied to a workload that was started again.
         """
         with self._lock:
             self._aside, self._lent = True, lend
@@ -340,7 +340,7 @@ class Holder:
             self._become(self._hold)
 
     def _confirm(self) -> None:
-        """Tell whoever guards the device that this is a hold, and for how long. Raises ActuationError."""
+        """Tell the actuator that this is a hold, and for how long. Raises ActuationError."""
         hold = self.current
         if hold is not None:
             left_s = hold.left_s(self._host, self._now(), self._clock.monotonic())

@@ -64,7 +64,7 @@ class Journal:
         return os.path.exists(self._folder / STAY)  # noqa: PTH110 - it never raises
 
     def stay(self) -> None:
-        """Have every device stay at its original setting, whoever works on it. Raises StoreError."""
+        """Have every device stay at its original setting, for every process. Raises StoreError."""
         files.touch(self._folder / STAY)
 
     def lift(self) -> bool:
@@ -148,8 +148,8 @@ class Journal:
     ) -> None:
         """Note that the device is about to be set at a level.
 
-        What is in force is read and kept only where nothing is noted yet: the original is what was
-        found before the first change. Where that is on the disk, a mere change of level may wait.
+        What is in force is read and kept only where nothing is noted yet: the original is the setting
+        before the first change. Where that is on the disk, a mere change of level may wait.
 
         Raises:
             ActuationError: what is in force cannot be read; change nothing.
@@ -170,7 +170,7 @@ class Journal:
                 log.error("event=level_not_written device=%s why=%r", device, str(error))
             self._noted[device] = entry
             self._restored.discard(device)
-        # Last: who asks for a stay looks for entries after it, so one of the two sees the other.
+        # Last: a request for a stay looks for entries after it, so one of the two sees the other.
         if self.stays:
             raise Conflict(f"an operator keeps {device} at its original setting", hint=LIFT)
 
@@ -214,7 +214,7 @@ class Journal:
 
 
 def originals(entry: Entry, target: Target) -> SideSettings:
-    """Return what each side goes back to: what was found, or the default where that is lost."""
+    """Return what each side goes back to: the original, or the default where that is lost."""
     lost = target.sides if entry.damaged else {}
     return {key: side.space.default for key, side in lost.items()} | dict(entry.sides)
 

@@ -59,7 +59,7 @@ class PlanRunner:
 
     @property
     def context(self) -> Context:
-        """The situation as far as it is known here: the level of the signal that is followed."""
+        """The situation as far as measured here: the level of the signal that is followed."""
         level = self._level
         if level is None or level.smoothed is None:
             return {}
@@ -95,7 +95,7 @@ class PlanRunner:
             if isinstance(error, WorkloadChanged):
                 self._holder.void(error.message)
             self._not_followed(str(error))
-        except Exception as error:  # noqa: BLE001  A signal may be somebody else's code.
+        except Exception as error:  # noqa: BLE001  A signal may be a plug-in.
             self._not_followed(f"{type(error).__name__}: {error}", unforeseen=True)
 
     def _not_followed(self, why: str, *, unforeseen: bool = False) -> None:
@@ -170,7 +170,7 @@ class PlanRunner:
         return None if hold is None else self._target.signals.get(hold.order.plan.by)
 
     def _too_many(self) -> int | None:
-        """Return what is too much of the signal for the row in force; None where nobody cares."""
+        """Return what is too much of the signal for the row in force; None where it does not matter."""
         hold = self._holder.current
         if hold is None or self._signal() is None or self._holder.handed:
             return None

@@ -20,15 +20,15 @@ SMOOTHING_S = 2.0
 """The time constant of the smoothed level; Packrat's 0.9 and 0.1 at ticks of 5 ms forget faster."""
 VOTES = 10
 VOTE_S = 1.0
-"""A row gets a vote every so many seconds, as in the prototype, however often is looked."""
+"""Seconds between votes of a row, as in the prototype, at any rate of reading."""
 
 
 class SignalLevel:
     """Follows the signal that a plan goes by.
 
-    `row` is the row that it asks for, `smoothed` its level: None until two looks have been taken.
-    `latest` is the mean between the last two looks, 0 where they do not tell it; `present` its value at
-    the last look where that is told, else `latest`.
+    `row` is the row that it asks for, `smoothed` its level: None until two looks have been taken. `latest`
+    is the mean between the last two looks, 0 where they do not tell it; `present` its last reported value,
+    else `latest`.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -45,7 +45,7 @@ class SignalLevel:
         """Take in a look at `now` seconds; one that reports nothing new changes nothing.
 
         What was started again, or whose totals went backwards, is compared with itself from then on;
-        what was known of its level stands.
+        its level is kept.
         """
         last, self._last = self._last, (now, sample)
         if last is None or now <= last[0]:
@@ -67,7 +67,7 @@ class SignalLevel:
             self._cast(self.plan.row({self.plan.by: self.smoothed}, self._vote))
 
     def rise(self) -> None:
-        """Take the present value for the level at once, as somebody has acted on it."""
+        """Take the present value for the level at once, because a change was made for it."""
         self.smoothed = self.present
         self._rise(self.plan.row({self.plan.by: self.present}))
 
@@ -110,7 +110,7 @@ def _mode(votes: deque[int], current: int | None) -> int:
 class SwitchingCost:
     """When a change of row pays: once staying has cost as much as changing will.
 
-    The rule of ski rental (Karlin, Manasse, Rudolph and Sleator 1988): whoever changes once the time
+    The rule of ski rental (Karlin, Manasse, Rudolph and Sleator 1988): a change made once the time
     lost by staying equals the cost of the change never pays more than twice what foresight would. Time
     is lost at the predicted `gain` of the wanted row, in seconds per second. What a look shows has been
     so since the one before.
@@ -128,5 +128,5 @@ class SwitchingCost:
         return gain > 0.0 and self.lost_s >= cost_s
 
     def settle(self, now: float | None = None) -> None:
-        """Note that nothing is lost: until `now`, or for as long as nobody looks."""
+        """Note that nothing is lost: until `now`, or until the next look."""
         self.lost_s, self._at = 0.0, now

@@ -22,7 +22,7 @@ class Watch:
 
     Windows are due by the host's clock also where the device has a time of its own, on which a window
     takes no time at all. `check` raises Conflict once the agent is to stop. `context` is the situation
-    that the last window showed; `follow` is told it, and changes the plan's row where it goes by that.
+    that the last window showed; `follow` gets it, and changes the plan's row where it goes by that.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Watch:
     def due_in_s(self) -> float:
         """Return how long nothing need be done, in seconds; for ever where nothing is held.
 
-        Nor is anything done where a window is a program run to its end: nobody asked for more of them.
+        Nor is anything done where a window is a program run to its end: more are not needed.
         """
         if self._holder.current is None or self._bench.runs is not None:
             return math.inf
@@ -129,7 +129,7 @@ class Watch:
         self.context = context_of(seen.measurement)
         why = self._holder.observed(seen.measurement)
         if seen.foreign:
-            # Judged all the same: whoever is at fault, the limit was kept or not.
+            # Judged all the same: whatever the cause, the limit was kept or not.
             log.warning("event=window_not_reported device=%s why=%r", self._device, seen.foreign)
         elif why or self._is_wanted(self._holder.current or hold):
             self._reported_at = self._clock.monotonic()
@@ -169,7 +169,7 @@ class Watch:
         return changed
 
     def _started_again(self, incarnation: str) -> bool:
-        """Whether the workload is not the start of it that the window began with: nobody's change.
+        """Whether the workload is not the start of it that the window began with: no change.
 
         The held setting is put in force in it, where the follower has not done so.
 

@@ -37,7 +37,7 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
     are parsed: an exposition may be half a megabyte.
 
     Raises:
-        MeasurementError: nobody answers there, or not in the format.
+        MeasurementError: no response, or not in the format.
     """
     try:
         response = client.get(url, timeout=ANSWER_S)

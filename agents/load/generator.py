@@ -27,7 +27,7 @@ OPEN_LOOP_CALLERS = 64
 
 REQUESTS = Signal("requests_in_system", askable=True)
 ARRIVALS = Signal("arrival_rate_per_s", "1/s", askable=True)
-"""What our load can be requested: so many callers, or so many arrivals."""
+"""What our load can be requested: a number of callers, or a rate of arrivals."""
 
 UNSENT = "not sent: all callers were busy"
 

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 caller that costs little: whoever sends load shares the machine with what is measured.
+"""One HTTP/1.1 caller that costs little: the load generator shares the machine with the workload.
 
 Back to back on loopback with 4 callers it took some 40 µs of CPU a request, `http.client` 220 and httpx
 1200; at 100 to 300 requests a second, with threads to wake up, 100 to 200 µs.

@@ -35,7 +35,7 @@ class HostMeter:
 
     `joules` opens the energy, None where no one reports any. `watch` begins to watch for throttling: what
     it returns says whether there was any since it was last asked. `ceilings` returns those that we have
-    set now: a clock above one that nobody set contradicts nothing.
+    set now: a clock above an unset ceiling contradicts nothing.
     """
 
     stat: Path

@@ -15,12 +15,12 @@ from tuner.core import Clock, MeasurementError, TuningError
 SAMPLE_S = 0.05
 """As often as PolyThrottle samples (appendix A)."""
 LONGEST_GAP_S = 1.0
-"""Nobody knows what was drawn between samples that lie further apart."""
+"""The draw between samples further apart is unknown."""
 SLACK_S = 1.0
 """A counter may step so late: what it counted was drawn in the time since it was read, and this."""
 
 Every = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Does something every so many seconds until what it returned is called."""
+"""Calls something every `seconds` until the returned function is called."""
 
 
 class Joules(Protocol):

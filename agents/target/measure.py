@@ -1,4 +1,4 @@
-"""One measurement: apply, settle, warm up, measure until it is known well enough, judge the window."""
+"""One measurement: apply, settle, warm up, measure until precise enough, judge the window."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READS = 10
 JITTER = 0.05
 """Windows differ in length by up to this share, so that they do not beat with something periodic."""
 TARGET_STDERR = 0.05
-"""A window is extended while a demanded mean is known to worse than this share of itself."""
+"""A window is extended while a demanded mean has a standard error above this share of itself."""
 LEAST_ITEMS = 50
 """No window is cut short on fewer items than this: our choice, a few batches of any size."""
 WARM_UP_SHARE = 0.1
@@ -150,7 +150,7 @@ class Measurer:
         Raises:
             Conflict: `check` says that it must end.
             MeasurementError: a meter failed, or does not give a demanded metric.
-            ActuationError: what is in force cannot be told.
+            ActuationError: the setting in force is unknown.
         """
         try:
             seen = self._window(setting, ask, check, rng, began)

@@ -1,4 +1,4 @@
-"""Tries everything of a workload once, as a trial would, and restores what it found."""
+"""Tries everything of a workload once, as a trial would, and restores the original."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.core import Clock, Estimate, Knob, Setting, TuningError, Value
 READS = 5
 WAIT_S = 0.5
 APART, LEAST_CHANGE = 4.0, 0.02
-"""An effect is so many standard errors, and two percent: few parts make standard errors uncertain. Ours."""
+"""Standard errors of an effect, which must also exceed 2 %: they are uncertain with few parts. Ours."""
 Estimates = Mapping[str, Estimate]
 
 

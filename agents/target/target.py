@@ -256,7 +256,7 @@ class Target:
         return failures
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
-        """Confirm a setting that is in force to whoever guards a side. Raises ActuationError."""
+        """Confirm a setting that is in force to the guard of a side. Raises ActuationError."""
         for side in self.sides.values():
             if side.guard is not None:
                 side.guard.hold(_of(side, setting), study, revision, valid_for_s)
@@ -271,7 +271,7 @@ class Target:
     def put_back(self, settings: SideSettings) -> list[str]:
         """Put sides back to their originals, in the safe order, and return what failed.
 
-        Where somebody guards a side, what it was is theirs to know.
+        Where a side has a guard, the guard keeps its original.
         """
         failures: list[str] = []
         for key, setting in self.back_order(settings).items():

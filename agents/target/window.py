@@ -134,7 +134,7 @@ class TargetWindow:
         return "arrival_rate_per_s" in self._metrics
 
     def total(self, name: str) -> float | None:
-        """Return a total at the last reading that told it, None where nobody reports it."""
+        """Return a total at the last reading that had it, None where it is not reported."""
         return next((m[name] for m in reversed(self._marks) if name in m), None)
 
     def read(self) -> None:
@@ -176,7 +176,7 @@ class TargetWindow:
                 continue
 
     def estimates(self) -> dict[str, Estimate]:
-        """Return every metric that can be told so far.
+        """Return every metric available so far.
 
         What a meter finishes itself stands: it knows of doubts that batches cannot show.
         """
@@ -189,7 +189,7 @@ class TargetWindow:
         return derived | self._finished
 
     def context(self) -> Context:
-        """Return the load so far as far as no setting changes it: its rate, where somebody offers one."""
+        """Return the load so far as far as no setting changes it: its rate, where available."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
         return self._sent if rate is None else {**self._sent, "arrival_rate_per_s": rate.mean}
@@ -223,7 +223,7 @@ class TargetWindow:
     def foreign(self) -> float:
         """Return the share of the machine that neither the workload, its load nor this process used.
 
-        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told,
+        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is available,
         which the notes say. A workload that does not tell its CPU time cannot be distinguished from others.
         """
         on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
@@ -274,7 +274,7 @@ class TargetWindow:
     ) -> dict[str, float]:
         """Return the totals with the sum of the devices' energy, where several have a meter.
 
-        Where one of these has not told it this time, or stands still beside another that does not,
+        Where one of these did not report it this time, or did not change while another did,
         the sum is unknown.
         """
         if len(devices) > 1 and self._metered:

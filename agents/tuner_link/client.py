@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=BaseModel)
 
 PATIENCE_S = 10.0
-"""How long an answer may take beyond what the tuner was asked to wait."""
+"""How long an answer may take beyond the tuner's waiting time."""
 
 MOST_AGAIN_S = 60.0
 MOST_ANSWER_BYTES = 1024 * 1024
@@ -118,7 +118,7 @@ class TunerClient:
         return self._call("PUT", path, message, TypeAdapter(Registered)).lease_s
 
     def next(self, device: str, poll: Poll) -> Assignment | HoldOrder | Idle | Release:
-        """Ask what to do; takes up to `poll.wait_s`."""
+        """Poll for an assignment; returns within `poll.wait_s`."""
         path = f"/v1/devices/{quote(device, safe='')}/next"
         return self._call("POST", path, poll, ORDER, poll.wait_s + PATIENCE_S)
 
@@ -166,7 +166,7 @@ class TunerClient:
         return self._ask(self._credentials.own, method, path, message, schema, timeout_s)
 
     def _enrol(self, token: str, message: Enrolment) -> None:
-        """Enrol with a token. What is wrong with that says nothing of what was to be asked."""
+        """Enrol with a token. An error of enrolment does not concern the request itself."""
         try:
             self._ask(token, "POST", "/v1/enrol", message, TypeAdapter(Enrolled), PATIENCE_S)
         except (Conflict, Forbidden, InvalidInput, NotFound) as error:

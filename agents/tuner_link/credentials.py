@@ -41,7 +41,7 @@ class Credentials:
         Raises:
             Unauthorised: there is no token to enrol with.
             LinkError: it cannot be read just now.
-            StoreError: the new token could not be written down; nothing was asked.
+            StoreError: the new token could not be written down; nothing was requested.
         """
         with self._lock:
             if self.own != refused:  # another thread has enrolled meanwhile

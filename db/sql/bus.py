@@ -1,4 +1,4 @@
-"""The bus over a database: PostgreSQL tells other processes, SQLite is asked every second."""
+"""The bus over a database: PostgreSQL notifies other processes, SQLite is polled every second."""
 
 from __future__ import annotations
 

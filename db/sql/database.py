@@ -29,7 +29,7 @@ from tuner.core import InvalidInput, StoreError, TuningError
 DISK_FULL = "53100"
 """PostgreSQL's SQLSTATE."""
 Timed = Callable[[str, float], None]
-"""Is told of every transaction: `read` or `write`, and how many seconds it took."""
+"""Called for every transaction: `read` or `write`, and how many seconds it took."""
 
 
 def untimed(_kind: str, _seconds: float) -> None:
@@ -78,7 +78,7 @@ class Database:
         locks that SQLite has on it.
 
         Raises:
-            StoreError: somebody restores it just now.
+            StoreError: it is being restored.
         """
         file = Path(self._url.database or "").open("rb")  # noqa: SIM115  its caller closes it
         try:
@@ -116,7 +116,7 @@ class Database:
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open what is asked one statement at a time, each seeing the state of its moment.
+        """Open a connection for single statements, each seeing the state of its moment.
 
         Raises StoreError.
         """
@@ -126,7 +126,7 @@ class Database:
 
     @contextmanager
     def act(self) -> Iterator[Connection]:
-        """Open what one statement that writes is asked on: it needs no BEGIN and no COMMIT.
+        """Open a connection for one writing statement: it needs no BEGIN and no COMMIT.
 
         Raises:
             Refused, InvalidInput, StoreError: as `write` does.
@@ -212,7 +212,7 @@ class Database:
 
 
 def _inode(path: str | None) -> tuple[int, int] | None:
-    """Return what SQLite's file is known by; None where there is none. Asked before every statement."""
+    """Return the identity of SQLite's file; None where there is none. Asked before every statement."""
     if path is None:
         return None
     try:

@@ -163,7 +163,7 @@ class SqlEvents:
             return ()
         with self._database.write() as connection:
             if connection.dialect.name == "postgresql":
-                # Ids must become visible in their order: who follows never looks back.
+                # Ids must become visible in their order: a follower never looks back.
                 connection.execute(
                     text("SELECT pg_advisory_xact_lock(hashtext('jouletune events'))")
                 )

@@ -61,7 +61,7 @@ class SqlStore:
 
 
 def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> SqlStore:
-    """Open a database and bring its schema up to date; `timed` is told of every transaction.
+    """Open a database and bring its schema up to date; `timed` is called for every transaction.
 
     Raises:
         ConfigError: the URL names no database we speak, or its driver is not installed.

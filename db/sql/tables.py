@@ -63,11 +63,11 @@ class SqlReplicas(Keyed[TunerReplica]):
     rows = REPLICAS
 
     def tell(self, replica: TunerReplica) -> None:
-        """Keep what a tuner reports about itself, instead of what it told before."""
+        """Keep what a tuner reports about itself, instead of its former report."""
         self.put(replica)
 
     def prune(self, before: datetime) -> int:
-        """Delete those that have told nothing since a time and return how many."""
+        """Delete those without a report since a time and return how many."""
         return pruned(self._database, ReplicaRow, ReplicaRow.seen_at < before)
 
 

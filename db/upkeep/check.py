@@ -31,7 +31,7 @@ QUESTIONS = {
     "no device has two active studies": "SELECT count(*) FROM (SELECT device_id FROM study_devices WHERE "
     "active GROUP BY device_id HAVING count(*) > 1) AS twice",
 }
-"""What must be zero, whatever was written and whoever died meanwhile."""
+"""Counts that must be zero, after any write and any crash."""
 
 
 @dataclass(frozen=True, slots=True)

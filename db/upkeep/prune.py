@@ -1,4 +1,4 @@
-"""What is deleted after a while: told first, and done in steps that no tuner waits for."""
+"""What is deleted after a while: listed first, and done in steps that do not block a tuner."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pruning:
     def plan(self, before: datetime, keep_stopped: int | None) -> PrunePlan:
         """Return what would be deleted: of stopped studies all but the latest the given number, None: none.
 
-        Active studies keep all trials. Events that somebody is still to be told of stay, and the newest.
+        Active studies keep all trials. Undelivered events stay, and the newest.
         """
         with self._database.read() as connection:
             stopped: Sequence[str] = ()

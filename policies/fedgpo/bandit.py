@@ -1,6 +1,6 @@
 """The setting that is expected to reach the goal with the least joules, seconds or grams from here.
 
-What a round takes is known by its parts (`costs`), how many are left by a saturating curve of the error
+The cost of a round is learned by its parts (`costs`), how many are left by a saturating curve of the error
 (`curve`). In doubt by chance: Thompson sampling (Thompson 1933; Agrawal and Goyal 2013), the weights of
 the curve drawn by seed and round; what a round takes is learnt at any setting, so that trying for its sake
 does not pay. All of it is our own: the table of FedGPO's learner has many cells, and a training few rounds.
@@ -101,7 +101,7 @@ class _Outlook:
     def late(self, left: float, works: Sequence[RoundWork], rng: np.random.Generator) -> Array:
         """Return what it weighs that each setting may take more rounds to the goal than are left.
 
-        Nothing where there is no goal, and in a training's first part: little is known of the curve then.
+        Nothing where there is no goal, and in a training's first part: the curve is uncertain then.
         """
         done = len(self.learnt)
         if self.goal is None or not math.isfinite(left) or done < HEEDED * (left + done):
@@ -124,7 +124,7 @@ class _Outlook:
         return found
 
     def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
-        """Return what a round is expected to take of what was told so far, by some draws of its costs."""
+        """Return the predicted spending of a round, by some draws of its costs."""
         told = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
         drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in told}
         return {
@@ -134,7 +134,7 @@ class _Outlook:
 
 
 def _labels(now: Context) -> float:
-    """Return the share of all labels that a client holds, in the mean of what was told of classes."""
+    """Return the share of all labels that a client holds, in the mean of the reports of classes."""
     told = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
     return fmean(told) if told else USUAL_LABELS
 

@@ -134,11 +134,11 @@ class Federation:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: what was set, the state it began from, and what it took and brought.
+    """One round: its setting, its first state, its cost and its gain.
 
-    `before` and `accuracy` are shares of right answers of the global model; `shown` is all that it told,
+    `before` and `accuracy` are shares of right answers of the global model; `shown` is its whole report,
     `spent` of it what the study is to spend the least of, `class_spent` that of the clients of a class
-    where joules are spent, and told.
+    where joules are spent and reported.
     """
 
     number: int
@@ -196,7 +196,7 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
 
 
 def state_now(past: Past, learnt: Sequence[Round]) -> Context:
-    """Return the state that the coming round starts from: as told, else that of the latest round."""
+    """Return the state that the coming round starts from: as reported, else that of the latest round."""
     if past.context:
         return past.context
     return {**learnt[-1].state, ACCURACY: learnt[-1].accuracy} if learnt else {}

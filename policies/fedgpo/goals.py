@@ -15,7 +15,7 @@ SPENT = (ENERGY_J, SECONDS, CARBON_G)
 LIMITED = (*SPENT, COMPUTE_J, SENDING_J, WAITING_J)
 """What of a round can be limited."""
 SMOOTHED = 3
-"""A goal is reached once the latest round has it, and so many in the mean: single ones are noisy."""
+"""A goal is reached by the latest round and by the mean of this number: single rounds are noisy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def reward(one: Round, global_energy: float, local_energy: float) -> float:
 def state(context: Context, kind: str = "") -> State:
     """Return the bins of a round's state: those of one class of clients, or of all by their mean.
 
-    What is not told has a bin of its own.
+    A missing value has its own bin.
     """
 
     def mean_of(name: str) -> float:

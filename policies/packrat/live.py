@@ -75,7 +75,7 @@ def group_of(setting: Setting) -> Group:
 def under_way(study: Study, evidence: Evidence) -> float | None:
     """Return how many requests the load keeps under way; None where no closed loop shows it.
 
-    The median latency stands in for a mean that too few requests show, as with slow models.
+    The median latency replaces a mean of too few requests, as with slow models.
     """
     base = evidence.of(study.baseline)
     if base is None or any("arrival_rate_per_s" in t.ran_at for t in base.trials):
@@ -160,7 +160,7 @@ class Outlook:
 
 
 def demands_within(requests: float) -> list[int]:
-    """Return the powers of two that so many requests under way can fill, give or take a seventh."""
+    """Return the powers of two that these requests in progress can fill, give or take a seventh."""
     return [2**k for k in range(max(1, int(requests * UNDER_WAY_ROOM)).bit_length())]
 
 

@@ -20,7 +20,7 @@ from tuner.compat import StrEnum
 from tuner.core import InvalidInput, MetricUnavailable
 
 MOST_THREADS, MOST_ITEMS = 4096, 2**20
-"""Larger questions are refused: the tables would not fit into memory, and nobody means them."""
+"""Larger questions are refused: the tables would not fit into memory, and are not useful."""
 
 
 class Aim(StrEnum):
@@ -224,7 +224,7 @@ def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] |
     if task.aim is Aim.THROUGHPUT:
         room = min(task.batch, task.most * task.profile.batches[-1])
         return least_sum(costs, busy, task.most, (1, room))
-    # A part larger than the whole batch holds all of it, and no more is asked of it.
+    # A part larger than the whole batch holds all of it, and needs no more.
     parts: dict[Cell, Cell] = {}
     for cell in sorted(costs, key=lambda c: (-costs[c], -c[1])):
         if pad or cell[1] <= task.batch:

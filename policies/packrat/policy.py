@@ -145,7 +145,7 @@ class _Search:
         return {(g.threads, g.batch) for g in self.packings}
 
     def open(self) -> list[tuple[int, int]]:
-        """Return the cells that may still matter. Bounds are known for times only."""
+        """Return the cells that may still matter. There are bounds for times only."""
         seen = {*self.shut, *self.outlook.measured}
         closed = {(g.threads, g.batch) for g in seen if g.instances == 1}
         if self.outlook.timed:
@@ -172,7 +172,7 @@ class _Search:
         return Try(self.settings[group], self.reason(gain, demand, group), self.predicted(group))
 
     def rest(self, left: int) -> Try | None:
-        """Return what else may matter where nothing that is known promises a gain.
+        """Return further candidates where no measured one promises a gain.
 
         Points that had no share yet, then packings of an instance that came to nothing alone: beside a
         single thread others may have computed on the other cores, which a packing has for itself.

@@ -42,7 +42,7 @@ LOOK_S = 1.0
 RETRY_S = 2.0
 """After a lost connection the stream of events is requested again so late."""
 RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
-"""Phases that a study leaves only when somebody or something else acts."""
+"""Phases that a study leaves only by another action."""
 
 
 class AsyncClient(AsyncVerbs["AsyncStudy"]):
@@ -127,7 +127,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
     async def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> AsyncIterator[Event]:
-        """Yield events as they come, from now on or after one; after a lost connection all missed.
+        """Yield events in order, from now on or after one; after a lost connection all missed.
 
         A study that changed without an event comes as one without an id.
         """
@@ -186,7 +186,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         return self._seen(found)
 
     async def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Return the answer; a mere question is asked again where its connection broke.
+        """Return the answer; a read request is sent again where its connection broke.
 
         A server closes idle connections, and now and then just as one is used again.
         """
@@ -312,7 +312,7 @@ class AsyncStudy(StudyView):
         return await self._client.events(self.id, last=last)
 
     def follow(self, after: int | None = None) -> AsyncIterator[Event]:
-        """Yield the study's events as they come, from now on or after one."""
+        """Yield the study's events in order, from now on or after one."""
         return self._client.follow(self.id, after=after)
 
     async def plot(self) -> Figure:

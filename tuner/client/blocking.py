@@ -41,7 +41,7 @@ LOOK_S = 1.0
 RETRY_S = 2.0
 """After a lost connection the stream of events is requested again so late."""
 RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
-"""Phases that a study leaves only when somebody or something else acts."""
+"""Phases that a study leaves only by another action."""
 
 
 class Client(Verbs["RemoteStudy"]):
@@ -126,7 +126,7 @@ class Client(Verbs["RemoteStudy"]):
     def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> Iterator[Event]:
-        """Yield events as they come, from now on or after one; after a lost connection all missed.
+        """Yield events in order, from now on or after one; after a lost connection all missed.
 
         A study that changed without an event comes as one without an id.
         """
@@ -185,7 +185,7 @@ class Client(Verbs["RemoteStudy"]):
         return self._seen(found)
 
     def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Return the answer; a mere question is asked again where its connection broke.
+        """Return the answer; a read request is sent again where its connection broke.
 
         A server closes idle connections, and now and then just as one is used again.
         """
@@ -311,7 +311,7 @@ class RemoteStudy(StudyView):
         return self._client.events(self.id, last=last)
 
     def follow(self, after: int | None = None) -> Iterator[Event]:
-        """Yield the study's events as they come, from now on or after one."""
+        """Yield the study's events in order, from now on or after one."""
         return self._client.follow(self.id, after=after)
 
     def plot(self) -> Figure:

@@ -30,7 +30,7 @@ FRESH = timedelta(days=1)
 class Bill:
     """Energy in joules over the whole study; None where no meter saw it.
 
-    Trials that ended without a window (a refused setting, a crash) cost energy that nobody measured:
+    Trials that ended without a window (a refused setting, a crash) cost energy that was not measured:
     they are counted in `trials` and not in `explored_j`.
 
     `explored_j` is all that was used in trial windows and between them, `overhead_j` how much of it
@@ -183,7 +183,7 @@ class _Saved:
 
     Its error has three sources. Every measurement of the baseline is off by its own error in all the
     windows that rest on it; every held window by its own; and where the baseline went from one value to
-    another between two measurements nobody knows when: a step at any moment of that time, all equally
+    another between two measurements at an unknown time: a step at any moment of that time, all equally
     likely, puts the straight line off by the step over √12.
     """
 
@@ -207,7 +207,7 @@ class _Saved:
         return math.sqrt(self._own + math.fsum(j * j for j in self._baseline_j.values()) + steps)
 
     def add(self, window: MetricSample, speaks_s: float, baseline: Sequence[BaselinePart]) -> None:
-        """Add a held window that speaks for so many seconds, beside the baseline at its time."""
+        """Add a held window that represents `seconds`, beside the baseline at its time."""
         if not baseline:
             return
         items = window.completed / window.seconds * speaks_s

@@ -59,7 +59,7 @@ class TooLarge(InvalidInput, code="too_large"):
 
 
 class MetricUnavailable(InvalidInput, code="metric_unavailable"):
-    """A study asks for a metric that nobody measures here. Choose another, or add the meter."""
+    """A study needs a metric that is not measured here. Choose another, or add the meter."""
 
 
 class IllegalTransition(Conflict, code="illegal_transition"):
@@ -79,7 +79,7 @@ class Unreadable(Conflict, code="unreadable"):
 
 
 class Forbidden(Unauthorised, code="forbidden"):
-    """The token is known, but does not allow this. Use one that does; do not retry with the same."""
+    """The token is valid, but does not allow this. Use one that does; do not retry with the same."""
 
 
 class RateLimited(TuningError, code="rate_limited"):

@@ -1,6 +1,6 @@
 """What the trials of a study show, derived on every read and never stored.
 
-Whoever changes a constraint re-judges all history: these functions are the only judges.
+A changed constraint re-judges all history: these functions are the only judges.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def comparable(context: Context, other: Context) -> bool:
 
 
 def is_at(measured_at: Context, context: Context) -> bool:
-    """Return whether a window that reports its load was measured at this one: all of it is told."""
+    """Return whether a window that reports its load was measured at this one: all of it is reported."""
     return context.keys() <= measured_at.keys() and comparable(measured_at, context)
 
 

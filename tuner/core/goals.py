@@ -197,7 +197,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A constraint with its number worked out: what a device may be told without its history."""
+    """A constraint with its number worked out: it can be sent to a device without history."""
 
     metric: str
     op: str

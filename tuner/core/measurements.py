@@ -37,7 +37,7 @@ UNSAID = Quantity("unsaid")
 """Represents the quantity of a standard metric until its name was looked up."""
 
 ABSURD = 1e100
-"""No meter of anything reads so much: whoever sends it is broken, and its square is no number."""
+"""No meter of anything reads so much: its sender is broken, and its square is not finite."""
 
 
 class Origin(StrEnum):
@@ -61,7 +61,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric somebody can measure here, and what it means: a standard name says that by itself.
+    """A metric that is measured here, and its meaning: a standard name says that by itself.
 
     Raises:
         InvalidInput: it is no standard metric and its quantity is not declared.
@@ -136,7 +136,7 @@ class Load:
     """What the load came to within a window.
 
     `completed` are the items that came back, `failed` those that did not, `utilisation` is the busy
-    share of the machine's cores where it is known.
+    share of the machine's cores where available.
 
     Raises:
         MeasurementError: a share that is not finite, or anything negative.
@@ -269,7 +269,7 @@ def student_t95(freedom: int) -> float:
 
 
 FOREIGN_SHARE = 0.15
-"""The share of the machine that others may use in a window where nobody says otherwise: our choice."""
+"""The share of the machine that others may use in a window by default: our choice."""
 LEAST_BATCHES = 3
 """A standard error from fewer batches would be a guess."""
 
@@ -277,7 +277,7 @@ LEAST_BATCHES = 3
 def ratio_estimate(
     steps: Sequence[tuple[float, float]], scale: float, metric: Metric
 ) -> Estimate | None:
-    """Return `scale` × Σ numerators / Σ denominators over batches; None where it cannot be told.
+    """Return `scale` × Σ numerators / Σ denominators over batches; None where unknown.
 
     The standard error is the ratio estimator's (Cochran, Sampling Techniques, §6.4), taken over the
     batches that make up the window; the bounds use Student's t for that many batches.

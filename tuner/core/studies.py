@@ -77,7 +77,7 @@ class Safety(StrEnum):
 
     STRICT tries only what very likely keeps every limit, and saves less. BALANCED goes near a limit
     where that promises much. ADVISE searches like it and holds nothing before an operator's yes. OFF
-    knows no fear: limits bind what is deployed, not what is tried.
+    knows no fear: limits apply to holds, not to trials.
     """
 
     STRICT = "strict"
@@ -185,7 +185,7 @@ class Study:
     forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a resumed study
     continues. `plan` is the held setting (or was, before the study was stopped) or, while CONFIRMING and
     PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was in the one that
-    it continues in when resumed; whoever changes something else leaves both. `quantities` is what its
+    it continues in when resumed; other changes keep both. `quantities` is what its
     devices declared of their metrics, `signals` what they all can tell a plan to go by.
     """
 
@@ -338,7 +338,7 @@ class StudyStamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableStudy:
-    """A stored study whose document cannot be read: what is known beside it, and why it cannot."""
+    """A stored study whose document cannot be read: its remaining data, and the reason."""
 
     id: str
     devices: tuple[str, ...]

@@ -189,10 +189,10 @@ class Trial:
 class Lease:
     """The right of one agent to run one trial on one device until `expires_at`.
 
-    `token` fences: it only grows, per device, so a report with an older one is from an attempt that
-    somebody newer has replaced. `nonce` is known only to whom it was granted. `agent` is the agent's
-    name, a slash, and a new word at each of its starts: the same agent asking twice differs so
-    from one that came back after a crash.
+    `token` fences: it only grows, per device, so a report with an older one is from an attempt that a newer
+    one has replaced. `nonce` is sent to its owner only. `agent` is the agent's name, a slash, and a new
+    word at each of its starts: the same agent asking twice differs so from one that came back after a
+    crash.
     """
 
     device: str

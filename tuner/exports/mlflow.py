@@ -62,7 +62,7 @@ class MlflowExport:
             ) from None
 
     def write(self, study: ExportedStudy) -> ExportCount:
-        """Write a study and its ended trials; what is there already is changed only where it differs.
+        """Write a study and its ended trials; existing data is changed only where it differs.
 
         Interrupted anywhere and repeated, it comes to the same.
 

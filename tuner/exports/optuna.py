@@ -206,7 +206,7 @@ def _frozen(
         value=shown.mean if state is State.COMPLETE and shown is not None else None,
         params=dict(trial.setting),
         distributions={name: ranges[name] for name in trial.setting},
-        # Of what was cut short only a bound is known: no value.
+        # A censored trial gives only a bound: no value.
         intermediate_values={0: shown.mean}
         if state is State.PRUNED and shown is not None
         else None,

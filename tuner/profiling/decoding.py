@@ -41,7 +41,7 @@ from tuner.profiling.speculation import (
 )
 
 LONGEST = 4.0
-"""How many times its length a window may last, until its rate is known well enough."""
+"""How many times its length a window may last, until its rate is precise enough."""
 LOADS = len((*BATCHES, *FURTHER))
 """Numbers of requests that the policy goes through at most."""
 
@@ -80,7 +80,7 @@ class ServerBench:
         self._window_s = window_s
 
     def profile(self, report: Callable[[str], None]) -> ServerProfile:
-        """Measure what the policy asks for until it has its plan; then put back what was in force.
+        """Measure what the policy asks for until it has its plan; then restore the former setting.
 
         Raises:
             MeasurementError: the server cannot be measured without drafting.
@@ -153,7 +153,7 @@ def _told(done: Done, trials: Sequence[Trial]) -> ServerProfile:
 
 
 def _go_on() -> None:
-    """Let a window continue: nobody but the operator ends it."""
+    """Let a window continue: only the operator ends it."""
 
 
 def _offered(server: Side, draft: str) -> Space:

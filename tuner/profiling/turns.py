@@ -79,7 +79,7 @@ def in_turns(
     turns: int,
     report: Callable[[int], None] = lambda turn: None,
 ) -> list[Pair]:
-    """Return windows of both, in pairs, each first in its turn; `report` is told which turn it is."""
+    """Return windows of both, in pairs, each first in its turn; `report` gets the turn."""
     pairs: list[Pair] = []
     for turn in range(turns):
         report(turn + 1)

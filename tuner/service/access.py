@@ -79,7 +79,7 @@ class Access(TokenVerbs):
         """Return whose token it is.
 
         Raises:
-            Unauthorised: nobody's, or no longer.
+            Unauthorised: it is unknown or no longer valid.
         """
         if not token:
             raise no_token()
@@ -102,7 +102,7 @@ class Access(TokenVerbs):
         return Caller(known.name, known.role)
 
     def stored(self, name: str) -> str:
-        """Return what is stored of a token that is in force; a text nobody has where there is none."""
+        """Return the stored data of a valid token; a text that matches no token where there is none."""
         found = self._named(name)
         return found.digest if found is not None and self._state(found) not in ENDED else "\0"
 

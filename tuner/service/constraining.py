@@ -88,7 +88,7 @@ def revise(loop: Loop, study: Study, who: str, why: str, kind: str = "") -> None
 
 
 def tuning_on(loop: Loop, study: Study, *, granting: bool = True) -> Study:
-    """Return the study tuning again: what it tried counts.
+    """Return the study tuning again: its trials count.
 
     Where its trials are used, half of its first number is granted again. A paused one stays paused, to
     tune when it is resumed.

@@ -22,7 +22,7 @@ from tuner.wire import StudyDraft
 
 
 def create(loop: Loop, draft: StudyDraft) -> str:
-    """Store a study, have its devices told, and return its id. Raises as `Operations.create` does."""
+    """Store a study, notify its devices, and return its id. Raises as `Operations.create` does."""
     refuse_too_much(draft)
     devices = [device_of(loop, name) for name in draft.devices]
     if not devices:

@@ -75,7 +75,7 @@ def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
 
     Without an objective it is the first that the device measures of energy, CPU time and latency;
     without constraints (None) the latency may be at most 1.2 times the baseline's. Where no latency is
-    measured there is none, and a study of energy is refused until somebody says that none is wanted.
+    measured there is none, and a study of energy is refused until the operator disables it.
 
     Raises:
         InvalidInput: nothing was requested, and the device measures neither energy nor time.
@@ -97,7 +97,7 @@ def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
 def constraints_of(
     draft: StudyDraft, objective: Objective, device: Device
 ) -> tuple[Constraint, ...]:
-    """Return the constraints of a draft. Whoever wants none for an energy objective has to say so.
+    """Return the constraints of a draft. For energy, none needs an explicit empty list.
 
     Raises:
         ConstraintSyntax: one cannot be read.
@@ -243,7 +243,7 @@ def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
 
 
 def require(device: Device, name: str, study: Study) -> None:
-    """Refuse a metric that nobody measures, or that is only estimated, with the ways out.
+    """Refuse a metric that is not measured, or that is only estimated, with the ways out.
 
     Raises:
         MetricUnavailable: it is either.

@@ -27,7 +27,7 @@ class EnergyPrice:
 
 @dataclass(frozen=True)
 class FleetOverview:
-    """What is asked of all devices at once."""
+    """Requests about all devices together."""
 
     operations: Operations
     summaries: Summaries
@@ -37,7 +37,7 @@ class FleetOverview:
     )
 
     def view(self) -> FleetView:
-        """Return how every device stands. Sums are of the studies that are known by now."""
+        """Return how every device stands. Sums cover the studies evaluated so far."""
         store = self.operations.loop.store
         studies, standing = self._active(), store.devices.standing()
         known = self.summaries.of_each((study.id for study in studies), store.studies.stopped())

@@ -52,7 +52,7 @@ from tuner.wire import (
 class Operations(Verbs[StudyView]):
     """What operators do, over one loop and its store. A refused wish changes nothing.
 
-    Whoever names a study may give the beginning of its id, where no other begins so; only `delete` wants
+    A study can be given by the beginning of its id, if it is unique; only `delete` wants
     all of it.
     """
 
@@ -103,7 +103,7 @@ class Operations(Verbs[StudyView]):
 
     @looking_again
     def reverted(self, message: Reverted) -> Receipt:
-        """Pause the study whose device an operator put back on its host; a repeat changes nothing."""
+        """Pause the study whose device an operator reverted on its host; a repeat changes nothing."""
         study = self.loop.store.studies.of(message.device)
         if study is None:
             return Receipt(result="late")
@@ -176,7 +176,7 @@ class Operations(Verbs[StudyView]):
         """Replace the constraints: all history is judged again, and tuning continues only if needed.
 
         A held plan that is proven best under them stays; otherwise, and where one was proposed, the study
-        tunes on: nobody is to approve what was confirmed under other limits. Where its trials are used it
+        tunes on: a plan confirmed under other limits cannot be approved. Where its trials are used it
         is granted half of its first number again. The same constraints again change nothing.
 
         Raises:
@@ -265,7 +265,7 @@ class Operations(Verbs[StudyView]):
         return device_views(self.loop, only)
 
     def replicas(self) -> list[ReplicaView]:
-        """Return the tuners of this database, by id, also those that told nothing for a while."""
+        """Return the tuners of this database, by id, also those without a recent report."""
         now = self.loop.now()
         return [
             ReplicaView(replica=one, told_s=(now - one.seen_at).total_seconds())

@@ -35,7 +35,7 @@ FRESH_S = 60.0
 IDLE_S = 120.0
 """So long after a page was last asked for nothing is worked out any more."""
 DUTY, DUTY_AGAIN = 0.25, 0.01
-"""The share of a core used beside requests: for what nobody knows yet, and to renew what is known."""
+"""The share of a core used beside requests: for the missing ones, and to renew old ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class StudySummary:
 
     `uncounted` says that it holds on several devices together, and what that saves is not billed.
     `trials` counts them by state and by what today's limits say of them. `error` says why the rest is
-    unknown; empty where it is known.
+    unknown; empty where it is available.
     """
 
     saving: Estimate | None = None
@@ -144,7 +144,7 @@ class Summaries:
         return count
 
     def _due(self) -> tuple[str, float] | None:
-        """Return what is to be worked out next, one that nobody knows yet first, and how eagerly."""
+        """Return what is to be worked out next, a missing one first, and its priority."""
         with self._lock:
             stale = [(study, known.summary) for study, known in self._known.items() if known.stale]
         new = (study for study, summary in stale if summary is None)

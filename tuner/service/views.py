@@ -226,7 +226,7 @@ def _notes(window: Measurement | None) -> dict[str, str]:
 
 
 def limit_kept(best: Candidate | None) -> bool | None:
-    """Return whether the best setting keeps the limits, None where nobody can say."""
+    """Return whether the best setting keeps the limits, None where unknown."""
     if best is None or best.verdict is Verdict.UNSURE:
         return None
     return best.verdict is Verdict.FEASIBLE

@@ -11,7 +11,7 @@ from tuner.study.moves import Move, Step
 def advised(past: Past, step: Step) -> Step:
     """Return a step with a proposal instead of a hold, where the study may only advise.
 
-    The baseline, too, is only proposed: no device is set before somebody reported so.
+    The baseline, too, is only proposed: no device is set before approval.
     """
     study = past.study
     if study.terms.safety is not Safety.ADVISE or not isinstance(step, Move):

@@ -39,7 +39,7 @@ from tuner.study.confirm import asked, duel
 from tuner.study.moves import Move, Step
 
 MOST_ROUNDS = 3
-"""A limit that is not proven after so many times the windows asked for is not kept: our choice."""
+"""A limit not proven after this multiple of the requested windows counts as not met: our choice."""
 LEAST_SHARE = 0.5
 """What surely saves less than this share of what it did while confirming contradicts it: our choice."""
 

@@ -1,6 +1,6 @@
 """What a tuner does to a study: it ends trials, revises it, moves it on, and tells everybody.
 
-Each change is stored first, then told: to the devices that wait for orders, and to the operator.
+Each change is stored first, then announced: to the devices that wait for orders, and to the operator.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Changes:
         self._ended = EndedTrials(self.store.trials)
 
     def lock(self, study: str) -> threading.RLock:
-        """Return the lock that whoever changes a study holds meanwhile."""
+        """Return the lock that a change of a study holds."""
         return self._locks[study]
 
     def publish(self, study: Study) -> None:
@@ -167,7 +167,7 @@ class Changes:
         return True
 
     def shares(self, study: Study, trials: Sequence[Trial], device: str) -> apart.Shares:
-        """Return by what the numbers of a trial that a device runs alone are told of all."""
+        """Return the factors that scale a trial of one device to all devices."""
         if not device:
             return apart.ALIKE
         return apart.shares(

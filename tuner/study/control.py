@@ -45,7 +45,7 @@ def interval_s(terms: Terms) -> float:
 def is_due(terms: Terms, last: datetime, now: datetime) -> bool:
     """Return whether a control window is due: long enough after the last, and within its hours.
 
-    Also where the last lies as far ahead: then the clock was set back, and nobody knows how long it is.
+    Also where the last lies as far ahead: then the clock was set back, and its length is unknown.
     """
     away_s = abs((now - last).total_seconds())
     return away_s >= interval_s(terms) and within_hours(terms.control_hours, now)
@@ -60,8 +60,8 @@ def due_in_s(terms: Terms, last: datetime, now: datetime) -> float:
 def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) -> datetime | None:
     """Return when a hold's last control window began, or the hold; None where there is to be none.
 
-    There is none where nothing but the baseline is held, nor where the baseline is known to break a
-    limit, from before or from a control window: that would be broken again and again.
+    There is none where nothing but the baseline is held, nor where the baseline has broken a limit, before
+    or in a control window: that would be broken again and again.
     """
     plan, terms = study.plan, study.terms
     if terms.control_share <= 0.0 or plan is None or len(study.devices) > 1:

@@ -1,6 +1,6 @@
 """What a study does next, derived from its trials alone: after a crash the same step comes out.
 
-BASELINE measures the default until it is known, TUNING asks the policy, CONFIRMING pits the proposed
+BASELINE measures the default, TUNING asks the policy, CONFIRMING pits the proposed
 plan against the baseline in alternating windows, HOLDING rests. A study that only advises rests in
 PROPOSED until an operator says yes, one with a canary in CANARY until that confirms its plan. A
 continuous study asks the policy round by round and confirms nothing; its policy may do without a
@@ -51,7 +51,7 @@ from tuner.study.moves import (
 BASELINE_WINDOWS = 2
 BASELINE_TRIES = 6
 FAILED_IN_A_ROW = 4
-"""After so many failed trials in a row the baseline has to show that anything works: our choice."""
+"""After this number of failed trials in a row the baseline is measured again as a check: our choice."""
 LOAD_CHANGED = 2
 """How many trials in a row under another load mean that the load is not the baseline's any more."""
 
@@ -84,7 +84,7 @@ def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
 def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
     """Return what to do where one trial after the other fails: ask the baseline, then pause.
 
-    A device that somebody has to see to (it is lost, or the actuator has paused it) fails at any
+    A device that needs an operator (it is lost, or the actuator has paused it) fails at any
     setting, and would fail at every further one.
     """
     study = past.study

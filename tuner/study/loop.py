@@ -75,7 +75,7 @@ Asked = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a device was told last, where nothing but news or another question changes that."""
+    """The last assignment of a device, valid until news or another poll."""
 
     mark: int
     asked: Asked
@@ -138,7 +138,7 @@ class Loop:
         return Registered(lease_s=self.lease_s)
 
     def _heard(self, notice: Notice) -> None:
-        """Wake who waits for a device that may have other orders; forget what others have stored again."""
+        """Wake the polls of a device that may have new assignments; read the stored data again."""
         if notice.topic is Topic.DEVICES:
             self.presence.told_elsewhere(notice.devices)
             self._registry.forget(notice.devices)
@@ -188,7 +188,7 @@ class Loop:
         if study is None:
             stopped = self._stopped(seen, device, poll)
             return stopped or Release(why=seen.unreadable or "no active study uses this device")
-        if not (seen.stopped or seen.running):  # most devices hold: nobody need wait for that
+        if not (seen.stopped or seen.running):  # most devices hold: no poll needs to wait for that
             standing = self._standing(study, seen, device, poll)
             if standing is not None:
                 return standing
@@ -267,7 +267,7 @@ class Loop:
     def _standing(
         self, study: Study, seen: Situation, device: str, poll: Poll
     ) -> HoldOrder | Release | Idle | None:
-        """Return what a device is told where its study takes no step now; None where it is to take one."""
+        """Return the assignment of a device whose study takes no step now; None where it is to take one."""
         if study.phase is Phase.CANARY and device != study.terms.canary:
             return Release(why=f"its plan is tried on the canary {study.terms.canary} first")
         if study.phase in HELD and (plan := study.plan) is not None:

@@ -20,9 +20,9 @@ KEEP_S = 30.0
 
 
 class Presence:
-    """Hears devices. Silence is counted on this process's own clock, which nobody sets.
+    """Hears devices. Silence is counted on this process's own clock, which is never set.
 
-    What was heard before this process, or by another, is known as it was stored, by wall time: of
+    What was heard before this process, or by another, is taken from the database, by wall time: of
     several tuners on one database each hears some of a device's requests. Safe from many threads.
     """
 
@@ -49,7 +49,7 @@ class Presence:
         self._lock = threading.Lock()
 
     def meet(self, device: str, poll: Poll) -> str:
-        """Remember who asks for a device; return what is new of whether it takes orders.
+        """Remember the agent that polls for a device; return what is new of whether it takes orders.
 
         Who was followed by another and asks again never died: left alone, two agents would take every
         trial from each other until it fails.
@@ -78,7 +78,7 @@ class Presence:
         )
 
     def load(self, device: str) -> tuple[Context, datetime] | None:
-        """Return the load that a device's agent last told of, and when; None where it did not so far."""
+        """Return the load that a device's agent last reported, and when; None where it did not so far."""
         return self._loads.get(device)
 
     def refusal(self, device: str) -> str:
@@ -168,7 +168,7 @@ class Presence:
         return self._now() - stored <= timedelta(seconds=silence_s + KEEP_S + LONGEST_POLL_S)
 
     def expect(self, devices: Iterable[str], away: Iterable[str]) -> None:
-        """Wait for devices that were there before this process; some were known to be away then."""
+        """Wait for devices that were there before this process; some were away then."""
         until = self._monotonic() + LONGEST_POLL_S
         self._expected = dict.fromkeys(devices, until)
         self._stored_before = dict(self._devices.heard_at())

@@ -43,7 +43,7 @@ class Silence:
         return self._seconds(lease.device, (lease.token, lease.expires_at)) < self._lease_s
 
     def abandoned(self, care: TrialCare) -> bool:
-        """Return whether nobody has cared for a trial for long, under any lease on its devices."""
+        """Return whether a trial had no contact for long, under any lease on its devices."""
         own = care.study, care.trial
         return self._seconds(own, care) > self._lease_s + self._abandon_s
 

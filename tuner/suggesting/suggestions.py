@@ -51,10 +51,10 @@ class Wanted:
 
 @dataclass
 class Suggestions:
-    """Has policies decide elsewhere, several at a time: nobody who waits holds up anybody else.
+    """Has policies decide elsewhere, several at a time: a waiting request never blocks another.
 
     `policies` finds a policy by name, `workers` are who decides, each of them one question at a time;
-    `wake` is told of a study that is decided, `took` of how long that was. What is decided is kept until
+    `wake` gets a decided study, `took` its duration. What is decided is kept until
     it is taken; a study that has changed meanwhile asks again. Safe from many threads.
     """
 
@@ -90,7 +90,7 @@ class Suggestions:
         return end
 
     def policy(self, name: str) -> Policy:
-        """Return a policy that is asked here and decides elsewhere; a quick one decides here."""
+        """Return a policy that is called here and decides elsewhere; a quick one decides here."""
         return Here(name, self) if name in QUICK else Elsewhere(name, self)
 
     def suggestion(self, policy: str, past: Past) -> Suggestion:
@@ -204,7 +204,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """A policy by its name, which decides at once; how long it took is told, too."""
+    """A policy by its name, which decides at once; its duration is reported, too."""
 
     name: str
     suggestions: Suggestions

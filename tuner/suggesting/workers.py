@@ -12,11 +12,11 @@ from tuner.core import TuningError
 
 
 class WorkerLost(TuningError, code="worker_lost"):
-    """Whoever worked on a suggestion is gone, or took too long. Ask another program: nothing was stored."""
+    """The worker of a suggestion is gone, or took too long. Ask another program: nothing was stored."""
 
 
 class SuggestionWorker(Protocol):
-    """Somebody who answers one question at a time. Used by one thread."""
+    """A worker; it answers one question at a time. Used by one thread."""
 
     def answer(self, question: bytes, within_s: float) -> bytes:
         """Return the answers to a question. Raises WorkerLost; ask again, a new one is found."""

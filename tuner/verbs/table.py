@@ -166,7 +166,7 @@ class Verbs(Asking[Seen]):
     def follow(
         self, study: str | None = None, device: str | None = None, after: Place | None = None
     ) -> Iterator[Event]:
-        """Follow events as they come, from now on or after one; without an id: its study has changed."""
+        """Stream events in order, from now on or after one; without an id: its study has changed."""
 
     @property
     def access(self) -> TokenVerbs:

@@ -64,7 +64,7 @@ class Registered(Message):
 
 
 class Poll(Message):
-    """An agent asks what to do with a device, and says how it stands.
+    """A poll: an agent requests an assignment for a device and reports its status.
 
     `agent` is its name, a slash, and a new word at each of its starts: asking twice gives the
     same assignment, asking after a crash a further attempt.
@@ -177,7 +177,7 @@ class TrialReport(Message):
 class StepReport(Message):
     """A step of a continuous study that an agent made by itself while the tuner was away.
 
-    `key` is the agent's own word for it: the same step told twice is one.
+    `key` is the agent's own word for it: a step reported twice counts once.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""What operators are told of a study."""
+"""Messages to operators: studies."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ class Violations(OperatorView):
 
 
 class StudyView(OperatorView):
-    """A study as operators see it: what is asked, where it stands, and the best so far.
+    """A study as operators see it: its request, its status, and the best so far.
 
-    `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
-    `unmet` is a limit that the held setting is proven to break, `offline` names its devices that are not
-    heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
-    `stopped` that nothing runs until the stop of all devices is lifted.
+    `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others. `unmet`
+    is a limit that the held setting is proven to break, `offline` names its devices that have no contact.
+    `signals` are those that its plan can use. `unable` is why one of them accepts no assignments.
+    `stopped`: nothing runs until the stop of all devices is lifted.
     """
 
     id: str

@@ -39,7 +39,7 @@ since the last tick (APERF over MPERF); intel_pstate and amd-pstate round a ceil
 WIDEST = 1.2
 """The same for every other driver, as cppc_cpufreq measures over microseconds. Ours, as are MARGINS."""
 MOST_RUNGS = 12
-"""A clock is offered in at most so many steps, a power limit too: neighbours differ by less than noise."""
+"""The most steps of a clock or a power limit: closer neighbours differ by less than noise."""
 SETTLE_S = 0.5
 
 

@@ -54,7 +54,7 @@ def _driver(root: Path) -> str:
 
 
 def _knobs(root: Path) -> Iterator[Symptom]:
-    """Yield what could be set, whoever may; a Jetson board's clocks are told with the board."""
+    """Yield the settable knobs, without regard to rights; without a Jetson board's clocks."""
     try:
         found = discover(str(root))
     except TuningError as error:

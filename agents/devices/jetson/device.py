@@ -1,7 +1,7 @@
 """A Jetson board as an agent opens it: one side with all its clocks, or with its power mode.
 
-Source: PolyThrottle (appendix A) for what is set together. Ours: a board whose clocks jetson_clocks has
-fixed is only measured, as whoever started that wants them so.
+Source: PolyThrottle (appendix A) for the combination of knobs. Ours: a board whose clocks jetson_clocks has
+fixed is only measured, because its user wants them fixed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROLES = {
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 MEMORY_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 MOST_RUNGS = 10
-"""CPU clocks are offered in at most so many steps; some boards have 29."""
+"""CPU clocks are offered in at most this number of steps; some boards have 29."""
 MOST_W = 300.0
 """No board draws more: the greatest module is one of 130 W."""
 STRAYS = 1.05
@@ -104,7 +104,7 @@ def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
 def is_fixed(root: Path, most_mhz: Value) -> bool:
     """Return whether the GPU's clock was found fixed, as jetson_clocks does: its floor is its ceiling.
 
-    `most_mhz` is the ceiling it was found at. The memory's clock only root sees; the actuator puts that
+    `most_mhz` is its original ceiling. The memory's clock only root sees; the actuator puts that
     back to its original value.
     """
     floors = [hz for node in gpus(root)[:1] for hz in numbers(node / "min_freq")]

@@ -1,4 +1,4 @@
-"""What jetson-stats' service tells, as one line of JSON: a process of its own, imported by nobody.
+"""What jetson-stats' service tells, as one line of JSON: a separate process, imported by no module.
 
 jetson-stats is AGPL-3.0 and optional; this is the only module that imports it. Source: its `jtop` client,
 7.2. Nothing is set through it.

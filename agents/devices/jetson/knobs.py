@@ -2,8 +2,8 @@
 
 Sources: the kernel's drivers/devfreq/devfreq.c (a limit past the other is refused), NVIDIA's Jetson Linux
 guide and jetson_clocks for the files; that values outside the tables are rounded is what users report.
-Ours: only values of the live tables are written; a lock is read back, and told as set by nobody while it
-is off. Left out: Thor's memory clock, for which no file at run time is known.
+Ours: only values of the live tables are written; a lock is read back, and reported as unset while it is
+off. Left out: Thor's memory clock, which has no file at run time.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Whether a clock lock is in force: nobody can ask the driver, so the clock is looked at under load.
+"""Whether a clock lock is in force: the driver has no getter, so the clock is read under load.
 
 A lock is a ceiling. A clock below it contradicts nothing: boards list clocks that they never reach (RTX
 A6000), lower them at part load, and do so without any event reason (LACT, issue 1128). Only a clock above
@@ -43,7 +43,7 @@ SLOWED = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 """Power cap, hardware slowdown, sync boost, thermal slowdowns, power brake: each explains a lower clock."""
 LONGEST_SETTLE_S = 5.0
 UNSEEN_SETTLE_S = 2.0
-"""What a change is given while nobody has yet seen one take effect on this GPU, or sees none now."""
+"""Time for a change to take effect on this GPU before one was observed."""
 LOOK_S = 0.02
 FULL_LOAD = 90
 """At this utilisation, in percent, the clock is not lowered for want of work."""
@@ -57,7 +57,7 @@ CONTEST_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a GPU: its SM clock (0: not told), why it is not higher, whether it works, and always."""
+    """One look at a GPU: its SM clock (0: unknown), why it is not higher, whether it works, and always."""
 
     sm_mhz: int
     reasons: int
@@ -122,7 +122,7 @@ class Knobs(Actuator, HoldGuard, Closing, Protocol):
         ...
 
     def leave(self, knob: str, why: str) -> None:
-        """Leave a knob to whoever else sets it, and put the rest back. Raises ActuationError."""
+        """Leave a knob to the other program that sets it, and restore the rest. Raises ActuationError."""
         ...
 
 

@@ -87,7 +87,7 @@ def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:
 
 
 def power_w(gpu: Gpu, scope: int) -> float:
-    """Return the power of a scope now, in watts; where only its mean over a second is told, that mean.
+    """Return the power of a scope now, in watts; where only its mean over a second is available, that mean.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.

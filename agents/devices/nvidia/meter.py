@@ -82,7 +82,7 @@ class GpuMeter:
         return self.energy.source
 
     def attribute_to(self, workload: WorkloadIdentity) -> None:
-        """Take what is known as this workload's for its from now on."""
+        """Update the identified processes of this workload."""
         self.owners = replace(self.owners, workload=workload)
 
     def computing(self, *, loaded: bool) -> Attribution:
@@ -99,7 +99,7 @@ class GpuMeter:
         return self.owners.attribute({int(process.pid) for process in found})
 
     def say_unknown(self, why: str) -> None:
-        """Log once for how long it is unknown foreign load, and once that it can be told again."""
+        """Log once that foreign load is unknown, and once that it is available again."""
         if bool(why) != bool(self._unknown):
             event = "foreign_load_unknown" if why else "foreign_load_known"
             log.warning("event=%s device=%s why=%r", event, self.gpu.uuid, why)

@@ -29,7 +29,7 @@ MOST_CONNECTIONS = 64
 
 LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13
 GONE = frozenset({15, 16, 28})
-"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: whatever was asked, the GPU does not work."""
+"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: for any request, the GPU does not work."""
 LIFT = "when it is done: jouletune actuator restore --all --lift"
 DEADLINE_S = 5.0
 """A call that takes longer is given up: the choice of the actuator's default, too."""
@@ -79,7 +79,7 @@ def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> 
             answer.set_result(job())
         except pynvml.NVMLLibraryMismatchError:  # the binding's word for FUNCTION_NOT_FOUND here
             answer.set_exception(pynvml.NVMLError(FUNCTION_NOT_FOUND))
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+        except Exception as error:  # noqa: BLE001 - raised in the calling thread
             answer.set_exception(error)
 
     threading.Thread(target=work, name="nvml", daemon=True).start()
@@ -218,7 +218,7 @@ class Gpu:
         return True
 
     def _found(self, what: str) -> Any:  # noqa: ANN401
-        """Return the GPU's handle; one that is not found is gone, whatever is asked of it."""
+        """Return the GPU's handle; one that is not found is lost, for any request."""
         try:
             return in_time(f"{self.uuid}: {what}", self._connected, INIT_S)
         except pynvml.NVMLError as error:

@@ -1,4 +1,4 @@
-"""What an agent is told of a GPU's knobs: power limits worth trying, and why a knob is refused.
+"""The description of a GPU's knobs for agents: power limits worth trying, and why a knob is refused.
 
 Kept apart from `knobs`, which root loads: none of this needs a right.
 """

@@ -19,7 +19,7 @@ CONTAINER_MARKS = ("run/.containerenv", ".dockerenv")
 
 
 def shared_by(gpu: Gpu, root: Path) -> str:
-    """Return in words who shares a GPU's joules; empty where nobody is known to.
+    """Return in words who shares a GPU's joules; empty where it is not shared.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.

@@ -41,7 +41,7 @@ class PowerModes:
 
     @property
     def defaults(self) -> Mapping[str, Value]:
-        """The mode that the board starts with where nobody has chosen another."""
+        """The mode that the board starts with by default."""
         names = {number: name for name, (number, _) in self._modes.items()}
         return {MODE: names[self._default]} if self._default in names else {}
 

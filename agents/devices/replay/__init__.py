@@ -19,7 +19,7 @@ NO_COLUMN = "the table has no such column"
 def open_replay(
     rest: str, *, seed: int, state_dir: Path | None, root: Path, noise: float = 0.0
 ) -> Side:
-    """Open `FILE.csv[#SURFACE]` at its baseline; what is set is forgotten when it is closed.
+    """Open `FILE.csv[#SURFACE]` at its baseline; the setting is lost when it is closed.
 
     `noise` is the standard deviation of a window's result relative to the table, lognormal and drawn
     afresh for each metric and window from `seed`; 0 gives the table's own numbers.
@@ -68,7 +68,7 @@ class ReplayedDevice:
         self._seconds = 0.0
 
     def read(self) -> Setting:
-        """Return what is set."""
+        """Return the setting in force."""
         return dict(self._set)
 
     def apply(self, setting: Setting) -> None:

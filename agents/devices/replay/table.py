@@ -210,7 +210,7 @@ def _roles(path: Path, rows: Sequence[Row]) -> Roles:
                     "role: then rows that differ only in it are averaged",
                 )
         listed[key] = names
-    # A knob that nobody gave a role is a resource like the others, after them.
+    # A knob without a role is a resource like the others, after them.
     rest = [c for c in knobs if c not in listed["resources"] and c not in listed["batch"]]
     return Roles((*listed["resources"], *rest), tuple(listed["batch"]), **aims)
 

@@ -95,7 +95,7 @@ class LocalTraining:
         return cls(int(batch), int(epochs), int(setting.get("averaging_steps", 0)))
 
     def passes(self, samples: int) -> float:
-        """Return how often it goes through so many samples."""
+        """Return the number of passes over `samples`."""
         return self.steps * min(self.batch, samples) / samples if self.steps else float(self.epochs)
 
 

@@ -73,7 +73,7 @@ class LocalHttp:
         """Return a good answer.
 
         Raises:
-            DeviceLost: nobody answers.
+            DeviceLost: no response.
             ActuationError: not in time, or with a refusal.
         """
         within_s = within_s or self._answer_s

@@ -82,7 +82,7 @@ class MetricsRequest(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing of what is asked every few seconds."""
+        """Do not log requests: they come every few seconds."""
 
 
 @contextmanager

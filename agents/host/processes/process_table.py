@@ -40,7 +40,7 @@ class ProcessStat:
 
 
 class ProcessTable:
-    """Reads /proc and /sys/fs/cgroup below a root; every question is asked of the kernel again."""
+    """Reads /proc and /sys/fs/cgroup below a root; every call reads the kernel again."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc, self._groups = root / "proc", root / "sys/fs/cgroup"

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 START_S = 120.0
 END_S = 10.0
 REFUSED = 2
-"""The server's exit status where it cannot be as it was asked to be."""
+"""The server's exit status where it cannot apply its options."""
 
 
 class ServerProcess:
@@ -29,7 +29,7 @@ class ServerProcess:
     again, on the same port. It also ends when this process does, however that happens.
 
     Raises:
-        InvalidInput: it cannot be as it was asked to be; its log's last line says why.
+        InvalidInput: it cannot apply its options; its log's last line says why.
         DeviceLost: it does not start.
     """
 

@@ -28,7 +28,7 @@ class ServiceProcess(Protocol):
     """The processes of one service. Every method raises DeviceLost where it does not run."""
 
     def cpu_s(self) -> float | None:
-        """Return the CPU seconds of it and all it has started and waited for; None: not told."""
+        """Return the CPU seconds of it and all it has started and waited for; None: unknown."""
         ...
 
     def started(self) -> str:
@@ -40,7 +40,7 @@ class ServiceProcess(Protocol):
         ...
 
     def identity(self) -> WorkloadIdentity:
-        """Return by what its processes are known."""
+        """Return how its processes are identified."""
         ...
 
 
@@ -86,7 +86,7 @@ class ProcessTree:
             os.close(held)
 
     def identity(self) -> WorkloadIdentity:
-        """Return that it is known by its first process, asked for again each time."""
+        """Identify it by its first process, read again each time."""
         return WorkloadIdentity(processes=lambda: (self._root(),))
 
     @property
@@ -162,7 +162,7 @@ class UnitProcess:
         systemd.call("kill", "--kill-whom=main", f"--signal=SIG{name}", self._unit)
 
     def identity(self) -> WorkloadIdentity:
-        """Return that it is known by the unit's control group."""
+        """Identify it by the unit's control group."""
         return WorkloadIdentity(unit=self._unit)
 
     def _shown(self, name: str) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 The file is the host's alone: the tuner learns of the knobs' names and values, never of a URL, a command, a
 file or a unit. No shell reads a command.
 
-`name`; `url` (loopback), where anything is asked or sent over HTTP; `version`, a text to be changed
+`name`; `url` (loopback), where any request uses HTTP; `version`, a text to be changed
     whenever former measurements no longer count. A path may be a whole address on this machine.
 `[[knob]]`: `name`, `values` in their natural order, `default`; `role` (`tuner.core.Role`);
     `seconds`, what a change takes until it reads back; `restart = true` where it restarts the service.
@@ -35,7 +35,7 @@ file or a unit. No shell reads a command.
 `[[ratio]]`: `name`, and `counter` less those in `minus`, per `per`, with `labels`; with `by`, a label that
     counts from 0, one metric for each of its places, from 1 on, instead of `{position}` in `name`.
 `[load]`: where it is there, our load generator sends `method` to `path` with `headers` and `body`, the
-    file `body_file`, or each line of the file `bodies` in turn: `callers` at once, each after its last
+    file `body_file`, or each line of the file `bodies` in turn: `callers` in parallel, each after its last
     answer, or `rate_per_s` at random moments, or as the CSV file `trace` has them (column `arrival_s`);
     `timeout_s` for an answer, `warm_up_s` before a window counts. Latency is then what it sees.
     Or `run`, a list of words: a program that sends the load, `runs` whole runs a window, with `folder`,

@@ -100,7 +100,7 @@ class Service:
         actuator = self._actuator()
         with suppress(
             UnlistedValue
-        ):  # it is told when it is read; putting it back must be possible
+        ):  # an error shows when it is read; putting it back must be possible
             actuator.read()
         effects = {one.knob.name for one in config.knobs if one.effect is not None}
         tells_cpu = self._tells_cpu()
@@ -122,7 +122,7 @@ class Service:
         )
 
     def _identity(self) -> WorkloadIdentity:
-        """Return by what the service's processes are known: what its file says, its port, its start."""
+        """Return how the service's processes are identified: what its file says, its port, its start."""
         exposition = self._exposition
         tells = exposition is not None and exposition.tells_start
         known = WorkloadIdentity() if self._process is None else self._process.identity()

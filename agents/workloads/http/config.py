@@ -49,7 +49,7 @@ RENEWAL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RenewalConfig:
-    """How a service takes up its files: a command or a signal, and until when it must be ready again."""
+    """How a service reloads its files: a command or a signal, and until when it must be ready again."""
 
     argv: tuple[str, ...]
     signal: str
@@ -71,7 +71,7 @@ class ProcessConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """All that a file says. Without a `url` nothing is asked over HTTP."""
+    """All that a file says. Without a `url` nothing uses HTTP."""
 
     name: str
     url: str
@@ -92,7 +92,7 @@ class ServiceConfig:
 
     @property
     def longest(self) -> int:
-        """The largest speculation length, so many places a ratio by a label may have."""
+        """The largest speculation length, the most places that a ratio by a label can have."""
         lengths = [one.knob for one in self.knobs if one.knob.role is Role.SPECULATION_LENGTH]
         values = [value for knob in lengths for value in knob.values if isinstance(value, int)]
         return max(values, default=0)
@@ -173,7 +173,7 @@ def _demand_load(where: str, config: ServiceConfig) -> None:
 
 
 def _demand_url(where: str, config: ServiceConfig, table: Mapping[str, Any]) -> None:
-    """Raise ConfigError where something is asked over HTTP, and nobody says whom."""
+    """Raise ConfigError where HTTP is used without a url."""
     asked = [f"[{key}]" for key in TOLD_OVER_HTTP if key in table]
     asked += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
     asked += ["[load] with a path"] if isinstance(config.load, OurLoad) else []

@@ -108,7 +108,7 @@ class DerivedLoadMeter(DerivedMeter):
 
 
 class DerivedWindow:
-    """An open window, and what the service has told since it was opened."""
+    """An open window, and the service's totals since it was opened."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class DerivedWindow:
 
 
 def derived_metrics(exported: ExportedMetrics, positions: int) -> tuple[Metric, ...]:
-    """Return what a window may show, with so many places where a ratio counts by a label."""
+    """Return the metrics of a window, with one place for each label of a ratio."""
     names = [
         ratio.name.replace(POSITION, str(i))
         for ratio in exported.ratios

@@ -10,12 +10,12 @@ from tuner import files
 from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value
 
 PENDING = ".pending"
-"""Beside a file that was written and that the service has not been seen to take up."""
+"""Suffix of the mark beside a file that the service has not read yet."""
 EXAMPLE = 200
 
 
 class KnobInFile:
-    """Writes one knob's value to its file, and knows what the service has taken up.
+    """Writes one knob's value to its file, and keeps the value that the service uses.
 
     The value in force is what the file says, by its content as a whole; with `reading`, what the service
     itself tells. A crash between writing and restarting leaves a mark, so that it is done again.
@@ -70,7 +70,7 @@ class KnobInFile:
         self._replace(self._file.content(value))
 
     def verify(self, value: Value) -> None:
-        """Read back what the service has taken up; where it cannot tell, give it its time.
+        """Read back the value that the service uses; where it cannot tell, give it its time.
 
         Raises:
             ActuationError, DeviceLost: it is at another value.
@@ -88,7 +88,7 @@ class KnobInFile:
             self._clock.sleep(self.knob.cost.seconds)
 
     def unproven(self) -> str:
-        """Return why it is unknown what the service has taken up; empty where it says so itself."""
+        """Return why the service's value is unknown; empty where it says so itself."""
         if self._reading is not None:
             return ""
         return f"it is read from {self._file.path} only; the service does not report it"
@@ -115,7 +115,7 @@ class KnobInFile:
         return plan if self._says(self._file.planned(table.plan(plan, self.knob.name))) else None
 
     def taken_up(self) -> None:
-        """Note that the service has taken up the file. Raises ActuationError."""
+        """Note that the service has read the file. Raises ActuationError."""
         try:
             files.remove(self._pending)
         except StoreError as error:

@@ -69,7 +69,7 @@ class JsonMeter:
         self._http, self._numbers = http, tuple(numbers)
 
     def start(self) -> Window:
-        """Open a window. Raises MeasurementError where a number is not told."""
+        """Open a window. Raises MeasurementError where a number is missing."""
         return JsonWindow(self._http, self._numbers)
 
 

@@ -47,7 +47,7 @@ EFFECT_KEYS = {"counter": str, "per": str, "labels": dict, "at_most": bool}
 
 @dataclass(frozen=True, slots=True)
 class SetCall:
-    """The call that sets a knob: the value stands in its JSON, or in its path; then JSON may be missing."""
+    """The call that sets a knob: the value is in its JSON or its path; then JSON may be missing."""
 
     method: str
     path: str
@@ -255,7 +255,7 @@ def _demand_place(where: str, template: object, place: str) -> None:
 
 
 def written(value: Value) -> str:
-    """Return a value as it stands in a text: true and false as most formats have them."""
+    """Return a value as written in a text: true and false as most formats have them."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

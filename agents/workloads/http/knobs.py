@@ -133,7 +133,7 @@ class ServiceKnobs:
                 one.set(setting[one.knob.name])
 
     def _renew(self, changed: Sequence[KnobInFile]) -> None:
-        """Have the service take up its files. Raises ActuationError, DeviceLost."""
+        """Let the service reload its files. Raises ActuationError, DeviceLost."""
         if not changed:
             return
         anew = any(file.knob.cost.restart for file in changed)

@@ -53,7 +53,7 @@ class OurLoad:
 
 @dataclass(frozen=True, slots=True)
 class RunLoad:
-    """A program that puts the service to work, so many whole runs a window."""
+    """A program that puts the service to work, for a number of complete runs per window."""
 
     program: MeasuredProgram
     runs: int

@@ -28,7 +28,7 @@ MEAN = Metric("latency_mean_ms", scope=Scope.SERVICE)
 class LogMeter:
     """Opens windows over a log's lines from that moment on.
 
-    `counting` begins to count what else is told of the service (`cpu_s`), None where another meter does.
+    `counting` begins to count further data of the service (`cpu_s`), None where another meter does.
     """
 
     def __init__(self, log: LogLines, counting: Callable[[], Totals] | None, clock: Clock) -> None:

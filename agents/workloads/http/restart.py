@@ -1,4 +1,4 @@
-"""Has a service take up its files: by the command or the signal that its file on this host names."""
+"""Lets a service reload its files: by the command or the signal that its file on this host names."""
 
 from __future__ import annotations
 

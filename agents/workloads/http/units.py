@@ -26,7 +26,7 @@ class Resource:
     """How systemd takes, tells and enforces one property.
 
     `shown` is the property that reports it, `told` its word as a value of ours, `attribute` the file in the
-    unit's cgroup and `kernel` what stands there as a value of ours.
+    unit's cgroup and `kernel` its content as a value of ours.
     """
 
     shown: str
@@ -85,7 +85,7 @@ RESOURCES: Mapping[str, Resource] = MappingProxyType(
 class KnobInUnit:
     """Sets one property of a unit by `systemctl set-property --runtime`, and reads it back.
 
-    What systemd tells is what it was told: whether the kernel has it, its cgroup says, where it can be
+    systemd reports the configured value: whether the kernel has it, its cgroup says, where it can be
     read (`proof`).
     """
 
@@ -97,7 +97,7 @@ class KnobInUnit:
         self._resource = RESOURCES[unit.property]
 
     def read(self) -> Value:
-        """Return the value in force. Raises ActuationError: it is not told, or not what the kernel has."""
+        """Return the value in force. Raises ActuationError: it is missing, or differs from the kernel."""
         resource = self._resource
         told = systemd.show(self._unit.name, resource.shown, "ControlGroup")
         now = resource.told(told[resource.shown])

@@ -129,10 +129,10 @@ class LengthControl:
         return length if self._plan is None else self._fallback.length(decoding, length)
 
     def request_showed(self, length: int, timings: Timings) -> None:
-        """Take in what a request's answer told that was given a length, while it is still counted."""
+        """Record the response of a request that was given a length, while it is still counted."""
         if self._plan is None or timings.passes == 0 or timings.generating_s <= 0.0:
             return
-        with suppress(InvalidInput):  # of a server that drafts more than it was asked to
+        with suppress(InvalidInput):  # of a server that drafts more than requested
             step = StepCounts(
                 requests=max(1, self.load.decoding),
                 length=length,

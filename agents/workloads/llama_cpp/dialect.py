@@ -1,4 +1,4 @@
-"""How a build of llama-server is told about speculation: at its start, and in a request."""
+"""Options of speculation in a build of llama-server: at its start, and in a request."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class DecodingTotals:
     drafted: int = 0
     accepted: int = 0
     untold: int = field(default=0)
-    """Answers that told no timings."""
+    """Responses without timings."""
 
     def add(self, timings: Timings | None) -> None:
         """Take in one answer."""

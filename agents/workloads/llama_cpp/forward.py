@@ -59,8 +59,8 @@ Headers = Iterable[tuple[bytes, bytes]]
 class Forwarder:
     """The ASGI application behind all routes that are not the proxy's own.
 
-    A request whose server ends before the answer's first byte is sent once more: nobody has seen
-    anything of it. Where a caller goes, its request ends at the server, too.
+    A request whose server ends before the answer's first byte is sent once more: no client has seen a part
+    of it. Where a caller goes, its request ends at the server, too.
     """
 
     def __init__(self, control: LengthControl) -> None:
@@ -152,7 +152,7 @@ class GenerationSeen:
 
     @property
     def timings(self) -> Timings | None:
-        """What its answer told."""
+        """The data of its response."""
         return self._reader.timings
 
     def see(self, chunk: bytes) -> None:
@@ -199,7 +199,7 @@ def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
 
 
 async def _pass(response: httpx.Response, send: Send, seen: GenerationSeen | None) -> None:
-    """Pass an answer on as it comes. Raises httpx.HTTPError where it is cut off: its caller sees that."""
+    """Pass on a response as it arrives. Raises httpx.HTTPError where it is cut off."""
     headers = [*_kept(response.headers.raw)]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for chunk in response.aiter_raw():

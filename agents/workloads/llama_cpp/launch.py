@@ -54,7 +54,7 @@ class Launcher:
 
         Raises:
             DeviceLost: it ends, or does not get ready.
-            ActuationError: it drafts, or does not, otherwise than it was asked to.
+            ActuationError: it drafts, or does not, otherwise than requested.
         """
         draft = str(self.drafts[setting.draft])
         log = self.folder / LOG

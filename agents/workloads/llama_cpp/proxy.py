@@ -26,7 +26,7 @@ class ProxyApi:
 
     `GET` and `PUT /knobs` are as in the workload contract. `PUT /plan` takes `{"plan": …}`, a plan by
     `decoding_requests` as `tuner.core.Plan` is written in JSON (`{"by": …, "rows": [{"below": 2.5,
-    "setting": {…}}, …]}`, infinity as a string); `GET /plan` tells it, and its row of the moment; `DELETE
+    "setting": {…}}, …]}`, infinity as a string); `GET /plan` returns it, and its row of the moment; `DELETE
     /plan` ends it. `GET /stats` reports what was done since the proxy's start; none of it ever decreases,
     but for `inside` and `decoding`.
     """

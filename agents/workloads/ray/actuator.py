@@ -75,7 +75,7 @@ class Found:
 
 
 class FoundFile:
-    """Keeps what was found until it is back, over any crash.
+    """Keeps the original until it is restored, over any crash.
 
     Raises:
         StoreError: the disk refuses.
@@ -147,7 +147,7 @@ class DeploymentActuator:
         self._dashboard.close()
 
     def read(self) -> Setting:
-        """Return what the deployment is asked to be at. Raises ActuationError, DeviceLost."""
+        """Return the requested setting of the deployment. Raises ActuationError, DeviceLost."""
         return setting_of(self._whole(self._instance()))
 
     def apply(self, setting: Setting) -> None:

@@ -19,7 +19,7 @@ from tuner.core import ActuationError
 ANSWER_S = 20.0
 """The first question starts a module of the dashboard; it took 2 s on two cores."""
 REDACTED = "<redacted>"
-"""What the dashboard shows browsers in place of secrets; put back, it would replace them."""
+"""What the dashboard shows browsers in place of secrets; written back, it would replace them."""
 
 
 class Replica(BaseModel):
@@ -30,7 +30,7 @@ class Replica(BaseModel):
 
 
 class Deployment(BaseModel):
-    """One deployment: what is asked of it, and how far it is."""
+    """One deployment: its request, and its progress."""
 
     status: str
     message: str = ""
@@ -111,8 +111,8 @@ ReplyT = TypeVar("ReplyT")
 class Dashboard:
     """A running Ray cluster.
 
-    Every method raises DeviceLost where nobody answers, and ActuationError where the answer is a
-    refusal or none that we know.
+    Every method raises DeviceLost where there is no response, and ActuationError where the response is a
+    refusal or unexpected.
     """
 
     def __init__(self, url: str) -> None:

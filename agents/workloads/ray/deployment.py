@@ -89,7 +89,7 @@ def version_of(app_config: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
 def space_for(
     found: Setting, whole: Mapping[str, Any], nodes: Sequence[Node], taken: float
 ) -> Space:
-    """Return the settings that fit the cluster's CPUs; the default is what was found.
+    """Return the settings that fit the cluster's CPUs; the default is the original.
 
     Replicas and CPUs go up to what the machines have less `taken`, what else Ray Serve runs. A batch
     cannot be larger than `max_ongoing_requests`, as Ray hands a replica no more at once.

@@ -34,7 +34,7 @@ def allocators(
 ) -> Mapping[str, Environment]:
     """Return the allocators at hand with the environment each needs, the default first.
 
-    None where the C library is not glibc, or where somebody outside (`outside`, by default this
+    None where the C library is not glibc, or where the environment (`outside`, by default this
     process's environment) preloads or sets one already: that choice stands.
     """
     around = os.environ if outside is None else outside

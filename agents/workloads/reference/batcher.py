@@ -1,4 +1,4 @@
-"""The front of the server: one queue, batches out of it, and whoever serves them."""
+"""The front of the server: one queue, batches out of it, and their workers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Batcher:
         return self._inside
 
     async def crowded(self, count: int, within_s: float) -> None:
-        """Return once so many requests are in the server, or after so many seconds."""
+        """Return when `requests` are in the server, or after `seconds`."""
         if self._inside >= count:
             return
         watch = (count, asyncio.get_running_loop().create_future())

@@ -3,7 +3,7 @@
 Reconfiguration is Packrat's active–passive one (arXiv 2311.18174): the new instances start and warm up
 beside the old ones, then the traffic is switched, then the old ones finish what they have and end.
 While both exist they share the cores; how long that is, and what it did to the requests answered
-meanwhile, is told as a `Switch`. Ours: an instance whose place does not change serves on, loading gives
+meanwhile, is reported as a `Switch`. Ours: an instance whose place does not change serves on, loading gives
 way to serving (`worker.LOADING_NICE`), and an old instance is kept as a spare, with torch and the model
 loaded: pinned again it is a later change's new instance, within milliseconds.
 """

@@ -94,7 +94,7 @@ class Api:
         return JSONResponse({"setting": dict(self._fleet.setting)} | _switch(switch))
 
     async def stats(self, request: Request) -> Response:
-        """Say what has been done, and what it took; where asked, once so many requests are here."""
+        """Say what has been done, and what it took; if requested, when that many requests are here."""
         fleet, batcher = self._fleet, self._fleet.batcher
         inside = _number(request, "inside")
         if inside is not None:

@@ -122,7 +122,7 @@ def attach(
 
     Raises:
         InvalidInput: not a URL with a port on loopback, or knobs that make no space.
-        DeviceLost, ActuationError: nobody answers there, or not in the contract.
+        DeviceLost, ActuationError: no response, or not in the contract.
     """
     server = Server(_checked(spec))
     try:

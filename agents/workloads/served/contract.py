@@ -50,7 +50,7 @@ class Server:
         return self._parsed(KnobsReply, self._http.call("GET", "/knobs"))
 
     def stats(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
-        """Return what the server has done so far; where it can, once so many requests are in it."""
+        """Return what the server has done so far; where it can, when that many requests are in it."""
         asked = "" if inside is None else f"?inside={inside}&within_s={within_s:g}"
         return self._parsed(StatsReply, self._http.call("GET", f"/stats{asked}"))
 

@@ -19,7 +19,7 @@ class StatsReader:
         self._incarnation = ""
 
     def read(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
-        """Return the figures; where asked, once so many requests are inside, or after so long.
+        """Return the figures; if requested, when that many requests are inside, or after a time.
 
         Raises:
             DeviceLost: the server does not answer.
@@ -53,7 +53,7 @@ class StatsSignal:
 
 
 class AwaitedRequests(StatsSignal):
-    """The requests in a server that can wait until so many are."""
+    """The requests in a server that can wait for a number of them."""
 
     def wait_above(self, value: float, seconds: float) -> SignalSample:
         """Return them once there are the given number, or after so long. Raises as `read`."""

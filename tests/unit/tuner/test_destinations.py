@@ -65,7 +65,7 @@ def test_webhooks_and_mail_are_read_with_their_defaults(tmp_path: Path) -> None:
         ('[email]\nhost = "x"\nfrom = "a@b"\nto = ["c@d"]\ntls = "yes"', "tls cannot be 'yes'"),
         (
             '[email]\nhost = "x"\nfrom = "a@b"\nto = ["c@d"]\ntls = "none"\nuser = "u"',
-            "does not travel in the clear",
+            "not sent without encryption",
         ),
     ],
 )

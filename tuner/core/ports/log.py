@@ -1,4 +1,4 @@
-"""What happened, as it is kept: windows of holds, the operator's log, and who has been told of it."""
+"""What happened, as it is kept: windows of holds, the operator's log, and its deliveries."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Events(Protocol):
 
 
 class Deliveries(Protocol):
-    """How far each destination of notifications has been told of the events."""
+    """How far each destination of notifications has received the events."""
 
     def get(self, destination: str, /) -> Delivery | None:
         """Return how far it is, None for a new one."""

@@ -50,10 +50,10 @@ class DecidesSteps(Protocol):
 
 @runtime_checkable
 class ExploresApart(Protocol):
-    """A policy that may be asked while trials run, and whose like devices may so try one each.
+    """A policy that can suggest while trials run, and whose like devices may so try one each.
 
     The running trials are in its past, without a measurement: it suggests none of them again, and what
-    it suggests beside them is as safe as if it were never told how they end.
+    it suggests beside them is as safe as if their results were never reported.
     """
 
     explores_apart: bool

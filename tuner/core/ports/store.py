@@ -67,7 +67,7 @@ class Store(Protocol):
 
     @property
     def deliveries(self) -> Deliveries:
-        """Who has been told of what."""
+        """Deliveries of notifications."""
 
     @property
     def audit(self) -> Audit:

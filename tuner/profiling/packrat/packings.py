@@ -156,7 +156,7 @@ class ModelBench:
     def _promising(self, batch: int) -> tuple[Packing, float]:
         """Return the packing that should be quickest, and what is predicted of it, in seconds.
 
-        What was measured side by side is known better than by any prediction.
+        A measurement in parallel is better than any prediction.
         """
         profile = Profile(dict(self.points))
         correction = fit(profile, self.plans, self.threads)

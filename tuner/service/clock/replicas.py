@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 TELL_S = 10
 """How often a tuner reports about itself."""
 SILENT = timedelta(seconds=45)
-"""A tuner that has told nothing for so long is gone, or does not reach the database."""
+"""A tuner without a report for this long is gone, or does not reach the database."""
 FORGOTTEN = timedelta(hours=1)
 
 

@@ -47,7 +47,7 @@ SILENT = "no contact with the device; check that its agent and its host are up"
 NOTED_AT_ONCE = 500
 """How many devices that fell silent are noted in one transaction, in which no other event can be."""
 LOOKED_AT = 10_000
-"""The given number of the latest events are asked at the start which devices were known to be away."""
+"""The given number of the latest events are read at the start for devices that were away."""
 AUDIT_DAYS = 400
 """The audit log is kept for a year at least."""
 PRUNED_AT_ONCE = timedelta(days=1)
@@ -134,7 +134,7 @@ class Maintenance:
         """Delete observations and events that are older than `keep_days`; say how many.
 
         The oldest day of each at most: a clock that runs far ahead for an hour must not take all. Events
-        that a destination has still to be told of stay.
+        not yet delivered to a destination stay.
         """
         before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
         store.replicas.prune(self.loop.now() - FORGOTTEN)
@@ -148,7 +148,7 @@ class Maintenance:
             self.loop.changes.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:
-        """Return how a held study has drifted, None where it has not or where that cannot be told.
+        """Return how a held study has drifted, None where it has not or where that is unknown.
 
         The held windows of several devices are each one device's and are not compared with a target's
         sum.
@@ -245,7 +245,7 @@ class Lead:
         self._led = False
 
     def taken(self) -> bool:
-        """Return whether this tuner leads; who has just begun to, waits for all devices again."""
+        """Return whether this tuner leads; a new leader waits for all devices again."""
         with self._lock:
             leads = self._loop.store.bus.leads()
             if leads and not self._led:

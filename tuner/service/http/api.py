@@ -74,7 +74,7 @@ MOST_RUNNING = 20_000
 """Connections that requests are answered on, where unknown how many there may be."""
 OPENAPI = "/v1/openapi.json"
 LOOK_AGAIN_S = 5.0
-"""News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
+"""News wakes waiting requests; a change by time alone (a lease ends) is seen this late."""
 
 
 def create_app(
@@ -97,7 +97,7 @@ def create_app(
     certificate that the server's TLS has checked. `metrics` is what Prometheus gets at `/metrics`;
     without it there is no such route. `counts` hears of refusals that are not stored. Of `most_running`
     connections that requests are answered on, one token takes half and event streams a quarter.
-    Once `leaving` says that the server is about to end, whoever waits for news is answered.
+    Once `leaving` says that the server is about to end, waiting requests are answered.
     """
     waiting = Waiters(operations.loop.news, leaving)
     feed = Feed(operations.loop.store.events, operations.loop.now, lambda: waiting.over)

@@ -1,4 +1,4 @@
-"""The door of the tuner: who is let in, and how a refusal is reported."""
+"""The door of the tuner: authentication, and how a refusal is reported."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ class Gate:
 
 
 def _is_browser(request: Request) -> bool:
-    """Return whether somebody wants to look at a page."""
+    """Return whether the request is for a page."""
     asked = request.headers.get("accept", "")
     return "text/html" in asked and not request.scope["path"].startswith(API)
 

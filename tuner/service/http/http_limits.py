@@ -1,4 +1,4 @@
-"""What a caller may take before it is known: time, connections, bytes and lines of the log.
+"""Limits of a client before authentication: time, connections, bytes and lines of the log.
 
 uvicorn bounds a request's head and how many requests run at once. It has no deadline for a head or a
 body, reads bodies of any length, and lets connections that ask nothing take every file.
@@ -24,7 +24,7 @@ from tuner.wire import Problem
 OWN_FILES = 128
 """Open files left to the database, the log and whatever else is not a connection."""
 BACKLOG = 64
-"""How many connections the event loop takes up in one turn; it knows each four turns later."""
+"""How many connections the event loop accepts in one turn; it knows each four turns later."""
 MOST_UNFINISHED = 1024
 HEAD_BYTES = 64 * 1024
 """Room for a request's head, of which h11 takes 16 KiB, and for the framing of its chunks."""
@@ -49,7 +49,7 @@ class HttpLimits:
 
     @classmethod
     def within(cls, files: int, body_bytes: int) -> HttpLimits:
-        """Return the limits of a process that may open so many files, for bodies of such a size."""
+        """Return the limits of a process that may open `files` files, for bodies of a size."""
         room = max(files - OWN_FILES - 4 * BACKLOG, 32)
         unfinished = min(MOST_UNFINISHED, room // 4)
         return cls(
@@ -71,8 +71,8 @@ class Stage(Enum):
 class LimitedHttp(H11Protocol):
     """HTTP/1.1 as uvicorn speaks it, with deadlines for the caller and a bound of what it sends.
 
-    Of the connections without a whole request the oldest is dropped when there are too many: whoever
-    sends a request at once is heard, however many say nothing.
+    Of the connections without a whole request the oldest is dropped when there are too many: a client that
+    sends a request at once is served, even beside many silent ones.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class LimitedHttp(H11Protocol):
 
 
 def _with_certificate(app: ASGIApp, subject: str) -> ASGIApp:
-    """Return the application, told whose certificate TLS has checked, as ASGI's TLS extension does it."""
+    """Return the application with the client's checked certificate, as in ASGI's TLS extension."""
 
     async def told(scope: Scope, receive: Receive, send: Send) -> None:
         extensions = {**scope.get("extensions", {}), "tls": {"client_cert_name": subject}}

@@ -23,7 +23,7 @@ LASTS = timedelta(hours=12)
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
 """Per address that brings wrong tokens. Who brings a right one is let in even then."""
 LOOKUPS_AT_ONCE = 4
-"""Threads that look up tokens nobody has shown before: strangers get no more of them."""
+"""Threads that look up new tokens: strangers get no more of them."""
 MOST_LOOKUPS = 256
 """How many wait for one of these threads."""
 
@@ -68,10 +68,10 @@ class Sessions:
     )
 
     def open(self, token: str, address: str) -> str:
-        """Return the cookie of whoever has this token.
+        """Return the cookie for a token.
 
         Raises:
-            Unauthorised: nobody has, or no longer; or it is a machine's.
+            Unauthorised: the token is unknown or no longer valid; or it is a machine's.
             RateLimited: too many wrong ones came from this address.
         """
         if hmac.compare_digest(token.encode(), self.token.encode()):
@@ -95,14 +95,14 @@ class Sessions:
         return self._signed(caller.name, self._mark(caller.name))
 
     def caller(self, cookie: str) -> Caller:
-        """Return who is signed in.
+        """Return the signed-in caller.
 
         Raises:
-            Unauthorised: nobody is, or no longer.
+            Unauthorised: not signed in, or no longer.
         """
         said, _, mac = cookie.rpartition(":")
         nobody = Unauthorised("not signed in", hint="sign in again")
-        # Before anything is looked up: whoever forges a cookie costs no more than this.
+        # Before anything is looked up: a forged cookie costs no more than this.
         if not hmac.compare_digest(mac.encode(), self._mac(f"session:{said}").encode()):
             raise nobody
         name, until, mark = said.split(":")
@@ -123,7 +123,7 @@ class Sessions:
         return f"{said}:{self._mac(f'session:{said}')}"
 
     def _mark(self, name: str) -> str:
-        """Return what a token of that name is known again by, and another made later under it is not."""
+        """Return a mark that identifies this token, and no later token of the same name."""
         return self._mac(f"stored:{self.access.stored(name)}")[:16]
 
     def _mac(self, text: str) -> str:

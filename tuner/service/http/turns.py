@@ -1,7 +1,7 @@
-"""How many agents' requests are worked on at once, and who is instructed to come again later.
+"""How many agents' requests are worked on at once, and which must retry later.
 
 A fleet that comes back at once asks more than a tuner can answer in the time that its agents wait: they
-would give up, ask again, and all work would be done for nobody.
+would give up, retry, and all work would be lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHARE = 0.5
 
 
 class Queue:
-    """How many requests wait for their turn, how fast they get it, and when who is sent away may come."""
+    """How many requests wait for their turn, how fast they get it, and when a refused one may retry."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -58,13 +58,13 @@ class Queue:
     def done(self) -> None:
         """End a turn."""
         now = self._clock()
-        if self._waiting:  # else they are as far apart as they come
+        if self._waiting:  # else they keep the distance of their arrival
             self._apart_s += WEIGHT * (now - self._done_s - self._apart_s)
         self._done_s = now
         self._turns.release()
 
     def busy(self) -> Busy:
-        """Return the refusal for somebody who is sent away."""
+        """Return the refusal of a request."""
         again_s = self.again_s()
         return Busy(
             "the tuner is overloaded by requests of agents",
@@ -73,7 +73,7 @@ class Queue:
         )
 
     def again_s(self) -> int:
-        """Return after how many seconds somebody who is sent away may come: each at another time."""
+        """Return after how many seconds a refused client may retry: each at another time."""
         now, apart_s = self._clock(), self._apart_s / SHARE
         first = now + MOST_WAITING * apart_s
         self._next_s = max(self._next_s + apart_s, first)
@@ -86,7 +86,7 @@ class SendAway:
     """Answers agents with 503 and when to come again while too many wait. Plain ASGI, before all else.
 
     `note` is called for each of them. They are none of those on which a running trial hangs, nor of
-    those that wait for news and are asked again.
+    those that wait for news and are repeated.
     """
 
     def __init__(self, app: ASGIApp, queue: Queue, note: Callable[[], None]) -> None:

@@ -56,7 +56,7 @@ class HoldReports:
         return told
 
     def observe_all(self, messages: Sequence[HoldReport]) -> Sequence[Receipt | TuningError]:
-        """Take what is told of holds, all windows in one transaction; what one is refused, is its answer.
+        """Take reports of holds, all windows in one transaction; what one is refused, is its answer.
 
         Raises:
             StoreError: the database does not answer.

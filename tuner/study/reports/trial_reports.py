@@ -1,4 +1,4 @@
-"""Reports of trials: what is told is kept, a trial ends once all of its devices have told, or are gone."""
+"""Reports of trials: reports are kept; a trial ends when all of its devices have reported, or are gone."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class TrialReports:
     def reap(self) -> int:
         """End running trials that no agent has cared for since `abandon_s`; return how many.
 
-        A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
+        A lease that merely ran out stays: until a newer attempt takes the trial, its late owner may
         still report, and the same agent asking again gets the same trial. A tuner that was away itself
         (started again, suspended, without its database) gives everybody the same time once more.
         """
