@@ -32,7 +32,7 @@ class LoadHistory:
     """For how many seconds a load was in each band, as far as windows and holds show.
 
     `growth` is by how many times the load grew within the reaction time of a plan's runner, at most but
-    for one time in a hundred; 1 where nobody knows.
+    for one time in a hundred; 1 where unknown.
     """
 
     seconds: Mapping[int, float] = field(default_factory=dict)
