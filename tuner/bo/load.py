@@ -19,7 +19,7 @@ from tuner.bo.search import Search
 from tuner.bo.suggest import suggest
 from tuner.core import (
     CAPACITY,
-    LOAD_STEP,
+    LOAD_REACH,
     Candidate,
     Done,
     Evidence,
@@ -33,6 +33,7 @@ from tuner.core import (
     Try,
     Verdict,
     Wait,
+    band_edges,
     called,
     is_at,
     load_band,
@@ -42,9 +43,6 @@ from tuner.core import (
 
 BASELINE_TRIES = 2
 """At a load where so many windows did not show the baseline nothing is tried: too few requests, say."""
-
-AHEAD = math.sqrt(LOAD_STEP)
-"""What is tried is judged at so many times its load: half a band more may come before a row changes."""
 
 MOST_LOADS = 6
 """So many loads are asked for, those with most of the time: more take more windows than a study has."""
@@ -134,7 +132,7 @@ class _Loads:
         return is_at({self.by: load}, {self.by: other})
 
     def next_at(self, load: float, without: Set[str]) -> Try | None:
-        """Return what to try at a load, None where nothing is worth it."""
+        """Return what to try at a load, judged at what a row there reaches to; None for nothing."""
         study, at = self.past.study, {self.by: load}
         where, asked = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
         if self._limits(self.past.at(at)) is None:
@@ -142,7 +140,7 @@ class _Loads:
             if len(tried) >= BASELINE_TRIES:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=asked)
-        search = self._search(load * AHEAD)
+        search = self._search(load * LOAD_REACH)
         chosen = explore(search, without)
         if chosen is None or guard.risk(study, search.evidence, chosen.predicted):
             return None
@@ -175,17 +173,14 @@ class _Loads:
         return searched(study, replace(evidence, candidates=everywhere), look, running)
 
     def done(self, why: str) -> Done:
-        """Return the plan by the load: of settings that were measured, at the highest load of each band.
-
-        And one band above each where no window was: what is held there is compared with these.
-        """
+        """Return the plan by the load: of settings that were measured, at the highest load of each band."""
         space = self.past.study.space
         bands = {load_band(load): load for load, _ in sorted(self.seen, key=_load)}
-        above = {band + 1: load * LOAD_STEP for band, load in bands.items()}
-        loads = (above | bands).values()
         tried = {setting_key(s): s for s in (space.default, *(t.setting for _, t in self.seen))}
         grid = grid_of(space, tuple(tried.values()))
-        levels = [level for load in loads if (level := self._level(load, grid)) is not None]
+        levels = [
+            level for load in bands.values() if (level := self._level(load, grid)) is not None
+        ]
         plan = plan_of(self._weighed(levels), self.by, space)
         return Done(plan, f"{why}; from {len(self.seen)} windows at loads of {len(bands)} bands")
 
@@ -253,7 +248,8 @@ def _candidate(trials: Sequence[Trial]) -> Candidate:
 
 
 def _centre(band: int) -> float:
-    return float(LOAD_STEP ** (band + 0.5))
+    low, high = band_edges(band)
+    return math.sqrt(low * high)
 
 
 def _load(pair: tuple[float, Trial]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tuner.core import LOAD_STEP, Plan, Row, Setting, SettingKey, Space, setting_key
+from tuner.core import LOAD_REACH, Plan, Row, Setting, SettingKey, Space, setting_key
 
 LEAST_PAY = 0.005
 """A further row must save so much of all energy: rows that differ by less are one (our choice)."""
@@ -32,9 +32,9 @@ class LoadLevel:
 def plan_of(levels: Sequence[LoadLevel], by: str, space: Space) -> Plan:
     """Return the plan of least expected cost, minus what changing rows costs.
 
-    Every row but the baseline's is held up to half-way between its highest load and the next, the last one
-    up to the highest load that windows of its own are compared with; above is the baseline. The plan is
-    expected to cost no more than any one setting that is held where it may be.
+    Every row but the baseline's is held up to half-way between its highest load and the next, but no
+    further beyond it than `LOAD_REACH`; above is the baseline, as between rows that do not meet. The plan
+    is expected to cost no more than any one setting that is held where it may be.
     """
     levels, home = sorted(levels, key=lambda level: level.load), setting_key(space.default)
     chosen = _cheapest(levels, home, space)
@@ -59,7 +59,7 @@ def held_up_to(setting: Setting, load: float, by: str, space: Space) -> Plan:
 
 def _edge(load: float, following: float) -> float:
     """Return how far a row reaches that is confirmed at a load, where the next is decided at another."""
-    return min(load * LOAD_STEP**2, math.sqrt(load * following))
+    return min(load * LOAD_REACH, math.sqrt(load * following))
 
 
 def _cheapest(levels: Sequence[LoadLevel], home: SettingKey, space: Space) -> list[SettingKey]:

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["LOAD_STEP", "LoadHistory", "band_edges", "load_band"]
+__all__ = ["LOAD_REACH", "LOAD_STEP", "LoadHistory", "band_edges", "confirms_at", "load_band"]
 
 LOAD_STEP = math.sqrt(1.25)
 """From one band of a load to the next: loads of two adjoining bands differ by at most a fifth, as those of
 windows that are compared do (`LOAD_BAND`)."""
+
+LOAD_REACH = math.sqrt(LOAD_STEP)
+"""A setting that is confirmed at a load may be held at loads up to so many times as high: half a band."""
 
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""
@@ -20,6 +23,14 @@ LEAST_LOAD = 1e-3
 def load_band(load: float) -> int:
     """Return the band of a load; bands are numbered from 0 for a load of 1."""
     return math.floor(math.log(max(load, LEAST_LOAD)) / math.log(LOAD_STEP) + 1e-9)
+
+
+def confirms_at(measured: float, load: float) -> bool:
+    """Return whether a window at one load may confirm a row of a plan at another.
+
+    One at a lower load, by more than a row reaches, shows too little of it.
+    """
+    return load / LOAD_REACH <= measured <= load * LOAD_STEP
 
 
 def band_edges(band: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.builders import knob
 from tuner.bo.rows import LEAST_PAY, LoadLevel, held_up_to, plan_of
-from tuner.core import LOAD_STEP, Cost, Plan, Setting, SettingKey, Space, setting_key
+from tuner.core import LOAD_REACH, Cost, Plan, Setting, SettingKey, Space, setting_key
 
 BY = "arrival_rate_per_s"
 SPACE = Space((knob("gpu.clock_mhz", (400, 600, 800, 1000), 1000),))
@@ -46,7 +46,7 @@ def test_nothing_but_the_baseline_is_held_above_the_highest_load_that_was_measur
 ) -> None:
     plan = plan_of(levels, BY, SPACE)
     highest = max(x.load for x in levels)
-    for load in (highest * LOAD_STEP**2 * (1.0 + 1e-9), 10.0 * highest):
+    for load in (highest * LOAD_REACH * (1.0 + 1e-9), 10.0 * highest):
         assert plan.rows[plan.row({BY: load})].setting == HOME
     assert plan.rows[plan.row({})].setting == HOME, "nor where the load is not known"
 
@@ -89,7 +89,7 @@ def test_a_row_that_pays_is_made_and_ends_between_the_loads() -> None:
     slow, fast, home = plan_of(levels, BY, SPACE).rows
     assert (slow.setting, fast.setting, home.setting) == (SLOW, FAST, HOME)
     assert slow.below == pytest.approx(math.sqrt(110.0))
-    assert fast.below == pytest.approx(11.0 * LOAD_STEP**2)
+    assert fast.below == pytest.approx(11.0 * LOAD_REACH)
 
 
 def test_a_change_that_takes_long_has_to_pay_more() -> None:
@@ -106,4 +106,4 @@ def test_where_nothing_may_be_held_the_baseline_is_held_at_every_load() -> None:
 def test_one_setting_is_held_up_to_the_loads_that_its_windows_are_compared_with() -> None:
     plan = held_up_to(SLOW, 10.0, BY, SPACE)
     assert [row.setting for row in plan.rows] == [SLOW, HOME]
-    assert plan.rows[0].below == pytest.approx(12.5) and plan.eager
+    assert plan.rows[0].below == pytest.approx(10.0 * LOAD_REACH) and plan.eager
