@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import device
+from policies.polythrottle.policy import Polythrottle, TwoPhase
+from tests.builders import device, study
 from tests.errors import raised
 from tuner.core import (
     Condition,
@@ -16,12 +17,13 @@ from tuner.core import (
     OutOfRange,
     Part,
     Role,
+    Signal,
     Space,
     Terms,
     TuningError,
     UnknownKnob,
 )
-from tuner.service.drafts import refuse_controls, refuse_shared_joules, space_of
+from tuner.service.drafts import refuse_controls, refuse_plan, refuse_shared_joules, space_of
 from tuner.wire import StudyDraft
 
 CLOCK = Knob("cpu.max_mhz", (800, 1600, 3200), 3200)
@@ -138,3 +140,18 @@ def test_a_condition_of_the_devices_own_never_stands_in_the_way_of_a_choice() ->
     own = Space((CLOCK, WORKERS, replace(PREFETCH, condition=Condition.parse("workers > 0"))))
     assert conditioned(own).size == 21
     assert conditioned(own, choices={"workers": (0,)}).size == 3
+
+
+def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() -> None:
+    terms = Terms(plan_by="arrival_rate_per_s")
+    offered = (Signal("arrival_rate_per_s", "1/s"), Signal("waiting"))
+    refuse_plan(study(), TwoPhase())
+    refuse_plan(study(terms=terms, signals=offered), Polythrottle())
+    with raised(InvalidInput, "arrival_rate_per_s") as caught:
+        refuse_plan(study(terms=terms, signals=offered[1:]), Polythrottle())
+    assert "waiting" in caught.value.hint
+    with raised(InvalidInput, "policy"):
+        refuse_plan(study(terms=terms, signals=offered), TwoPhase())
+    with raised(InvalidInput, "one device"):
+        both = study(terms=terms, signals=offered, devices=("a", "b"))
+        refuse_plan(both, Polythrottle())
