@@ -22,6 +22,7 @@ def check_windows(exploration: Exploration) -> None:
     Raises:
         InvalidInput: a time zone is not known, or a cron cannot be read or never opens.
     """
+    _zone(exploration.time_zone)
     for window in exploration.windows:
         trigger = _trigger(window.cron, exploration.time_zone)
         if trigger.get_next_fire_time(None, datetime(2026, 1, 1, tzinfo=UTC)) is None:
@@ -71,16 +72,21 @@ def _trigger(cron: str, time_zone: str) -> CronTrigger:
     Raises:
         InvalidInput: the zone is not known, or the cron cannot be read.
     """
-    try:
-        zone = ZoneInfo(time_zone)
-    except (LookupError, ValueError, OSError):
-        raise InvalidInput(
-            f"time_zone cannot be {time_zone!r}", hint='write it like "Europe/Berlin" or "UTC"'
-        ) from None
-    fields = cron.split()
+    zone, fields = _zone(time_zone), cron.split()
     if len(fields) != 5 or any(sign.isdigit() for sign in fields[4]):
         raise InvalidInput(f"cron cannot be {cron!r}", hint=CRON_HINT)
     try:
         return CronTrigger.from_crontab(cron, timezone=zone)
     except ValueError as error:
         raise InvalidInput(f"cron cannot be {cron!r}: {error}", hint=CRON_HINT) from None
+
+
+def _zone(name: str) -> ZoneInfo:
+    """Return a time zone. Raises InvalidInput: this machine knows none of that name."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        raise InvalidInput(
+            f"time_zone cannot be {name!r}",
+            hint='write it like "Europe/Berlin" or "UTC"; a machine without tzdata knows UTC only',
+        ) from None

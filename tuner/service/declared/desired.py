@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tuner.core import ConfigError, Device, Exploration, Study, TuningError
+from tuner.core import ConfigError, Device, Exploration, InvalidInput, Study, TuningError
 from tuner.service.creation import about, drafted
 from tuner.service.declared.file import ExplorationTable, FleetFile, GroupTable, StudyTable
 from tuner.study.loop import Loop
+from tuner.study.windows import check_windows
 from tuner.typed_toml import TomlText, Way
 from tuner.wire import StudyDraft
 
@@ -41,6 +42,7 @@ def desired(loop: Loop, text: TomlText) -> Desired:
     file = text.into(FleetFile)
     devices = {device.id: device for device in loop.store.devices.list()}
     _refuse_repeats(text, file)
+    _refuse_windows(text, file)
     studies: list[Declared] = []
     taken: dict[str, str] = {}
     empty = []
@@ -69,6 +71,23 @@ def _refuse_repeats(text: TomlText, file: FleetFile) -> None:
         if not group.select:
             hint = 'write what its devices have, like { board = "A100*" }; { id = "*" } selects all'
             raise text.refuses(("group", at, "select"), "select is empty", hint)
+
+
+def _refuse_windows(text: TomlText, file: FleetFile) -> None:
+    """Refuse windows that cannot open, where they are written."""
+    tables: list[tuple[Way, ExplorationTable]] = [((), file.exploration)]
+    for at, group in enumerate(file.groups):
+        tables.append((("group", at), group.exploration))
+        tables += [
+            (("group", at, "study", number), study.exploration)
+            for number, study in enumerate(group.studies)
+        ]
+    for way, table in tables:
+        try:
+            check_windows(table.over(Exploration()))
+        except InvalidInput as error:
+            key = "time_zone" if error.message.startswith("time_zone") else "windows"
+            raise text.refuses((*way, "exploration", key), error.message, error.hint) from None
 
 
 def _of_group(
