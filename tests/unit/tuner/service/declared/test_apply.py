@@ -149,7 +149,7 @@ def ending_after_one() -> Iterator[None]:
     """Have the process end right after the first change."""
     make = applying._make
 
-    def once(*given: Any) -> None:
+    def once(*given: Any) -> None:  # noqa: ANN401  as given
         make(*given)
         raise KeyboardInterrupt
 
