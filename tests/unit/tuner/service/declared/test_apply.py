@@ -10,27 +10,11 @@ import pytest
 
 from tests.builders import device
 from tests.unit.tuner.cli import worlds
+from tests.unit.tuner.service.declared.wrong import WEB, WRONG
 from tuner.core import ConfigError, Conflict, DeviceBusy, Phase
 from tuner.service.declared import apply as applying
 from tuner.service.operations import Operations
 from tuner.wire import Change, FleetDiff, FleetDraft, StudyDraft
-
-WEB = """
-[exploration]
-time_zone = "Europe/Berlin"
-windows = [{ cron = "0 2 * * sat", hours = 4 }]
-
-[[group]]
-name = "web"
-select = { board = "Sim*", rack = "b1" }
-constraints = ["latency_p99_ms <= 1.2x baseline"]
-policy = "scripted"
-terms = { trials = 5 }
-
-[[group.study]]
-device = "d1"
-constraints = ["latency_p99_ms <= 200"]
-"""
 
 
 def fleet(count: int = 3) -> Operations:
@@ -184,34 +168,7 @@ def test_what_is_exported_declares_what_is() -> None:
     assert again.same + len(again.changes) == 2
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "line", "words"),
-    [
-        ("name =", "nmae =", 7, "did you mean name?"),
-        ('policy = "scripted"', 'policy = "bayes"', 10, "policy"),
-        ('"latency_p99_ms <= 200"', '"latency_p99_ms < 200"', 15, "constraints of d1"),
-        ('"latency_p99_ms <= 200"', '"watts <= 200"', 15, "constraints of d1"),
-        ("trials = 5", "trials = 0", 11, "trials"),
-        ("hours = 4", "hours = 0", 4, "hours"),
-        ("0 2 * * sat", "0 2 * * 6", 4, "exploration: cron"),
-        ("Europe/Berlin", "Europe/Bärlin", 3, "time_zone"),
-        ('device = "d1"', 'device = "d2"', 14, "not in this group"),
-        ('name = "web"', 'name = ""', 7, "has no name"),
-        ("trials = 5", "trials = 5, canary = 'd9'", 11, "canary"),
-        ('policy = "scripted"', 'policy = "scripted"\nchoices = { clock = [1] }', 11, "clock"),
-        ('policy = "scripted"', 'policy = "scripted"\nobjective = "joy"', 11, "objective of d0"),
-        (
-            'policy = "scripted"',
-            'policy = "scripted"\nexploration = { fixed = ["fan"] }',
-            11,
-            "fan",
-        ),
-        ("[exploration]", "[exploration]\nmax_time_share = 0.0", 3, "max_time_share"),
-        ("[exploration]", "[exploration]\nmin_saving = 2", 3, "min_saving"),
-        ("[exploration]", "[notifications]\n[exploration]", 2, "unknown key 'notifications'"),
-        ("select = {", "select = { board", 8, "is not valid TOML"),
-    ],
-)
+@pytest.mark.parametrize(("then", "now", "line", "words"), WRONG)
 def test_a_wrong_file_changes_nothing_and_names_line_and_key(
     then: str, now: str, line: int, words: str
 ) -> None:
