@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.builders import device
+from policies import load_policy
+from tests.builders import SPACE, Time, device, knob
+from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.service.declared.wrong import WEB, WRONG
-from tuner.core import ConfigError, Conflict, DeviceBusy, Phase
+from tuner.core import ConfigError, Conflict, DeviceBusy, Phase, Space
 from tuner.service.declared import apply as applying
 from tuner.service.operations import Operations
+from tuner.study.loop import Loop
 from tuner.wire import Change, FleetDiff, FleetDraft, StudyDraft
+
+ROOT = Path(__file__).parents[5]
 
 
 def fleet(count: int = 3) -> Operations:
@@ -202,3 +209,24 @@ def test_together_one_study_has_all_devices() -> None:
     text = WEB.partition("[[group.study]]")[0].replace("[[group]]", "[[group]]\ntogether = true")
     assert actions(verbs.apply_fleet(draft(text))) == [("create", ("d0", "d1"))]
     assert not verbs.diff_fleet(draft(text)).changes
+
+
+def test_the_complete_example_applies_twice_and_its_schema_is_published() -> None:
+    clocks = knob("gpu.mem_clock_mhz", (5001, 9501), 9501)
+    space = Space((*SPACE.knobs, clocks))
+    names = {"nvidia-0@gpu17": "b1", "nvidia-0@gpu18": "b2", "nvidia-0@lab-1": "b9"}
+    loop = Loop(memory_store(), load_policy, Time().now)
+    for name, rack in names.items():
+        board = "NVIDIA A100-SXM4-80GB"
+        loop.register(device(name, board=board, space=space, labels={"rack": rack}))
+    verbs = Operations(loop)
+    text = (ROOT / "docs/examples/fleet.toml").read_text()
+    assert actions(verbs.apply_fleet(draft(text))) == [("create", (name,)) for name in names]
+    assert not verbs.apply_fleet(draft(text)).changes
+    studies = {study.devices[0]: study for study in verbs.studies()}
+    assert studies["nvidia-0@gpu17"].constraints == ("latency_p99_ms <= 80.0",)
+    assert studies["nvidia-0@gpu18"].settings == SPACE.size, "the memory's clock is fixed"
+    assert studies["nvidia-0@gpu18"].waits == "waits for window Fri 2026-01-02 02:00 CET"
+    assert studies["nvidia-0@lab-1"].waits == ""
+    schema = json.loads((ROOT / "docs/api/fleet.schema.json").read_text())
+    assert {"exploration", "group"} == schema["properties"].keys()
