@@ -76,7 +76,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("docs/policies/polythrottle.md", "sentences"): OWNERS,
 }
 """A page and the rule that it breaks, with the reason. One that is not needed any more fails."""
-UNCOUNTED = ("README.md", "docs/figures", "docs/install.md", "docs/tutorial.md")
+UNCOUNTED = ("README.md", "docs/figures", "docs/fleets.md", "docs/install.md", "docs/tutorial.md")
 """What the total leaves out, by the beginning of its path: figures, and pages added after it was set."""
 
 
