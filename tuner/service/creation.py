@@ -11,6 +11,7 @@ from tuner.core import Device, InvalidInput, Objective, Study, TuningError
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
+    refuse_plan,
     refuse_shared_joules,
     refuse_too_much,
     refuse_unheeded,
@@ -97,6 +98,7 @@ def drafted(
         refuse_exploration(study, devices)
     with about("policy"):
         refuse_unheeded(study, policy)
+        refuse_plan(study, policy)
     return study
 
 
