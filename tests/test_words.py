@@ -76,8 +76,15 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("docs/policies/polythrottle.md", "sentences"): OWNERS,
 }
 """A page and the rule that it breaks, with the reason. One that is not needed any more fails."""
-UNCOUNTED = ("README.md", "docs/figures", "docs/fleets.md", "docs/install.md", "docs/tutorial.md")
-"""What the total leaves out, by the beginning of its path: figures, and pages added after it was set."""
+UNCOUNTED = (
+    "README.md",
+    "docs/api/http.md",
+    "docs/figures",
+    "docs/fleets.md",
+    "docs/install.md",
+    "docs/tutorial.md",
+)
+"""What the total leaves out, by the beginning of its path: what is generated, and pages added after it was set."""
 
 
 def files() -> list[Path]:
