@@ -84,7 +84,7 @@ UNCOUNTED = (
     "docs/install.md",
     "docs/tutorial.md",
 )
-"""What the total leaves out, by the beginning of its path: what is generated, and pages added after it was set."""
+"""What the total leaves out, by the beginning of its path: generated ones and those added later."""
 
 
 def files() -> list[Path]:
