@@ -145,7 +145,10 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
     """
     found = [torch.zeros(0, len(kinds) * len(grid.settings), dtype=torch.float64)]
     for column in torch.nonzero(odd).flatten().tolist():
-        passed = torch.stack(list(_steps(grid, column)))
+        steps = list(_steps(grid, column))
+        if not steps:  # it has no effect in any of these settings
+            continue
+        passed = torch.stack(steps)
         size = ODD
         if not grid.named[column]:
             size *= min(1.0, 2.0 / math.sqrt(len(passed)))

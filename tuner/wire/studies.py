@@ -146,6 +146,7 @@ class StudyView(OperatorView):
     exploration: Exploration = Exploration()
     group: str = ""
     settings: int
+    conditions: tuple[str, ...] = ()
     trials: dict[str, int]
     baseline: SettingView
     best: SettingView | None = None
