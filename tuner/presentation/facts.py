@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuner.core import ALL_DAY, Mode, Phase
 from tuner.presentation.figures import figure, joined, percent
+from tuner.presentation.plans import plan_lines
 from tuner.presentation.standing import in_full
 from tuner.presentation.texts import billed, broken, described, gained, plan_rows
 from tuner.wire import StudyReport, StudyView
@@ -39,7 +40,8 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         found.append(("best", best))
     if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
         name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
-        found += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
+        rows = [*plan_lines(report)] or plan_rows(view.plan, view.baseline.setting)
+        found += [(name, row) for row in rows]
     if view.terms.canary:
         after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
         found.append(("canary", f"{view.terms.canary}; {after}"))

@@ -81,15 +81,23 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
 
+Duel = tuple[dict[str, Estimate], dict[str, Estimate]]
+"""What the baseline showed, and what a setting did."""
+
+
 def duel(
     study: Study, trials: Sequence[Trial], setting: Setting, at: Context = ANYWHERE
-) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
+) -> Duel | None:
     """Return what baseline and setting showed in their latest alternating windows, None without any.
 
     Of those that were asked for a load `at`, or for none.
     """
     phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
-    windows = [t for t in phase if t.context == at]
+    return duel_of(study, setting, [t for t in phase if t.context == at])
+
+
+def duel_of(study: Study, setting: Setting, windows: Sequence[Trial]) -> Duel | None:
+    """Return what baseline and setting showed in alternating windows, None without any."""
     own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
     if not own:
         return None

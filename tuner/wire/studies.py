@@ -27,6 +27,7 @@ from tuner.wire.message import OperatorView
 __all__ = [
     "ConstraintPreview",
     "ExplanationView",
+    "PlanRowView",
     "RevisionView",
     "SettingView",
     "StudyReport",
@@ -68,9 +69,10 @@ class ConstraintPreview(OperatorView):
 class TrialView(OperatorView):
     """A trial as operators see it; the verdict is derived, not stored.
 
-    `context` is the load that was asked for; empty: whatever ran. `device` is the one that tries it alone;
-    empty: all of the study's do. `foreign` is the share of the machine that others used, none where nobody
-    could tell; `notes` say in words what qualifies the window, by subject.
+    `context` is the load that was asked for, or that a plan follows, as measured; empty: whatever ran.
+    `device` is the one that tries it alone; empty: all of the study's do. `foreign` is the share of the
+    machine that others used, none where nobody could tell; `notes` say in words what qualifies the window,
+    by subject.
     """
 
     study: str
@@ -162,6 +164,22 @@ class StudyView(OperatorView):
     created_at: datetime
 
 
+class PlanRowView(OperatorView):
+    """What a row of a plan rests on: what its setting and the baseline showed at its load.
+
+    `at` is that load, none where it is any; `windows` how many of the setting's own count. `saving` is the
+    share by which the objective is better than at the baseline, none where nothing tells.
+    """
+
+    setting: Setting
+    at: float | None = None
+    windows: int = 0
+    limits: tuple[Limit, ...] = ()
+    metrics: dict[str, Estimate] = Field(default_factory=dict)
+    baseline: dict[str, Estimate] = Field(default_factory=dict)
+    saving: Estimate | None = None
+
+
 class StudyReport(OperatorView):
     """The end of a study: what was gained, what it cost, and what went wrong.
 
@@ -169,7 +187,7 @@ class StudyReport(OperatorView):
     study came to that, else in all their windows. `saving` is the share by which the best's
     objective is better, with its standard error; where no share makes sense, as the objective is not
     above 0 at the baseline, `difference` says by how much, in the metric's unit. `limit_kept` None where
-    nothing can be said.
+    nothing can be said. `rows` are those of a plan of several, in its order.
     """
 
     study: StudyView
@@ -183,6 +201,7 @@ class StudyReport(OperatorView):
     bill: Bill
     origins: dict[str, str]
     failures: tuple[TrialView, ...] = ()
+    rows: tuple[PlanRowView, ...] = ()
 
 
 class RevisionView(OperatorView):
