@@ -9,6 +9,7 @@ from datetime import datetime
 from tuner.compat import StrEnum
 from tuner.core.devices import Applied
 from tuner.core.errors import IllegalTransition
+from tuner.core.exploration import Exploration
 from tuner.core.goals import Constraint, Objective
 from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
@@ -183,12 +184,13 @@ class Terms:
 class Study:
     """One workload on some like devices, what may be set, what is wanted, and how far it has come.
 
-    `since_trial` is the first trial that still counts: a changed driver or workload starts afresh without
-    forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a resumed study
-    continues. `plan` is the held setting (or was, before the study was stopped) or, while CONFIRMING and
-    PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was in the one that
-    it continues in when resumed; other changes keep both. `quantities` is what its
-    devices declared of their metrics, `signals` what they all can tell a plan to go by.
+    `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
+    without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
+    resumed study continues. `plan` is the held setting (or was, before the study was stopped) or, while
+    CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
+    in the one that it continues in when resumed; other changes keep both. `quantities` is
+    what its devices declared of their metrics, `signals` what they all can tell a plan to go by. `group`
+    is the group of a fleet file that declares it; empty: none does.
     """
 
     id: str
@@ -202,6 +204,8 @@ class Study:
     policy: str = "polythrottle"
     seed: int = 0
     terms: Terms = Terms()
+    exploration: Exploration = Exploration()  # noqa: RUF009  frozen
+    group: str = ""
     phase: Phase = Phase.BASELINE
     paused_from: Phase | None = None
     reason: str = ""
