@@ -112,7 +112,7 @@ def known_truth(spec: str) -> Truth | None:
     kind, _, rest = _found(spec)
     if kind not in TRUTHS:
         return None
-    truth: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
+    truth: Truth | None = plugins.load(GROUP, TRUTHS, kind)(rest)
     return truth
 
 
