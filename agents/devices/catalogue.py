@@ -35,7 +35,7 @@ DEVICES = MappingProxyType(
 TRUTHS = MappingProxyType(
     {
         "replay": "agents.devices.replay:truth",
-        "simulated": "agents.devices.simulated:truth",
+        "simulated": "agents.devices.simulated:known",
     }
 )
 """Kinds whose true values are known, and the function that tells them."""

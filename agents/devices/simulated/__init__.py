@@ -20,6 +20,7 @@ __all__ = [
     "SimulatedDevice",
     "SimulatedMeter",
     "attach",
+    "known",
     "open_simulated",
     "truth",
 ]
@@ -63,15 +64,17 @@ def attach(device: SimulatedDevice) -> Side:
     )
 
 
-def truth(rest: str) -> Callable[[Setting], Mapping[str, float]] | None:
+def known(rest: str) -> Callable[[Setting], Mapping[str, float]] | None:
+    """Return `truth`, None for a server: its load moves, so it settles at nothing."""
+    return None if _is_server(rest) else truth(rest)
+
+
+def truth(rest: str) -> Callable[[Setting], Mapping[str, float]]:
     """Return what `PRESET[/WORKLOAD]` settles at, free of noise, as a function of the setting.
 
-    The function gives every metric of the device by its name; None for a server, which never settles: its
-    load moves. Raises InvalidInput here for an
+    The function gives every metric of the device by its name. Raises InvalidInput here for an
     unknown preset or workload, there for a setting that is not in the space.
     """
-    if _is_server(rest):
-        return None
     preset, workload = _chosen(rest)
     space, work, chip = preset.space, preset.work(workload), preset.chip
     p50, p99, mean = quantile_factor(0.50), quantile_factor(0.99), mean_factor()
