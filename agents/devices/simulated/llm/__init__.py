@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agents.devices.simulated.llm.boards import SERVERS, LlmBoard
-from agents.devices.simulated.llm.requests import Request, Served, poisson, read_trace, repeated
+from agents.devices.simulated.llm.requests import (
+    Request,
+    ServedRequest,
+    poisson,
+    read_trace,
+    repeated,
+)
 from agents.devices.simulated.llm.server import CLOCK, LlmServer, ServerCounters
 from agents.devices.simulated.llm.side import ServesRequests, attach
 from agents.target.side import Side
@@ -19,7 +25,7 @@ __all__ = [
     "LlmBoard",
     "LlmServer",
     "Request",
-    "Served",
+    "ServedRequest",
     "ServerCounters",
     "ServesRequests",
     "attach",

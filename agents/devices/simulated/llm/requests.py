@@ -25,7 +25,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedRequest:
     """One request that was answered, in seconds.
 
     `ttft_s` is until the first token, `tpot_s` the mean time per further token (0 where there was

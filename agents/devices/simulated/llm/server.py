@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 from agents.devices.simulated.llm.boards import LlmBoard, Phases
-from agents.devices.simulated.llm.requests import Request, Served
+from agents.devices.simulated.llm.requests import Request, ServedRequest
 from agents.devices.simulated.noise import EPOCH_S, epoch_factors
 from agents.devices.simulated.store import load_setting, save_setting
 from tuner.core import Cost, Knob, Role, Setting, Space, StoreError
@@ -112,7 +112,7 @@ class LlmServer:
         self._now = self._energy = self._counter = self._counter_at = 0.0
         self._busy = self._throttled = self._decoding_s = self._waiting_s = 0.0
         self._arrived = self._served = self._tokens = 0
-        self._done: list[Served] = []
+        self._done: list[ServedRequest] = []
 
     def read(self) -> Setting:
         """Return what is set; it may take `switch_s` more to be in force."""
@@ -148,7 +148,7 @@ class LlmServer:
                 segment, self._segment = self._segment, None
                 self._finish(segment)
 
-    def take(self) -> list[Served]:
+    def take(self) -> list[ServedRequest]:
         """Return the requests that were answered since the last time, in the order of their end."""
         done, self._done = self._done, []
         return done
@@ -338,7 +338,7 @@ class LlmServer:
         further = asked.output_tokens - 1
         tpot = (self._now - job.first_s) / further if further else 0.0
         self._done.append(
-            Served(
+            ServedRequest(
                 asked.arrival_s,
                 job.first_s - asked.arrival_s,
                 tpot,

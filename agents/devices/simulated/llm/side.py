@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from agents.devices.simulated.llm.requests import Served
+from agents.devices.simulated.llm.requests import ServedRequest
 from agents.devices.simulated.llm.server import ServerCounters
 from agents.target.side import Side, SignalSample
 from tuner.core import (
@@ -87,7 +87,7 @@ class ServesRequests(Protocol):
         """Return all that it counts, as of now."""
         ...
 
-    def take(self) -> list[Served]:
+    def take(self) -> list[ServedRequest]:
         """Return the requests that were answered since the last time, in the order of their end."""
         ...
 
@@ -135,7 +135,7 @@ class LlmMeter:
     def __init__(self, server: ServesRequests) -> None:
         """Measure that server."""
         self.server = server
-        self._open: list[list[Served]] = []
+        self._open: list[list[ServedRequest]] = []
 
     def start(self) -> LlmWindow:
         """Open a window now: it counts the requests that are answered from here on."""
@@ -150,7 +150,7 @@ class LlmMeter:
         for served in self._open:
             served.extend(new)
 
-    def close(self, served: list[Served]) -> None:
+    def close(self, served: list[ServedRequest]) -> None:
         """Hand nothing more to the window of that list."""
         self._open = [kept for kept in self._open if kept is not served]
 
@@ -160,7 +160,7 @@ class LlmWindow:
 
     def __init__(self, meter: LlmMeter) -> None:
         """Start counting now."""
-        self.served: list[Served] = []
+        self.served: list[ServedRequest] = []
         self._meter = meter
         self._start = meter.server.counters()
         self._closed: Reading | None = None
