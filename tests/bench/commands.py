@@ -9,6 +9,7 @@ from tests.bench.contest.command import made_up, surfaces
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
+from tests.bench.load.command import load
 from tests.bench.speculation.command import speculation
 
 commands = typer.Typer(
@@ -25,5 +26,6 @@ for verb, command in (
     ("allocators", allocators),
     ("federated", federated),
     ("fleet", fleet),
+    ("load", load),
 ):
     commands.command(verb)(command)
