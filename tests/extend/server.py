@@ -30,6 +30,7 @@ class OneByOne:
         self._mhz, self._now, self._free_s = 1200, 0.0, 0.0
         self._energy = self._busy = 0.0
         self._queue: list[tuple[float, ServedRequest, int]] = []
+        self._due: list[tuple[float, float]] = []
         self._arrived = self._served = self._tokens = 0
 
     def read(self) -> Setting:
@@ -49,14 +50,17 @@ class OneByOne:
             if new.arrival_s > end:
                 break
             each_s = 0.001 * 1200 / self._mhz
-            first = max(self._free_s, new.arrival_s) + each_s * new.prompt_tokens
+            began = max(self._free_s, new.arrival_s)
+            first = began + each_s * new.prompt_tokens
             self._free_s = first + each_s * new.output_tokens
             served = ServedRequest(
                 new.arrival_s, first - new.arrival_s, each_s, self._free_s - new.arrival_s
             )
             self._queue.append((self._free_s, served, new.prompt_tokens + new.output_tokens))
+            self._due.append((began, self._free_s))
             self._arrived += 1
-        busy = min(end, self._free_s) - self._now if self._free_s > self._now else 0.0
+        busy = sum(max(0.0, min(end, b) - max(self._now, a)) for a, b in self._due)
+        self._due = [span for span in self._due if span[1] > end]
         self._busy += busy
         self._energy += busy * BUSY_W[self._mhz] + (seconds - busy) * IDLE_W
         self._now = end

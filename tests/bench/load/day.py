@@ -6,7 +6,7 @@ import math
 from random import Random
 
 from agents.devices.simulated.llm import Request
-from agents.devices.simulated.llm.requests import poisson
+from agents.devices.simulated.llm.requests import typical
 from tests.bench.load.judge import Task
 
 DAY_S = 86_400.0
@@ -35,16 +35,16 @@ def rate_per_s(now_s: float, crowds: list[tuple[float, float]]) -> float:
     return rate
 
 
-def day(seed: int) -> list[Request]:
-    """Return the requests of one day, thinned from a Poisson stream of the highest rate there is."""
+def day(seed: int, until_s: float = DAY_S) -> list[Request]:
+    """Return the requests of one day: a Poisson process whose rate is what it was a second ago."""
     crowds, rng = spikes(seed), Random(f"{seed}/day")
     found: list[Request] = []
-    most = PEAK_PER_S * TIMES
-    for request in poisson(most, seed):
-        if request.arrival_s >= DAY_S:
-            return found
-        if rng.random() < rate_per_s(request.arrival_s, crowds) / most:
-            found.append(request)
+    second = 0.0
+    while second < until_s:
+        rate, now = rate_per_s(second, crowds), second
+        while (now := now + rng.expovariate(rate)) < second + 1.0:
+            found.append(typical(now, rng))
+        second += 1.0
     return found
 
 

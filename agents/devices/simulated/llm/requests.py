@@ -96,9 +96,13 @@ def poisson(rate_per_s: float, seed: int, like: Sequence[Request] = ()) -> Itera
             drawn = rng.choice(like)
             yield Request(now, drawn.prompt_tokens, drawn.output_tokens)
         else:
-            sizes = (max(1, round(m * _lognormal(rng))) for m in TYPICAL)
-            yield Request(now, *sizes)
+            yield typical(now, rng)
 
 
-def _lognormal(rng: Random) -> float:
-    return math.exp(rng.gauss(-SPREAD * SPREAD / 2.0, SPREAD))
+def typical(arrival_s: float, rng: Random) -> Request:
+    """Return a request of lognormal sizes around those of Azure's conversations."""
+    prompt, output = (
+        max(1, round(mean * math.exp(rng.gauss(-SPREAD * SPREAD / 2.0, SPREAD))))
+        for mean in TYPICAL
+    )
+    return Request(arrival_s, prompt, output)
