@@ -32,7 +32,7 @@ from tuner.core import (
     weigh,
 )
 from tuner.study.lifecycle import next_step
-from tuner.study.moves import Assign, Move, needed_metrics
+from tuner.study.moves import Assign, Move, Rest, needed_metrics
 from tuner.wire import HoldOrder
 
 BY = "arrival_rate_per_s"
@@ -41,8 +41,10 @@ TUNED_S = 24 * 3600.0
 TRIALS = 30
 """About as many as a server has clocks. Ours."""
 WINDOW_S = 60.0
-REST_S = 30.0
-"""Between two questions of a study that waits."""
+REST_S = 60.0
+"""Between two questions of a study that waits for a load."""
+SETTLED_S = 4 * 3600.0
+"""A study that has held one plan for so long has seen every load of a repeated half hour."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -125,26 +127,31 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
     )
     policy, loads = load_policy("polythrottle"), _Loads(server)
     trials: list[Trial] = []
+    changed_s = 0.0
     while server.monotonic() < TUNED_S and study.phase is not Phase.PAUSED:
         past = Past(study=study, trials=tuple(trials), context=loads.context, loads=loads.history)
         step = next_step(past, policy)
+        if not isinstance(step, Rest):
+            changed_s = server.monotonic()
         if isinstance(step, Move):
             moved = study.moved(step.phase, step.plan)
             study = replace(moved, phase_since=len(trials) + 1, reason=step.why)
         elif isinstance(step, Assign):
             trials.append(_measured(study, trials, step, bench))
-            held = study.held
-            target.apply(study.baseline if held is None else held.rows[-1].setting)
-        elif study.phase is Phase.HOLDING:
-            break
+            target.apply(study.baseline)
         else:
+            if study.held is not None:
+                target.apply(study.held.rows[study.held.row(loads.context)].setting)
             server.sleep(REST_S)
             server.take()
+        held_s = server.monotonic() - changed_s
+        if study.phase is Phase.HOLDING and isinstance(step, Rest) and held_s > SETTLED_S:
+            break
         loads.look()
     plan = (
         study.plan if study.phase is Phase.HOLDING and study.plan else Plan.single(study.baseline)
     )
-    return Tuned(plan, len(trials), server.monotonic() / 3600.0, str(study.phase), study.reason)
+    return Tuned(plan, len(trials), changed_s / 3600.0, str(study.phase), study.reason)
 
 
 def _turns(requests: Sequence[Request]) -> int:
