@@ -31,6 +31,7 @@ from tuner.core import (
     Trial,
     weigh,
 )
+from tuner.study.follow import why_grow
 from tuner.study.lifecycle import next_step
 from tuner.study.moves import Assign, Move, Rest, needed_metrics
 from tuner.wire import HoldOrder
@@ -38,8 +39,8 @@ from tuner.wire import HoldOrder
 BY = "arrival_rate_per_s"
 TUNED_S = 24 * 3600.0
 """No study takes longer, on the first half of a trace repeated."""
-TRIALS = 30
-"""About as many as a server has clocks. Ours."""
+TRIALS = 40
+"""Half as many again as a server has clocks, for all loads. Ours."""
 WINDOW_S = 60.0
 REST_S = 60.0
 """Between two questions of a study that waits for a load."""
@@ -139,6 +140,9 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
         elif isinstance(step, Assign):
             trials.append(_measured(study, trials, step, bench))
             target.apply(study.baseline)
+        elif study.phase is Phase.HOLDING and (why := why_grow(past, trials, policy)):
+            study = replace(study.moved(Phase.TUNING), phase_since=len(trials) + 1, reason=why)
+            changed_s = server.monotonic()
         else:
             if study.held is not None:
                 target.apply(study.held.rows[study.held.row(loads.context)].setting)
