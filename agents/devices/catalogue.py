@@ -35,7 +35,7 @@ DEVICES = MappingProxyType(
 TRUTHS = MappingProxyType(
     {
         "replay": "agents.devices.replay:truth",
-        "simulated": "agents.devices.simulated:truth",
+        "simulated": "agents.devices.simulated:known",
     }
 )
 """Kinds with true values, and the function that returns them."""
@@ -115,7 +115,7 @@ def known_truth(spec: str) -> Truth | None:
     kind, _, rest = _found(spec)
     if kind not in TRUTHS:
         return None
-    truth: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
+    truth: Truth | None = plugins.load(GROUP, TRUTHS, kind)(rest)
     return truth
 
 
