@@ -137,10 +137,10 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
         most = max(values)
         if most <= 0.0 or len(set(values)) == 1:
             continue
-        told = [f"{_plain(name)} {value:g}" for value in (*values, values[-1])]
+        told = [f"{plain(name)} {value:g}" for value in (*values, values[-1])]
         data.append(
             {
-                "name": _plain(name), "mode": "lines", "x": [*lows, end], "text": told,
+                "name": plain(name), "mode": "lines", "x": [*lows, end], "text": told,
                 "y": [100.0 * value / most for value in (*values, values[-1])],
                 "hoverinfo": "text",
                 "line": {"shape": "hv", "width": 2, "dash": DASHES[len(data) % len(DASHES)]},
@@ -149,7 +149,7 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
     data += [
         {
             "name": "now", "mode": "markers+text", "x": [value], "y": [0.0], "hoverinfo": "text",
-            "text": [f"{_plain(device)}: {value:.3g} now"], "textposition": "top center",
+            "text": [f"{plain(device)}: {value:.3g} now"], "textposition": "top center",
             "marker": {"symbol": "triangle-up", "size": 14}, "showlegend": False,
         }
         for device, value in loads.items()
@@ -157,7 +157,7 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
     return {
         "data": data,
         "layout": {
-            "xaxis": {"title": {"text": _plain(plan.by)}, "range": [0.0, end]},
+            "xaxis": {"title": {"text": plain(plan.by)}, "range": [0.0, end]},
             "yaxis": {"title": {"text": "% of the most"}, "range": [-5.0, 105.0]},
         },
     }
@@ -191,7 +191,7 @@ def _slice(
                 {
                     "name": name, "mode": "markers", "marker": {"symbol": symbol, "size": 9},
                     "x": [places[n] for n in at], "y": [mean[n] for n in at],
-                    "text": [_plain(knob.points[n].refused or "measured") for n in at],
+                    "text": [plain(knob.points[n].refused or "measured") for n in at],
                     "hoverinfo": "text",
                 }
                 for name, at, symbol in marked
@@ -199,8 +199,8 @@ def _slice(
             ),
         ],
         "layout": {
-            "xaxis": {"title": {"text": _plain(knob.knob)}},
-            "yaxis": {"title": {"text": _plain(axis)}},
+            "xaxis": {"title": {"text": plain(knob.knob)}},
+            "yaxis": {"title": {"text": plain(axis)}},
             "shapes": [
                 {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y} for y in limits
             ],
@@ -270,14 +270,18 @@ def _hover_text(trial: TrialView, view: StudyView) -> str:
     lines += [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
     if trial.phase is not Phase.TUNING:
         lines[0] += f" ({trial.phase})"
-    return "<br>".join(_plain(line) for line in lines)
+    return "<br>".join(plain(line) for line in lines)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text that plotly.js does not take for markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _axis(metric: str, view: StudyView) -> str:
-    unit = quantity_of(metric, view.quantities).unit
-    return _plain(f"{metric} ({unit})" if unit and unit not in metric else metric)
+    return axis_title(metric, quantity_of(metric, view.quantities).unit)
+
+
+def axis_title(metric: str, unit: str) -> str:
+    """Return a metric with its unit, once."""
+    return plain(f"{metric} ({unit})" if unit and not metric.endswith(f"_{unit}") else metric)

@@ -65,6 +65,19 @@ def when(at: datetime) -> str:
     return at.astimezone().isoformat(" ", "seconds")[:19]
 
 
+def ago(at: datetime, now: datetime) -> str:
+    """Return how long ago a time is, in one unit: `12 s ago`, `3 h ago`; `in 5 min` for one ahead."""
+    seconds = (now - at).total_seconds()
+    unit, size = next(
+        ((unit, size) for unit, size in _DURATIONS if abs(seconds) >= size), _DURATIONS[-1]
+    )
+    count = int(abs(seconds) / size)
+    text = f"{count} {'day' if unit == 'days' and count == 1 else unit}"
+    if count == 0:
+        return "now"
+    return f"{text} ago" if seconds > 0 else f"in {text}"
+
+
 def change(setting: Setting, baseline: Setting) -> str:
     """Return only the knobs that differ from the baseline, in its order: `gpu.clock_mhz=624`."""
     names = [n for n in dict.fromkeys((*baseline, *setting)) if n in setting]

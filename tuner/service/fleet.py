@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, UnreadableStudy, called
+from tuner.service.courses import watched_metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import StudySummary, Summaries
 from tuner.wire import FleetRow, FleetView, Health, Savings
@@ -100,10 +101,13 @@ class FleetOverview:
         level = applied.level if applied else Level.ORIGINAL
         in_force = online and not stopped and saves_now(study, applied)
         energy = device.metric(called(ENERGY, device.quantities))
+        limits = known.limits if known else ()
+        latency, power = watched_metrics(device, limits)
         return FleetRow(
             device=device.id,
             board=device.board,
             workload=device.workload,
+            host=device.agent,
             health=_health(online, bool(unable), level, study, known, stopped),
             unable=unable,
             shared=device.shared,
@@ -118,6 +122,9 @@ class FleetOverview:
             saving=known.saving if known and in_force else None,
             saved_j=known.saved_j if known else None,
             saved_stderr_j=known.saved_stderr_j if known else None,
+            latency=latency,
+            power=power,
+            limit=next((limit for limit in limits if limit.metric == latency), None),
         )
 
 
