@@ -118,23 +118,27 @@ def course(
 
 
 def _held() -> Select[Any]:
-    windows: Select[Any] = select(
+    windows: Any = select(
         ObservationRow.study,
         ObservationRow.device,
         ObservationRow.started_at.label("at"),
         MeasurementRow.id.label("window"),
     )
-    return windows.join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
+    found: Select[Any] = windows.join(
+        MeasurementRow, MeasurementRow.observation_id == ObservationRow.id
+    )
+    return found
 
 
 def _tried() -> Select[Any]:
-    windows: Select[Any] = select(
+    windows: Any = select(
         TrialRow.study,
         TrialRow.device,
         TrialRow.started_at.label("at"),
         MeasurementRow.id.label("window"),
     )
-    return windows.join(
+    found: Select[Any] = windows.join(
         MeasurementRow,
         and_(MeasurementRow.study == TrialRow.study, MeasurementRow.trial == TrialRow.number),
     )
+    return found
