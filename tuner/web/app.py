@@ -52,12 +52,16 @@ def create_pages(
     @app.exception_handler(ValidationError)
     def malformed(request: Request, error: ValidationError) -> Response:
         first = error.errors(include_url=False, include_input=False)[0]["msg"]
-        refused = InvalidInput(first.removeprefix("Value error, "), hint="go back and shorten it")
+        refused = InvalidInput(
+            first.removeprefix("Value error, "), hint="go back and shorten the text"
+        )
         return pages.page(request, "error", status_of(refused), error=refused)
 
     @app.exception_handler(HTTPException)
     def unroutable(request: Request, error: HTTPException) -> Response:
-        missing = NotFound(f"there is no page {request.scope['path']}", hint="begin at the fleet")
+        missing = NotFound(
+            f"there is no page {request.scope['path']}", hint="start from the fleet page"
+        )
         problem = missing if error.status_code == 404 else TuningError(str(error.detail))
         return pages.page(request, "error", error.status_code, error=problem)
 

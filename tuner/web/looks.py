@@ -11,6 +11,7 @@ from db.history import judging
 from tuner.core import Notice, Past, Study
 from tuner.service.operations import Operations
 from tuner.service.reports import StudyLook
+from tuner.wire import ExplanationView
 
 KEPT = 64
 TRUSTED_S = 30.0
@@ -53,6 +54,27 @@ class Looks:
                 self._known.pop(notice.study, None)
             else:
                 self._known.clear()
+
+
+class Explanations:
+    """Predictions of studies, kept until a trial ends: a fit takes seconds. Safe from many threads."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._kept: OrderedDict[str, tuple[tuple[int, int], ExplanationView]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, study: str) -> ExplanationView:
+        """Return what a study's policy predicts, worked out once however many wait. Raises NotFound."""
+        store, study = self._operations.loop.store, self._operations.full_id(study)
+        with self._lock:
+            stamp = store.studies.get(study).revision, store.trials.count(study)
+            kept = self._kept.get(study)
+            if kept is None or kept[0] != stamp:
+                kept = self._kept[study] = stamp, self._operations.explain(study)
+                if len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            return kept[1]
 
 
 class Judges:

@@ -13,9 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from tuner.core import AccessRole, Caller
-from tuner.presentation import figures, standing, texts
+from tuner.presentation import figures, next_steps, standing, texts
 from tuner.service.http.sessions import COOKIE, Sessions
 from tuner.web.assets import tag
+from tuner.web.gauges import gauge
 from tuner.web.requests import MAY_CHANGE
 from tuner.web.sparklines import sparkline
 
@@ -42,12 +43,12 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for room in (figures, standing, texts):
+        for room in (figures, next_steps, standing, texts):
             self._templates.globals.update(
                 {n: f for n, f in vars(room).items() if not n.startswith("_") and callable(f)}
             )
         self._templates.globals.update(
-            version=version, moment=self._moment, data=data, tag=tag, sparkline=sparkline,
+            version=version, moment=self._moment, data=data, tag=tag, sparkline=sparkline, gauge=gauge,
             THE_BASELINE=figures.THE_BASELINE,
         )  # fmt: skip
 

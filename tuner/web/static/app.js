@@ -50,6 +50,7 @@ function colour(name) {
 const STYLES = {
   feasible: "--good", infeasible: "--bad", unsure: "--warn", censored: "--warn", trials: "--soft",
   believed: "--strong", band: "--strong", measured: "--good", refused: "--bad",
+  predicted: "--strong", "breaks a limit": "--bad", held: "--strong", importance: "--strong",
   baseline: "--text", best: "--strong", "best so far": "--strong", now: "--strong", "Pareto front": "--info",
   hold: "--good", trial: "--info", original: "--soft", failsafe: "--warn", events: "--text", highest: "--soft",
 };
@@ -74,10 +75,14 @@ function draw(chart) {
       trace.line = { color: own, ...trace.line };
       trace.textfont = { color: own };
       trace.x = trace.x.map(zoned);
-    }
+    } else trace.marker = { color: own };
   }
   for (const shape of figure.layout.shapes || []) shape.line = { color: colour("--bad"), width: 2, dash: "dash" };
-  for (const note of figure.layout.annotations || []) note.font = { color: colour("--text") };
+  for (const note of figure.layout.annotations || []) {
+    note.font = { color: colour("--text") };
+    note.bgcolor = colour("--card");
+    note.arrowcolor = colour("--text");
+  }
   const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
   const layout = {
     ...figure.layout,
@@ -122,10 +127,20 @@ function takeOver(page) {
     showTimes(now);
     if (part.innerHTML !== now.innerHTML) part.replaceWith(now);
   }
-  const shown = [...document.querySelectorAll("[data-live][id]")].map((part) => part.id).join();
+  const shown = [...document.querySelectorAll("[data-live][id]:not([data-fetch] *)")].map((part) => part.id).join();
   const there = [...page.querySelectorAll("[data-live][id]")].map((part) => part.id).join();
   const writing = document.querySelector("main :is(input, textarea, select):focus, main details[open]");
   if (shown !== there && !writing) location.reload();
+}
+
+async function fetchParts() {
+  for (const part of document.querySelectorAll("[data-fetch]")) {
+    const answer = await fetch(part.dataset.fetch, { headers: { Accept: "text/html" } });
+    if (!answer.ok || answer.redirected) continue;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    part.replaceChildren(...page.body.children);
+    drawAll(part);
+  }
 }
 
 let waiting = null;
@@ -180,6 +195,7 @@ showZone();
 showTimes(document);
 setInterval(() => showTimes(document), 30000);
 drawAll(document);
+fetchParts();
 if (document.querySelector("[data-live]")) {
   follow();
   setInterval(soon, 60000);
