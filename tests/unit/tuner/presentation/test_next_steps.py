@@ -70,7 +70,7 @@ def test_the_last_change_is_a_persons() -> None:
     ("text", "shown"),
     [
         ("confirmed", "Confirmed."),
-        ("energy_j is lower", "energy_j is lower."),
+        ("energy_j fell", "energy_j fell."),
         ("Done.", "Done."),
         ("", ""),
     ],
