@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core import Estimate, Phase, Plan, Verdict
-from tuner.presentation.figures import Scale, change, scale_of, shown
+from tuner.presentation.figures import ShownUnit, change, scale_of, shown
 from tuner.presentation.texts import asked_metrics
 from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
@@ -34,8 +34,8 @@ class Axes:
 
     x: str
     y: str
-    of_x: Scale
-    of_y: Scale
+    of_x: ShownUnit
+    of_y: ShownUnit
 
     def place(self, by: SettingView) -> tuple[float, float] | None:
         """Return where a setting is drawn, None where it did not show both."""
@@ -134,7 +134,7 @@ def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
     }  # fmt: skip
 
 
-def scale(report: StudyReport, metric: str) -> Scale:
+def scale(report: StudyReport, metric: str) -> ShownUnit:
     """Return the unit that a metric of a study is shown in, in its charts and its tables alike."""
     known = (report.baseline, report.best)
     seen = [by.metrics[metric].mean for by in known if by is not None and metric in by.metrics]
@@ -243,7 +243,7 @@ def _marks(report: StudyReport, axes: Axes) -> tuple[list[Chart], list[Chart]]:
     return marks, labels
 
 
-def _bars(estimates: Sequence[Estimate], unit: Scale) -> Chart:
+def _bars(estimates: Sequence[Estimate], unit: ShownUnit) -> Chart:
     return {
         "type": "data",
         "array": [BOUND * e.stderr / unit.size for e in estimates],

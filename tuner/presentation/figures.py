@@ -26,7 +26,7 @@ _DURATIONS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ShownUnit:
     """A unit to show a quantity in, and how large it is in the quantity's own."""
 
     unit: str
@@ -49,12 +49,12 @@ def amount(of: str, mean: float, stderr: float = 0.0) -> str:
     return text if unit in ("", "1") else f"{text} {unit}"
 
 
-def scale_of(metric: str, mean: float, declared: Quantities = UNDECLARED) -> Scale:
+def scale_of(metric: str, mean: float, declared: Quantities = UNDECLARED) -> ShownUnit:
     """Return the unit that fits a metric about as large as `mean`, for a whole chart or column."""
-    return Scale(*_unit(quantity_of(metric, declared).unit, mean))
+    return ShownUnit(*_unit(quantity_of(metric, declared).unit, mean))
 
 
-def scaled(estimate: Estimate | None, scale: Scale) -> str:
+def scaled(estimate: Estimate | None, scale: ShownUnit) -> str:
     """Return an estimate as a number in a column's unit, a dash where there is none."""
     if estimate is None:
         return "–"

@@ -113,7 +113,7 @@ def parallel(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class PredictedCurve:
     """A prediction along a knob, the reach of its 95 % band, and its limits, in the axis's unit."""
 
     mean: Sequence[float]
@@ -199,7 +199,7 @@ def knob_slices(model: ExplanationView, held: Setting | None = None) -> list[tup
                 mean = [p.mean / unit.size for p in points]
                 reach = [BOUND * p.sd / unit.size for p in points]
                 axis = axis_title(metric, unit.unit)
-                curve = Curve(mean, reach, limits, axis)
+                curve = PredictedCurve(mean, reach, limits, axis)
                 chart = _slice(knob, curve, _broken(knob, model.limits), held)
                 charts.append((f"{knob.knob} and {metric}", chart))
     return charts
@@ -215,7 +215,7 @@ def _broken(knob: KnobSlice, limits: Sequence[Limit]) -> set[int]:
     }
 
 
-def _slice(knob: KnobSlice, curve: Curve, broken: set[int], held: Setting | None) -> Chart:
+def _slice(knob: KnobSlice, curve: PredictedCurve, broken: set[int], held: Setting | None) -> Chart:
     places = [_place(v) for v in knob.values]
     star = setting_key(held) if held is not None else None
     stars = [n for n, p in enumerate(knob.points) if setting_key(p.setting) == star]

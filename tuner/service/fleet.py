@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, UnreadableStudy, called
@@ -44,6 +44,7 @@ class FleetOverview:
         known = self.summaries.of_each((study.id for study in studies), store.studies.stopped())
         owners = {device: study for study in studies for device in study.devices}
         stopped = store.stops.current() is not None
+        standing = {**standing, **({} if stopped else self._on_trial(owners))}
         rows = tuple(
             self._row(d, standing.get(d.id), owner, known.get(owner.id) if owner else None, stopped)
             for d in store.devices.list()
@@ -68,6 +69,20 @@ class FleetOverview:
         if fresh:
             known |= {study.id: study for study in store.studies.stored(among=fresh)}
         return [study for name in revisions if (study := known.get(name)) and study.active]
+
+    def _on_trial(self, owners: Mapping[str, Study | UnreadableStudy]) -> dict[str, Applied]:
+        """Return what running trials have set: an agent reports nothing while it measures."""
+        trials = self.operations.loop.store.trials
+        found = {}
+        for study in {work.study for work in trials.at_work()}:
+            for trial in trials.running(study):
+                for device, owner in owners.items():
+                    if owner.id == study and trial.device in ("", device):
+                        found[device] = Applied(
+                            device=device, setting=trial.setting, level=Level.TRIAL,
+                            at=trial.started_at, study=study,
+                        )  # fmt: skip
+        return found
 
     def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
         """Return what holding saved in all, None where no study tells."""

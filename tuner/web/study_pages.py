@@ -12,7 +12,7 @@ from fastapi.responses import Response
 
 from tuner.core import Value, setting_key
 from tuner.presentation.charts import Chart, against_limit, course, plan_steps, scale
-from tuner.presentation.figures import Scale, change, joined
+from tuner.presentation.figures import ShownUnit, change, joined
 from tuner.presentation.knob_charts import (
     importance,
     importance_bars,
@@ -60,7 +60,7 @@ class TrialTable:
 
     knobs: Sequence[str]
     metrics: Sequence[str]
-    units: dict[str, Scale]
+    units: dict[str, ShownUnit]
     groups: dict[str, int]
     rows: Sequence[TrialView]
     page: int
