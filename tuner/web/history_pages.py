@@ -24,6 +24,8 @@ from tuner.web.render import Pages
 from tuner.wire import StudyView, TrialView
 
 PAGE = 50
+JUDGING_S = 0.3
+"""A page waits no longer for the verdicts of studies that nobody looked at since the start."""
 EVENTS, MOST_EVENT_PAGES = 100, 20
 SORTS: dict[str, Callable[[HistoryRow], Any]] = {
     "start": lambda row: -row.started_at.timestamp(),
@@ -76,8 +78,9 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
     ) -> Response:
         """Show trials across studies, latest first; the rows of a page in another order, if asked."""
         at = max(page, 1)
-        store = operations.loop.store
-        found = recent(store, asked.question(), PAGE + 1, (at - 1) * PAGE, judges.past)
+        store, question, pending = operations.loop.store, asked.question(), set[str]()
+        past = judges.past if question.verdict else judges.within(JUDGING_S, pending)
+        found = recent(store, question, PAGE + 1, (at - 1) * PAGE, past)
         rows = sorted(found[:PAGE], key=SORTS.get(sort, SORTS["start"]))
         studies = _studies(store, rows)
         wanted = dict.fromkeys(m for s in studies for m in needed_metrics(s))
@@ -88,7 +91,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
         return pages.page(
             request, "history", asked=asked, rows=rows, more=len(found) > PAGE, at=at, sort=sort,
             metrics=[m for m in columns if m not in OWN], columns=columns, offered=offered,
-            chosen=bool(given), own=OWN, defaults={s.id: s.baseline for s in studies},
+            chosen=bool(given), own=OWN, pending=pending, defaults={s.id: s.baseline for s in studies},
             verdicts=list(Verdict), states=list(TrialState), sorts=list(SORTS),
             query=_query(request, "page", "sort", "columns"),
         )  # fmt: skip

@@ -80,18 +80,38 @@ class Explanations:
 class Judges:
     """What the verdicts of studies are derived from, kept until a study changes. Safe from many threads."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._store = operations.loop.store
+    def __init__(
+        self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._monotonic = operations.loop.store, monotonic
         self._known: dict[str, Past] = {}
         operations.loop.store.bus.subscribe(self._heard)
 
     def _heard(self, notice: Notice) -> None:
         self._known.pop(notice.study, None)
 
+    def kept(self, study: Study) -> Past | None:
+        """Return a study's baseline where it was read before, None else."""
+        known = self._known.get(study.id)
+        return known if known is not None and known.study == study else None
+
     def past(self, study: Study) -> Past:
         """Return a study's baseline, as its trials are judged by it."""
-        known = self._known.get(study.id)
-        if known is None or known.study != study:
-            known = judging(self._store, study)
-            self._known[study.id] = known
+        known = self.kept(study)
+        if known is None:
+            known = self._known[study.id] = judging(self._store, study)
         return known
+
+    def within(self, seconds: float, pending: set[str]) -> Callable[[Study], Past | None]:
+        """Return `past`, which after that time reads none anew but adds the study to `pending`."""
+        until = self._monotonic() + seconds
+
+        def past(study: Study) -> Past | None:
+            known = self.kept(study)
+            if known is None and self._monotonic() < until:
+                return self.past(study)
+            if known is None:
+                pending.add(study.id)
+            return known
+
+        return past
