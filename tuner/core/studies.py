@@ -9,6 +9,7 @@ from datetime import datetime
 from tuner.compat import StrEnum
 from tuner.core.devices import Applied
 from tuner.core.errors import IllegalTransition
+from tuner.core.exploration import Exploration
 from tuner.core.goals import Constraint, Objective
 from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
@@ -109,7 +110,8 @@ class Terms:
     `canary_windows` of it confirm it there. While a plan is held `control_share` of the windows measure
     the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
     is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
-    nothing was said.
+    nothing was said. `plan_by` is the signal that the plan is to follow, with settings of their own for
+    ranges of it; empty: one setting is held at every load.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -131,6 +133,7 @@ class Terms:
     control_share: float = 0.0
     control_hours: str = ALL_DAY
     energy_share: float | None = None
+    plan_by: str = ""
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -186,7 +189,8 @@ class Study:
     resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
     CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
     in the one that it goes on in when resumed; whoever changes something else leaves both. `quantities` is
-    what its devices declared of their metrics, `signals` what they all can tell a plan to go by.
+    what its devices declared of their metrics, `signals` what they all can tell a plan to go by. `group`
+    is the group of a fleet file that declares it; empty: none does.
     """
 
     id: str
@@ -200,6 +204,8 @@ class Study:
     policy: str = "polythrottle"
     seed: int = 0
     terms: Terms = Terms()
+    exploration: Exploration = Exploration()  # noqa: RUF009  frozen
+    group: str = ""
     phase: Phase = Phase.BASELINE
     paused_from: Phase | None = None
     reason: str = ""

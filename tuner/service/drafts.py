@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tuner.core import (
     ENERGY,
+    Condition,
     Constraint,
     Device,
     Estimate,
@@ -16,6 +17,7 @@ from tuner.core import (
     Objective,
     Origin,
     Part,
+    PlansByLoad,
     Policy,
     RefusesStudies,
     Role,
@@ -62,6 +64,7 @@ def refuse_too_much(draft: StudyDraft) -> None:
     counts = {
         "devices": (len(draft.devices), MOST_DEVICES),
         "choices": (sum(map(len, draft.choices.values())), MOST_CHOICES),
+        "conditions": (len(draft.conditions), MOST_CHOICES),
     }
     for what, (count, most) in counts.items():
         if count > most:
@@ -151,7 +154,8 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
             )
     choices = {name: tuple(values) for name, values in draft.choices.items()}
     fixed = {k.name: (k.default,) for k in first.space.knobs if _waits_for_a_choice(k, draft.terms)}
-    space = first.space.restricted({**fixed, **choices})
+    conditions = {name: Condition.parse(text) for name, text in draft.conditions.items()}
+    space = first.space.restricted({**fixed, **choices}).conditioned(conditions)
     if space.size < 2:
         single = ", ".join(knob.name for knob in space.knobs)
         missing = "; ".join(f"{k}: {v}" for k, v in first.cannot.items())
@@ -240,6 +244,32 @@ def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
         for signal in devices[0].signals
         if all(o.get(signal.name, signal).unit == signal.unit and signal.name in o for o in offered)
     )
+
+
+def refuse_plan(study: Study, policy: Policy) -> None:
+    """Refuse a plan by a signal that not all devices offer, or that the policy cannot plan by.
+
+    Raises:
+        InvalidInput: it is either, or the study has several devices.
+    """
+    by, offered = study.terms.plan_by, {s.name for s in study.signals}
+    if not by:
+        return
+    if by not in offered:
+        raise InvalidInput(
+            f"a plan cannot follow {by}: the target does not offer that signal",
+            hint=f"give --plan-by one of: {', '.join(sorted(offered)) or 'none is offered here'}",
+        )
+    if not isinstance(policy, PlansByLoad):
+        raise InvalidInput(
+            f"the policy {study.policy} does not plan by a signal that is chosen",
+            hint="leave --plan-by out, or choose polythrottle",
+        )
+    if len(study.devices) > 1:
+        raise InvalidInput(
+            "a plan by the load needs a study of one device: each device has a load of its own",
+            hint="make a study for each device",
+        )
 
 
 def require(device: Device, name: str, study: Study) -> None:

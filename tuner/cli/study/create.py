@@ -10,6 +10,7 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
+from tuner.cli.conditions import parted
 from tuner.cli.options import CONSTRAINT, OBJECTIVE, NoConstraint, SafetyName, wished
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
 from tuner.presentation.figures import joined
@@ -50,7 +51,11 @@ def create(
     seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
     choose: Annotated[
         list[str] | None,
-        typer.Option(metavar="KNOB=V1,V2,…", help="Try only these values of a knob; repeatable."),
+        typer.Option(
+            metavar="KNOB=V1,V2,…",
+            help="Try only these values of a knob. Where it has no effect in some settings: "
+            "prefetch=2,4 if workers > 0. Repeatable.",
+        ),
     ] = None,
     allow_estimated: Annotated[
         bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
@@ -76,6 +81,13 @@ def create(
             help="Measure the baseline again in this share of a hold's windows; 0.02 is one in 50.",
         ),
     ] = 0.0,
+    plan_by: Annotated[
+        str,
+        typer.Option(
+            metavar="SIGNAL",
+            help="Follow this signal: a setting of its own for each range of the load that pays.",
+        ),
+    ] = "",
 ) -> Answer:
     """Create a study; the tuner starts it at once.
 
@@ -91,8 +103,10 @@ def create(
         safety=Safety(safety),
         canary=canary,
         control_share=control_share,
+        plan_by=plan_by,
     )
     wishes = wished(constraint, no_constraint)
+    wanted = [parted(text) for text in choose or []]
     draft = StudyDraft(
         devices=tuple(device),
         objective=objective,
@@ -100,7 +114,8 @@ def create(
         policy=policy,
         seed=seed,
         terms=terms,
-        choices=_choices(api, device, choose or []),
+        choices=_choices(api, device, [text for text, _ in wanted]),
+        conditions={text.partition("=")[0]: str(when) for text, when in wanted if when},
         who=getpass.getuser(),
     )
     view = api.create(draft)
