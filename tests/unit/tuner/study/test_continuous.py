@@ -166,7 +166,7 @@ def test_a_load_nobody_can_offer_pauses_the_study_and_says_what_can_be_asked_for
     found = step(study(signals=signals), BASE, wanted)
     assert found == Move(
         Phase.PAUSED,
-        "policy scripted asks for requests_in_system = 8, but a trial of this workload can only set:  "
+        "policy scripted requests requests_in_system = 8, but a trial of this workload can only set: "
         + can,
     )
 
