@@ -183,9 +183,10 @@ bench-plugins: $(VENV)/.installed-dev
 	$(BIN)/python docs/figures.py plugins build/bench/plugins.json docs/tuned-services.md
 
 # Adaptive speculation on the reference engine: some 20 minutes on two quiet cores, and as many to train it.
+# PART=synthetic: on decoders of known costs, some minutes; on others with DECODER=module:NAME.
 bench-speculation: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
-	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
+	mkdir -p build/bench; if test "$(PART)" != synthetic; then $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json && $(BIN)/python docs/figures.py speculation build/bench/speculation.json; fi
+	if test "$(PART)" = synthetic; then $(BIN)/python -m tests.bench speculation-synthetic --decoder "$(DECODER)" >build/bench/speculation-synthetic.json && test -n "$(DECODER)" || $(BIN)/python docs/figures.py speculation-synthetic build/bench/speculation-synthetic.json; fi
 
 # FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev

@@ -100,6 +100,30 @@ def packrat(told: Told) -> list[str]:
     ]
 
 
+def speculation_synthetic(told: Told) -> list[str]:
+    """Return each kind of decoder's row: its table over plain decoding and over the best length."""
+    rows = [
+        (
+            d["decoder"],
+            f"{d['points']:.0f} to {d['profiled_to']} requests",
+            *(f"{d[name]:.3f}" for name in ("over_plain_least", "over_plain_mean", "over_oracle",
+                                           "over_oracle_mean", "over_oracle_least")),
+        )
+        for d in told["decoders"]
+    ]  # fmt: skip
+    heads = ("decoder", "points measured", "× plain, least", "× plain, mean", "× oracle, worst decoder",
+             "× oracle, mean", "× oracle, least at a load")  # fmt: skip
+    fell = told["collapse"]
+    return [
+        *table(heads, rows),
+        "",
+        f"{told['seeds']} decoders of each kind, true rates at {len(told['loads'])} loads from 1 to "
+        f"{max(told['loads'])} requests. After acceptance fell to one token in twenty: "
+        f"{fell['over_plain_least']:.3f} × plain decoding at least with the fall-back, "
+        f"{fell['over_plain_without_fallback']:.2f} × without it.",
+    ]
+
+
 def speculation(told: Told) -> list[str]:
     """Return the rates by batch, what the moving load and the collapse came to, and the drafts."""
     rows = []
@@ -760,6 +784,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "release": release,
     "service": service,
     "speculation": speculation,
+    "speculation-synthetic": speculation_synthetic,
     "surfaces": surfaces,
 }
 

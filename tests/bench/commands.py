@@ -9,7 +9,7 @@ from tests.bench.contest.command import made_up, surfaces
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
-from tests.bench.speculation.command import speculation
+from tests.bench.speculation.command import speculation, speculation_synthetic
 
 commands = typer.Typer(
     help="Judge tuners where the truth is known.",
@@ -22,6 +22,7 @@ for verb, command in (
     ("made-up", made_up),
     ("devices", devices),
     ("speculation", speculation),
+    ("speculation-synthetic", speculation_synthetic),
     ("allocators", allocators),
     ("federated", federated),
     ("fleet", fleet),
