@@ -188,6 +188,11 @@ bench-speculation: $(VENV)/.installed-dev
 	mkdir -p build/bench; if test "$(PART)" != synthetic; then $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json && $(BIN)/python docs/figures.py speculation build/bench/speculation.json; fi
 	if test "$(PART)" = synthetic; then $(BIN)/python -m tests.bench speculation-synthetic --decoder "$(DECODER)" >build/bench/speculation-synthetic.json && test -n "$(DECODER)" || $(BIN)/python docs/figures.py speculation-synthetic build/bench/speculation-synthetic.json; fi
 
+# Fine-tuning paced beside inference: made-up pairs, and two real processes here; a quarter of an hour.
+bench-admission: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench.admission >build/bench/admission.json
+	$(BIN)/python docs/figures.py admission build/bench/admission.json
+
 # FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images

@@ -100,6 +100,43 @@ def packrat(told: Told) -> list[str]:
     ]
 
 
+def admission(told: Told) -> list[str]:
+    """Return each made-up kind's row, then each arm's of the real pair."""
+    kinds = [
+        (
+            kind["kind"],
+            str(kind["pairs"]),
+            f"{kind['above']:.1%} (worst {kind['above_worst']:.1%})",
+            "none could run" if kind["admitted"] is None else f"{kind['admitted']:.0%}",
+        )
+        for kind in told["made_up"]
+    ]
+    pair = told["live"]
+    arms = [
+        (
+            arm["arm"],
+            f"{arm['kept']:.0%} of {arm['windows']}",
+            f"{arm['tail_median_ms']:.1f} ms",
+            f"{arm['steps_per_s']:.1f}",
+            f"{arm['share']:.0%}",
+        )
+        for arm in pair["arms"]
+    ]
+    return [
+        *table(
+            ("made-up pair", "pairs", "windows above the limit", "ran, of what could have run"),
+            kinds,
+        ),
+        "",
+        f"A real pair, p99 limit {pair['limit_ms']:.1f} ms, the arms in turns of {pair['window_s']:g} s:",
+        "",
+        *table(
+            ("fine-tuning", "windows within the limit", "median p99", "steps/s", "of the time"),
+            arms,
+        ),
+    ]
+
+
 def speculation_synthetic(told: Told) -> list[str]:
     """Return each kind of decoder's row: its table over plain decoding and over the best length."""
     rows = [
@@ -783,6 +820,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "made-up": surfaces,
     "caps": surfaces,
     "fleet": fleet,
+    "admission": admission,
     "packrat": packrat,
     "pages": pages,
     "plugins": plugins,

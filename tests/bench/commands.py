@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from tests.bench.admission.command import admission
 from tests.bench.allocators.command import allocators
 from tests.bench.contest.command import made_up, surfaces
 from tests.bench.devices.command import devices
@@ -23,6 +24,7 @@ for verb, command in (
     ("devices", devices),
     ("speculation", speculation),
     ("speculation-synthetic", speculation_synthetic),
+    ("admission", admission),
     ("allocators", allocators),
     ("federated", federated),
     ("fleet", fleet),
