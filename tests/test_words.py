@@ -72,12 +72,17 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("docs/figures-optimiser.md", "sentences"): BENCHES,
     ("docs/policies/fedgpo.md", "words"): OWNERS,
     ("docs/policies/fedgpo.md", "sentences"): OWNERS,
-    ("docs/policies/polythrottle.md", "words"): OWNERS,
-    ("docs/policies/polythrottle.md", "sentences"): OWNERS,
 }
 """A page and the rule that it breaks, with the reason. One that is not needed any more fails."""
-UNCOUNTED = ("README.md", "docs/figures", "docs/install.md", "docs/tutorial.md")
-"""What the total leaves out, by the beginning of its path: figures, and pages added after it was set."""
+UNCOUNTED = (
+    "README.md",
+    "docs/api/http.md",
+    "docs/figures",
+    "docs/fleets.md",
+    "docs/install.md",
+    "docs/tutorial.md",
+)
+"""What the total leaves out, by the beginning of its path: generated ones and those added later."""
 
 
 def files() -> list[Path]:

@@ -7,6 +7,7 @@ import typer
 from tests.bench.admission.command import admission
 from tests.bench.allocators.command import allocators
 from tests.bench.contest.command import made_up, surfaces
+from tests.bench.declared.command import declared
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
@@ -28,5 +29,6 @@ for verb, command in (
     ("allocators", allocators),
     ("federated", federated),
     ("fleet", fleet),
+    ("declared", declared),
 ):
     commands.command(verb)(command)
