@@ -100,7 +100,9 @@ def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
         machine.tells = tells
         trials, done = play(machine, decoding_study(space()))
         points = grid_points(trials)
-        assert len(points) <= max(13, len({batch for batch, _ in points}) * len(LENGTHS) / 4) + PROVING
+        assert (
+            len(points) <= max(13, len({batch for batch, _ in points}) * len(LENGTHS) / 4) + PROVING
+        )
         plan = done.plan
         for batch in BATCHES:
             row = plan.rows[plan.row({DECODING.name: float(batch)})]
