@@ -154,10 +154,11 @@ def draw_laws(
     `ratios` has one row per setting and one column per knob: its value over the baseline's. A few settings
     at a time: what is needed on the way is a dozen times the result.
     """
-    some = [_drawn_laws(roles, part, facts) for part in torch.split(ratios, DRAWS)]
+    distinct, place = torch.unique(ratios, dim=0, return_inverse=True)
+    some = [_drawn_laws(roles, part, facts) for part in torch.split(distinct, DRAWS)]
     return Laws(
         *(
-            torch.cat(parts, dim=1)
+            torch.cat(parts, dim=1)[:, place]
             for parts in zip(*((x.work, x.step, x.power) for x in some), strict=True)
         )
     )
