@@ -314,7 +314,8 @@ def noisy_gain(
         prune_baseline=False,
     )
     rows = torch.tensor(sets, dtype=torch.float64)[:, None, :, None]
-    return gain(rows).exp() @ model.weights
+    found: Tensor = gain(rows).exp() @ model.weights
+    return found
 
 
 def test_botorch_sees_that_a_row_that_is_pending_is_worth_no_more() -> None:
