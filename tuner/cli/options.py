@@ -31,21 +31,20 @@ def without_password(
     if holds_password(url):
         raise ConfigError(
             "a password on the command line can be read by every user of this machine",
-            hint="leave it out of the URL and keep it in ~/.pgpass, or in a file of your own named "
-            "by ?passfile=FILE (chmod 600)",
+            hint="move it to ~/.pgpass, or to a file that you name with ?passfile=FILE (chmod 600)",
         )
     return url
 
 
 CONSTRAINT = (
-    'Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (the latter unless told otherwise); '
+    'Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (default: the latter); '
     "repeatable."
 )
 OBJECTIVE = (
     'Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, or CPU time '
     "without a meter."
 )
-NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Save without any limit.")]
+NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Tune without any limit.")]
 
 
 def wished(constraints: Sequence[str] | None, none_wanted: bool) -> tuple[str, ...] | None:
@@ -65,7 +64,7 @@ TunerUrl = Annotated[
     typer.Option(
         "--tuner",
         metavar="URL",
-        help="The tuner to ask (else $JOULETUNE_TUNER); $JOULETUNE_CA_FILE has its authority.",
+        help="The tuner to ask (else $JOULETUNE_TUNER); $JOULETUNE_CA_FILE is its CA.",
         show_default=False,
     ),
 ]
@@ -91,16 +90,17 @@ Db = Annotated[
 StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id, or its beginning.")]
 OfStudy = Annotated[
     str,
-    typer.Option("--study", metavar="ID", help="Only this study; the beginning of its id will do."),
+    typer.Option("--study", metavar="ID", help="Only this study; or the beginning of its id."),
 ]
 OneStudy = Annotated[
     str, typer.Argument(metavar="STUDY", help="Only this study: its id, or its beginning.")
 ]
 Since = Annotated[
-    str, typer.Option("--since", metavar="TIME", help=f"From then on: {FORMS}; 2d is two days ago.")
+    str,
+    typer.Option("--since", metavar="TIME", help=f"From this time:  {FORMS}; 2d is two days ago."),
 ]
 Until = Annotated[
-    str, typer.Option("--until", metavar="TIME", help="Before that time, in the same forms.")
+    str, typer.Option("--until", metavar="TIME", help="Before this time, in the same forms.")
 ]
 Limit = Annotated[
     int | None,
@@ -114,7 +114,7 @@ def whole(text: str) -> str:
     """Return a sentence that is kept as it is; longer ones would be shortened without a word."""
     if len(text) > MOST_SENTENCE:
         raise typer.BadParameter(
-            f"it has {len(text)} characters, and {MOST_SENTENCE} are the most; shorten it"
+            f"it has {len(text)} characters; shorten it to at most {MOST_SENTENCE}"
         )
     return text
 

@@ -26,20 +26,20 @@ def _url(db: str) -> str:
     Raises:
         ConfigError: a tuner is named, which does not tell where its database is, or nothing is.
     """
-    hint = "give --db URL: what `db =` says in the tuner's tuner.toml"
+    hint = "give --db URL, the value of `db` in the tuner's tuner.toml"
     if own := db or os.environ.get("JOULETUNE_DB", ""):
         return own
     if os.environ.get("JOULETUNE_TUNER"):
-        raise ConfigError("JOULETUNE_TUNER does not say where its database is", hint=hint)
+        raise ConfigError("JOULETUNE_TUNER does not name a database", hint=hint)
     try:
         return place("", None, "", {}, Path.cwd()).db
     except ConfigError:
-        raise ConfigError("no database is given, and no run in this folder", hint=hint) from None
+        raise ConfigError("no database given, and no run in this folder", hint=hint) from None
 
 
 def backup_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where to; replaced if it is there.")
+        Path, typer.Argument(metavar="FILE", help="The backup file; replaced if it exists.")
     ],
     db: Db = "",
 ) -> None:
@@ -57,12 +57,12 @@ def backup_(
 def restore_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `jouletune db backup`.")],
     db: Db = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Replace the database by a backup, whole or not at all. The tuner has to be stopped."""
     url = _url(db)
     if not yes:
-        asked = f"What was stored in {shown(url)} since the backup will be gone. Restore?"
+        asked = f"What was stored in {shown(url)} since the backup will be lost. Restore?"
         typer.confirm(asked, abort=True)
     former = restore(url, file)
     kept = f"; the former database is {former}" if former else ""
@@ -75,7 +75,7 @@ def check_(db: Db = "") -> Answer:
     url = _url(db)
     found = check(url, utc_now)
     rows = ((f.well, f.about, f.seen, f.hint) for f in found)
-    table = checked(rows, "nothing was looked at")
+    table = checked(rows, "nothing was checked")
     failed = not all(f.well or f.about == "last backup" for f in found)
     return Answer(found, [shown(url), table], failed)
 
@@ -83,17 +83,22 @@ def check_(db: Db = "") -> Answer:
 def prune(
     db: Db = "",
     keep_days: Annotated[
-        int, typer.Option(min=1, help="Keep held windows and events of so many days.")
+        int, typer.Option(min=1, help="Keep held windows and events of this number of days.")
     ] = 90,
     keep_stopped: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep the latest so many stopped studies. Default: all."),
+        typer.Option(min=0, help="Number of latest stopped studies to keep. Default: all."),
     ] = None,
     vacuum: Annotated[
-        bool, typer.Option("--vacuum", help="Give the room back; on SQLite writers wait for it.")
+        bool,
+        typer.Option(
+            "--vacuum", help="Return free space to the file system; on SQLite writers wait for it."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would be deleted.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete what is old; says what first. Active studies keep every trial.
 

@@ -42,5 +42,5 @@ def forget(
 ) -> Answer:
     """Forget a device that will not come back; its studies and trials stay."""
     api.forget(device, Change(who=getpass.getuser()))
-    told = f"device {device} is forgotten; its studies and trials stay"
+    told = f"device {device} is forgotten; its studies and trials are kept"
     return Answer({"forgotten": device}, told)

@@ -16,7 +16,7 @@ from tuner.cli.options import OfStudy
 from tuner.cli.output import plain
 from tuner.core import Event
 
-Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="So many of the latest.")]
+Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="Number of latest events.")]
 
 
 @asks()
@@ -26,7 +26,7 @@ def events(
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
     last: Last = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep showing new events, until Ctrl-C.")
     ] = False,
     as_json: bool = False,
 ) -> Answer | None:
@@ -37,7 +37,7 @@ def events(
     known = api.events(study or None, device or None, last)
     if not follow:
         return Answer(
-            known, map(_line, known) if known else "no events yet, or none fits the filters"
+            known, map(_line, known) if known else "no events yet, or none matches the filters"
         )
     _print(known, as_json=as_json)
     newest = max((event.id for event in known), default=None)

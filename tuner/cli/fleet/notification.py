@@ -59,8 +59,8 @@ def test(
         senders["email"] = EmailSender(configured.email)
     if name not in senders:
         known = ", ".join(senders) or "none"
-        raise NotFound(f"{config} has no destination {name!r}", hint=f"it has: {known}")
-    event = Event(at=utc_now(), kind="test", text="somebody tries whether this arrives")
+        raise NotFound(f"{config} has no destination {name!r}", hint=f"destinations: {known}")
+    event = Event(at=utc_now(), kind="test", text="a test by an operator")
     tuner = min(configured.names, default=socket.gethostname())
     senders[name].send(Notification(event, Subject.FINISHED, tuner))
-    typer.echo(f"{name} has taken it")
+    typer.echo(f"{name} accepted the message")

@@ -23,13 +23,11 @@ LOOK_S = 0.5
 @asks(quiet=True)
 def stop_all(
     api: Api,
-    lift: Annotated[
-        bool, typer.Option("--lift", help="Let the studies go on as they were.")
-    ] = False,
+    lift: Annotated[bool, typer.Option("--lift", help="Let the studies continue.")] = False,
     why: Annotated[
         str,
         typer.Option(
-            "--why", metavar="TEXT", callback=whole, help="The reason, shown while it is in force."
+            "--why", metavar="TEXT", callback=whole, help="The reason, shown during the stop."
         ),
     ] = "",
 ) -> Answer:
@@ -41,7 +39,7 @@ def stop_all(
     change = Change(who=getpass.getuser(), why=why)
     if lift:
         was = api.stop_state().in_force
-        told = "lifted; every study goes on as it was" if was else "nothing was stopped"
+        told = "lifted; every study continues" if was else "nothing was stopped"
         return Answer(api.lift(change), told)
     api.stop_all(change)
     view = _waited(api)
@@ -62,11 +60,11 @@ def _waited(api: Api) -> StopView:
 def _state_text(device: StoppedDevice) -> str:
     """Return what is known of a device, and what to do where that is not enough."""
     if device.state == "original":
-        return f"{device.device} is back at its original setting"
+        return f"{device.device} is restored to its original setting"
     known = (
         f"OFFLINE since {when(device.last_seen)}, so its setting is unknown"
         if device.state == "offline"
-        else f"has not reported within {WAIT_S:g} s that it is back"
+        else f"has not reported within {WAIT_S:g} s that it is restored"
     )
     return (
         f"{device.device} {known}; on its host run `jouletune agent revert --stay`, "

@@ -19,21 +19,21 @@ RoleName = Literal["viewer", "operator", "admin"]
 def create(
     api: Api,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Whose it is; --enrol needs none.")
+        str, typer.Argument(metavar="NAME", help="The owner's name; --enrol needs none.")
     ] = "",
     role: Annotated[
         RoleName,
         typer.Option(
-            help="A viewer only looks, an operator changes studies, an admin makes tokens."
+            help="A viewer is read-only, an operator changes studies, an admin creates tokens."
         ),
     ] = "operator",
     days: Annotated[
-        int, typer.Option(min=0, max=3650, help="How long it lasts; 0 is until it is revoked.")
+        int, typer.Option(min=0, max=3650, help="Days until it expires; 0: until it is revoked.")
     ] = 90,
     enrol: Annotated[
         bool,
         typer.Option(
-            "--enrol", help="For one new agent, within a day: put it into its token file."
+            "--enrol", help="For one new agent, valid for a day: put it into its token file."
         ),
     ] = False,
 ) -> Answer:
@@ -67,14 +67,14 @@ def list_(api: Api) -> Answer:
         )
         for v in views
     )
-    nothing = "no tokens but the tuner's own; make one with `jouletune token create`"
+    nothing = "no tokens except the tuner's own; create one with `jouletune token create`"
     return Answer(views, Rows(("name", "role", "state", "created", "expires"), rows, nothing))
 
 
 @asks()
 def revoke(
     api: Api,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose, as `token list` shows it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name shown by `token list`.")],
 ) -> Answer:
     """Refuse a token from its next request on; the name is free again.
 

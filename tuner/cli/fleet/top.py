@@ -44,7 +44,7 @@ def top(
     """
     where = place(tuner, token_file, "", os.environ, Path.cwd())
     if not where.tuner:
-        raise ConfigError("top asks a running tuner", hint="give --tuner http://127.0.0.1:8790")
+        raise ConfigError("top needs a running tuner", hint="give --tuner http://127.0.0.1:8790")
     screen = console()
     with reached(where) as api:
         if once or not screen.is_terminal:

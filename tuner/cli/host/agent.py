@@ -35,7 +35,7 @@ def serve(
         ),
     ] = None,
     workload: Annotated[
-        str, typer.Option(metavar="NAME", help="What runs on devices that name none themselves.")
+        str, typer.Option(metavar="NAME", help="The workload of devices that name none.")
     ] = "",
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="agent.toml; options override it.")
@@ -57,7 +57,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Tell Prometheus: 127.0.0.1:9464, or unix:/path; on this host only.",
+            help="Address for Prometheus: 127.0.0.1:9464, or unix:/path; on this host only.",
         ),
     ] = None,
     foreign_share: ForeignShare = None,
@@ -95,7 +95,7 @@ def revert(
         typer.Option("--stay", help="Emergency stop: also while the agent runs, until --lift."),
     ] = False,
     lift: Annotated[
-        bool, typer.Option("--lift", help="Let the devices that were to stay be set again.")
+        bool, typer.Option("--lift", help="Lift --stay: let the devices be set again.")
     ] = False,
 ) -> Answer:
     """End every hold and put the devices back as found.
@@ -118,11 +118,11 @@ def revert(
 
 
 def _told(done: Sequence[str], stay: bool) -> Iterator[str]:
-    yield from (f"{device} is back as it was found" for device in done)
+    yield from (f"{device} is restored to its original setting" for device in done)
     if not done:
-        yield "nothing was set, nothing to put back"
+        yield "nothing was set, nothing to restore"
     if stay:
-        yield "every device stays as found; lift with `jouletune agent revert --lift`"
+        yield "every device stays at its original setting; lift it with `jouletune agent revert --lift`"
 
 
 def _configured(

@@ -49,7 +49,7 @@ def check(
         finally:
             side.close()
     rows = ((f.well, f.about, f.seen, f.cure) for f in found)
-    table = checked(rows, "it has no knobs and shows nothing")
+    table = checked(rows, "it has no knobs and no metrics")
     value = {"workload": side.name, "findings": list(_documents(found))}
     return Answer(value, table, failed=not all(f.well for f in found))
 

@@ -125,7 +125,7 @@ def status(view: StudyView, trials: Sequence[TrialView]) -> str:
     of = f" of {view.terms.trials}" if view.terms.mode is Mode.SEARCH else ""
     text = f"{view.phase}, trial {tried}{of}"
     if view.phase is Phase.PAUSED:
-        return f"{text}; go on with `jouletune study resume {view.id}`"
+        return f"{text}; continue with `jouletune study resume {view.id}`"
     running = [t for t in trials if t.state is TrialState.RUNNING]
     if running:
         text += f": trying {change(running[0].setting, view.baseline.setting)} ({running[0].why})"
@@ -138,7 +138,7 @@ def best_so_far(view: StudyView) -> str:
     """Return the best so far against the baseline."""
     metric, best = asked_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
-        return "no setting is proven to keep every limit over all of its windows yet"
+        return "no setting is proven to meet every limit in all of its windows yet"
     base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
     if base is None or found is None:
         return "nothing to compare yet"

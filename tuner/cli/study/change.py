@@ -16,7 +16,7 @@ from tuner.wire import Change, Decision
 Revision = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Only what this revision proposes, as `study show` told it; else refuse."
+        metavar="N", help="Only the proposal of this revision, as in `study show`; else refuse."
     ),
 ]
 
@@ -29,8 +29,8 @@ def pause(api: Api, study: StudyId, why: Why = "") -> Answer:
     """
     before = api.study(study)
     view = api.pause(study, Change(who=getpass.getuser(), why=why))
-    how = "was paused already" if view.revision == before.revision else "is paused"
-    return Answer(view, f"study {view.id} {how}; go on with `jouletune study resume {view.id}`")
+    how = "was already paused" if view.revision == before.revision else "is paused"
+    return Answer(view, f"study {view.id} {how}; continue with `jouletune study resume {view.id}`")
 
 
 @asks()
@@ -51,8 +51,8 @@ def stop(api: Api, study: StudyId, why: Why = "") -> Answer:
     """
     before = api.study(study)
     view = api.stop(study, Change(who=getpass.getuser(), why=why))
-    how = "was stopped already" if view.revision == before.revision else "is stopped"
-    return Answer(view, f"study {view.id} {how}; its history stays")
+    how = "was already stopped" if view.revision == before.revision else "is stopped"
+    return Answer(view, f"study {view.id} {how}; its history is kept")
 
 
 @asks()
@@ -70,14 +70,14 @@ def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -
     To have it search on, change what it is to keep: `constraint set`.
     """
     view = api.reject(study, Decision(who=getpass.getuser(), why=why, revision=revision))
-    return Answer(view, f"study {view.id} is stopped, nothing is held; its history stays")
+    return Answer(view, f"study {view.id} is stopped, nothing is held; its history is kept")
 
 
 @asks()
 def delete(
     api: Api,
     study: StudyId,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> Answer:
     """Remove a stopped study and what it measured."""
     view = api.study(study)

@@ -18,7 +18,7 @@ from tuner.wire import ConstraintChange
 DOING = {
     "baseline": "measuring the baseline",
     "tuning": "searching again",
-    "holding": "the held setting stays",
+    "holding": "the held setting is kept",
 }
 """What a study does once its constraints have changed, by its phase."""
 
@@ -30,7 +30,7 @@ def set_(
     constraints: Annotated[
         list[str],
         typer.Argument(
-            metavar="CONSTRAINT…", help='All there are from now on: "latency_p99_ms <= 50".'
+            metavar="CONSTRAINT…", help='All constraints from now on:  "latency_p99_ms <= 50".'
         ),
     ],
     why: Why = "",
@@ -44,7 +44,7 @@ def preview(
     api: Api,
     study: StudyId,
     constraints: Annotated[
-        list[str], typer.Argument(metavar="CONSTRAINT…", help="All there would be.")
+        list[str], typer.Argument(metavar="CONSTRAINT…", help="All constraints to try.")
     ],
 ) -> Answer:
     """Tell what other constraints would change; nothing is changed."""
@@ -65,7 +65,7 @@ def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
     kept = joined(view.constraints, "")
     changed = f"constraints changed to {kept}" if kept else "constraints removed"
     if view.revision == before:
-        changed = f"the constraints were {kept} already" if kept else "it had no constraints"
+        changed = f"the constraints were already {kept}" if kept else "it had no constraints"
     doing = DOING.get(view.phase, f"the study is {view.phase}")
     return Answer(view, f"study {view.id}: {changed}; {doing}")
 
@@ -76,7 +76,7 @@ def list_(api: Api, study: StudyId) -> Answer:
     view, revisions = api.study(study), api.revisions(study)
     found = {"constraints": view.constraints, "limits": view.limits, "revisions": revisions}
     lines: list[str | Rows] = [
-        f"in force: {one.metric} {one.op} {figure(one.metric, one.value, declared=view.quantities)}"
+        f"current: {one.metric} {one.op} {figure(one.metric, one.value, declared=view.quantities)}"
         for one in view.limits
     ]
     rows = [

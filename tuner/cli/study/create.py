@@ -23,7 +23,8 @@ from tuner.wire import StudyDraft, StudyView
 def create(
     api: Api,
     device: Annotated[
-        list[str], typer.Option(metavar="ID", help="A device to tune; repeat for several alike.")
+        list[str],
+        typer.Option(metavar="ID", help="A device to tune; repeat for several of the same kind."),
     ],
     objective: Annotated[
         str,
@@ -62,13 +63,15 @@ def create(
     ] = False,
     safety: Annotated[
         SafetyName,
-        typer.Option(help="Safety margin to the limits; advise: balanced, held after your yes."),
+        typer.Option(
+            help="Safety margin to the limits; advise: balanced, held after your approval."
+        ),
     ] = "balanced",
     canary: Annotated[
         str,
         typer.Option(
             metavar="ID",
-            help="One of the devices: a plan is held on it first, alone, to be proven.",
+            help="One of the devices: a plan is first held on it alone, as a test.",
         ),
     ] = "",
     no_restart: Annotated[
@@ -131,7 +134,7 @@ def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
         yield f"no --constraint was given, so it is {joined(view.constraints)}"
     capacity = called(CAPACITY, view.quantities)
     if capacity in view.quantities and capacity not in asked_metrics(view):
-        yield f'what saves may cost {capacity}; --constraint "{capacity} >= 0.95x baseline" keeps it'
+        yield f'a saving may reduce {capacity}; --constraint "{capacity} >= 0.95x baseline" limits that'
     if view.offline or view.unable or view.stopped:
         yield f"it waits: {standing(view)}"
 
@@ -149,7 +152,7 @@ def _choices(
     for text in texts:
         name, equals, values = text.partition("=")
         if not equals or not values:
-            raise InvalidInput(f"cannot read the choice {text!r}", hint="write KNOB=VALUE,VALUE")
+            raise InvalidInput(f"cannot read the values {text!r}", hint="write KNOB=VALUE,VALUE")
         knob = space.knob(name)
         chosen[name] = tuple(_value(knob, value) for value in values.split(","))
     return chosen

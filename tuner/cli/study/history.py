@@ -20,7 +20,7 @@ from tuner.core import ConfigError, StoreError, render_setting
 from tuner.presentation.figures import joined, shown, when
 from tuner.verbs.questions import parsed
 
-NO_TRIALS = "nothing was tried yet, or nothing fits the filters"
+NO_TRIALS = "no trials yet, or none matches the filters"
 """Shown in place of a table, and beside a CSV that has a header only."""
 
 
@@ -48,9 +48,9 @@ def history(
         str, typer.Option(metavar="STATE", help="completed, failed, aborted, contaminated, …")
     ] = "",
     limit: Limit = None,
-    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="The format.")] = Format.TABLE,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+        Path | None, typer.Option(metavar="FILE", help="The output file, instead of stdout.")
     ] = None,
     as_json: bool = False,
 ) -> Answer | None:
@@ -60,10 +60,11 @@ def history(
     """
     chosen = Format.JSON if as_json else format
     if chosen is Format.PARQUET and output is None:
-        raise ConfigError("Parquet is not text", hint="say where to with --output FILE")
+        raise ConfigError("Parquet is a binary format", hint="give --output FILE")
     if chosen is Format.TABLE and output is not None:
         raise ConfigError(
-            "a table is for the screen", hint="give --format json, csv or parquet with --output"
+            "a table goes to the screen only",
+            hint="give --format json, csv or parquet with --output",
         )
     asked = {
         "device": device,

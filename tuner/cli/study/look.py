@@ -55,7 +55,7 @@ def explain(api: Api, study: StudyId) -> Answer:
     told = api.explain(study)
     lines: list[str | Rows] = [f"{told.policy}: {told.explanation.text}"]
     if told.explained:
-        columns = ("setting", *(f">{m}" for m in told.metrics), ">keeps every limit", "remark")
-        nothing = "nothing is believed before the baseline is measured"
+        columns = ("setting", *(f">{m}" for m in told.metrics), ">meets every limit", "remark")
+        nothing = "no model before the baseline is measured"
         lines.append(Rows(columns, believed_rows(told), nothing))
     return Answer(told, lines)

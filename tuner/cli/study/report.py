@@ -46,7 +46,7 @@ def report(
         str,
         typer.Option(
             metavar="TIME",
-            help=f"Without STUDY: what was active since then, like 2d or 2026-11-01 ({SINCE}).",
+            help=f"Without STUDY: studies active since then, like 2d or 2026-11-01 ({SINCE}).",
             show_default=False,
         ),
     ] = "",
@@ -55,7 +55,7 @@ def report(
         typer.Option(help="text, json, md (its pictures beside it) or html (one file, all in it)."),
     ] = ReportFormat.TEXT,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+        Path | None, typer.Option(metavar="FILE", help="The output file, instead of stdout.")
     ] = None,
     as_json: bool = False,
 ) -> None:
@@ -121,7 +121,7 @@ def _write(
         names = {} if output is None else {one: _beside(output, one).name for one in pictures}
         text = documents.markdown(found, heading, at, names)
         if output is None and found:
-            typer.echo("without --output FILE there are no pictures", err=True)
+            typer.echo("pictures need --output FILE", err=True)
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"))
         return
