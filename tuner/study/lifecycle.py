@@ -2,11 +2,10 @@
 
 BASELINE measures the default until it is known, TUNING asks the policy, CONFIRMING pits the proposed
 plan against the baseline in alternating windows, HOLDING rests, until a load comes by that a plan by the
-load lacks. A study that only advises rests in
-PROPOSED until an operator says yes, one with a canary in CANARY until that confirms its plan. A
-continuous study asks the policy round by round and confirms nothing; its policy may do without a
-baseline. Where trials fail in a row, and one of them is the baseline's, whatever is wrong is not the
-setting: the study is PAUSED.
+load lacks. A study that only advises rests in PROPOSED until an operator says yes, one with a canary in
+CANARY until that confirms its plan. A continuous study asks the policy round by round and confirms
+nothing; its policy may do without a baseline. Where trials fail in a row, and one of them is the
+baseline's, whatever is wrong is not the setting: the study is PAUSED.
 """
 
 from __future__ import annotations
