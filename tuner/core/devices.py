@@ -13,6 +13,7 @@ from tuner.core.plans import Context, Signal
 from tuner.core.quantities import Quantities
 
 __all__ = [
+    "DEVICE_FIELDS",
     "Applied",
     "Delivery",
     "Device",
@@ -24,7 +25,12 @@ __all__ = [
     "Observation",
     "Topic",
     "TunerReplica",
+    "WindowPoint",
 ]
+
+
+DEVICE_FIELDS = frozenset({"id", "host", "kind", "board", "workload"})
+"""What devices are selected by beside their labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +41,7 @@ class Device:
     `workload_version` what a change of which starts a study's evidence afresh. `space` has the knobs
     of both parts, `metrics` what can be measured here; `cannot` says in words what cannot and why.
     `shared` says who else uses what its energy is counted of; empty: nobody is known to. `signals` is
-    what a plan can go by.
+    what a plan can go by. `labels` are the operator's own words for it, from agent.toml.
     """
 
     id: str
@@ -51,7 +57,18 @@ class Device:
     cannot: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     shared: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
     seen_at: datetime
+
+    @property
+    def host(self) -> str:
+        """The host that it is on: what its id has behind the `@`."""
+        return self.id.rpartition("@")[2]
+
+    def trait(self, name: str) -> str | None:
+        """Return one of `DEVICE_FIELDS` or a label by its name, None where it has no such label."""
+        own = getattr(self, name) if name in DEVICE_FIELDS else self.labels.get(name)
+        return None if own is None else str(own)
 
     def metric(self, name: str) -> Metric | None:
         """Return the metric of that name, None where nobody measures it here."""
@@ -115,6 +132,22 @@ class MetricSample:
     mean: float
     stderr: float
     at: datetime | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowPoint:
+    """One metric over one window or several in a row: the mean of their means, the least and the most.
+
+    `at` is the mean of the windows' starts. An empty `device` stands for every device of the study.
+    """
+
+    study: str
+    device: str
+    metric: str
+    at: datetime
+    mean: float
+    least: float
+    most: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         ("constraints", joined(view.constraints)),
         ("limits", limits),
         ("phase", in_full(view)),
+        *_declared(view),
         ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
         ("violations", broken(view)),
         ("control", _control_windows(view)),
@@ -51,6 +52,26 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
     if view.phase is Phase.PROPOSED:
         found.append(("decide", f"jouletune study approve {view.id}, or reject {view.id}"))
     found.append(("bill", billed(report.bill, won=bool(saved))))
+    return found
+
+
+def _declared(view: StudyView) -> list[tuple[str, str]]:
+    """Return the group of a study, and what limits its exploring, where there is any."""
+    limits, found = view.exploration, []
+    windows = joined((f"{w.cron} for {w.hours:g} h" for w in limits.windows), "")
+    texts = [
+        f"frozen: {limits.frozen}" if limits.frozen else "",
+        f"in windows {windows} ({limits.time_zone})" if windows else "",
+        f"≤ {percent(limits.max_time_share)} of the time" if limits.max_time_share < 1.0 else "",
+        f"≤ {percent(limits.max_energy_share)} of the energy"
+        if limits.max_energy_share < 1.0
+        else "",
+        f"holds only what saves ≥ {percent(limits.min_saving)}" if limits.min_saving else "",
+    ]
+    if view.group:
+        found.append(("group", view.group))
+    if exploring := joined(filter(None, texts), ""):
+        found.append(("exploring", exploring))
     return found
 
 

@@ -247,6 +247,9 @@ def _compared(
         return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
     if gain.amount.low <= 0.0:
         return _lost(f"its gain over the baseline is not proven ({size})")
+    least = study.exploration.min_saving
+    if gain.relative and gain.amount.mean < least:
+        return _lost(f"its gain over the baseline ({size}) is below min_saving ({least:.1%})")
     why = f"confirmed: {metric} {size} than the baseline{cost}"
     return ConfirmResult(True, False, why)
 

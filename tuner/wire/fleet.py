@@ -8,12 +8,25 @@ from typing import Literal
 from pydantic import Field
 
 from tuner.compat import StrEnum
-from tuner.core import AccessRole, Applied, Device, Estimate, Level, Phase, Setting, TunerReplica
+from tuner.core import (
+    AccessRole,
+    Applied,
+    Device,
+    Estimate,
+    Level,
+    Limit,
+    Phase,
+    Setting,
+    TunerReplica,
+)
 from tuner.wire.message import OperatorView
 
 __all__ = [
     "DeviceView",
+    "FleetChange",
+    "FleetDiff",
     "FleetRow",
+    "FleetText",
     "FleetView",
     "Health",
     "NewToken",
@@ -95,12 +108,14 @@ class FleetRow(OperatorView):
 
     `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet),
     and where what saves is not applied now.
-    `error` says why the study cannot be read or worked out (empty: it can).
+    `error` says why the study cannot be read or worked out (empty: it can). `latency` and `power` are the
+    metrics to watch here (empty: not measured), `limit` is the limit on that latency.
     """
 
     device: str
     board: str
     workload: str
+    host: str = ""
     health: Health
     unable: str = ""
     shared: str = ""
@@ -115,6 +130,9 @@ class FleetRow(OperatorView):
     saving: Estimate | None = None
     saved_j: float | None = None
     saved_stderr_j: float | None = None
+    latency: str = ""
+    power: str = ""
+    limit: Limit | None = None
 
 
 class FleetView(OperatorView):
@@ -126,6 +144,36 @@ class FleetView(OperatorView):
     studies: int
     pending: int = 0
     saved: Savings | None = None
+
+
+class FleetChange(OperatorView):
+    """One change that a fleet file makes: of a study as it was at `revision`, or of a new one."""
+
+    action: Literal["create", "change", "replace", "stop"]
+    group: str
+    devices: tuple[str, ...]
+    study: str
+    revision: int
+    details: tuple[str, ...]
+
+
+class FleetDiff(OperatorView):
+    """What a fleet file changes, or has changed, in order; `same` studies are as it declares.
+
+    `digest` is the file's, `fingerprint` that of the changes. No device is in the `empty` groups.
+    """
+
+    changes: tuple[FleetChange, ...]
+    same: int
+    empty: tuple[str, ...] = ()
+    digest: str
+    fingerprint: str
+
+
+class FleetText(OperatorView):
+    """The fleet file of the studies that there are."""
+
+    text: str
 
 
 class StoppedDevice(OperatorView):

@@ -11,6 +11,7 @@ from tuner.core import (
     Bill,
     Estimate,
     Explanation,
+    Exploration,
     Limit,
     Phase,
     Plan,
@@ -127,7 +128,8 @@ class StudyView(OperatorView):
     `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
     `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
     heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
-    `stopped` that nothing runs until the stop of all devices is lifted.
+    `stopped` that nothing runs until the stop of all devices is lifted. `waits` is the freeze or the
+    window that it waits for; it holds meanwhile.
     """
 
     id: str
@@ -143,6 +145,8 @@ class StudyView(OperatorView):
     error: str = ""
     revision: int
     terms: Terms
+    exploration: Exploration = Exploration()
+    group: str = ""
     settings: int
     conditions: tuple[str, ...] = ()
     trials: dict[str, int]
@@ -154,6 +158,7 @@ class StudyView(OperatorView):
     offline: tuple[str, ...] = ()
     unable: str = ""
     stopped: bool = False
+    waits: str = ""
     quantities: dict[str, Quantity] = Field(default_factory=dict)
     signals: tuple[Signal, ...] = ()
     created_at: datetime
