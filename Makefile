@@ -187,6 +187,12 @@ bench-speculation: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
 	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
 
+# Plans by the load on simulated servers of language models, beside governors and oracles: half an hour on two
+# quiet cores. Another trace or server: make bench-load TRACE=trace.csv DEVICE=module:NAME
+bench-load: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench load $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) $(if $(DEVICE),--devices $(DEVICE)) --jobs $(WORKERS) --json >build/bench/load.json
+	$(BIN)/python docs/figures.py load build/bench/load.json
+
 # FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images
@@ -242,6 +248,11 @@ pictures: $(VENV)/.installed-dev
 # The pages' pictures in docs, from a real tuner in Debian's chromium: two minutes.
 screenshots: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.browser.screenshots docs/images/pages
+
+# A fleet of 500 devices in one file, on SQLite and PostgreSQL; killed at every commit; minutes.
+bench-declared: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
+	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
 
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL.
 bench-pages: $(VENV)/.installed-dev

@@ -65,19 +65,23 @@ OWNERS = "changes with its policy; to be rewritten next"
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("docs/api/core.md", "words"): API,
     ("docs/api/http.md", "words"): API,
-    ("docs/decisions.md", "sentences"): "one entry has the figures of a bench",
     ("docs/figures.md", "words"): BENCHES,
     ("docs/figures.md", "sentences"): BENCHES,
     ("docs/figures-optimiser.md", "words"): BENCHES,
     ("docs/figures-optimiser.md", "sentences"): BENCHES,
     ("docs/policies/fedgpo.md", "words"): OWNERS,
     ("docs/policies/fedgpo.md", "sentences"): OWNERS,
-    ("docs/policies/polythrottle.md", "words"): OWNERS,
-    ("docs/policies/polythrottle.md", "sentences"): OWNERS,
 }
 """A page and the rule that it breaks, with the reason. One that is not needed any more fails."""
-UNCOUNTED = ("README.md", "docs/figures", "docs/install.md", "docs/tutorial.md")
-"""What the total leaves out, by the beginning of its path: figures, and pages added after it was set."""
+UNCOUNTED = (
+    "README.md",
+    "docs/api/http.md",
+    "docs/figures",
+    "docs/fleets.md",
+    "docs/install.md",
+    "docs/tutorial.md",
+)
+"""What the total leaves out, by the beginning of its path: generated ones and those added later."""
 
 
 def files() -> list[Path]:

@@ -6,9 +6,11 @@ import typer
 
 from tests.bench.allocators.command import allocators
 from tests.bench.contest.command import made_up, surfaces
+from tests.bench.declared.command import declared
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
+from tests.bench.load.command import load
 from tests.bench.speculation.command import speculation
 
 commands = typer.Typer(
@@ -25,5 +27,7 @@ for verb, command in (
     ("allocators", allocators),
     ("federated", federated),
     ("fleet", fleet),
+    ("load", load),
+    ("declared", declared),
 ):
     commands.command(verb)(command)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from tuner.wire import DeviceView, StopView, StudyView
 
 
+SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
+
+
 def standing(view: StudyView) -> str:
     """Return a study's phase, with whatever keeps it from being what it seems."""
     if view.error:
@@ -23,6 +26,8 @@ def standing(view: StudyView) -> str:
         parts.append(f"OFFLINE: {joined(view.offline)}")
     if view.unable:
         parts.append(f"TAKES NO ORDERS: {view.unable}")
+    if view.waits and (view.exploration.frozen or view.phase in SEARCHING):
+        parts.append(view.waits)
     return ", ".join(parts)
 
 

@@ -23,7 +23,7 @@ def list_(api: Api) -> Answer:
             v.device.id,
             v.device.board,
             v.device.workload,
-            joined(k.name for k in v.device.space.knobs),
+            joined(map(str, v.device.space.knobs)),
             joined(f"{m.name} ({m.origin})" for m in v.device.metrics),
             level(v),
             change(v.applied.setting, v.device.space.default) if v.applied else "–",
