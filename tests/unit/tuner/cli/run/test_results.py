@@ -241,7 +241,7 @@ def test_a_study_that_an_operator_paused_may_go_on() -> None:
 
 def test_an_unknown_energy_is_not_called_zero() -> None:
     line = billed(Bill(trials=3, seconds=90.0), won=True)
-    assert line == "exploring took 1.5 min; its energy is unknown: no meter saw all of it"
+    assert line == "exploring took 1.5 min; its energy is unknown: not all of it was measured"
 
 
 def test_what_was_saved_since_is_on_the_bill() -> None:
