@@ -1,33 +1,49 @@
-"""Moments as operators type them: a time on the calendar, or so long ago."""
+"""Times as operators type and read them: UTC on the calendar, or how long ago."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from tuner.errors import InvalidInput
 
-FORMS = "2d, 36h, 2026-11-01 or 2026-11-01T12:00"
-"""What is accepted, by example, for help texts and refusals."""
+FORMS = "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z"
+"""What is accepted, by example, for help texts and errors."""
 
-AGO = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+AGO = re.compile(r"(\d+(?:\.\d+)?) ?([smhdw])(?: ago)?")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+LENGTHS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+"""Seconds of each unit in which an age is shown."""
 
 
 def moment(name: str, text: str, now: datetime) -> datetime | None:
-    """Return the time that a text names, None for none; without a zone it is this machine's.
+    """Return the time that a text names, None for an empty text; a time without a zone is UTC.
 
-    `name` is what the text was given for, as a refusal calls it.
+    `name` is the option or field of the text, for the error.
 
     Raises:
-        InvalidInput: it is in none of the accepted forms, or no calendar has it.
+        InvalidInput: the text has none of the accepted forms, or is not in the calendar.
     """
     if not text:
         return None
     try:
         if ago := AGO.fullmatch(text):
             return now - timedelta(**{UNITS[ago[2]]: float(ago[1])})
-        return datetime.fromisoformat(text).astimezone()
+        # Python 3.10 does not read the Z.
+        at = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
+        return at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
     except (ValueError, OverflowError):
         hint = f"write {FORMS}; s, m, h, d and w are seconds to weeks ago"
         raise InvalidInput(f"{name} cannot be {text!r}", hint=hint) from None
+
+
+def when(at: datetime) -> str:
+    """Return a time as every door shows it, in UTC: `2026-11-21 13:25:34Z`."""
+    return f"{at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """Return how long ago a time was, in one unit, in the form that `moment` reads: `3m ago`, `2d ago`."""
+    seconds = max(0.0, (now - at).total_seconds())
+    size, unit = next((size, unit) for size, unit in LENGTHS if seconds >= size or size == 1)
+    return f"{int(seconds // size)}{unit} ago"

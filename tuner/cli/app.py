@@ -37,6 +37,7 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -80,7 +81,7 @@ def main(
     Errors of the family and of usage become one line on stderr, a JSON object with `--json`.
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    as_json = "--json" in given
+    as_json = wants_json(given)
     if why := too_old(given, sys.version_info[:2]):
         return _refuse("usage", *why, as_json=as_json, code=2)
     try:
@@ -106,6 +107,14 @@ def main(
     if code == CTRL_C:
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
     return min(code, 1) if isinstance(code, int) and code != 2 else code or 0
+
+
+def wants_json(given: Sequence[str]) -> bool:
+    """Return whether errors are to be JSON: `--json`, `-o json` or `--format json` is given."""
+    pairs = {*pairwise(given)}
+    return bool({"--json", "-ojson", "--format=json"} & {*given}) or any(
+        (option, "json") in pairs for option in ("-o", "--format")
+    )
 
 
 def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | None:

@@ -60,6 +60,15 @@ def wished(constraints: Sequence[str] | None, none_wanted: bool) -> tuple[str, .
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ListFormat = Annotated[
+    Literal["table", "wide", "json", "name"],
+    typer.Option(
+        "--format",
+        "-o",
+        metavar="FORM",
+        help="table (columns that fit), wide (every column in full), json, or name (ids only).",
+    ),
+]
 TunerUrl = Annotated[
     str,
     typer.Option(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 
 from tuner.core import UNDECLARED, Estimate, Quantities, Setting, quantity_of
 
@@ -58,11 +57,6 @@ def duration(seconds: float) -> str:
         ((unit, size) for unit, size in _DURATIONS if seconds >= size), _DURATIONS[-1]
     )
     return f"{seconds / size:.3g} {unit}"
-
-
-def when(at: datetime) -> str:
-    """Return a time as this machine's clock shows it: `2026-11-21 13:25:34`."""
-    return at.astimezone().isoformat(" ", "seconds")[:19]
 
 
 def change(setting: Setting, baseline: Setting) -> str:

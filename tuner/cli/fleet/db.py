@@ -14,6 +14,7 @@ from db.upkeep.backup import backup, restore
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
 from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import Db
 from tuner.cli.place import place
 from tuner.core import ConfigError, Event
@@ -57,13 +58,11 @@ def backup_(
 def restore_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `jouletune db backup`.")],
     db: Db = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Replace the database by a backup, whole or not at all. The tuner has to be stopped."""
     url = _url(db)
-    if not yes:
-        asked = f"What was stored in {shown(url)} since the backup will be gone. Restore?"
-        typer.confirm(asked, abort=True)
+    confirm(f"replace {shown(url)} and lose everything stored since the backup?", yes)
     former = restore(url, file)
     kept = f"; the former database is {former}" if former else ""
     typer.echo(f"restored from {file}{kept}")
@@ -75,9 +74,9 @@ def check_(db: Db = "") -> Answer:
     url = _url(db)
     found = check(url, utc_now)
     rows = ((f.well, f.about, f.seen, f.hint) for f in found)
-    table = checked(rows, "nothing was looked at")
+    checks = checked(rows, "no checks")
     failed = not all(f.well or f.about == "last backup" for f in found)
-    return Answer(found, [shown(url), table], failed)
+    return Answer(found, [shown(url), *checks], failed)
 
 
 def prune(
@@ -93,7 +92,7 @@ def prune(
         bool, typer.Option("--vacuum", help="Give the room back; on SQLite writers wait for it.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete what is old; says what first. Active studies keep every trial.
 
@@ -109,8 +108,7 @@ def prune(
         )
         if dry_run or (plan.empty and not vacuum):
             return
-        if not yes:
-            typer.confirm("Delete them?", abort=True)
+        confirm("delete them?", yes)
         pruning.carry_out(plan)
         if vacuum:
             pruning.vacuum()

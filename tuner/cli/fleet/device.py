@@ -9,31 +9,39 @@ import typer
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
+from tuner.moments import when
 from tuner.presentation.figures import change, joined
-from tuner.presentation.standing import level
-from tuner.wire import Change
+from tuner.presentation.standing import device_status
+from tuner.wire import Change, DeviceView
+
+COLUMNS = (
+    "device", "status", "study", "~applied", "+workload", "+board", "+last report", "+reason", "+knobs",
+    "+metrics",
+)  # fmt: skip
 
 
-@asks(watch=True)
+@asks(watch=True, lists=True)
 def list_(api: Api) -> Answer:
-    """List the registered devices with their knobs, metrics and present setting."""
+    """List the registered devices, one a line: status, study and applied setting."""
     views = api.devices()
-    rows = (
-        (
-            v.device.id,
-            v.device.board,
-            v.device.workload,
-            joined(k.name for k in v.device.space.knobs),
-            joined(f"{m.name} ({m.origin})" for m in v.device.metrics),
-            level(v),
-            change(v.applied.setting, v.device.space.default) if v.applied else "–",
-            v.study or "–",
-        )
-        for v in views
-    )
-    columns = ("device", "board", "workload", "knobs", "metrics", "level", "applied", "study")
     nothing = "no devices yet; an agent registers them: `jouletune agent serve`"
-    return Answer(views, Rows(columns, rows, nothing))
+    return Answer(views, Rows(COLUMNS, map(_row, views), nothing))
+
+
+def _row(view: DeviceView) -> tuple[str, ...]:
+    about = view.device
+    return (
+        about.id,
+        device_status(view),
+        view.study or "–",
+        change(view.applied.setting, about.space.default) if view.applied else "–",
+        about.workload,
+        about.board,
+        when(view.last_seen),
+        view.unable or "–",
+        joined(knob.name for knob in about.space.knobs),
+        joined(f"{metric.name} ({metric.origin})" for metric in about.metrics),
+    )
 
 
 @asks()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from tuner.cli.asking import Api, asks
 from tuner.cli.options import OfStudy
 from tuner.cli.output import plain
 from tuner.core import Event
+from tuner.moments import when
 
 Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="So many of the latest.")]
 
@@ -53,15 +53,11 @@ def _print(found: Iterable[Event], *, as_json: bool) -> None:
 
 def _line(event: Event) -> str:
     about = " ".join(name for name in (event.study, event.device) if name)
-    line = f"{_at(event.at)}  {event.kind}{f' [{about}]' if about else ''}: {event.text}"
+    line = f"{when(event.at)}  {event.kind}{f' [{about}]' if about else ''}: {event.text}"
     return "\n".join(map(visible, line.split("\n")))
 
 
-def _at(moment: datetime) -> str:
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S%z}"
-
-
-@asks()
+@asks(lists=True)
 def audit(
     api: Api,
     who: Annotated[str, typer.Option(metavar="NAME", help="Only this token's.")] = "",
@@ -71,14 +67,14 @@ def audit(
     entries = api.access.audit(last, who or None)
     rows = (
         (
-            _at(e.at),
+            when(e.at),
             e.who or "unknown",
+            "done" if e.status < 400 else f"refused ({e.status})",
+            f"{e.method} {e.path}",
             e.role or "–",
             e.address or "–",
-            f"{e.method} {e.path}",
-            "done" if e.status < 400 else f"refused ({e.status})",
         )
         for e in entries
     )
-    columns = ("at", "who", "role", "from", "request", "answer")
+    columns = ("when", "who", "result", "request", "+role", "+address")
     return Answer(entries, Rows(columns, rows, "nothing was changed or refused yet"))

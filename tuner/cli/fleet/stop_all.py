@@ -10,8 +10,9 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
+from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import whole
-from tuner.presentation.figures import when
+from tuner.moments import when
 from tuner.presentation.standing import stopped
 from tuner.wire import Change, StoppedDevice, StopView
 
@@ -32,17 +33,19 @@ def stop_all(
             "--why", metavar="TEXT", callback=whole, help="The reason, shown while it is in force."
         ),
     ] = "",
+    yes: Yes = False,
 ) -> Answer:
-    """Put every device back, until --lift.
+    """Restore every device to its original setting until --lift.
 
-    Each goes to its original setting and stays there, through restarts. Waits until all have said
-    that they are back, and exits with 1 where one has not.
+    Asks first. The stop outlasts restarts. Waits until every device confirms; exits with 1 if one does not.
     """
     change = Change(who=getpass.getuser(), why=why)
     if lift:
         was = api.stop_state().in_force
         told = "lifted; every study goes on as it was" if was else "nothing was stopped"
         return Answer(api.lift(change), told)
+    if not api.stop_state().in_force:
+        confirm("restore every device to its original setting and pause all tuning?", yes)
     api.stop_all(change)
     view = _waited(api)
     lines = [stopped(view), *(_state_text(device) for device in view.devices)]

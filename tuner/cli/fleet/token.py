@@ -9,6 +9,7 @@ import typer
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
+from tuner.moments import when
 from tuner.wire import NewToken, TokenDraft
 
 RoleName = Literal["viewer", "operator", "admin"]
@@ -48,12 +49,12 @@ def create(
 
 def _told(made: NewToken) -> Iterator[str]:
     """Yield the token alone; whose it is goes to stderr."""
-    until = f" until {made.expires_at:%Y-%m-%d %H:%M} UTC" if made.expires_at else ""
+    until = f" until {when(made.expires_at)}" if made.expires_at else ""
     typer.echo(f"{made.name}: {made.role}{until}, shown only now", err=True)
     yield made.token
 
 
-@asks()
+@asks(lists=True)
 def list_(api: Api) -> Answer:
     """List tokens by whom they are for; the tuner's own is not among them."""
     views = api.access.tokens()
@@ -62,13 +63,13 @@ def list_(api: Api) -> Answer:
             v.name,
             v.role,
             v.state,
-            f"{v.created_at:%Y-%m-%d %H:%M}",
-            f"{v.expires_at:%Y-%m-%d %H:%M}" if v.expires_at else "–",
+            when(v.expires_at) if v.expires_at else "–",
+            when(v.created_at),
         )
         for v in views
     )
     nothing = "no tokens but the tuner's own; make one with `jouletune token create`"
-    return Answer(views, Rows(("name", "role", "state", "created", "expires"), rows, nothing))
+    return Answer(views, Rows(("name", "role", "state", "expires", "+created"), rows, nothing))
 
 
 @asks()

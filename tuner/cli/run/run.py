@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from tuner import files
+from tuner.cli.host import logs
 from tuner.cli.host.workload import demand_file, under_trace
 from tuner.cli.options import (
     CONSTRAINT,
@@ -250,7 +251,9 @@ def _unfinished(state_dir: Path) -> RunRecord:
 
 def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
     """Carry out the run and report it; what could not be measured here is said in the report."""
-    logging.basicConfig(filename=state_dir / "run.log", format="%(asctime)s %(message)s")
+    handler = logging.FileHandler(state_dir / "run.log", delay=True)
+    handler.setFormatter(logs.Lines("%(asctime)s %(message)s"))
+    logging.basicConfig(handlers=[handler])
     progress = console(stderr=as_json)
     display = Lines(progress) if as_json else open_display(progress)
     finished: list[Result] = []

@@ -9,7 +9,10 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
+from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import StudyId, Why
+from tuner.core import Phase
+from tuner.presentation.figures import joined
 from tuner.study.advice import plan_in_words
 from tuner.wire import Change, Decision
 
@@ -44,12 +47,14 @@ def resume(api: Api, study: StudyId, why: Why = "") -> Answer:
 
 
 @asks()
-def stop(api: Api, study: StudyId, why: Why = "") -> Answer:
-    """End a study for good.
+def stop(api: Api, study: StudyId, why: Why = "", yes: Yes = False) -> Answer:
+    """End a study permanently.
 
-    Its devices go back to their original settings and are free.
+    Its devices return to their original settings and are free for another study. Asks first.
     """
     before = api.study(study)
+    if before.phase is not Phase.STOPPED:
+        confirm(f"stop study {before.id} permanently and restore {joined(before.devices)}?", yes)
     view = api.stop(study, Change(who=getpass.getuser(), why=why))
     how = "was stopped already" if view.revision == before.revision else "is stopped"
     return Answer(view, f"study {view.id} {how}; its history stays")
@@ -74,15 +79,10 @@ def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -
 
 
 @asks()
-def delete(
-    api: Api,
-    study: StudyId,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> Answer:
-    """Remove a stopped study and what it measured."""
+def delete(api: Api, study: StudyId, yes: Yes = False) -> Answer:
+    """Delete a stopped study and its measurements. Asks first."""
     view = api.study(study)
     count = sum(view.trials.values())
-    if not yes:
-        typer.confirm(f"delete study {view.id} and its {count} trials?", abort=True, err=True)
+    confirm(f"delete study {view.id} and its {count} trials?", yes)
     api.delete(view.id, Change(who=getpass.getuser()))
     return Answer({"deleted": view.id}, f"study {view.id} and its {count} trials are deleted")

@@ -11,7 +11,8 @@ import typer
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
 from tuner.cli.options import StudyId, Why
-from tuner.presentation.figures import figure, joined, when
+from tuner.moments import when
+from tuner.presentation.figures import figure, joined
 from tuner.presentation.texts import previewed
 from tuner.wire import ConstraintChange
 
@@ -70,7 +71,7 @@ def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
     return Answer(view, f"study {view.id}: {changed}; {doing}")
 
 
-@asks()
+@asks(lists=True)
 def list_(api: Api, study: StudyId) -> Answer:
     """List the constraints of a study and every earlier version of them."""
     view, revisions = api.study(study), api.revisions(study)
@@ -84,6 +85,6 @@ def list_(api: Api, study: StudyId) -> Answer:
         for before, now in zip([None, *revisions], revisions, strict=False)
         if before is None or before.constraints != now.constraints
     ]
-    columns = (">revision", "when", "who", "constraints", "why")
+    columns = (">revision", "when", "who", "~constraints", "~why")
     lines.append(Rows(columns, rows, f"study {view.id} has no revisions"))
     return Answer(found, lines)

@@ -103,7 +103,7 @@ def test_a_value_that_is_no_choice_is_told_with_the_choices_and_nothing_else(
 ) -> None:
     assert app.main(["history", "--format", "xml"]) == 2
     said = capsys.readouterr().err
-    assert "'--format': 'xml' is not one of 'table', 'json'" in said
+    assert "'--format' / '-o': 'xml' is not one of 'table', 'wide'" in said
 
 
 def test_without_arguments_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
