@@ -37,6 +37,18 @@ def moment(name: str, text: str, now: datetime) -> datetime | None:
         raise InvalidInput(f"{name} cannot be {text!r}", hint=hint) from None
 
 
+def seconds(name: str, text: str) -> float:
+    """Return a length of time in seconds: `90s`, `30m`, `2h`; `name` is its option, for the error.
+
+    Raises:
+        InvalidInput: the text has another form.
+    """
+    length = AGO.fullmatch(text)
+    if length is None or text.endswith("ago"):
+        raise InvalidInput(f"{name} cannot be {text!r}", hint="write 90s, 30m, 2h or 1d")
+    return timedelta(**{UNITS[length[2]]: float(length[1])}).total_seconds()
+
+
 def when(at: datetime) -> str:
     """Return a time as every door shows it, in UTC: `2026-11-21 13:25:34Z`."""
     return f"{at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"

@@ -14,6 +14,7 @@ from tuner.bounds import visible
 from tuner.cli import listing
 from tuner.cli.options import AsJson, ListFormat
 from tuner.cli.output import echo_json, list_width
+from tuner.cli.reach import reaching
 from tuner.core import ConfigError
 
 
@@ -89,8 +90,11 @@ def called(verb: Verb, as_json: bool, given: dict[str, object], *first: object) 
     return verb(*first, **given)
 
 
-def show(answer: Answer | None, form: str = "table") -> None:
-    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit with 1 for one that failed."""
+def show(answer: Answer | None, form: str = "table", options: str = "") -> None:
+    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit with 1 for one that failed.
+
+    `options` complete the commands in it: see `tuner.cli.reach`.
+    """
     if answer is None:
         return
     if form == "json":
@@ -98,18 +102,18 @@ def show(answer: Answer | None, form: str = "table") -> None:
     else:
         parts = [answer.lines] if isinstance(answer.lines, str | Rows) else answer.lines
         for part in parts:
-            _print(part, form)
+            _print(part, form, options)
     if answer.failed:
         raise typer.Exit(1)
 
 
-def _print(part: str | Rows, form: str) -> None:
+def _print(part: str | Rows, form: str, options: str) -> None:
     """Print a line or a list; of a list with `name` its first column, and nothing besides lists."""
     if isinstance(part, str):
         if form != "name":
-            typer.echo(part)
+            typer.echo(reaching(part, options))
         return
-    rows = list(part.rows)
+    rows = [[reaching(value, options) for value in row] for row in part.rows]
     if form == "name":
         for row in rows:
             typer.echo(visible(row[0]))

@@ -13,6 +13,7 @@ from typing import Annotated, cast
 import typer
 
 from tuner.cli.lazy import LazyGroup
+from tuner.cli.reach import reaching, typed_options
 from tuner.errors import (
     ConfigError,
     InvalidInput,
@@ -34,7 +35,7 @@ app = typer.Typer(
     name="jouletune",
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=True,
+    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -80,6 +81,8 @@ def main(
 
     Errors of the family and of usage become one line on stderr, a JSON object with `--json`.
     """
+    if "_JOULETUNE_COMPLETE" in os.environ:
+        return 0  # a script of an earlier release, replaced by `jouletune completion`
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     as_json = wants_json(given)
     if why := too_old(given, sys.version_info[:2]):
@@ -92,7 +95,8 @@ def main(
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
     except TuningError as error:
         code = EX_CONFIG if _misconfigured(given, error) else _exit_code(error)
-        return _refuse(error.code, error.message, error.hint, as_json=as_json, code=code)
+        hint = reaching(error.hint, typed_options(given))
+        return _refuse(error.code, error.message, hint, as_json=as_json, code=code)
     except ValueError as error:
         if (said := _unfit(error)) is None:
             raise
@@ -192,7 +196,7 @@ def _unfit(error: ValueError) -> tuple[str, str] | None:
 
 
 def _refuse(kind: str, message: str, hint: str, *, as_json: bool, code: int) -> int:
-    """Say what is wrong in one line on stderr and return the exit code."""
+    """Print an error in one line on stderr and return the exit code."""
     if as_json:
         problem = {"code": kind, "message": message, "hint": hint}
         typer.echo(json.dumps(problem, ensure_ascii=False), err=True)

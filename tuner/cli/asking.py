@@ -9,6 +9,7 @@ from pathlib import Path
 from tuner.cli.answers import JSON, LISTS, Verb, called, chosen, show, typed
 from tuner.cli.options import Db, TokenFile, TunerUrl
 from tuner.cli.place import open_api
+from tuner.cli.reach import options_of
 from tuner.cli.watching import Watch, looks
 from tuner.verbs.table import Verbs
 from tuner.wire import StudyView
@@ -45,9 +46,10 @@ def asks(
         ) -> None:
             again = bool(given.pop("watch", False))
             form = chosen(str(given.pop("form", "table")), as_json)
+            options = options_of(tuner, token_file, db)
             with open_api(tuner, token_file, db, quiet=quiet) as api:
                 for _ in looks(api, again):
-                    show(called(verb, form == "json", given, api), form)
+                    show(called(verb, form == "json", given, api), form, options)
 
         added = (*([WATCH] if watch else []), *PLACE, *(LISTS if lists else [JSON]))
         return typed(asking, verb, added, skip=1)

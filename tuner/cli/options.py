@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from policies import POLICIES
 from tuner.bounds import MOST_SENTENCE
 from tuner.config import holds_password
 from tuner.core import ConfigError
@@ -45,6 +46,7 @@ OBJECTIVE = (
     'Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, or CPU time '
     "without a meter."
 )
+POLICY = f"The search policy: {', '.join(sorted(POLICIES))}, or one of an installed package."
 NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Save without any limit.")]
 
 
@@ -97,6 +99,7 @@ Db = Annotated[
         show_default=False,
     ),
 ]
+DeviceId = Annotated[str, typer.Argument(metavar="ID", help="The device's id, or its beginning.")]
 StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id, or its beginning.")]
 OfStudy = Annotated[
     str,

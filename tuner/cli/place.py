@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tuner.cli.options import STATE_DIR
+from tuner.cli.reach import options_of, reaching
 from tuner.cli.runfile import read_run
 from tuner.client import Client, read_token
 from tuner.core import ConfigError
@@ -86,7 +87,7 @@ def open_api(
     """
     with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as api:
         if not quiet and (stop := api.stop_state()).in_force:
-            typer.echo(stopped(stop), err=True)
+            typer.echo(reaching(stopped(stop), options_of(tuner, token_file, db)), err=True)
         yield api
 
 

@@ -66,18 +66,6 @@ def top(
 
 def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
     """Return a fleet as a line of sums and as many devices as fit, problems first."""
-    head = Text(f"{len(view.rows)} devices  ")
-    for word in WRONG_FIRST:
-        if count := view.health.get(word, 0):
-            head.append(f"{count} {word}  ", STYLES[word])
-    if view.saved is not None:
-        saved = view.saved
-        head.append(f"saved {amount('J', saved.joules, saved.stderr_j)}, {saved.kwh:.4g} kWh")
-        if saved.cost is not None:
-            head.append(f", {saved.cost:.2f} {saved.currency}")
-        if saved.uncounted:
-            several = how_many(saved.uncounted, "study", "studies")
-            head.append(f", not counted: {several} on several devices together")
     rows = wrong_first(view)
     fitting = max(1, height - 4)
     names, *lines = listing.lines(COLUMNS, map(device_row, rows[:fitting]), width)
@@ -86,7 +74,22 @@ def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
         for row, line in zip(rows, lines, strict=False)
     ]
     more = [Text(f"and {len(rows) - fitting} more")] if len(rows) > fitting else []
-    return Group(head, Text(names, "bold", no_wrap=True), *shown, *more)
+    return Group(Text(sums(view)), Text(names, "bold", no_wrap=True), *shown, *more)
+
+
+def sums(view: FleetView) -> str:
+    """Return the fleet in one line: devices by status, and the energy that was saved."""
+    parts = [how_many(len(view.rows), "device")]
+    parts += [f"{n} {word}" for word in WRONG_FIRST if (n := view.health.get(word, 0))]
+    if view.saved is not None:
+        saved = view.saved
+        parts.append(f"saved {amount('J', saved.joules, saved.stderr_j)}, {saved.kwh:.4g} kWh")
+        if saved.cost is not None:
+            parts.append(f"{saved.cost:.2f} {saved.currency}")
+        if saved.uncounted:
+            several = how_many(saved.uncounted, "study", "studies")
+            parts.append(f"not counted: {several} on several devices together")
+    return "  ".join(parts)
 
 
 def wrong_first(view: FleetView) -> list[FleetRow]:

@@ -21,6 +21,7 @@ from tuner.cli.host.workload import demand_file, under_trace
 from tuner.cli.options import (
     CONSTRAINT,
     OBJECTIVE,
+    POLICY,
     STATE_DIR,
     AsJson,
     ForeignShare,
@@ -96,7 +97,8 @@ def run(
         typer.Option(help="Runs of --command per window (default 4).", show_default=False),
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="The search policy (polythrottle).", show_default=False)
+        str,
+        typer.Option(metavar="NAME", help=f"{POLICY} Default: polythrottle.", show_default=False),
     ] = "",
     objective: Annotated[
         str,
@@ -252,7 +254,7 @@ def _unfinished(state_dir: Path) -> RunRecord:
 def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
     """Carry out the run and report it; what could not be measured here is said in the report."""
     handler = logging.FileHandler(state_dir / "run.log", delay=True)
-    handler.setFormatter(logs.Lines("%(asctime)s %(message)s"))
+    handler.setFormatter(logs.PlainLines("%(asctime)s %(message)s"))
     logging.basicConfig(handlers=[handler])
     progress = console(stderr=as_json)
     display = Lines(progress) if as_json else open_display(progress)

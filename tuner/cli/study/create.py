@@ -10,7 +10,7 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
-from tuner.cli.options import CONSTRAINT, OBJECTIVE, NoConstraint, SafetyName, wished
+from tuner.cli.options import CONSTRAINT, OBJECTIVE, POLICY, NoConstraint, SafetyName, wished
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
 from tuner.presentation.figures import joined
 from tuner.presentation.standing import standing
@@ -37,7 +37,7 @@ def create(
         typer.Option(metavar="TEXT", help=CONSTRAINT),
     ] = None,
     no_constraint: NoConstraint = False,
-    policy: Annotated[str, typer.Option(help="The search policy.")] = "polythrottle",
+    policy: Annotated[str, typer.Option(metavar="NAME", help=POLICY)] = "polythrottle",
     trials: Annotated[int, typer.Option(help="How many settings to try.")] = 20,
     window: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window.")] = 10.0,
     max_window: Annotated[
