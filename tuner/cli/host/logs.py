@@ -16,7 +16,7 @@ from tuner.moments import when
 PLAIN = "%(asctime)s %(levelname)s %(message)s"
 
 
-class Lines(logging.Formatter):
+class PlainLines(logging.Formatter):
     """One line a message, its time in UTC."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
@@ -67,7 +67,7 @@ def begin(
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     journal = is_journal(stream, environment.get("JOURNAL_STREAM", ""))
-    handler.setFormatter(JsonLines() if journal else Lines(PLAIN))
+    handler.setFormatter(JsonLines() if journal else PlainLines(PLAIN))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for chatty in quiet:
         logging.getLogger(chatty).setLevel(logging.WARNING)

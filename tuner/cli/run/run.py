@@ -252,7 +252,7 @@ def _unfinished(state_dir: Path) -> RunRecord:
 def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
     """Carry out the run and report it; what could not be measured here is said in the report."""
     handler = logging.FileHandler(state_dir / "run.log", delay=True)
-    handler.setFormatter(logs.Lines("%(asctime)s %(message)s"))
+    handler.setFormatter(logs.PlainLines("%(asctime)s %(message)s"))
     logging.basicConfig(handlers=[handler])
     progress = console(stderr=as_json)
     display = Lines(progress) if as_json else open_display(progress)
