@@ -213,7 +213,7 @@ def locked(name: str, python: str) -> str:
 def download(asked: str, python: str) -> Path:
     """Return a folder with the wheels of a lock, checked against their digests."""
     wheels = KEPT / f"wheels-{python}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
-    part = wheels.with_suffix(".part")
+    part = wheels.with_name(f"{wheels.name}.part")
     if not wheels.exists():
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)

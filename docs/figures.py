@@ -370,6 +370,7 @@ def _release_step(step: Told) -> tuple[str, str, str]:
     size = step.get("mb")
     sizes = size.items() if isinstance(size, dict) else [("", size)] if size is not None else []
     shown = [f"{name} {value} MB".strip() for name, value in sizes]
+    shown += [step["again"]] if "again" in step else []
     shown += [f"dpkg {step['dpkg_s']} s"] if "dpkg_s" in step else []
     shown += [f"{name} {seconds} s" for name, seconds in step.get("steps", {}).items()]
     judged = step.get("lintian", {})

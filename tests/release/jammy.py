@@ -115,9 +115,10 @@ def prepared(kept: Path) -> Path:
         must("mmdebstrap", *options, ring, "jammy", str(part))
         part.rename(base)
     copied(base, whole)
-    for file in download(locked("agent", "3.10"), "3.10").glob("*.whl"):
-        (whole / "wheels").mkdir(exist_ok=True)
-        shutil.copy2(file, whole / "wheels")
+    try:
+        shutil.copytree(download(locked("agent", "3.10"), "3.10"), whole / "wheels")
+    except SystemExit as error:
+        raise CannotRun(str(error)) from None
     needs = tomllib.loads((SOURCE / "pyproject.toml").read_text())["build-system"]["requires"]
     must(
         sys.executable,
