@@ -64,22 +64,23 @@ TOLD = {
  SQLite or PostgreSQL. It adds what it needs, PyTorch above all, to the
  environment of jouletune."""),
 }  # fmt: skip
-OVERRIDES = (
-    "dir-or-file-in-opt",
-    "package-installs-python-pycache-dir",
-    "embedded-library",
-    "embedded-javascript-library",
-    "unstripped-binary-or-object",
-    "unstripped-static-library",
-    "binary-from-other-architecture",
-    "shared-library-is-executable",
-    "shared-library-lacks-prerequisites",
-    "library-not-linked-against-libc",
-    "custom-library-search-path",
-    "statically-linked-binary",
-    "wrong-path-for-interpreter",
-    "national-encoding",
-)
+OVERRIDES = {
+    "dir-or-file-in-opt": "an environment of its own, apart from Debian's Python",
+    "package-installs-python-pycache-dir": "compiled here: the actuator could write none",
+    "embedded-library": "wheels of numpy, SciPy and others bring libraries",
+    "embedded-javascript-library": "plotly brings its script, and the pages use it",
+    "unstripped-binary-or-object": "wheels as their makers built them, by their digests",
+    "unstripped-static-library": "PyTorch's wheel has some, by their digests",
+    "binary-from-other-architecture": "wheels have launchers of other systems",
+    "shared-library-is-executable": "wheels set modes",
+    "shared-library-lacks-prerequisites": "extension modules find Python's symbols at run time",
+    "library-not-linked-against-libc": "extension modules that call nothing of it",
+    "custom-library-search-path": "wheels find the libraries that they bring",
+    "statically-linked-binary": "tools in PyTorch's wheel",
+    "wrong-path-for-interpreter": "scripts of packages run by the environment's Python",
+    "national-encoding": "test data of packages",
+}
+"""What lintian is to overlook, and why."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ def locked(name: str, python: str) -> str:
 def download(asked: str, python: str) -> Path:
     """Return a folder with the wheels of a lock, checked against their digests."""
     wheels = KEPT / f"wheels-{python}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
-    part = wheels.with_suffix(".part")
+    part = wheels.with_name(f"{wheels.name}.part")
     if not wheels.exists():
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -310,8 +311,7 @@ def describe(built: Built, package: str, stage: Path) -> None:
         (docs / "NEWS.gz").write_bytes(gzip.compress(changes, mtime=0))
     overlooked = stage / "usr/share/lintian/overrides" / package
     overlooked.parent.mkdir(parents=True)
-    lines = "".join(f"{package}: {tag}\n" for tag in OVERRIDES)
-    overlooked.write_text("# An environment of its own, of wheels as they are.\n" + lines)
+    overlooked.write_text("".join(f"# {why}\n{package}: {tag}\n" for tag, why in OVERRIDES.items()))
 
 
 def control(built: Built, package: str, stage: Path) -> None:

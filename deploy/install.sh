@@ -68,7 +68,6 @@ install_or_upgrade() {
   if [ ${#running[@]} -gt 0 ]; then run systemctl stop "${running[@]}"; fi
   if [ "$former" != "$release" ]; then
     step "switching to $release"
-    keep_database
     [ -z "$former" ] || run ln -sfnT "$former" "$OPT/previous"
     run ln -sfnT "$release" "$OPT/current"
     drop_old_releases "$release" "$former"
@@ -107,13 +106,6 @@ build() {
     -c "$SOURCE/$constraints" "$copy$extras"
   run rm -rf "$copy"
   run touch "$1/complete"
-}
-
-keep_database() {
-  [ -e "$TUNER_STATE/jouletune.sqlite" ] || return 0
-  run rm -rf "$TUNER_STATE/previous"
-  run install -d -m 0700 "$TUNER_STATE/previous"
-  run cp -p "$TUNER_STATE"/jouletune.sqlite* "$TUNER_STATE/previous"
 }
 
 drop_old_releases() {

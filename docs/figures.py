@@ -370,8 +370,13 @@ def _release_step(step: Told) -> tuple[str, str, str]:
     size = step.get("mb")
     sizes = size.items() if isinstance(size, dict) else [("", size)] if size is not None else []
     shown = [f"{name} {value} MB".strip() for name, value in sizes]
+    shown += [step["again"]] if "again" in step else []
     shown += [f"dpkg {step['dpkg_s']} s"] if "dpkg_s" in step else []
     shown += [f"{name} {seconds} s" for name, seconds in step.get("steps", {}).items()]
+    judged = step.get("lintian", {})
+    shown += [f"{sum(tags.values())} {kind}" for kind, tags in judged.items()]
+    shown += ["missing: " + ", ".join(step["missing"])] if step.get("missing") else []
+    shown += [f"{name} {step[name]}" for name in ("python", "systemd") if name in step]
     return str(step["result"]), f"{step['seconds']:.0f}", ", ".join(shown)
 
 

@@ -71,6 +71,11 @@ class Database:
             else self.engine.execution_options(isolation_level="AUTOCOMMIT")
         )
 
+    @property
+    def path(self) -> Path | None:
+        """SQLite's file; None for a database in memory or on a server."""
+        return None if self._path is None else Path(self._path)
+
     def share_file(self) -> IO[bytes]:
         """Say for as long as the returned file is open that a tuner is at work on SQLite's file.
 

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
 from db import SCHEMA
+from db.sql.copies import keep_copy
 from db.sql.database import Database
 from tuner.core import StoreError
+
+log = logging.getLogger(__name__)
 
 _ALEMBIC = threading.Lock()
 """Alembic's context is one per process."""
 
 
-def bring_up(database: Database, *, create: bool) -> None:
+def bring_up(database: Database, *, create: bool, keep: bool = True) -> None:
     """Upgrade the schema to the newest; nothing but one query where it is that already.
+
+    With `keep` a file of an older schema is copied beside itself first: an older program cannot read
+    what a newer one has migrated.
 
     Raises:
         StoreError: it has no tables of ours and `create` is False, it was written by a newer
-            program, or it does not answer.
+            program, it does not answer, or the copy cannot be made; nothing is migrated then.
     """
     with database.spoken(), database.engine.connect() as connection:
         found = revision(connection)
@@ -33,7 +41,7 @@ def bring_up(database: Database, *, create: bool) -> None:
     with _ALEMBIC, database.alone() as connection:
         found = revision(connection)
         if found != SCHEMA:
-            _upgrade(connection, found, database.name)
+            _upgrade(connection, found, database, keep=keep)
 
 
 def revision(connection: Connection) -> str | None:
@@ -44,12 +52,13 @@ def revision(connection: Connection) -> str | None:
     return found
 
 
-def _upgrade(connection: Connection, found: str | None, name: str) -> None:
+def _upgrade(connection: Connection, found: str | None, database: Database, *, keep: bool) -> None:
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
 
+    name = database.name
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "db:migrations")
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
@@ -58,7 +67,19 @@ def _upgrade(connection: Connection, found: str | None, name: str) -> None:
             f"database {name} was written by a newer jouletune (schema {found}, ours is {SCHEMA})",
             hint="upgrade the program",
         )
+    copy = keep_copy(database.path, found) if keep and found and database.path else None
     try:
         command.upgrade(config, "head")
     except CommandError as error:
         raise StoreError(f"database {name} cannot be upgraded: {error}") from error
+    if found is not None and keep:
+        log.warning(
+            "event=migrated database=%s from=%s to=%s: %s", name, found, SCHEMA, _way_back(copy)
+        )
+
+
+def _way_back(copy: Path | None) -> str:
+    """Return how to roll back."""
+    if copy is None:
+        return "no copy is made of PostgreSQL; to roll back, restore your backup of before"
+    return f"to roll back, stop the tuner, put {copy} in its place and install the older release"

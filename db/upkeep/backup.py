@@ -14,7 +14,8 @@ from pathlib import Path
 from sqlalchemy import URL, text
 
 from db import SCHEMA
-from db.sql.address import command, existing, read_url, shown
+from db.sql import copies
+from db.sql.address import existing, read_url, shown
 from db.sql.bus import TUNER_LOCK
 from db.sql.database import Database
 from db.sql.upgrade import bring_up, revision
@@ -45,12 +46,12 @@ def backup(url_text: str, file: Path) -> None:
         part.unlink(missing_ok=True)
         files.make_private(part)
         if url.get_backend_name() == "sqlite":
-            _copy_sqlite(Path(url.database or ""), part)
+            copies.copy(Path(url.database or ""), part)
         else:
             _pg("pg_dump", ["--format=custom", f"--file={part}", f"--dbname={_plain(url)}"], url)
-        _sync(part)
+        copies.sync(part)
         part.replace(file)
-        _sync(file.parent)
+        copies.sync(file.parent)
     except OSError as error:
         raise StoreError(
             f"the backup {file} cannot be written: {error.strerror}", hint="name another file"
@@ -124,11 +125,11 @@ def _restore_sqlite(target: Path, file: Path) -> Path | None:
         _prove(part, file)
         database = Database(read_url(f"sqlite:///{part}"))
         try:
-            bring_up(database, create=False)
+            bring_up(database, create=False, keep=False)
         finally:
             database.engine.dispose()
         _end_wal(part)
-        _sync(part)
+        copies.sync(part)
         with _alone(target):
             if target.exists():
                 # A leftover log would be played into the database that comes in its place.
@@ -136,7 +137,7 @@ def _restore_sqlite(target: Path, file: Path) -> Path | None:
                 former.unlink(missing_ok=True)
                 former.hardlink_to(target)
             part.replace(target)
-            _sync(target.parent)
+            copies.sync(target.parent)
         return former if former.exists() else None
     except OSError as error:
         raise StoreError(f"{target} cannot be restored: {error.strerror}") from None
@@ -170,25 +171,6 @@ def _restore_postgres(url: URL, file: Path) -> None:
         bring_up(database, create=True)
     finally:
         database.engine.dispose()
-
-
-def _copy_sqlite(source: Path, part: Path) -> None:
-    """Copy in one read transaction: in WAL mode writers go on meanwhile, and the copy is one moment."""
-    try:
-        with (
-            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
-            closing(sqlite3.connect(part)) as copy,
-        ):
-            live.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            found = copy.execute("PRAGMA integrity_check").fetchone()[0]
-    except sqlite3.Error as error:
-        raise StoreError(f"{source} cannot be copied: {error}") from None
-    if found != "ok":
-        raise StoreError(
-            f"{source} is damaged: {found}",
-            hint=f"see {command('check', f'sqlite:///{source}')}, and restore a backup",
-        )
 
 
 def _prove(part: Path, file: Path) -> None:
@@ -265,11 +247,3 @@ def _copied_revision(dump: str) -> str:
     raise InvalidInput(
         "the backup has no schema of ours", hint="name a file of `jouletune db backup`"
     )
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -61,6 +61,7 @@ class Polythrottle:
         self._without = without
 
     explores_apart = True
+    plans_by_load = True
     heeds = frozenset({"objective", "constraints", "safety"})
 
     def suggest(self, past: Past) -> Suggestion:

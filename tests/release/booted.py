@@ -8,20 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tests.systemd.machine import CannotRun, booted, why_not
-from tests.systemd.test_services import ACTUATOR, ORIGINAL, SERVICES, Site, system_files
+from tests.frozen.content import HELD
+from tests.release import former
+from tests.systemd.machine import SOURCE, CannotRun, booted, why_not
+from tests.systemd.test_services import ACTUATOR, DESK, ORIGINAL, SERVICES, Site, system_files
 
-FROZEN = Path(__file__).parents[1] / "frozen/0.1.0/sqlite.sql"
 DATABASE = "/var/lib/jouletune-tuner/jouletune.sqlite"
-ONCE = "sqlite3.connect('/var/lib/jouletune-tuner/jouletune.sqlite')"
-FILL = "import sqlite3; d = {0}; d.executescript(open('/root/frozen.sql').read()); d.commit()"
-SCHEMA = (
-    "import sqlite3; print({0}.execute('SELECT version_num FROM alembic_version').fetchone()[0])"
-)
+SCHEMA = "print(database.execute('SELECT version_num FROM alembic_version').fetchone()[0])"
 REWRITE = """
-import sqlite3
-database = {0}
-database.execute("UPDATE alembic_version SET version_num = '{1}'")
+database.execute("UPDATE alembic_version SET version_num = '{0}'")
 database.commit()
 """
 
@@ -41,7 +36,7 @@ class Notes(Protocol):
     def not_run(self, name: str, root: str, why: str) -> None: ...
 
 
-STEPS = ("install .deb", "upgrade from 0.1.0's database", "tune", "upgrade", "run from .deb",
+STEPS = ("install .deb", "upgrade from 0.1.0's files", "tune", "upgrade", "run from .deb",
          "refuse a downgrade", "remove", "purge")  # fmt: skip
 
 
@@ -56,38 +51,58 @@ class Tried:
         self.machine.run("dpkg", *arguments)
         return {"dpkg_s": round(time.monotonic() - began, 1)}
 
-    def python(self, code: str, *more: str) -> str:
-        """Run code as the tuner, whose database it is."""
-        code = code.format(ONCE, *more)
-        return self.machine.run(
-            "runuser", "-u", "jouletune-tuner", "--", "python3", "-c", code
-        ).strip()
+    def python(self, code: str, database: str = DATABASE) -> str:
+        """Run code on a database as the tuner, whose it is."""
+        code = f"import sqlite3; database = sqlite3.connect({database!r})\n{code}"
+        command = ("runuser", "-u", "jouletune-tuner", "--", "python3", "-c", code)
+        return self.machine.run(*command).strip()
 
     def version(self) -> str:
         return self.machine.run("dpkg-query", "-W", "-f", "${Version}", "jouletune")
 
     def install(self) -> dict[str, Any]:
-        """Nothing runs, and nothing is enabled."""
-        told = self.dpkg("-i", "/root/old-agent.deb", "/root/old-tuner.deb")
-        assert not any(self.site.up(service) for service in SERVICES)
+        """Onto a host with files of 0.1.0: nothing runs, nothing is enabled, changed files stay."""
+        former.place(self.machine)
+        told = self.dpkg("--force-confold", "-i", "/root/old-agent.deb", "/root/old-tuner.deb")
         for service in SERVICES:
+            assert not self.site.up(service)
             assert self.machine.call("systemctl", "is-enabled", service).returncode != 0
+        etc = self.machine.root / "etc/jouletune"
+        assert (etc / "agent.toml").read_text() == former.CONFIG
+        assert (etc / "actuator.toml").read_text() == former.GRANTED
         return told
 
     def from_0_1_0(self) -> dict[str, Any]:
-        """A database of 0.1.0 is brought up to date by the tuner's start, and read."""
-        (self.machine.root / "root/frozen.sql").write_text(FROZEN.read_text())
-        self.machine.run("chmod", "a+rx", "/root")
-        owner = ("-o", "jouletune-tuner", "-g", "jouletune-tuner", "-m", "0700")
-        self.machine.run("install", "-d", *owner, str(Path(DATABASE).parent))
-        self.python(FILL)
+        """The order to stop is heeded, the hold goes on, the tuner's start copies and migrates."""
+        site, machine = self.site, self.machine
+        site.systemctl("start", "jouletune-actuator")
+        assert "ann" in machine.run("jouletune", "actuator", "status")
+        machine.run("jouletune", "actuator", "restore", "--all", "--lift")
+        site.systemctl("start", "jouletune-agent")
+        site.until(lambda: site.held() and site.gpu[0] == former.HELD_MHZ, "the hold is not kept")
         before = self.python(SCHEMA)
-        self.site.systemctl("start", "jouletune-tuner")
-        studies = self.site.ask("study", "list")
-        assert studies and self.python(SCHEMA) > before
-        self.site.systemctl("stop", "jouletune-tuner")
-        self.machine.run("sh", "-c", f"rm -f {DATABASE}*")
-        return {"studies": len(studies), "schema": [before, "and after, newer"]}
+        site.systemctl("start", "jouletune-tuner")
+        after = self.python(SCHEMA)
+        site.study = HELD
+        assert site.phase() == "holding"
+        site.until(lambda: site.gpu == ORIGINAL, "the order to stop all is not heeded")
+        machine.run("jouletune", "stop-all", "--lift", *DESK)
+        site.until(site.held, "the hold is not taken up again")
+        assert after > before == self.python(SCHEMA, f"{DATABASE}.schema-{before}")
+        log = machine.run("journalctl", "-o", "cat", "-u", "jouletune-tuner").splitlines()
+        said = next(x for x in log if "to roll back, stop the tuner" in x)
+        self.forget()
+        return {"schema": [before, after], "said": json.loads(said)["message"]}
+
+    def forget(self) -> None:
+        """Leave the host as a first installation does: only the packages' files."""
+        self.site.systemctl("stop", *SERVICES)
+        assert self.site.gpu == ORIGINAL
+        for state in ("tuner", "agent", "actuator"):
+            self.machine.run("sh", "-c", f"rm -rf /var/lib/jouletune-{state}/*")
+        for name in ("agent", "actuator"):
+            text = (SOURCE / f"deploy/{name}.toml").read_text()
+            self.machine.write(f"/etc/jouletune/{name}.toml", text)
 
     def tune(self) -> dict[str, Any]:
         """A study on the fake GPU comes to hold."""
@@ -113,7 +128,6 @@ class Tried:
         assert self.site.phase() == "holding"
         etc = self.machine.root / "etc/jouletune"
         assert (etc / "actuator.toml").read_text() == ACTUATOR
-        assert (self.machine.root / "var/lib/jouletune-tuner/previous/jouletune.sqlite").exists()
         return told
 
     def run_smoke(self) -> dict[str, Any]:
@@ -135,12 +149,12 @@ class Tried:
         """A database of a newer release: the older package is refused in words, and all goes on."""
         site, before = self.site, self.version()
         schema = self.python(SCHEMA)
-        self.python(REWRITE, "9999")
+        self.python(REWRITE.format("9999"))
         done = self.machine.call("dpkg", "-i", "/root/old-agent.deb", "/root/old-tuner.deb")
         assert done.returncode != 0
         assert "was written by a newer jouletune (schema 9999" in done.stderr, done.stderr
         assert self.version() == before
-        self.python(REWRITE, schema)
+        self.python(REWRITE.format(schema))
         site.systemctl("reset-failed")
         site.systemctl("restart", "jouletune-tuner")
         site.until(lambda: all(site.up(s) for s in SERVICES) and site.held(), "nothing goes on")

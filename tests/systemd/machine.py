@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -110,7 +111,7 @@ def booted(base: Path | None = None) -> Iterator[Machine]:
     except BaseException:
         _drop_leftovers()
         raise
-    root = KEPT / f"root-{os.getpid()}"
+    root = KEPT / f"root-{threading.get_native_id()}-{os.getpid()}"
     try:
         subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)
         _copy_source(root / "root" / "source")
@@ -192,7 +193,7 @@ def _drop_leftovers() -> None:
     for part in KEPT.glob("*.part"):
         _remove(part)
     for root in KEPT.glob("root-*[0-9]"):
-        if not Path("/proc", root.name.removeprefix("root-")).exists():
+        if not Path("/proc", root.name.rpartition("-")[2]).exists():
             _drop(root)
 
 

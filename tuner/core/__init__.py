@@ -11,6 +11,7 @@ from tuner.core.explanations import *
 from tuner.core.goals import *
 from tuner.core.hours import *
 from tuner.core.knobs import *
+from tuner.core.loads import *
 from tuner.core.measurements import *
 from tuner.core.merging import *
 from tuner.core.plans import *

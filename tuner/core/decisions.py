@@ -17,6 +17,7 @@ from tuner.core.evidence import (
 )
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
+from tuner.core.loads import LoadHistory
 from tuner.core.measurements import Estimate
 from tuner.core.plans import Context, Plan, Row
 from tuner.core.studies import Study
@@ -31,13 +32,15 @@ class Past:
     """All that a decision may read; no clock, no device.
 
     The study, its trials that still count (running ones too, by number; none of a setting that its devices
-    offer no more) and the situation now. `withdrawn` counts the tuning trials of such settings: they
-    were spent. What follows from these is worked out when it is first asked for, and once.
+    offer no more), the situation now, and for how long each load of a plan's signal was seen. `withdrawn`
+    counts the tuning trials of settings no more offered: they were spent. What follows from these is worked
+    out when it is first asked for, and once.
     """
 
     study: Study
     trials: tuple[Trial, ...]
     context: Context = field(default_factory=dict)
+    loads: LoadHistory = field(default_factory=LoadHistory)
     withdrawn: int = 0
 
     def __post_init__(self) -> None:

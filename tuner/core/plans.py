@@ -52,7 +52,8 @@ class Plan:
     """Ordered ranges of one context quantity, each with its setting.
 
     The last row's `below` is infinite, so every situation has a row. `hysteresis` is the share by
-    which a boundary must be overstepped before the row changes.
+    which a boundary must be overstepped before the row changes. Where limits hang on the load (`eager`)
+    that is so on the way down alone: a higher row is taken once its load is seen, whatever that costs.
 
     Raises:
         InvalidInput: no rows, boundaries that do not ascend to infinity, a row decided at a value
@@ -62,6 +63,7 @@ class Plan:
     rows: tuple[Row, ...]
     by: str = ""
     hysteresis: float = 0.1
+    eager: bool = False
 
     def __post_init__(self) -> None:
         bounds = [row.below for row in self.rows]
@@ -117,5 +119,5 @@ class Plan:
 
     def _within(self, value: float, row: int) -> bool:
         lower = self.rows[row - 1].below if row > 0 else -math.inf
-        upper = self.rows[row].below
-        return lower * (1.0 - self.hysteresis) <= value < upper * (1.0 + self.hysteresis)
+        above = 1.0 if self.eager else 1.0 + self.hysteresis
+        return lower * (1.0 - self.hysteresis) <= value < self.rows[row].below * above

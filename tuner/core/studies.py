@@ -109,7 +109,8 @@ class Terms:
     `canary_windows` of it confirm it there. While a plan is held `control_share` of the windows measure
     the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
     is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
-    nothing was said.
+    nothing was said. `plan_by` is the signal that the plan is to follow, with settings of their own for
+    ranges of it; empty: one setting is held at every load.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -131,6 +132,7 @@ class Terms:
     control_share: float = 0.0
     control_hours: str = ALL_DAY
     energy_share: float | None = None
+    plan_by: str = ""
 
     def __post_init__(self) -> None:
         if self.trials < 1:

@@ -8,6 +8,7 @@ from tuner.core import InvalidInput, Objective, Study
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
+    refuse_plan,
     refuse_shared_joules,
     refuse_too_much,
     refuse_unheeded,
@@ -50,6 +51,7 @@ def create(loop: Loop, draft: StudyDraft) -> str:
         for metric in (objective.metric, *(c.metric for c in study.constraints)):
             require(device, metric, study)
     refuse_unheeded(study, policy)
+    refuse_plan(study, policy)
     loop.store.studies.add(study, draft.who, "created")
     loop.changes.publish(study)
     wishes = ", ".join(map(str, study.constraints)) or "no constraint"

@@ -16,6 +16,7 @@ from tuner.core import (
     Objective,
     Origin,
     Part,
+    PlansByLoad,
     Policy,
     RefusesStudies,
     Role,
@@ -240,6 +241,32 @@ def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
         for signal in devices[0].signals
         if all(o.get(signal.name, signal).unit == signal.unit and signal.name in o for o in offered)
     )
+
+
+def refuse_plan(study: Study, policy: Policy) -> None:
+    """Refuse a plan by a signal that not all devices offer, or that the policy cannot plan by.
+
+    Raises:
+        InvalidInput: it is either, or the study has several devices.
+    """
+    by, offered = study.terms.plan_by, {s.name for s in study.signals}
+    if not by:
+        return
+    if by not in offered:
+        raise InvalidInput(
+            f"a plan cannot follow {by}: the target does not offer that signal",
+            hint=f"give --plan-by one of: {', '.join(sorted(offered)) or 'none is offered here'}",
+        )
+    if not isinstance(policy, PlansByLoad):
+        raise InvalidInput(
+            f"the policy {study.policy} does not plan by a signal that is chosen",
+            hint="leave --plan-by out, or choose polythrottle",
+        )
+    if len(study.devices) > 1:
+        raise InvalidInput(
+            "a plan by the load needs a study of one device: each device has a load of its own",
+            hint="make a study for each device",
+        )
 
 
 def require(device: Device, name: str, study: Study) -> None:

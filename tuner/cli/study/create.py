@@ -76,6 +76,13 @@ def create(
             help="Measure the baseline again in this share of a hold's windows; 0.02 is one in 50.",
         ),
     ] = 0.0,
+    plan_by: Annotated[
+        str,
+        typer.Option(
+            metavar="SIGNAL",
+            help="Follow this signal: a setting of its own for each range of the load that pays.",
+        ),
+    ] = "",
 ) -> Answer:
     """Create a study; the tuner starts it at once.
 
@@ -91,6 +98,7 @@ def create(
         safety=Safety(safety),
         canary=canary,
         control_share=control_share,
+        plan_by=plan_by,
     )
     wishes = wished(constraint, no_constraint)
     draft = StudyDraft(

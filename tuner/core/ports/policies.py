@@ -1,4 +1,4 @@
-"""What a policy is: one function, and four things that it may say of itself."""
+"""What a policy is: one function, and five things that it may say of itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import Protocol, runtime_checkable
 from tuner.core.decisions import Past, Suggestion
 from tuner.core.studies import Study
 
-__all__ = ["DecidesSteps", "ExploresApart", "Policy", "RefusesStudies", "SaysWhatItHeeds"]
+__all__ = [
+    "DecidesSteps",
+    "ExploresApart",
+    "PlansByLoad",
+    "Policy",
+    "RefusesStudies",
+    "SaysWhatItHeeds",
+]
 
 
 class Policy(Protocol):
@@ -57,3 +64,14 @@ class ExploresApart(Protocol):
     """
 
     explores_apart: bool
+
+
+@runtime_checkable
+class PlansByLoad(Protocol):
+    """A policy that gives ranges of a signal settings of their own, where a study's terms name one.
+
+    What it sees of a window's load is `Trial.ran_at`, of the load now `Past.context`, of how often each
+    load comes by `Past.loads`.
+    """
+
+    plans_by_load: bool

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.builders import device
+from policies.polythrottle.policy import Polythrottle, TwoPhase
+from tests.builders import device, study
 from tests.errors import raised
-from tuner.core import Cost, InvalidInput, Knob, Part, Role, Space, Terms
-from tuner.service.drafts import refuse_controls, refuse_shared_joules, space_of
+from tuner.core import Cost, InvalidInput, Knob, Part, Role, Signal, Space, Terms
+from tuner.service.drafts import refuse_controls, refuse_plan, refuse_shared_joules, space_of
 from tuner.wire import StudyDraft
 
 CLOCK = Knob("cpu.max_mhz", (800, 1600, 3200), 3200)
@@ -81,3 +82,18 @@ def test_a_knob_that_is_by_choice_stays_as_it_is_unless_values_of_it_are_named()
     asked = StudyDraft(devices=("sim",), policy="sobol", choices={memory.name: (405, 7251)})
     space = space_of([device(space=Space((CLOCK, memory)))], asked)
     assert space.knob(memory.name).values == (405, 7251)
+
+
+def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() -> None:
+    terms = Terms(plan_by="arrival_rate_per_s")
+    offered = (Signal("arrival_rate_per_s", "1/s"), Signal("waiting"))
+    refuse_plan(study(), TwoPhase())
+    refuse_plan(study(terms=terms, signals=offered), Polythrottle())
+    with raised(InvalidInput, "arrival_rate_per_s") as caught:
+        refuse_plan(study(terms=terms, signals=offered[1:]), Polythrottle())
+    assert "waiting" in caught.value.hint
+    with raised(InvalidInput, "policy"):
+        refuse_plan(study(terms=terms, signals=offered), TwoPhase())
+    with raised(InvalidInput, "one device"):
+        both = study(terms=terms, signals=offered, devices=("a", "b"))
+        refuse_plan(both, Polythrottle())

@@ -1,0 +1,70 @@
+"""Copies of an SQLite database, each of one moment and whole."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from db.sql.address import command
+from tuner import files
+from tuner.core import StoreError
+
+
+def keep_copy(database: Path, schema: str) -> Path:
+    """Copy a database beside itself, as FILE.schema-0001, and return the copy: the way to roll back.
+
+    Raises:
+        StoreError: the database is damaged, or the copy cannot be written.
+    """
+    kept = database.with_name(f"{database.name}.schema-{schema}")
+    part = kept.with_name(f"{kept.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        files.make_private(part)
+        copy(database, part)
+        sync(part)
+        part.replace(kept)
+        sync(kept.parent)
+    except OSError as error:
+        raise StoreError(
+            f"the copy {kept} cannot be written: {error.strerror}; the database is not migrated",
+            hint="free space there, as much as the database takes, and start again",
+        ) from None
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return kept
+
+
+def copy(source: Path, part: Path) -> None:
+    """Copy in one read transaction: in WAL mode writers go on meanwhile, and the copy is one moment.
+
+    Raises:
+        StoreError: the source is damaged, or the copy cannot be written.
+    """
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
+            closing(sqlite3.connect(part)) as made,
+        ):
+            live.backup(made)
+            made.execute("PRAGMA journal_mode = DELETE")
+            found = made.execute("PRAGMA integrity_check").fetchone()[0]
+    except sqlite3.Error as error:
+        raise StoreError(f"{source} cannot be copied: {error}", hint="free space there") from None
+    if found != "ok":
+        raise StoreError(
+            f"{source} is damaged: {found}",
+            hint=f"see {command('check', f'sqlite:///{source}')}, and restore a backup",
+        )
+
+
+def sync(path: Path) -> None:
+    """Have the disk keep a file, or the names in a folder. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,142 @@
+"""Agent and actuator on Ubuntu 22.04, which is JetPack 6's, as install.sh has them; the tuner is elsewhere.
+
+The key of Ubuntu's archive comes from Debian's package of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bare_debian import copied
+from build_deb import download, locked
+
+from tests.systemd.machine import SOURCE, CannotRun, Machine, booted, why_not
+from tests.systemd.test_services import DESK, INSTALL, ORIGINAL, Site
+
+PACKAGES = "systemd,systemd-sysv,dbus,policykit-1,python3,python3-venv,procps,iproute2"
+KEYS = "usr/share/keyrings"
+MAKE_S = 1800.0
+SERVICES = ("jouletune-actuator", "jouletune-agent")
+BINARIES = Path(sys.executable).parent
+
+
+class Away(Site):
+    """A machine without a tuner: that runs on this host, in the machine's network."""
+
+    def ask(self, *command: str) -> Any:  # noqa: ANN401 - JSON
+        told = subprocess.run(
+            [*in_network(self.machine), str(BINARIES / "jouletune"), *command, *self.desk],
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert told.returncode == 0, told.stderr
+        return json.loads(told.stdout)
+
+    @property
+    def desk(self) -> tuple[str, ...]:
+        token = str(self.machine.root / "etc/jouletune/token")
+        return tuple(token if word == "/etc/jouletune/token" else word for word in DESK)
+
+
+def tried(kept: Path) -> dict[str, Any]:
+    """Install, tune to a hold, stop, and remove. Raises CannotRun where no such machine can be had."""
+    if missing := why_not():
+        raise CannotRun(missing)
+    with booted(prepared(kept)) as machine:
+        site = Away(machine)
+        versions = {
+            "python": machine.run("python3", "--version").split()[1],
+            "systemd": machine.run("systemctl", "--version").split()[1],
+        }
+        machine.run(*INSTALL, "--agent-only")
+        site.configure()
+        with tuner(site):
+            site.systemctl("enable", "--now", *SERVICES)
+            assert all(site.up(service) for service in SERVICES), machine.log()
+            site.until(lambda: site.ask("device", "list"), "no device")
+            device = site.ask("device", "list")[0]["device"]["id"]
+            terms = ["--trials", "4", "--window", "1.5", "--max-window", "6", "--policy", "sobol"]
+            limit = ["--constraint", "latency_p99_ms <= 2x baseline"]
+            site.study = site.ask("study", "create", "--device", device, *limit, *terms)["id"]
+            site.until(lambda: site.phase() == "holding" and site.held(), "no hold")
+        machine.run(*INSTALL, "--uninstall")
+        assert site.gpu == ORIGINAL
+        machine.run(*INSTALL, "--purge", "--yes")
+        left = {path for path in site.files() - site.before if "jouletune" in path}
+        assert left == set(), left
+        return versions
+
+
+def in_network(machine: Machine) -> tuple[str, ...]:
+    first = Path(f"/proc/{machine.nspawn}/task/{machine.nspawn}/children").read_text().split()[0]
+    return ("nsenter", "-t", first, "-n")
+
+
+@contextmanager
+def tuner(site: Site) -> Iterator[None]:
+    """Run this checkout's tuner in the machine's network, with the machine's token."""
+    folder = site.machine.root / "root/tuner"
+    folder.mkdir()
+    token = site.machine.root / "etc/jouletune/token"
+    token.write_text("a-token-that-only-this-machine-has\n")
+    token.chmod(0o600)
+    command = (
+        *in_network(site.machine), str(BINARIES / "jouletune"), "tuner", "serve",
+        "--db", f"sqlite:///{folder}/tuner.sqlite", "--token-file", str(token), "--port", "8790",
+    )  # fmt: skip
+    environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    with (folder / "log").open("wb") as log:
+        served = subprocess.Popen(command, env=environ, cwd=folder, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        served.terminate()
+        served.wait(60)
+
+
+def prepared(kept: Path) -> Path:
+    """Return an Ubuntu 22.04 with the wheels that install.sh asks for, kept for the next time."""
+    base, whole = kept / "base-jammy", kept / "jammy"
+    keys, part = kept / "ubuntu-keys", kept / "base-jammy.part"
+    if not base.exists():
+        for folder in (keys, part):
+            subprocess.run(["rm", "-rf", "--one-file-system", folder], check=True)
+        must("mmdebstrap", "--variant=extract", "--include=ubuntu-keyring", "trixie", str(keys))
+        options = ("--variant=minbase", "--components=main,universe", f"--include={PACKAGES}")
+        ring = f"--keyring={keys / KEYS}/ubuntu-archive-keyring.gpg"
+        must("mmdebstrap", *options, ring, "jammy", str(part))
+        part.rename(base)
+    copied(base, whole)
+    try:
+        shutil.copytree(download(locked("agent", "3.10"), "3.10"), whole / "wheels")
+    except SystemExit as error:
+        raise CannotRun(str(error)) from None
+    needs = tomllib.loads((SOURCE / "pyproject.toml").read_text())["build-system"]["requires"]
+    must(
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "-d",
+        str(whole / "wheels"),
+        *needs,
+    )
+    return whole
+
+
+def must(*command: str) -> None:
+    """Run what the machine needs before it can boot. Raises CannotRun."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAKE_S)
+    if done.returncode:
+        last = " | ".join(done.stderr.strip().splitlines()[-3:])
+        raise CannotRun(f"{command[0]} does not make an Ubuntu 22.04 here: {last}")

@@ -1,0 +1,106 @@
+"""Before a file is migrated it is copied: an older release cannot read what a newer one has migrated."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from db import SCHEMA, open_store
+from db.upkeep.backup import restore
+from tests.contracts.threads import together
+from tests.frozen.make import SQLITE
+from tuner.core import StoreError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database of 0.1.0."""
+    made = tmp_path / "tuner.sqlite"
+    with closing(sqlite3.connect(made)) as file:
+        file.executescript(SQLITE.read_text())
+    return made
+
+
+def schema(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as file:
+        return str(file.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as file:
+        return [*file.iterdump()]
+
+
+def start(path: Path) -> None:
+    open_store(f"sqlite:///{path}").close()
+
+
+def copies(path: Path) -> list[str]:
+    return sorted(p.name for p in path.parent.iterdir() if "schema" in p.name)
+
+
+@pytest.mark.promise(
+    "the tuner is upgraded while agents work",
+    "an SQLite file is copied beside itself before it is migrated",
+)
+def test_a_file_of_an_older_schema_is_copied_and_the_way_back_is_logged(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = dump(path)
+    with caplog.at_level(logging.WARNING):
+        start(path)
+    copy = path.with_name("tuner.sqlite.schema-0001")
+    assert (schema(path), schema(copy)) == (SCHEMA, "0001")
+    assert dump(copy) == before
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    (line,) = caplog.messages
+    assert f"from=0001 to={SCHEMA}: to roll back, stop the tuner, put {copy} in its place" in line
+
+
+def test_nothing_is_copied_where_nothing_is_migrated(path: Path, tmp_path: Path) -> None:
+    start(tmp_path / "new.sqlite")
+    assert copies(path) == []
+    start(path)
+    path.with_name("tuner.sqlite.schema-0001").unlink()
+    start(path)
+    assert copies(path) == []
+
+
+def test_rolled_back_and_upgraded_again_it_is_copied_again(path: Path) -> None:
+    start(path)
+    copy = path.with_name("tuner.sqlite.schema-0001")
+    path.write_bytes(copy.read_bytes())
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DELETE FROM observations")
+    before = dump(path)
+    start(path)
+    assert (copies(path), dump(copy)) == ([copy.name], before)
+
+
+def test_without_its_copy_nothing_is_migrated(path: Path) -> None:
+    taken = path.with_name("tuner.sqlite.schema-0001")
+    (taken / "a file").mkdir(parents=True)
+    with pytest.raises(StoreError, match="the database is not migrated") as refused:
+        start(path)
+    assert refused.value.hint
+    assert schema(path) == "0001"
+    assert copies(path) == [taken.name]
+
+
+def test_of_programs_that_open_it_at_once_one_copies_it(path: Path) -> None:
+    together(lambda _: start(path), 4)
+    assert schema(path) == SCHEMA
+    assert schema(path.with_name("tuner.sqlite.schema-0001")) == "0001"
+
+
+def test_a_backup_of_an_older_schema_that_is_restored_leaves_no_copy(
+    path: Path, tmp_path: Path
+) -> None:
+    restore(f"sqlite:///{tmp_path / 'restored.sqlite'}", path)
+    assert schema(tmp_path / "restored.sqlite") == SCHEMA
+    assert copies(path) == []

@@ -1,0 +1,53 @@
+"""The load that a plan goes by: its bands, and for how long each was seen."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["LOAD_STEP", "LoadHistory", "band_edges", "load_band"]
+
+LOAD_STEP = 1.25
+"""From one band of a load to the next: loads of one band differ by at most a fifth, as those of windows
+that are compared do (`LOAD_BAND`)."""
+
+LEAST_LOAD = 1e-3
+"""Loads below this are one band."""
+
+
+def load_band(load: float) -> int:
+    """Return the band of a load; bands are numbered from 0 for a load of 1."""
+    return math.floor(math.log(max(load, LEAST_LOAD)) / math.log(LOAD_STEP) + 1e-9)
+
+
+def band_edges(band: int) -> tuple[float, float]:
+    """Return where a band begins and ends, in the load's unit."""
+    return LOAD_STEP**band, LOAD_STEP ** (band + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadHistory:
+    """For how many seconds a load was in each band, as far as windows and holds show.
+
+    `growth` is by how many times the load grew within the reaction time of a plan's runner, at most but
+    for one time in a hundred; 1 where nobody knows.
+    """
+
+    seconds: Mapping[int, float] = field(default_factory=dict)
+    growth: float = 1.0
+
+    @classmethod
+    def of(cls, seen: Iterable[tuple[float, float]], growth: float = 1.0) -> LoadHistory:
+        """Return the history of pairs of a load and the seconds that it lasted."""
+        seconds: Counter[int] = Counter()
+        for load, lasted_s in seen:
+            if math.isfinite(load) and lasted_s > 0.0:
+                seconds[load_band(load)] += lasted_s  # type: ignore[assignment]
+        return cls(dict(seconds), growth)
+
+    def share(self, band: int) -> float:
+        """Return the share of the time that the load was in a band."""
+        total = math.fsum(self.seconds.values())
+        return self.seconds.get(band, 0.0) / total if total > 0.0 else 0.0
