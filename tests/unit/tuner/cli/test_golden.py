@@ -117,7 +117,7 @@ CASES: dict[str, list[str]] = {
     "token create": ["token create ann --role chef", "token create 'a b'"],
     "token list": ["token list"],
     "token revoke": ["token revoke nobody"],
-    "trial show": ["trial show STUDY 3", "trial show STUDY/99"],
+    "trial show": ["trial show STUDY 3", "trial show STUDY 99"],
     "trial list": ["trial list STUDY", "trial list STUDY --limit 1", "trial list nothing"],
     "workload check": ["workload check none.toml"],
 }
