@@ -73,4 +73,4 @@ def spread(space: Space, seed: int) -> Iterator[Setting]:
 def _setting(space: Space, at: Sequence[int]) -> Setting:
     if space.only:
         return space.only[at[0]]
-    return {knob.name: knob.values[i] for knob, i in zip(space.knobs, at, strict=True)}
+    return space.canonical({k.name: k.values[i] for k, i in zip(space.knobs, at, strict=True)})

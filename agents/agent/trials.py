@@ -93,6 +93,7 @@ class TrialRunner:
             max_window_s=order.max_window_s,
             expected=order.expected,
             context=order.context,
+            follows=order.follows,
         )
         name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
         try:

@@ -23,6 +23,9 @@ AWAITED_TICK_S = 0.05
 """Between looks that themselves wait for the signal to rise, for a second at most."""
 ASKED_TICK_S = 0.2
 """Where a signal cannot be waited for: a look costs the agent a millisecond, and a workload half of one."""
+PER_SECOND = "1/s"
+NOTHING_HELD = Plan.single({})
+"""The plan of who only wants to know a load."""
 QUEUE_FACTOR = 6.0
 """So many times what the row in force is made for is no burst any more, but a queue that builds up."""
 
@@ -38,6 +41,9 @@ class PlanRunner:
     itself; the agent sleeps meanwhile. While a trial or a window has the workload nothing is followed:
     the load is then partly ours.
 
+    An eager plan changes upward at once, whatever that costs. The other signals are looked at, too, also
+    while nothing is held, so that the tuner knows the load.
+
     A workload that goes by the plan itself is only asked what is in force. One that was started again
     gets what is held anew. A plan by what no signal here tells is followed by what windows show.
     """
@@ -48,6 +54,8 @@ class PlanRunner:
         self._holder = holder
         self._clock = clock
         self._level: SignalLevel | None = None
+        self._loads: dict[str, SignalLevel] = {}
+        self._unread: dict[str, str] = {}
         self._cost = SwitchingCost()
         self._took_s: dict[_Change, float] = {}
         self._trouble = ""
@@ -59,11 +67,12 @@ class PlanRunner:
 
     @property
     def context(self) -> Context:
-        """The situation as far as it is known here: the level of the signal that is followed."""
-        level = self._level
-        if level is None or level.smoothed is None:
-            return {}
-        return {level.plan.by: level.smoothed}
+        """The situation as far as it is known here: the levels of the signals."""
+        levels = dict(self._loads)
+        if self._level is not None:
+            levels[self._level.plan.by] = self._level
+        known = {name: level.smoothed for name, level in levels.items()}
+        return {name: value for name, value in known.items() if value is not None}
 
     def run(self, stop: threading.Event) -> None:
         """Follow until stopped."""
@@ -83,6 +92,7 @@ class PlanRunner:
         Whatever is raised, the hold is kept, row and all.
         """
         hold = self._holder.current
+        self._look_at_loads("" if hold is None else hold.order.plan.by)
         if hold is None:
             return
         if self._holder.is_lent:
@@ -97,6 +107,25 @@ class PlanRunner:
             self._not_followed(str(error))
         except Exception as error:  # noqa: BLE001  A signal may be somebody else's code.
             self._not_followed(f"{type(error).__name__}: {error}", unforeseen=True)
+
+    def _look_at_loads(self, followed: str) -> None:
+        """Look at all signals but the one that is followed; not at a load that a trial asks for."""
+        for name, live in self._target.signals.items():
+            if name == followed:
+                self._loads.pop(name, None)
+                continue
+            level = self._loads.setdefault(name, SignalLevel(NOTHING_HELD))
+            if live.signal.askable and self._holder.is_aside:
+                level.pause()
+                continue
+            try:
+                level.see(self._clock.monotonic(), live.read())
+                self._unread.pop(name, None)
+            except Exception as error:  # noqa: BLE001  A signal may be somebody else's code.
+                self._loads.pop(name)
+                if self._unread.get(name) != str(error):
+                    self._unread[name] = str(error)
+                    log.error("event=signal_not_read signal=%s why=%r", name, str(error))
 
     def _not_followed(self, why: str, *, unforeseen: bool = False) -> None:
         self._cost.settle()
@@ -138,7 +167,7 @@ class PlanRunner:
             self._pause()
             return
         if self._level is None or self._level.plan != hold.order.plan:
-            self._level = SignalLevel(hold.order.plan)
+            self._level = SignalLevel(hold.order.plan, rate=live.signal.unit == PER_SECOND)
         self._level.see(now, sample)
         self._follow(now, self._level)
 
@@ -158,6 +187,9 @@ class PlanRunner:
             too_many, row, weight = None, level.row, 1.0
         if row == hold.row:
             self._cost.settle(now)
+        elif plan.eager and row > hold.row:
+            self._cost.settle()
+            self._move(hold, row)
         elif self._cost.due(now, weight * _gain(plan, hold.row, row), self._cost_s(hold, row)):
             self._cost.settle()
             self._move(hold, row)

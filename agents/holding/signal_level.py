@@ -5,7 +5,9 @@ queue depth, and the most frequent answer of the last ten. Ours: the answer is a
 the prototype takes a power of two, so that any signal can be followed; the depth is the exact mean
 between two looks where the signal tells it, not sampled; the smoothing goes by time, not by ticks; and
 only down goes by the majority: more counts at once, for too small a setting makes a queue, too large a
-one only wastes.
+one only wastes. The rows of an eager plan end just above loads that limits were proven at, where
+the noise of a count would change rows all the time: it goes by how high a rate surely is, within two
+seconds or ten, whichever is more.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ from tuner.core import Plan
 
 SMOOTHING_S = 2.0
 """The time constant of the smoothed level; Packrat's 0.9 and 0.1 at ticks of 5 ms forget faster."""
+STEADY_S = 10.0
+"""The time constant of the slower level, by which an eager plan sees a load that grows little by little."""
+SURE = 2.0
+"""Of a rate an eager plan goes by what is left after so many standard deviations of its count: two."""
 VOTES = 10
 VOTE_S = 1.0
 """A row gets a vote every so many seconds, as in the prototype, however often is looked."""
@@ -26,16 +32,18 @@ VOTE_S = 1.0
 class SignalLevel:
     """Follows the signal that a plan goes by.
 
-    `row` is the row that it asks for, `smoothed` its level: None until two looks have been taken.
-    `latest` is the mean between the last two looks, 0 where they do not tell it; `present` its value at
-    the last look where that is told, else `latest`.
+    `row` is the row that it asks for, `smoothed` its level: None until two looks have been taken. `rate`
+    says that it counts what comes, per second. `latest` is the mean between the last two looks, 0 where
+    they do not tell it; `present` its value at the last look where that is told, else `latest`.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, rate: bool = False) -> None:
         self.plan = plan
         self.row: int | None = None
         self.smoothed: float | None = None
         self.latest = self.present = 0.0
+        self._steady = 0.0
+        self._rate = rate
         self._last: tuple[float, SignalSample] | None = None
         self._vote: int | None = None
         self._voted_at = -math.inf
@@ -59,16 +67,25 @@ class SignalLevel:
         present = sample.present
         self.present = present if present is not None and math.isfinite(present) else mean
         if self.smoothed is None:
-            self.smoothed = mean
+            self.smoothed = self._steady = mean
         else:
             self.smoothed += (mean - self.smoothed) * (1.0 - math.exp(-seconds / SMOOTHING_S))
+            self._steady += (mean - self._steady) * (1.0 - math.exp(-seconds / STEADY_S))
         if now - self._voted_at >= VOTE_S:
             self._voted_at = now
-            self._cast(self.plan.row({self.plan.by: self.smoothed}, self._vote))
+            self._cast(self.plan.row({self.plan.by: self._sure}, self._vote))
+
+    @property
+    def _sure(self) -> float:
+        """The level that rows are chosen by."""
+        level = 0.0 if self.smoothed is None else self.smoothed
+        if not (self.plan.eager and self._rate):
+            return level
+        return max(_surely(level, SMOOTHING_S), _surely(self._steady, STEADY_S))
 
     def rise(self) -> None:
         """Take the present value for the level at once, as somebody has acted on it."""
-        self.smoothed = self.present
+        self.smoothed = self._steady = self.present
         self._rise(self.plan.row({self.plan.by: self.present}))
 
     def pause(self) -> None:
@@ -97,6 +114,11 @@ def _mean(before: SignalSample, now: SignalSample, seconds: float) -> float | No
         return now.present
     grown = now.integral - before.integral
     return None if grown < 0.0 else grown / seconds
+
+
+def _surely(rate: float, constant_s: float) -> float:
+    """Return how high a rate surely is: its mean counts what came within twice the time constant."""
+    return rate - SURE * math.sqrt(max(0.0, rate) / (2.0 * constant_s))
 
 
 def _mode(votes: deque[int], current: int | None) -> int:

@@ -115,6 +115,7 @@ class Watch:
             window_s=order.window_s,
             max_window_s=order.window_s,
             context=self._bench.target.askable(order.plan.context(order.plan.rows[hold.row])),
+            follows=order.follows,
         )
         began = self._bench.clock.monotonic()
         incarnation = self._holder.incarnation

@@ -58,7 +58,8 @@ class Ask:
     """What is wanted of a window: its metrics, the limits that cut it short, and its length.
 
     `expected` is the load that the window is to be compared with, empty for none; `context` is the load
-    to ask for, nothing for whatever load there is.
+    to ask for, nothing for whatever load there is. `follows` is a signal whose mean the window is to
+    tell as its load, too.
     """
 
     metrics: tuple[str, ...]
@@ -67,6 +68,7 @@ class Ask:
     max_window_s: float
     expected: Context = field(default_factory=dict)
     context: Context = field(default_factory=dict)
+    follows: str = ""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -166,7 +168,7 @@ class Measurer:
         if self.runs is None:
             self._warm_up(ask, check)
         started_at, overhead_s = self.now(), self.clock.monotonic() - began
-        window = TargetWindow(self.target, self.clock, self.usage, ask.context)
+        window = TargetWindow(self.target, self.clock, self.usage, ask.context, ask.follows)
         try:
             if self.runs is None:
                 broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.target.side import OffersLoad, WaitsForRuns
+from agents.target.signal_mean import SignalMean
 from agents.target.target import Target, lists
 from tuner.core import (
     ANYWHERE,
@@ -76,14 +77,19 @@ class TargetWindow:
     called like a declared metric that adds up over devices becomes that metric, per item. The devices'
     energy adds up, and such totals; of what disturbs them the most counts; of anything else that several
     sides total, the workload's word counts. `context` is a load to be asked for, nothing for whatever load
-    there is.
+    there is; `follows` a signal whose mean is told as the window's load, where nothing else tells it.
 
     Raises:
         MeasurementError: a meter does not answer.
     """
 
     def __init__(
-        self, target: Target, clock: Clock, usage: Usage, context: Context = ANYWHERE
+        self,
+        target: Target,
+        clock: Clock,
+        usage: Usage,
+        context: Context = ANYWHERE,
+        follows: str = "",
     ) -> None:
         self._clock = clock
         self._usage = usage
@@ -112,6 +118,8 @@ class TargetWindow:
             self.discard()
             raise
         self._began = clock.monotonic()
+        live = target.signals.get(follows)
+        self._signal = None if live is None else SignalMean(live, clock)
         self._own_began = usage.own_cpu_s()
         self._suspended_s = usage.suspended_s()
         self._own_s = 0.0
@@ -149,6 +157,8 @@ class TargetWindow:
                 f"the host was suspended for {away_s:.3g} s within the window",
                 hint="nothing was measured in that time; measure again",
             )
+        if self._signal is not None:
+            self._signal.look()
         totals = self._take([w.read for w in self._windows])
         for name, value in totals.items():
             if value < (self.total(name) or 0.0):
@@ -192,7 +202,8 @@ class TargetWindow:
         """Return the load so far as far as no setting changes it: its rate, where somebody offers one."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
-        return self._sent if rate is None else {**self._sent, "arrival_rate_per_s": rate.mean}
+        told = {} if self._signal is None else self._signal.context
+        return {**told, **self._sent, **({} if rate is None else {"arrival_rate_per_s": rate.mean})}
 
     def load(self) -> Load:
         """Return what the load came to so far."""

@@ -62,6 +62,7 @@ def allowed(study: Study) -> dict[Group, Setting]:
             fits = setting_key(setting) in listed
         else:
             fits = most is None or group.instances * group.threads <= most
+            fits = fits and space.canonical(setting) == setting
         if fits:
             found[group] = setting
     return found

@@ -70,6 +70,10 @@ class Polythrottle:
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
+        if past.study.terms.plan_by:
+            from tuner.bo.load import suggest_by_load
+
+            return suggest_by_load(past, self._without)
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 
         answer = suggest(past, without=self._without)

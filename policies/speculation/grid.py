@@ -44,6 +44,8 @@ def choices(space: Space) -> dict[Choice, Setting]:
     for value, draft in itertools.product(sorted(map(int, length.values)), combinations):
         named = {k.name: v for k, v in zip(drafts, draft, strict=True)}
         setting = {**space.default, length.name: value, **named}
+        if space.canonical(setting) != setting:
+            continue
         if not listed or setting_key(setting) in listed:
             choice = Choice(value, draft if value else usual)
             found.setdefault(choice, setting)

@@ -162,8 +162,12 @@ def believe(
     limits: Sequence[Limit],
     grid: Grid,
     running: Sequence[Setting] = (),
+    seen: Mapping[int, Candidate] | None = None,
 ) -> View:
     """Work out what is believed of each metric that the study aims at or limits.
+
+    `seen` are what is read in place of the evidence's candidates: what was measured at each row of a grid
+    over loads.
 
     `running` are settings that are being measured: each is taken to show what is believed of it, as
     doubtful as any reading so far ("kriging believer", Ginsbourger et al. 2010, §3.2), for what is `ahead`.
@@ -185,7 +189,7 @@ def believe(
         readings = [
             _reading(column, row, candidate, metric, scales[metric], noise[metric])
             for column, metric in enumerate(group)
-            for row, candidate in measured.items()
+            for row, candidate in (measured if seen is None else seen).items()
             if metric in candidate.estimates
         ]
         kinds = tuple(_kind(study, metric, scales[metric]) for metric in group)

@@ -27,7 +27,8 @@ class Grid:
     are those knobs, `roles` what they do, `named` whether their values are names in no order. `places`
     is the same with a column for each name instead, so that any two are one apart. `ratios` is each
     value over the baseline's, in the shape of `points`; knobs that are no positive numbers count from
-    1 to e over their list.
+    1 to e over their list. `load` is that of each row over a reference, where rows differ in it: then
+    `rows` has the settings at the load that is looked at, and what was measured at others follows.
     """
 
     names: tuple[str, ...]
@@ -38,6 +39,7 @@ class Grid:
     places: Tensor
     ratios: Tensor
     rows: Mapping[SettingKey, int]
+    load: Tensor | None = None
 
     def row(self, setting: Setting) -> int | None:
         """Return the row of a setting, None where the grid does not have it."""

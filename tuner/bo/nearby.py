@@ -70,7 +70,7 @@ def _neighbours(
     """Yield settings that differ in one knob, by one of its `rungs`; of a listed space, those allowed."""
     for knob in space.knobs:
         for value in _rungs(knob, setting[knob.name], rungs):
-            other = {**setting, knob.name: value}
+            other = space.canonical({**setting, knob.name: value})
             if not allowed or setting_key(other) in allowed:
                 yield other
 
@@ -91,4 +91,4 @@ def _sample(space: Space, chance: Random) -> Iterator[Setting]:
         yield from chance.sample(space.only, min(STARTS, len(space.only)))
         return
     for _ in range(STARTS):
-        yield {knob.name: chance.choice(knob.values) for knob in space.knobs}
+        yield space.canonical({knob.name: chance.choice(knob.values) for knob in space.knobs})

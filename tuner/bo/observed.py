@@ -69,9 +69,10 @@ class Observed:
         """Return what is left to try in the grid's order; of a larger space `most` drawn at random."""
         if self.space.size <= most:
             return [s for s in self.space.grid() if self.untried(s)]
-        enough = min(self.space.size, most + len(self.tried))
-        drawn = Random(seed).sample(range(self.space.size), enough)
-        return [s for i in drawn if self.untried(s := _numbered(self.space, i))][:most]
+        count = len(self.space.only) or math.prod(len(k.values) for k in self.space.knobs)
+        drawn = Random(seed).sample(range(count), min(count, most + len(self.tried)))
+        found = (self.space.canonical(_numbered(self.space, i)) for i in drawn)
+        return [s for s in {setting_key(s): s for s in found}.values() if self.untried(s)][:most]
 
     def nearest(self, at: Setting, lengths: Mapping[str, int]) -> tuple[Setting, float]:
         """Return the setting left to try that is nearest to a place, and how far it is.
@@ -96,7 +97,7 @@ class Observed:
         while True:
             distance, places = heappop(ahead)
             setting = {k.name: k.values[place] for k, place in zip(knobs, places, strict=True)}
-            if self.untried(setting):
+            if self.untried(setting) and self.space.canonical(setting) == setting:
                 return setting, distance
             for further in _further(self.space, start, places):
                 if further not in met:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tuner.bo.queueing import under_load
 from tuner.core import (
     CAPACITY,
     ENERGY,
@@ -128,12 +129,14 @@ class Laws:
     """Random laws over some settings: logarithms relative to the baseline, one row per law.
 
     `work` is the time an item takes, `step` the time a batch takes, which is what a request waits
-    for, `power` the power meanwhile.
+    for, `power` the power meanwhile. Under a load that arrives by itself (`arriving`) `work` is the time
+    from one item to the next, which no request waits for.
     """
 
     work: Tensor
     step: Tensor
     power: Tensor
+    arriving: bool = False
 
     def of(self, kind: Kind, stepwise: bool) -> Tensor:
         """Return the logarithm of a metric: one row per law, one column per setting."""
@@ -143,27 +146,32 @@ class Laws:
             return self.power
         if kind is Kind.RATE:
             return -self.work
-        return self.step if stepwise else self.work
+        return self.step if stepwise or self.arriving else self.work
 
 
 def draw_laws(
-    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts = UNKNOWN_BASELINE
+    roles: Sequence[Role],
+    ratios: Tensor,
+    facts: BaselineFacts = UNKNOWN_BASELINE,
+    load: Tensor | None = None,
 ) -> Laws:
     """Draw laws over settings, the same ones for the same knobs.
 
-    `ratios` has one row per setting and one column per knob: its value over the baseline's. A few settings
-    at a time: what is needed on the way is a dozen times the result.
+    `ratios` has one row per setting and one column per knob: its value over the baseline's. `load` is that
+    of each row over the reference, None where it is always the same. A few settings at a time: what is
+    needed on the way is a dozen times the result.
     """
-    some = [_drawn_laws(roles, part, facts) for part in torch.split(ratios, DRAWS)]
-    return Laws(
-        *(
-            torch.cat(parts, dim=1)
-            for parts in zip(*((x.work, x.step, x.power) for x in some), strict=True)
-        )
-    )
+    loads = [None] * len(ratios) if load is None else torch.split(load, DRAWS)
+    parts = zip(torch.split(ratios, DRAWS), loads, strict=False)
+    some = [_drawn_laws(roles, part, facts, its) for part, its in parts]
+    columns = zip(*((x.work, x.step, x.power) for x in some), strict=True)
+    work, step, power = (torch.cat(each, dim=1) for each in columns)
+    return Laws(work, step, power, load is not None)
 
 
-def _drawn_laws(roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts) -> Laws:
+def _drawn_laws(
+    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts, load: Tensor | None
+) -> Laws:
     """Return the same laws whatever the settings."""
     sampler = LawSampler(SEED)
     columns: dict[Role, list[Tensor]] = {}
@@ -192,8 +200,11 @@ def _drawn_laws(roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts) -> 
         slowness = (slope * ratio.log() + bend * ratio.log() ** 2).clamp(-ODDEST, ODDEST).exp()
         time, step = time * slowness, step * slowness
         power = power * ratio ** (ODD * sampler.normal() / 2.0)
+    if load is not None:
+        time, step, power = under_load(time, step, power, idle, load[None], sampler.share)
     least = 1.0 / ENDLESS
-    return Laws(*(x.clamp_min(least).log() for x in (time, step, power)))
+    time, step, power = (x.clamp_min(least).log() for x in (time, step, power))
+    return Laws(time, step, power, load is not None)
 
 
 def _clocked(

@@ -89,7 +89,7 @@ def _drawn(
     grid: Grid, without: Tensor, kinds: Sequence[Kind], facts: BaselineFacts, steps: Sequence[bool]
 ) -> list[Tensor]:
     """Return what laws of all knobs but some say, once for each way to read a time."""
-    laws = draw_laws(grid.roles, torch.where(without, 1.0, grid.ratios), facts)
+    laws = draw_laws(grid.roles, torch.where(without, 1.0, grid.ratios), facts, grid.load)
     return [_predictions(laws, kinds, step) for step in steps]
 
 
@@ -117,6 +117,10 @@ def power_laws(grid: Grid, metrics: int) -> Tensor:
             log = grid.ratios[:, column].log()
             slopes.append(EXPECTED * log)
             bends.append((log / log.abs().max().clamp_min(JITTER).sqrt(), False))
+    if grid.load is not None:
+        log = grid.load.log()
+        slopes.append(EXPECTED * log)
+        bends.append((log / log.abs().max().clamp_min(JITTER).sqrt(), False))
     both = [(bend, other) for i, bend in enumerate(bends) for other in bends[: i + 1]]
     pairs = [EXPECTED * x * y for (x, alone), (y, lonely) in both if not (alone and lonely)]
     if not slopes:
@@ -145,7 +149,10 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
     """
     found = [torch.zeros(0, len(kinds) * len(grid.settings), dtype=torch.float64)]
     for column in torch.nonzero(odd).flatten().tolist():
-        passed = torch.stack(list(_steps(grid, column)))
+        steps = list(_steps(grid, column))
+        if not steps:  # it has no effect in any of these settings
+            continue
+        passed = torch.stack(steps)
         size = ODD
         if not grid.named[column]:
             size *= min(1.0, 2.0 / math.sqrt(len(passed)))

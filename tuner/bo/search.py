@@ -40,7 +40,8 @@ MOST_CONTAMINATED = 3
 class Search:
     """A study's past, and what is believed of every row of the grid.
 
-    `within` limits what may be tried; what was measured outside of it is evidence all the same.
+    `within` limits what may be tried; what was measured outside of it is evidence all the same. Of a search
+    at one of several loads `judged` is the evidence there, and `elsewhere` are rows measured at others.
     """
 
     past: Past
@@ -48,6 +49,8 @@ class Search:
     grid: Grid
     view: View
     within: Callable[[Setting], bool] | None = None
+    judged: Evidence | None = None
+    elsewhere: tuple[int, ...] = ()
 
     @property
     def study(self) -> Study:
@@ -57,7 +60,7 @@ class Search:
     @property
     def evidence(self) -> Evidence:
         """What the trials show."""
-        return self.past.evidence
+        return self.judged or self.past.evidence
 
     @property
     def caution(self) -> Caution:
@@ -101,6 +104,7 @@ class Search:
         for row, candidate in self.view.measured.items():
             often = self.windows[row] >= MOST_WINDOWS
             allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
+        allowed[len(self.grid.rows) :] = False
         return allowed
 
     @cached_property
@@ -108,6 +112,7 @@ class Search:
         """How likely each row is not to fail: as likely as not where it failed once and never worked."""
         works = torch.ones(len(self.grid.settings), dtype=torch.float64)
         works[list(set(self._rows(TrialState.FAILED)) - self.windows.keys())] /= 2.0
+        works[len(self.grid.rows) :] = 0.0
         return works
 
     @cached_property
@@ -133,6 +138,13 @@ class Search:
             and self.chance[row] >= likely
             and (cost[row] < cost[self.baseline] or self.evidence.broken is not None)
             and row != self.baseline
+        ]
+        rows += [
+            row
+            for row in self.elsewhere
+            if row not in self.view.measured
+            and self.chance[row] >= likely
+            and cost[row] < cost[self.baseline]
         ]
         return (*sorted(rows, key=lambda row: float(cost[row])), self.baseline)
 

@@ -100,12 +100,13 @@ class Client(Verbs["RemoteStudy"]):
         seed: int = 0,
         terms: Terms | None = None,
         choices: Mapping[str, Sequence[Value]] | None = None,
+        conditions: Mapping[str, str] | None = None,
     ) -> RemoteStudy:
         """Create a study as `jouletune study create` does, with the same choice of what is left open.
 
         Without an objective it is the first that the device measures of energy, CPU time and latency;
         without constraints (None) the latency may be at most 1.2 times the baseline's; `()` says that
-        no limit is wanted.
+        no limit is wanted. `conditions` says when a knob has an effect: `{"prefetch": "workers > 0"}`.
 
         Raises:
             NotFound: a device is not registered.
@@ -120,6 +121,7 @@ class Client(Verbs["RemoteStudy"]):
             seed=seed,
             terms=terms or Terms(),
             choices={name: tuple(values) for name, values in (choices or {}).items()},
+            conditions=dict(conditions or {}),
         )
         return self.create(draft)
 

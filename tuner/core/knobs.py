@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
 from tuner.compat import StrEnum
+from tuner.core.conditions import Condition
 from tuner.errors import InvalidInput, OutOfRange, UnknownKnob
 
 __all__ = [
@@ -94,7 +95,7 @@ class Knob:
     `values` are in the knob's natural order (numbers ascending), `default` is the vendor's or the
     workload's own choice and so the baseline. The unit is part of the name: `gpu.clock_mhz`; what the
     knob does is its `role`. One that is `by_choice` is left at its default in a study that names no values
-    of it: setting it at all has a price of its own.
+    of it: setting it at all has a price of its own. Where its `condition` does not hold it has no effect.
 
     Raises:
         InvalidInput: no values, duplicate or non-finite values, or a default that is not among them.
@@ -107,6 +108,7 @@ class Knob:
     cost: Cost = Cost()
     role: Role = Role.UNKNOWN
     by_choice: bool = False
+    condition: Condition | None = None
 
     def __post_init__(self) -> None:
         if not self.name or not self.values:
@@ -120,6 +122,10 @@ class Knob:
                 f"knob {self.name!r}: default {self.default!r} is not in its list",
                 hint="choose one of its values, or add it to them",
             )
+
+    def __str__(self) -> str:
+        """Return the name, and when it has an effect: `prefetch if workers > 0`."""
+        return self.name if self.condition is None else f"{self.name} if {self.condition}"
 
     def index(self, value: Value) -> int:
         """Return the position of `value` in the list.
@@ -142,12 +148,14 @@ class Space:
     """The settings a study may choose from.
 
     All combinations of the knobs' values, or, where `only` is not empty, just those listed: a
-    measured table has holes, and some combinations are forbidden. `only` settings name every knob.
+    measured table has holes, and some combinations are forbidden. `only` settings name every knob. A knob
+    whose condition does not hold, or is on a knob that has no effect itself, has its default: no two
+    settings of a space differ only in what has no effect.
 
     Raises:
-        InvalidInput: two knobs of one name, a combination listed twice, or a default setting that
-            `only` leaves out.
-        UnknownKnob, OutOfRange: an entry of `only` does not fit the knobs.
+        InvalidInput: two knobs of one name, a combination listed twice, a default setting that `only`
+            leaves out, or conditions in a cycle.
+        UnknownKnob, OutOfRange: an entry of `only` or a condition does not fit the knobs.
     """
 
     knobs: tuple[Knob, ...]
@@ -157,8 +165,11 @@ class Space:
         names = [k.name for k in self.knobs]
         if len(set(names)) != len(names):
             raise InvalidInput(f"a knob is named twice among {', '.join(names)}")
+        for knob in self.knobs:
+            self._refuse_cycle(knob)
         for setting in self.only:
             self._check_values(setting)
+            self._check_effect(setting)
         if len({setting_key(setting) for setting in self.only}) != len(self.only):
             raise InvalidInput(
                 "a setting is listed twice in a space", hint="list every combination once"
@@ -174,7 +185,9 @@ class Space:
     @property
     def size(self) -> int:
         """The number of settings."""
-        return len(self.only) or math.prod(len(k.values) for k in self.knobs)
+        if self.only:
+            return len(self.only)
+        return math.prod(self._size_below(k) for k in self.knobs if k.condition is None)
 
     def knob(self, name: str) -> Knob:
         """Return the knob of that name.
@@ -196,6 +209,7 @@ class Space:
             OutOfRange: a value, or the combination, is not in the space.
         """
         self._check_values(setting)
+        self._check_effect(setting)
         if self.only and setting_key(setting) not in {setting_key(s) for s in self.only}:
             raise OutOfRange(
                 f"the combination {render_setting(setting)} is not one of the {len(self.only)} "
@@ -208,9 +222,17 @@ class Space:
         if self.only:
             yield from self.only
             return
+        if any(k.condition is not None for k in self.knobs):
+            yield from self._grid_below({}, self.knobs)
+            return
         names = [k.name for k in self.knobs]
         for values in product(*(k.values for k in self.knobs)):
             yield dict(zip(names, values, strict=True))
+
+    def canonical(self, setting: Setting) -> Setting:
+        """Return a setting with every knob that has no effect in it at its default."""
+        dead = {k.name: k.default for k in self.knobs if not self._has_effect(k, setting)}
+        return {**setting, **dead} if dead else setting
 
     def restricted(self, choices: Mapping[str, tuple[Value, ...]]) -> Space:
         """Return the space with some knobs cut down to the given values.
@@ -240,6 +262,36 @@ class Space:
         )
         return Space(knobs, kept)
 
+    def conditioned(self, conditions: Mapping[str, Condition]) -> Space:
+        """Return the space with conditions on some knobs, in place of those they have.
+
+        Raises:
+            UnknownKnob, OutOfRange, InvalidInput: a condition does not fit the knobs, or never holds.
+        """
+        for name in conditions:
+            self.knob(name)
+        knobs = tuple(replace(k, condition=conditions.get(k.name, k.condition)) for k in self.knobs)
+        free = Space(knobs)
+        kept = tuple(s for s in self.only if setting_key(free.canonical(s)) == setting_key(s))
+        conditioned = Space(knobs, kept)
+        conditioned.refuse_unreached(conditions)
+        return conditioned
+
+    def refuse_unreached(self, names: Iterable[str]) -> None:
+        """Return quietly where the condition of each of some knobs holds at a value of the other knob.
+
+        Raises:
+            OutOfRange: one never does.
+        """
+        for condition in (self.knob(name).condition for name in names):
+            values = self.knob(condition.knob).values if condition else ()
+            if condition and not any(condition.holds(value) for value in values):
+                listed = ", ".join(str(v) for v in values[:12])
+                raise OutOfRange(
+                    f"the condition {str(condition)!r} never holds",
+                    hint=f"{condition.knob} can be {listed}; change the condition, or add a value",
+                )
+
     def within(self, offered: Space) -> Space:
         """Return the space without the values that a device offers no more.
 
@@ -263,6 +315,66 @@ class Space:
     def has(self, setting: Setting) -> bool:
         """Return whether every value of a setting is in the space."""
         return all(k.name not in setting or setting[k.name] in k.values for k in self.knobs)
+
+    def _refuse_cycle(self, knob: Knob) -> None:
+        """Raise where a knob's condition is on no knob, or leads back to the knob."""
+        passed, at = [knob.name], knob
+        while at.condition is not None:
+            at = self.knob(at.condition.knob)
+            if at.name in passed:
+                raise InvalidInput(
+                    f"the condition of knob {knob.name!r} is on itself"
+                    if at is knob and len(passed) == 1
+                    else f"conditions in a cycle: {' -> '.join([*passed, at.name])}",
+                    hint="write a condition on a knob that does not depend on this one",
+                )
+            passed.append(at.name)
+
+    def _has_effect(self, knob: Knob, setting: Setting) -> bool:
+        """Return whether a knob has an effect in a setting that names all that it depends on."""
+        while (condition := knob.condition) is not None:
+            if not condition.holds(setting[condition.knob]):
+                return False
+            knob = self.knob(condition.knob)
+        return True
+
+    def _check_effect(self, setting: Setting) -> None:
+        for knob in self.knobs:
+            if setting[knob.name] != knob.default and not self._has_effect(knob, setting):
+                raise OutOfRange(
+                    f"knob {knob.name!r} has no effect in {render_setting(setting)}: it needs "
+                    f"{knob.condition}",
+                    hint=f"leave it at its default, {knob.default}",
+                )
+
+    def _size_below(self, knob: Knob) -> int:
+        """Return how many settings a knob has together with those that depend on it."""
+        below = [k for k in self.knobs if k.condition is not None and k.condition.knob == knob.name]
+        sizes = {k.name: self._size_below(k) for k in below}
+        return sum(
+            math.prod(sizes[k.name] for k in below if k.condition and k.condition.holds(value))
+            for value in knob.values
+        )
+
+    def _grid_below(self, setting: dict[str, Value], knobs: tuple[Knob, ...]) -> Iterator[Setting]:
+        """Yield every setting that goes on from some knobs' values by those of the others."""
+        if not knobs:
+            yield setting
+            return
+        for value in knobs[0].values:
+            longer = {**setting, knobs[0].name: value}
+            if all(self._may_be(k, longer) for k in self.knobs if k.condition):
+                yield from self._grid_below(longer, knobs[1:])
+
+    def _may_be(self, knob: Knob, setting: Setting) -> bool:
+        """Return whether a knob may have its value in what is known of a setting so far."""
+        if setting.get(knob.name, knob.default) == knob.default:
+            return True
+        while (condition := knob.condition) is not None and condition.knob in setting:
+            if not condition.holds(setting[condition.knob]):
+                return False
+            knob = self.knob(condition.knob)
+        return True
 
     def _check_values(self, setting: Setting) -> None:
         for name, value in setting.items():

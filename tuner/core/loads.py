@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["LOAD_STEP", "LoadHistory", "band_edges", "load_band"]
+__all__ = ["LOAD_REACH", "LOAD_STEP", "LoadHistory", "band_edges", "confirms_at", "load_band"]
 
-LOAD_STEP = 1.25
-"""From one band of a load to the next: loads of one band differ by at most a fifth, as those of windows
-that are compared do (`LOAD_BAND`)."""
+LOAD_STEP = math.sqrt(1.25)
+"""From one band of a load to the next: loads of two adjoining bands differ by at most a fifth, as those of
+windows that are compared do (`LOAD_BAND`)."""
+
+LOAD_REACH = math.sqrt(LOAD_STEP)
+"""A setting that is confirmed at a load may be held at loads up to so many times as high: half a band."""
 
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""
@@ -22,6 +25,14 @@ def load_band(load: float) -> int:
     return math.floor(math.log(max(load, LEAST_LOAD)) / math.log(LOAD_STEP) + 1e-9)
 
 
+def confirms_at(measured: float, load: float) -> bool:
+    """Return whether a window at one load may confirm a row of a plan at another.
+
+    One at a lower load, by more than a row reaches, shows too little of it.
+    """
+    return load / LOAD_REACH <= measured <= load * LOAD_STEP
+
+
 def band_edges(band: int) -> tuple[float, float]:
     """Return where a band begins and ends, in the load's unit."""
     return LOAD_STEP**band, LOAD_STEP ** (band + 1)
@@ -29,23 +40,18 @@ def band_edges(band: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class LoadHistory:
-    """For how many seconds a load was in each band, as far as windows and holds show.
-
-    `growth` is by how many times the load grew within the reaction time of a plan's runner, at most but
-    for one time in a hundred; 1 where nobody knows.
-    """
+    """For how many seconds a load was in each band, as far as windows and holds show."""
 
     seconds: Mapping[int, float] = field(default_factory=dict)
-    growth: float = 1.0
 
     @classmethod
-    def of(cls, seen: Iterable[tuple[float, float]], growth: float = 1.0) -> LoadHistory:
+    def of(cls, seen: Iterable[tuple[float, float]]) -> LoadHistory:
         """Return the history of pairs of a load and the seconds that it lasted."""
         seconds: Counter[int] = Counter()
         for load, lasted_s in seen:
             if math.isfinite(load) and lasted_s > 0.0:
                 seconds[load_band(load)] += lasted_s  # type: ignore[assignment]
-        return cls(dict(seconds), growth)
+        return cls(dict(seconds))
 
     def share(self, band: int) -> float:
         """Return the share of the time that the load was in a band."""

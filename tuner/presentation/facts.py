@@ -22,6 +22,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         ("device", joined(view.devices)),
         ("workload", view.workload),
         ("policy", f"{view.policy}, seed {view.seed}, {view.settings} settings"),
+        *((("conditions", joined(view.conditions)),) if view.conditions else ()),
         ("mode", str(view.terms.mode)),
         ("objective", view.objective),
         ("constraints", joined(view.constraints)),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tuner.core import (
     ENERGY,
+    Condition,
     Constraint,
     Device,
     Estimate,
@@ -63,6 +64,7 @@ def refuse_too_much(draft: StudyDraft) -> None:
     counts = {
         "devices": (len(draft.devices), MOST_DEVICES),
         "choices": (sum(map(len, draft.choices.values())), MOST_CHOICES),
+        "conditions": (len(draft.conditions), MOST_CHOICES),
     }
     for what, (count, most) in counts.items():
         if count > most:
@@ -152,7 +154,8 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
             )
     choices = {name: tuple(values) for name, values in draft.choices.items()}
     fixed = {k.name: (k.default,) for k in first.space.knobs if _waits_for_a_choice(k, draft.terms)}
-    space = first.space.restricted({**fixed, **choices})
+    conditions = {name: Condition.parse(text) for name, text in draft.conditions.items()}
+    space = first.space.restricted({**fixed, **choices}).conditioned(conditions)
     if space.size < 2:
         single = ", ".join(knob.name for knob in space.knobs)
         missing = "; ".join(f"{k}: {v}" for k, v in first.cannot.items())

@@ -19,6 +19,7 @@ from tuner.core import (
     baseline_context,
     weigh,
 )
+from tuner.core import limits as in_force
 from tuner.study.apart import ALIKE, Shares, own_limits
 from tuner.study.moves import needed_metrics
 from tuner.wire import Assignment, HoldOrder, Poll, Release
@@ -50,8 +51,14 @@ def assignment(
     A window that was asked for a load is to be compared with that; in a continuous study any load will do.
     """
     at_baseline = trial.tries(study.baseline)
-    limits = () if at_baseline else weigh(study, trials, trial.context).limits or ()
-    any_load = at_baseline or study.terms.mode is Mode.CONTINUOUS
+    by = study.terms.plan_by
+    any_load = at_baseline or bool(by) or study.terms.mode is Mode.CONTINUOUS
+    if at_baseline:
+        limits: Sequence[Limit] = ()
+    elif by and not trial.context:  # nobody knows yet at which load it will run
+        limits = in_force([c for c in study.constraints if not c.relative], {}) or ()
+    else:
+        limits = weigh(study, trials, trial.context).limits or ()
     return Assignment(
         study=study.id,
         revision=study.revision,
@@ -69,6 +76,7 @@ def assignment(
         max_window_s=study.terms.max_window_s,
         context=trial.context,
         expected=trial.context or ({} if any_load else dict(baseline_context(study, trials))),
+        follows=by,
         why=trial.why,
     )
 
@@ -89,6 +97,7 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
         valid_for_s=study.terms.valid_for_s,
         observe_s=OBSERVE_S,
         window_s=study.terms.window_s,
+        follows=study.terms.plan_by,
     )
 
 
@@ -117,8 +126,11 @@ def limits_held(order: HoldOrder | None, revision: int, held: Setting) -> tuple[
 def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
     """Return whether a held setting is proven to break a limit that the baseline is not.
 
-    At every load that it was measured at: a row of a plan is held at its own.
+    At every load that it was measured at: a row of a plan is held at its own. Where the load is the world's
+    no window of a trial speaks for all of them, and the agent's own windows judge what is held.
     """
+    if study.terms.plan_by:
+        return False
     past = Past(study=study, trials=tuple(trials))
     loads = [t.context for t in past.trials if t.tries(held)]
     known = [found for load in loads if (found := past.at(load).of(held)) is not None]

@@ -65,18 +65,18 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     rejected: dict[str, None] = {}
     for contender in _contenders(study, study.plan, trials):
         results = [_result(past, contender, row, windows) for row in contender.rows]
-        judged = list(zip(contender.rows, results, strict=True))
-        rejected |= dict.fromkeys(
-            _row_text(study, contender, *one) for one in judged if one[1].lost
-        )
-        plan = without(study, contender, [k for k, (_, result) in enumerate(judged) if result.lost])
+        rows = list(zip(contender.rows, results, strict=True))
+        rejected |= dict.fromkeys(row_text(study, contender, *one) for one in rows if one[1].lost)
+        plan = without(study, contender, [k for k, (_, result) in enumerate(rows) if result.lost])
         if plan is None:
             continue
-        pending = next((row for row, result in judged if not (result.won or result.lost)), None)
+        pending = next((row for row, result in rows if not (result.won or result.lost)), None)
         if pending is not None:
             at = asked(study, contender, pending)
-            return _alternate(study, pending.setting, at, windows)
-        return Move(Phase.HOLDING, _reason(study, contender, judged, rejected), plan)
+            return alternate(
+                study, pending.setting, at, [t for t in windows if t.context == at], at
+            )
+        return Move(Phase.HOLDING, _reason(study, contender, rows, rejected), plan)
     reason = "; ".join(rejected) or "nothing was left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
@@ -115,9 +115,9 @@ def _lost(why: str) -> ConfirmResult:
     return ConfirmResult(False, True, why)
 
 
-def _row_text(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
+def row_text(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
     """Return how a row stands, in words."""
-    at = asked(study, plan, row)
+    at = plan.context(row) if study.terms.plan_by else asked(study, plan, row)
     load = f" at {in_words(at)}" if at else ""
     return f"{render_setting(row.setting)}{load}: {result.why}"
 
@@ -132,7 +132,7 @@ def _reason(
     if len(plan.rows) == 1:
         texts = [judged[0][1].why]
     else:
-        texts = list(dict.fromkeys(_row_text(study, plan, *one) for one in judged if one[1].won))
+        texts = list(dict.fromkeys(row_text(study, plan, *one) for one in judged if one[1].won))
         texts += [f"the baseline is held instead of {text}" for text in rejected]
     if any(row.at is not None and not asked(study, plan, row) for row in plan.rows):
         texts.append(
@@ -160,11 +160,9 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
 def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
     """Judge a row by the windows that were asked for its load."""
     study = past.study
-    if study.rests(row.setting):
-        return THE_BASELINE
     at = asked(study, plan, row)
     own = [t for t in windows if t.context == at]
-    result = _judged(study, row.setting, own, past.at(at))
+    result = judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
         result = _unmeasurable(study, own, at)
     if result == PENDING and len(windows) >= CONFIRM_MOST:
@@ -172,15 +170,17 @@ def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> Confi
     return result
 
 
-def _judged(
+def judged(
     study: Study, setting: Setting, windows: Sequence[Trial], evidence: Evidence
 ) -> ConfirmResult:
     """Judge a setting by its own confirming windows: the one that proposed it was selected.
 
-    Its rival is the baseline in the windows alternating with its own, so what comes later for other
-    contenders changes nothing. A baseline that breaks a limit is no rival: what is proven to keep all
-    wins, whatever it costs.
+    Of the baseline itself nothing is judged. The rival is the baseline in the windows alternating with the
+    setting's own, so what comes later for other contenders changes nothing. A baseline that breaks a limit
+    is no rival: what is proven to keep all wins, whatever it costs.
     """
+    if study.rests(setting):
+        return THE_BASELINE
     own = [t for t in windows if t.tries(setting)]
     good = [t for t in own if t.state is TrialState.COMPLETED]
     failed = [t for t in own if t.state is TrialState.FAILED]
@@ -257,10 +257,15 @@ def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
     return pool_windows([t.shown for t in windows], study.quantities)
 
 
-def _alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Trial]) -> Assign:
-    """Return the next of the alternating windows: baseline, contender, baseline, contender."""
+def alternate(
+    study: Study, setting: Setting, at: Context, windows: Sequence[Trial], ask: Context
+) -> Assign:
+    """Return the next of the alternating windows at a load: baseline, contender, baseline, contender.
+
+    `ask` is what of the load a trial can ask for.
+    """
     load = f", at {in_words(at)}" if at else ""
-    done = [t for t in windows if t.state is TrialState.COMPLETED and t.context == at]
+    done = [t for t in windows if t.state is TrialState.COMPLETED]
     if not done or not done[-1].tries(study.baseline):
-        return Assign(study.baseline, f"confirming: measuring the baseline{load}", at)
-    return Assign(setting, f"confirming: measuring the proposed setting{load}", at)
+        return Assign(study.baseline, f"confirming: measuring the baseline{load}", ask)
+    return Assign(setting, f"confirming: measuring the proposed setting{load}", ask)

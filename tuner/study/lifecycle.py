@@ -35,6 +35,7 @@ from tuner.core import (
 from tuner.study.advice import advised
 from tuner.study.canary import staged
 from tuner.study.confirm import confirming
+from tuner.study.follow import confirming_rows
 from tuner.study.moves import (
     Assign,
     Move,
@@ -77,7 +78,7 @@ def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
     if study.phase is Phase.TUNING:
         return _tuning(past, trials, policy, says)
     if study.phase is Phase.CONFIRMING:
-        return confirming(past, trials)
+        return (confirming_rows if study.terms.plan_by else confirming)(past, trials)
     return Rest(f"the study is {study.phase}")
 
 
@@ -150,7 +151,8 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
     study = past.study
     if past.limits is None and _needs_baseline(study, says):
         return Move(Phase.BASELINE, "the baseline has not been measured")
-    if not _continuous(study) and _load_changed(study, trials):
+    moves = _continuous(study) or study.terms.plan_by
+    if not moves and _load_changed(study, trials):
         return Move(Phase.BASELINE, "the load has changed since the baseline was measured")
     suggestion = policy.suggest(past)
     if isinstance(suggestion, Wait):
@@ -167,7 +169,9 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
 
 def _attempt(past: Past, trials: Sequence[Trial], wanted: Try) -> Step:
     """Try what the policy suggests, unless the guard speaks against it or the trials are spent."""
-    study, known = past.study, past.at(wanted.context)
+    study, by = past.study, past.study.terms.plan_by
+    now = {by: past.context[by]} if by in past.context else {}
+    known = past.at(wanted.context or now)
     refusal = guard.objection(study, known, trials, wanted.setting) or guard.risk(
         study, known, wanted.predicted
     )
@@ -214,6 +218,8 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
         return (
             hold_baseline(study, evidence, why) if kept is None else Move(Phase.HOLDING, why, kept)
         )
+    if study.terms.plan_by and (kept := without(study, plan, refused)) is not None:
+        return Move(Phase.CONFIRMING, why, kept)
     if not refused:
         return Move(Phase.CONFIRMING, why, plan)
     why = next(iter(refused.values()))

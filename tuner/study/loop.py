@@ -26,7 +26,6 @@ from tuner.core import (
     Notice,
     Now,
     Outcome,
-    Past,
     Phase,
     Policy,
     Situation,
@@ -40,7 +39,7 @@ from tuner.core import (
     Unreadable,
     setting_key,
 )
-from tuner.study import apart, assignments, control, lifecycle, moves
+from tuner.study import apart, assignments, control, follow, lifecycle, moves
 from tuner.study.changes import Changes
 from tuner.study.control import LastControl
 from tuner.study.derived import Derived
@@ -117,6 +116,7 @@ class Loop:
     _answered: dict[str, Answered] = field(default_factory=dict)
     _hold_orders: Derived[HoldOrder] = field(default_factory=Derived)
     _last_controls: Derived[LastControl] = field(default_factory=Derived)
+    _growth: follow.PlanGrowth = field(init=False)
 
     def __post_init__(self) -> None:
         store, now, telemetry = self.store, self.now, self.telemetry
@@ -127,6 +127,7 @@ class Loop:
             store, now, self.changes, telemetry, self._silence, self.abandon_s
         )
         self.hold_reports = HoldReports(store, now, self.changes, telemetry, self._hold_orders)
+        self._growth = follow.PlanGrowth(store, lambda name: (self.decides or self.policies)(name))
         self._registry = Registry(store, now, self.changes, telemetry, self.presence)
         store.bus.subscribe(self._heard)
 
@@ -176,6 +177,8 @@ class Loop:
         """Return how long an answer stays the same without news: a control window comes by the clock."""
         if isinstance(answer, Release):
             return MOST_TRUSTED_S
+        if answer.follows:  # another load may come by at any time
+            return 0.0
         last = self._last_controls.latest(answer.study)
         return MOST_TRUSTED_S if last is None else min(MOST_TRUSTED_S, last.due_in_s(self.now()))
 
@@ -274,7 +277,7 @@ class Loop:
             if poll.unable:
                 return Idle(why=poll.unable)
             trials = functools.cache(lambda: self.store.trials.list(study.id))
-            if self._control_due(study, seen, trials, poll):
+            if self._control_due(study, seen, trials, poll) or self._grows(study, seen, poll):
                 return None
             devices = 0 if study.phase is Phase.CANARY else self.presence.heard
             return self._hold_orders.get(
@@ -297,6 +300,9 @@ class Loop:
         if standing is not None:
             return standing
         if study.phase in HELD and study.plan is not None:
+            if why := self._grows(study, seen, poll):
+                self.changes.move(study, Phase.TUNING, why)
+                return None
             window = control.control(study, study.plan, poll.applied.setting)
             trials = self.store.trials.list(study.id)
             return self._begun(study, seen.trials, window, device, poll, trials)
@@ -369,13 +375,16 @@ class Loop:
         )
         return last.is_due(now) and self.hours(now)
 
+    def _grows(self, study: Study, seen: Situation, poll: Poll) -> str:
+        """Return why a plan by the load is to grow at the load there is now; empty where it is not."""
+        in_force = (poll.holding, poll.revision) == (study.id, study.revision)
+        if not study.terms.plan_by or not in_force or not self.hours(self.now()):
+            return ""
+        return self._growth.why(study, seen.trials, poll.context, self.changes.trials)
+
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll, alone: str) -> moves.Step:
         """Return the next step; a policy that fails pauses its study with the reason."""
-        past = Past(
-            study=study,
-            trials=tuple(trials),
-            context=poll.context,
-        )
+        past = self._growth.past(study, trials, poll.context)
         began = self.monotonic()
         try:
             policy = (self.decides or self.policies)(study.policy)

@@ -87,7 +87,8 @@ class Assignment(Message):
     `nonce` is that lease's secret: without it neither a renewal nor a report counts.
     `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
     `context` is the load that is asked for, empty where any will do; `expected` the load that the window
-    is to be compared with, empty where there is none.
+    is to be compared with, empty where there is none. `follows` is a signal whose mean the window is to
+    tell as its load, too; empty for none.
     """
 
     kind: Literal["trial"] = "trial"
@@ -107,6 +108,7 @@ class Assignment(Message):
     max_window_s: Seconds
     context: Mapping[str, Finite] = Field(default_factory=dict)
     expected: Mapping[str, Finite] = Field(default_factory=dict)
+    follows: str = ""
     why: str = ""
 
 
@@ -114,7 +116,7 @@ class HoldOrder(Message):
     """Hold this plan, also without the tuner, for `valid_for_s`; observe it every `observe_s`.
 
     `limits` has those of each row of the plan, in order. Of windows that break none, one every
-    `report_s` is enough: the tuner of a large fleet says so.
+    `report_s` is enough: the tuner of a large fleet says so. `follows` is as in an `Assignment`.
     """
 
     kind: Literal["hold"] = "hold"
@@ -128,6 +130,7 @@ class HoldOrder(Message):
     observe_s: Seconds
     window_s: Seconds
     report_s: float = Field(default=0.0, ge=0.0, le=LONGEST_S, allow_inf_nan=False)
+    follows: str = ""
 
     @model_validator(mode="after")
     def _of_every_row(self) -> HoldOrder:

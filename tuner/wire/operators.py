@@ -18,7 +18,8 @@ TOKEN_DAYS = 90
 class StudyDraft(Message):
     """A study an operator asks for. Constraints and objective are text, as one types them.
 
-    `choices` cuts knobs down to some of their values. `objective` is a metric, with `minimize ` or
+    `choices` cuts knobs down to some of their values; `conditions` says when a knob has an effect, as
+    text like `workers > 0`. `objective` is a metric, with `minimize ` or
     `maximize ` before it where it is not known which way it is better. What is left open the tuner
     chooses by the first device: without an objective the first of energy, CPU time and latency that it
     measures, without `constraints` (None) a limit of its latency; an empty list says that none is wanted.
@@ -33,6 +34,7 @@ class StudyDraft(Message):
     seed: int = 0
     terms: Terms = Terms()
     choices: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    conditions: dict[str, str] = Field(default_factory=dict)
     who: str = "operator"
 
 

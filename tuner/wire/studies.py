@@ -142,6 +142,7 @@ class StudyView(OperatorView):
     revision: int
     terms: Terms
     settings: int
+    conditions: tuple[str, ...] = ()
     trials: dict[str, int]
     baseline: SettingView
     best: SettingView | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from tuner.core import Cost, Knob, Part, Role, Setting, Space, Value
+from tuner.core import Condition, Cost, Knob, Part, Role, Setting, Space, Value
 
 
 class CostReply(BaseModel):
@@ -15,13 +15,14 @@ class CostReply(BaseModel):
 
 
 class KnobReply(BaseModel):
-    """One knob."""
+    """One knob; `condition` is when it has an effect, like `workers > 0`, empty where it always has."""
 
     name: str
     values: tuple[Value, ...]
     default: Value
     cost: CostReply = CostReply()
     role: Role = Role.UNKNOWN
+    condition: str = ""
 
 
 class KnobsReply(BaseModel):
@@ -43,10 +44,13 @@ class KnobsReply(BaseModel):
                 Part.WORKLOAD,
                 Cost(seconds=k.cost.seconds, restart=k.cost.restart),
                 k.role,
+                condition=Condition.parse(k.condition) if k.condition else None,
             )
             for k in self.knobs
         )
-        return Space(knobs, self.only)
+        space = Space(knobs, self.only)
+        space.refuse_unreached(knob.name for knob in knobs)
+        return space
 
 
 def knobs_reply(name: str, version: str, space: Space, setting: Setting) -> KnobsReply:
@@ -58,6 +62,7 @@ def knobs_reply(name: str, version: str, space: Space, setting: Setting) -> Knob
             default=knob.default,
             cost=CostReply(seconds=knob.cost.seconds, restart=knob.cost.restart),
             role=knob.role,
+            condition=str(knob.condition or ""),
         )
         for knob in space.knobs
     )

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from agents.host.service_files.tables import checked
 from tuner import toml
-from tuner.core import ConfigError, Cost, InvalidInput, Knob, Part, Role, Value
+from tuner.core import (
+    Condition,
+    ConfigError,
+    Cost,
+    InvalidInput,
+    Knob,
+    Part,
+    Role,
+    Space,
+    TuningError,
+    Value,
+)
 
 KEYS: dict[str, Any] = {"name": str, "values": list, "role": str}
-KEYS |= {"seconds": toml.NUMBER, "restart": bool}
+KEYS |= {"seconds": toml.NUMBER, "restart": bool, "if": str}
 
 
 def knob_table(
@@ -28,12 +39,23 @@ def knob_table(
     try:
         cost = Cost(float(known.get("seconds", 0.0)), known.get("restart", False))
         values, role = _values(where, known["values"]), _role(where, known.get("role"))
-        knob = Knob(known["name"], values, known["default"], Part.WORKLOAD, cost, role)
+        condition = Condition.parse(known["if"]) if "if" in known else None
+        knob = Knob(
+            known["name"], values, known["default"], Part.WORKLOAD, cost, role, condition=condition
+        )
     except ConfigError:
         raise
     except InvalidInput as error:
-        raise ConfigError(f"{where}: {error.message}") from None
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
     return knob, known
+
+
+def refuse_misfits(where: str, knobs: Sequence[Knob]) -> None:
+    """Raise ConfigError where knobs do not fit each other, or one can never have an effect."""
+    try:
+        Space(tuple(knobs)).refuse_unreached(knob.name for knob in knobs)
+    except TuningError as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
 
 
 def _values(where: str, values: list[Any]) -> tuple[Value, ...]:

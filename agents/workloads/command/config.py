@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from agents.host.processes.program_runs import MeasuredProgram
-from agents.host.service_files.knob_table import knob_table
+from agents.host.service_files.knob_table import knob_table, refuse_misfits
 from agents.host.service_files.printed import Printed, PrintedMetric
 from agents.host.service_files.printed_table import printed_items, printed_metrics
 from agents.host.service_files.tables import argv, demand, environment, positive
 from tuner import toml
-from tuner.core import ConfigError, InvalidInput, Knob, Setting, Space
+from tuner.core import ConfigError, Knob, Setting
 
 FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "version", "folder"), str)
 FILE_KEYS |= {"run": list, "runs": int, "timeout_s": toml.NUMBER}
@@ -95,10 +95,7 @@ def load_command_config(path: Path) -> CommandConfig:
 
 def _knobs(where: str, tables: list[Any]) -> tuple[Knob, ...]:
     knobs = tuple(knob_table(f"{where}: knob {n}", one)[0] for n, one in enumerate(tables, 1))
-    try:
-        Space(knobs)
-    except InvalidInput as error:
-        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+    refuse_misfits(where, knobs)
     return knobs
 
 

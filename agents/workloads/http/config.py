@@ -9,6 +9,7 @@ from typing import Any
 
 from agents.host.http.local_http import local_url
 from agents.host.processes.service_process import RELOADS
+from agents.host.service_files.knob_table import refuse_misfits
 from agents.host.service_files.tables import (
     absolute,
     argv,
@@ -32,7 +33,7 @@ from agents.workloads.http.metric_config import (
     histogram_of,
 )
 from tuner import toml
-from tuner.core import ConfigError, InvalidInput, Role, Space
+from tuner.core import ConfigError, InvalidInput, Role
 
 METRICS = "/metrics"
 
@@ -201,10 +202,7 @@ def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
     knobs = tuple(
         knob_calls(f"{where}: knob {n}", one) for n, one in enumerate(table.get("knob", []), 1)
     )
-    try:
-        Space(tuple(one.knob for one in knobs))
-    except InvalidInput as error:
-        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+    refuse_misfits(where, [one.knob for one in knobs])
     written = [one for one in knobs if one.file is not None]
     _demand_renewal(where, table, written)
     files = [one.file.path for one in written if one.file is not None]

@@ -14,6 +14,7 @@ from tests.builders import setting, study
 from tuner.core import (
     PLANNED,
     Better,
+    Condition,
     Constraint,
     Cost,
     Kind,
@@ -208,3 +209,14 @@ def test_the_open_end_of_a_plan_is_null() -> None:
 def test_a_number_that_is_not_finite_is_no_json() -> None:
     with pytest.raises(ValueError, match="JSON"):
         through_json(STUDIES.encode(held(Plan.single({"x": math.nan}))))
+
+
+def test_a_knob_from_before_there_were_conditions_is_read() -> None:
+    clock = Knob("clock", (1, 2), 2)
+    bound = Knob("fan", (1, 2), 1, condition=Condition("clock", ">", "1"))
+    made = replace(study(), space=Space((clock, bound)))
+    doc = json.loads(json.dumps(STUDIES.encode(made)))
+    assert STUDIES.decode(doc) == made
+    for knob in doc["space"]["knobs"]:
+        del knob["condition"]
+    assert STUDIES.decode(doc).space == Space((clock, replace(bound, condition=None)))

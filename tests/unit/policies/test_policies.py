@@ -9,13 +9,14 @@ import pytest
 from policies import POLICIES, load_policy
 from policies.packrat import Packrat
 from policies.polythrottle.policy import Polythrottle, TwoPhase
-from policies.sobol import Sobol
+from policies.sobol import Sobol, spread
 from policies.speculation.policy import Speculation
 from tests.bench.rivals import RIVALS, load_tuner
 from tests.builders import CLOCKS, SPACE, asked, baseline, past, window
 from tests.contracts.policy import PolicyContract
 from tests.errors import raised
 from tuner.core import (
+    Condition,
     InvalidInput,
     Knob,
     Part,
@@ -89,6 +90,13 @@ class TestSobol(PolicyContract):
     def test_it_ends_when_the_space_is_exhausted(self) -> None:
         trials, _ = self.play(Sobol(), asked(30))
         assert len({setting_key(t.setting) for t in trials}) == SPACE.size
+
+    def test_what_has_no_effect_is_never_varied(self) -> None:
+        bound = Knob("fan", (1, 2, 3), 2, condition=Condition.parse("gpu.clock_mhz < 800"))
+        space = Space((*SPACE.knobs, bound))
+        met = [setting_key(s) for s in spread(space, 0)]
+        assert len(met) == len(set(met)) == space.size
+        assert set(met) == {setting_key(s) for s in space.grid()}
 
 
 FEDERATION = Space(

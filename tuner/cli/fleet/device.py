@@ -44,7 +44,7 @@ def _row(view: DeviceView) -> tuple[str, ...]:
         about.board,
         when(view.last_seen),
         view.unable or "–",
-        joined(knob.name for knob in about.space.knobs),
+        joined(map(str, about.space.knobs)),
         joined(f"{metric.name} ({metric.origin})" for metric in about.metrics),
     )
 
@@ -96,7 +96,7 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
             if len(knob.values) <= SHOWN_VALUES
             else (f"{knob.values[0]} to {knob.values[-1]} ({len(knob.values)} values)")
         )
-        yield "knob", f"{knob.name}: {values}; default {knob.default}"
+        yield "knob", f"{knob}: {values}; default {knob.default}"
     yield "metrics", joined(f"{metric.name} ({metric.origin})" for metric in about.metrics)
     if about.shared:
         yield "shared", about.shared

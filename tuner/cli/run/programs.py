@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agents.workloads.command.config import load_command_config
 from tuner import files
+from tuner.cli.conditions import parted
 from tuner.core import InvalidInput, Value
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
@@ -51,9 +52,12 @@ class Program:
         if self.runs is not None:
             yield f"runs = {self.runs}"
         for knob in self.knobs:
-            name, values, default = _knob(knob)
+            written, condition = parted(knob)
+            name, values, default = _knob(written)
             yield f"[[knob]]\nname = {_toml(name)}\nvalues = {_toml(values)}"
             yield f"default = {_toml(default)}"
+            if condition is not None:
+                yield f"if = {_toml(str(condition))}"
         for metric in self.metrics:
             name, _, better = metric.partition(":")
             yield f"[[metric]]\nname = {_toml(name)}\njson = {_toml(name)}"

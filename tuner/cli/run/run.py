@@ -81,7 +81,7 @@ def run(
         typer.Option(
             metavar="NAME=V,V",
             help="A knob of --command, like batch=8,16,32: the first is the baseline, or the one after "
-            "@ (8,16,32@16); repeatable.",
+            "@ (8,16,32@16). With no effect in some settings: prefetch=2,4 if workers > 0. Repeatable.",
         ),
     ] = None,
     metric: Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
+from tuner.cli.conditions import parted
 from tuner.cli.options import CONSTRAINT, OBJECTIVE, POLICY, NoConstraint, SafetyName, wished
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
 from tuner.presentation.figures import joined
@@ -50,7 +51,11 @@ def create(
     seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
     choose: Annotated[
         list[str] | None,
-        typer.Option(metavar="KNOB=V1,V2,…", help="Try only these values of a knob; repeatable."),
+        typer.Option(
+            metavar="KNOB=V1,V2,…",
+            help="Try only these values of a knob. Where it has no effect in some settings: "
+            "prefetch=2,4 if workers > 0. Repeatable.",
+        ),
     ] = None,
     allow_estimated: Annotated[
         bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
@@ -101,6 +106,7 @@ def create(
         plan_by=plan_by,
     )
     wishes = wished(constraint, no_constraint)
+    wanted = [parted(text) for text in choose or []]
     draft = StudyDraft(
         devices=tuple(device),
         objective=objective,
@@ -108,7 +114,8 @@ def create(
         policy=policy,
         seed=seed,
         terms=terms,
-        choices=_choices(api, device, choose or []),
+        choices=_choices(api, device, [text for text, _ in wanted]),
+        conditions={text.partition("=")[0]: str(when) for text, when in wanted if when},
         who=getpass.getuser(),
     )
     view = api.create(draft)

@@ -318,10 +318,10 @@ def test_a_workload_started_again_in_a_window_gets_the_hold_at_once(scene: Scene
         assert scene.rig.setting == BUSY
 
 
-def test_without_a_hold_nothing_is_looked_at(scene: Scene) -> None:
+def test_without_a_hold_the_load_is_looked_at_and_nothing_is_set(scene: Scene) -> None:
     scene.work.depth = 2.0
     scene.pass_s(20)
-    assert scene.runner.context == {}
+    assert scene.runner.context == {REQUESTS.name: pytest.approx(2.0)}
 
 
 RATES = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
@@ -442,3 +442,23 @@ def test_rows_that_differ_beside_the_workload_are_changed_by_the_agent(tmp_path:
     assert scene.own.plan is None
     scene.work.depth = 2.0
     scene.until_held(HELD)
+
+
+def test_an_eager_plan_changes_upward_whatever_the_change_costs(tmp_path: Path) -> None:
+    waited = []
+    for eager in (False, True):
+        scene = Scene(tmp_path / str(eager), cost_s=20.0)
+        scene.holder.take(order(plan=replace(PLAN, eager=eager)))
+        slow(scene, 12.0)
+        scene.work.depth = 2.0
+        scene.until_held(HELD)
+        scene.work.depth = 12.0
+        waited.append(scene.until_held(BUSY))
+    assert waited[1] + 5.0 < waited[0]
+
+
+def test_a_signal_that_cannot_be_read_ends_no_hold(scene: Scene) -> None:
+    scene.holder.take(order(plan=Plan.single(HELD)))
+    scene.work.gone = DeviceLost("it is away")
+    scene.pass_s(3)
+    assert scene.runner.context == {} and scene.holder.current is not None

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -190,3 +192,44 @@ def test_what_gains_nothing_is_never_due_and_settling_forgets() -> None:
     assert cost.due(115.0, 1.0, 5.0)
     cost.settle(120.0)
     assert cost.due(125.0, 1.0, 5.0)
+
+
+def eager(*edges: float) -> Plan:
+    rows = tuple(Row(below, {"k": n}) for n, below in enumerate((*edges, math.inf)))
+    return Plan(rows, "arrival_rate_per_s", eager=True)
+
+
+def arrived(level: SignalLevel, rates: Sequence[float], start: int = 0) -> list[int | None]:
+    """Show a level counts of arrivals second by second, and return the rows that it asks for."""
+    total, rows = 0.0, []
+    for second, rate in enumerate([0.0, *rates], start=start):
+        total += rate
+        level.see(float(second), SignalSample(None, total))
+        rows.append(level.row)
+    return rows[1:]
+
+
+def test_an_eager_plan_steps_up_within_a_second_of_a_spike() -> None:
+    level = SignalLevel(eager(10.6), rate=True)
+    rows = arrived(level, [10.0] * 30 + [40.0])
+    assert rows[-2:] == [0, 1]
+
+
+def test_the_noise_of_a_count_changes_no_row_of_an_eager_plan() -> None:
+    chance, level = random.Random(1), SignalLevel(eager(10.6), rate=True)
+    counts = [float(sum(chance.random() < 0.01 for _ in range(1000))) for _ in range(600)]
+    rows = arrived(level, [10.0] * 20 + counts)
+    assert rows.count(0) > 0.8 * len(rows)
+
+
+def test_an_eager_plan_sees_a_load_that_grows_little_by_little() -> None:
+    level = SignalLevel(eager(10.6), rate=True)
+    rows = arrived(level, [10.0] * 30 + [10.0 + 0.1 * n for n in range(60)])
+    assert rows[29] == 0 and rows[-1] == 1
+
+
+def test_an_eager_plan_steps_down_once_it_is_earned() -> None:
+    level = SignalLevel(eager(10.6), rate=True)
+    rows = arrived(level, [10.0] * 30 + [40.0] * 5 + [9.0] * 60)
+    down = rows.index(0, 31)
+    assert 5 + 30 < down < 30 + 5 + 50

@@ -18,7 +18,7 @@ from tuner.bo.nearby import searched
 from tuner.bo.scale import Scale
 from tuner.bo.search import Search
 from tuner.bo.suggest import suggest
-from tuner.core import Done, Phase, Setting, Space, Study, Trial, Try, setting_key, weigh
+from tuner.core import Condition, Done, Phase, Setting, Space, Study, Trial, Try, setting_key, weigh
 
 VALUES = (1, 2, 3, 4)
 HUGE = Space(tuple(knob(f"k{i}", VALUES, 4) for i in range(10)))
@@ -160,3 +160,17 @@ def test_what_need_not_be_enumerated_is_found_all_the_same(
     assert part.predicted["energy_j"].mean == pytest.approx(
         whole.predicted["energy_j"].mean, rel=0.02
     )
+
+
+def test_settings_that_differ_in_what_has_no_effect_are_looked_at_once() -> None:
+    bound = [
+        replace(k, condition=Condition("k0", "==", "1")) if k.name != "k0" else k
+        for k in HUGE.knobs
+    ]
+    at = free(Space(tuple(bound)))
+    search = found(at, at_baseline(at))
+    for one in search.grid.settings:
+        at.space.check(one)
+    # The one knob that has an effect beside the baseline, and what it brings in.
+    assert {s["k0"] for s in search.grid.settings} == {*VALUES}
+    assert min(wrong(s) for s in search.grid.settings) < 5

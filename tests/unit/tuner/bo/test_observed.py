@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from tests.builders import SPACE, asked, baseline, knob, past, setting, study, trial, window
 from tuner.bo.observed import Observed, observed
-from tuner.core import Done, Limit, Objective, Phase, Setting, Space, TrialState, Wait, setting_key
+from tuner.core import (
+    Condition,
+    Done,
+    Knob,
+    Limit,
+    Objective,
+    Phase,
+    Setting,
+    Space,
+    TrialState,
+    Wait,
+    setting_key,
+)
 
 
 def test_before_the_baseline_there_is_nothing_to_choose_by() -> None:
@@ -123,6 +135,19 @@ def test_of_a_large_space_a_sample_is_left_to_try_and_never_what_was_tried() -> 
         HUGE.check(drawn)
     assert {s["k0"] for s in sample} == {s["k5"] for s in sample} == set(range(10))
     assert sample == seen.some_untried(1000, seed=1) != seen.some_untried(1000, seed=2)
+
+
+def test_what_has_no_effect_is_not_left_to_try() -> None:
+    when = Condition.parse("a > 0")
+    bound = Knob("b", (1, 2, 3), 1, condition=when)
+    space = Space((Knob("a", (0, 1), 0), bound, Knob("c", tuple(range(9)), 0)))
+    seen = Observed(space, {}, frozenset({setting_key(space.default)}), 1)
+    for most in (100, 20):
+        left = seen.some_untried(most, 0)
+        assert left and all(space.canonical(s) == s for s in left)
+        assert len({setting_key(s) for s in left}) == len(left) <= most
+    near, _ = seen.nearest({"a": 0, "b": 2, "c": 0}, {"a": 1, "b": 1, "c": 1})
+    space.check(near)
 
 
 def test_of_a_sample_of_nearly_all_something_is_left() -> None:

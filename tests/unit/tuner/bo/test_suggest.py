@@ -15,6 +15,7 @@ from tuner.bo.caution import CAUTION, even_chance
 from tuner.bo.explore import late_violation
 from tuner.bo.suggest import suggest
 from tuner.core import (
+    Condition,
     Done,
     Limit,
     Measurement,
@@ -356,3 +357,20 @@ def test_a_stage_limits_what_is_tried_and_forgets_no_evidence() -> None:
     assert isinstance(done, Done)
     held = surface(done.plan.rows[0].setting).estimates["energy_j"].mean
     assert held < surface(at.baseline).estimates["energy_j"].mean
+
+
+def test_a_study_with_a_knob_that_mostly_has_no_effect_goes_to_its_end() -> None:
+    workers, prefetch = knob("workers", (0, 2, 4), 0), knob("prefetch", (2, 4, 8), 2)
+    bound = replace(prefetch, condition=Condition.parse("workers > 0"))
+    at = replace(asked(8, constraints=()), space=Space((workers, bound)))
+    trials = [trial(1, at.baseline, window(10.0), phase=Phase.BASELINE)]
+    while isinstance(answer := suggest(past(at, trials)), Try):
+        at.space.check(answer.setting)
+        spent = 10.0 - float(answer.setting["prefetch"]) * (answer.setting["workers"] == 2)
+        trials = [*trials, trial(len(trials) + 1, answer.setting, window(spent))]
+    assert isinstance(answer, Done)
+    assert answer.plan.chief(at.baseline) == {"workers": 2, "prefetch": 8}
+    fixed = replace(at, space=at.space.restricted({"workers": (0,)}))
+    assert isinstance(suggest(past(fixed, trials[:1])), Done)
+    dead = replace(at, space=Space((knob("gpu.clock_mhz", (400, 800), 800), *fixed.space.knobs)))
+    tried(dead, suggest(past(dead, [trial(1, dead.baseline, window(10.0), phase=Phase.BASELINE)])))

@@ -341,6 +341,11 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
         (["study", "create", "--device", "sim", "--choose", "gpu.clock_mhz"], "gpu.clock_mhz"),
         (["study", "create", "--device", "sim", "--choose", "voltage=1"], "voltage"),
         (["study", "create", "--device", "sim", "--choose", "batch_size=3"], "3"),
+        (["study", "create", "--device", "sim", "--choose", "batch_size=1 if often"], "often"),
+        (
+            ["study", "create", "--device", "sim", "--choose", "batch_size=1,2 if fan > 1"],
+            "fan",
+        ),
     ],
 )
 def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], named: str) -> None:

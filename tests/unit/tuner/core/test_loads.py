@@ -7,8 +7,8 @@ import pytest
 from tuner.core import LOAD_BAND, LOAD_STEP, LoadHistory, band_edges, load_band
 
 
-def test_a_band_is_as_wide_as_windows_may_differ_that_are_compared() -> None:
-    assert pytest.approx(1.0 - 1.0 / LOAD_STEP) == LOAD_BAND
+def test_two_bands_are_as_wide_as_windows_may_differ_that_are_compared() -> None:
+    assert pytest.approx(1.0 - 1.0 / LOAD_STEP**2) == LOAD_BAND
 
 
 @pytest.mark.parametrize("load", [0.004, 0.9, 1.0, 1.25, 7.3, 4000.0])

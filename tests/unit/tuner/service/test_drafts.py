@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from policies.polythrottle.policy import Polythrottle, TwoPhase
 from tests.builders import device, study
 from tests.errors import raised
-from tuner.core import Cost, InvalidInput, Knob, Part, Role, Signal, Space, Terms
+from tuner.core import (
+    Condition,
+    Cost,
+    InvalidInput,
+    Knob,
+    OutOfRange,
+    Part,
+    Role,
+    Signal,
+    Space,
+    Terms,
+    TuningError,
+    UnknownKnob,
+)
 from tuner.service.drafts import refuse_controls, refuse_plan, refuse_shared_joules, space_of
 from tuner.wire import StudyDraft
 
@@ -82,6 +99,47 @@ def test_a_knob_that_is_by_choice_stays_as_it_is_unless_values_of_it_are_named()
     asked = StudyDraft(devices=("sim",), policy="sobol", choices={memory.name: (405, 7251)})
     space = space_of([device(space=Space((CLOCK, memory)))], asked)
     assert space.knob(memory.name).values == (405, 7251)
+
+
+WORKERS = Knob("workers", (0, 2, 4), 0, Part.WORKLOAD)
+PREFETCH = Knob("prefetch", (2, 4, 8), 2, Part.WORKLOAD)
+
+
+def conditioned(space: Space, **wishes: object) -> Space:
+    draft = StudyDraft(devices=("sim",)).model_copy(update=wishes)
+    return space_of([device(space=space)], draft)
+
+
+def test_settings_that_a_condition_makes_alike_are_searched_once() -> None:
+    space = Space((WORKERS, PREFETCH))
+    assert conditioned(space).size == 9
+    assert conditioned(space, conditions={"prefetch": "workers > 0"}).size == 7
+    cut = {"choices": {"workers": (0, 4)}, "conditions": {"prefetch": "workers == 4"}}
+    assert conditioned(space, **cut).size == 4
+
+
+@pytest.mark.parametrize(
+    ("conditions", "kind", "named"),
+    [
+        ({"fan": "workers > 0"}, UnknownKnob, "fan"),
+        ({"prefetch": "fan > 0"}, UnknownKnob, "fan"),
+        ({"prefetch": "workers > 2"}, OutOfRange, "workers > 2"),
+        ({"prefetch": "prefetch > 2"}, InvalidInput, "itself"),
+        ({"prefetch": "workers > 0", "workers": "prefetch > 2"}, InvalidInput, "cycle"),
+        ({"prefetch": "often"}, InvalidInput, "often"),
+    ],
+)
+def test_a_condition_that_does_not_fit_the_values_that_are_left_is_refused(
+    conditions: dict[str, str], kind: type[TuningError], named: str
+) -> None:
+    with raised(kind, named):
+        conditioned(Space((WORKERS, PREFETCH)), choices={"workers": (0, 2)}, conditions=conditions)
+
+
+def test_a_condition_of_the_devices_own_never_stands_in_the_way_of_a_choice() -> None:
+    own = Space((CLOCK, WORKERS, replace(PREFETCH, condition=Condition.parse("workers > 0"))))
+    assert conditioned(own).size == 21
+    assert conditioned(own, choices={"workers": (0,)}).size == 3
 
 
 def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() -> None:

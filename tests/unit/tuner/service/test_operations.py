@@ -276,6 +276,7 @@ def test_what_is_left_open_is_chosen_by_what_the_first_device_measures() -> None
         ({"devices": ("sim",) * 257}, "devices"),
         ({"constraints": ("energy_j <= 1",) * 33}, "constraints"),
         ({"choices": {"a": (1,) * 5_001, "b": (1,) * 5_000}}, "choices"),
+        ({"conditions": {str(n): "a > 0" for n in range(10_001)}}, "conditions"),
     ],
 )
 def test_what_one_study_may_name_is_bounded(wish: dict[str, object], named: str) -> None:

@@ -9,10 +9,12 @@ import pytest
 import agents.main
 import tuner.main
 from agents.config import AgentConfig, Attachment
+from agents.workloads.command.config import load_command_config
+from tests.errors import raised
 from tuner.cli.app import main
 from tuner.cli.run.programs import Program, write_program
 from tuner.config import TunerConfig
-from tuner.core import InvalidInput
+from tuner.core import InvalidInput, Space
 
 SECRET = "postgresql://u:secret@h/d"
 
@@ -162,3 +164,37 @@ def test_a_command_that_names_a_knob_nobody_gave_is_refused_by_its_name(tmp_path
         write_program(Program("python train.py {batch}"), tmp_path)
     assert "--knob batch=" in (refused.value.hint or "")
     assert write_program(Program("python train.py"), tmp_path).startswith("command:")
+
+
+LOADER = "python train.py {workers} {prefetch}"
+
+
+@pytest.mark.parametrize("condition", ["workers > 0", "workers>0", " workers  >  0 "])
+def test_a_knob_without_effect_in_some_settings_is_written_with_its_condition(
+    tmp_path: Path, condition: str
+) -> None:
+    knobs = ("workers=0,2,4", f"prefetch=2,4,8@4 if {condition}")
+    spec = write_program(Program(LOADER, knobs), tmp_path)
+    config = load_command_config(Path(spec.removeprefix("command:")))
+    assert str(config.knobs[1]) == "prefetch if workers > 0"
+    assert config.knobs[1].default == 4
+    assert Space(config.knobs).size == 7
+
+
+@pytest.mark.parametrize(
+    ("knob", "named"),
+    [
+        ("prefetch=2,4 if fans > 0", "fans"),
+        ("prefetch=2,4 if prefetch > 2", "itself"),
+        ("prefetch=2,4 if workers > 9", "workers > 9"),
+        ("prefetch=2,4 if workers > many", "many"),
+        ("prefetch=2,4 if", "condition"),
+        ("prefetch=2,4@3 if workers > 0", "3"),
+    ],
+)
+def test_a_condition_that_cannot_be_is_refused_by_name(
+    tmp_path: Path, knob: str, named: str
+) -> None:
+    with raised(InvalidInput, named):
+        write_program(Program(LOADER, ("workers=0,2,4", knob)), tmp_path)
+    assert not list(tmp_path.glob("program*"))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from agents.target.side import SignalSample
+from agents.target.signal_mean import SignalMean
+from tests.builders import Time
+from tuner.core import Signal
+
+
+@dataclass
+class Told:
+    """A signal that tells what it is given."""
+
+    now: SignalSample
+    signal: Signal = field(default_factory=lambda: Signal("waiting"))
+
+    def read(self) -> SignalSample:
+        return self.now
+
+
+def looked(first: SignalSample, *then: tuple[float, SignalSample]) -> dict[str, float]:
+    time, live = Time(), Told(first)
+    mean = SignalMean(live, time)
+    for seconds, sample in then:
+        time.sleep(seconds)
+        live.now = sample
+        mean.look()
+    return dict(mean.context)
+
+
+def test_a_signal_that_adds_itself_up_has_an_exact_mean() -> None:
+    assert looked(
+        SignalSample(None, 100.0),
+        (2.0, SignalSample(None, 110.0)),
+        (2.0, SignalSample(None, 140.0)),
+    ) == {"waiting": 10.0}
+
+
+def test_of_one_that_does_not_each_look_counts_for_the_time_since_the_last() -> None:
+    told = looked(SignalSample(0.0), (1.0, SignalSample(8.0)), (3.0, SignalSample(4.0)))
+    assert told["waiting"] == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        SignalSample(None, 5.0, "second"),
+        SignalSample(None, -3.0, "first"),
+        SignalSample(float("nan"), None, "first"),
+    ],
+)
+def test_what_cannot_be_compared_has_no_mean(then: SignalSample) -> None:
+    assert looked(SignalSample(None, 1.0, "first"), (1.0, then)) == {}
+
+
+def test_without_a_second_look_there_is_none() -> None:
+    assert looked(SignalSample(3.0)) == {}

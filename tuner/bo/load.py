@@ -1,0 +1,256 @@
+"""The next setting to try, and the plan, where a load is an input: what one load shows tells of others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+
+from tuner import guard
+from tuner.bo.beliefs import believe
+from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
+from tuner.bo.explore import explore
+from tuner.bo.nearby import searched
+from tuner.bo.rows import LoadLevel, held_up_to, plan_of
+from tuner.bo.search import Search
+from tuner.bo.suggest import suggest
+from tuner.core import (
+    CAPACITY,
+    LOAD_REACH,
+    Candidate,
+    Done,
+    Evidence,
+    Limit,
+    LoadHistory,
+    Past,
+    SettingKey,
+    Suggestion,
+    Trial,
+    TrialState,
+    Try,
+    Verdict,
+    Wait,
+    band_edges,
+    called,
+    is_at,
+    load_band,
+    pool_windows,
+    setting_key,
+)
+
+BASELINE_TRIES = 2
+"""At a load where so many windows did not show the baseline nothing is tried: too few requests, say."""
+
+MOST_LOADS = 6
+"""So many loads are asked for, those with most of the time: more take more windows than a study has."""
+
+
+def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
+    """Return what to try next for the plan that a study's terms ask for, or the plan.
+
+    A pure function of study, trials, the load now and the history of loads. While there is one load it
+    decides as `tuner.bo.suggest.suggest`. Else by loads: where a trial may ask for one, those that take
+    most of the time first; where it may not, the one that there is now.
+
+    Raises:
+        MetricUnavailable: no trial measured a metric that the study aims at or limits.
+    """
+    study = past.study
+    if past.limits is None:
+        return Wait("the baseline has not been measured yet")
+    if study.space.size == 1:
+        return Done(held_up_to(study.baseline, 1.0, _by(past), study.space), "one setting only")
+    loads = _Loads(past)
+    if not loads.seen:
+        return suggest(past, without=without)
+    if loads.one:
+        return _of_one_load(suggest(past, without=without), past, max(loads.due))
+    if past.left <= 0:
+        if past.running:
+            return Wait("the last trial is still running")
+        return loads.done(f"all {study.terms.trials} trials are used")
+    for load in loads.due:
+        chosen = loads.next_at(load, without)
+        if chosen is not None:
+            return chosen
+    return Wait("waiting for running trials") if past.running else loads.done("little more to gain")
+
+
+def _by(past: Past) -> str:
+    return past.study.terms.plan_by
+
+
+def _of_one_load(answer: Suggestion, past: Past, load: float) -> Suggestion:
+    """Return an answer for the one load that there is; above it the baseline is held."""
+    by, study = _by(past), past.study
+    if isinstance(answer, Try) and by in study.askable:
+        return replace(answer, context={by: load})
+    if isinstance(answer, Done):
+        setting = answer.plan.rows[0].setting
+        return Done(held_up_to(setting, load, by, study.space), answer.why)
+    return answer
+
+
+class _Loads:
+    """The loads of a study's windows, and a search at each that is looked at."""
+
+    def __init__(self, past: Past) -> None:
+        self.past, self.by = past, _by(past)
+        self.askable = self.by in past.study.askable
+
+    @cached_property
+    def seen(self) -> tuple[tuple[float, Trial], ...]:
+        """The windows that tell their load."""
+        return tuple(
+            (load, t)
+            for t in self.past.trials
+            if t.state.evidence and (load := t.ran_at.get(self.by, 0.0)) > 0.0
+        )
+
+    @cached_property
+    def due(self) -> tuple[float, ...]:
+        """The loads to try something at: those that take most of the time, else the one now."""
+        if not self.askable:
+            return (self.past.context.get(self.by, 0.0) or self.seen[-1][0],)
+        seconds = self.past.loads.seconds
+        found: list[float] = []
+        for band in sorted(seconds, key=lambda band: -seconds[band]):
+            if not any(self._alike(_centre(band), load) for load in found):
+                found.append(_centre(band))
+        return tuple(found[:MOST_LOADS]) or (self.seen[-1][0],)
+
+    @property
+    def one(self) -> bool:
+        """Whether there is but one load, as far as windows are compared."""
+        loads = [*(load for load, _ in self.seen), *self.due]
+        return all(self._alike(load, loads[-1]) for load in loads)
+
+    def _alike(self, load: float, other: float) -> bool:
+        return is_at({self.by: load}, {self.by: other})
+
+    def next_at(self, load: float, without: Set[str]) -> Try | None:
+        """Return what to try at a load, judged at what a row there reaches to; None for nothing."""
+        study, at = self.past.study, {self.by: load}
+        where, asked = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
+        if self._limits(self.past.at(at)) is None:
+            tried = [t for t in self.past.trials if t.tries(study.baseline) and is_at(t.ran_at, at)]
+            if len(tried) >= BASELINE_TRIES:
+                return None
+            return Try(study.baseline, f"{where}the baseline is measured first", context=asked)
+        search = self._search(load * LOAD_REACH)
+        chosen = explore(search, without)
+        if chosen is None or guard.risk(study, search.evidence, chosen.predicted):
+            return None
+        return replace(chosen, why=where + chosen.why, context=asked)
+
+    def _limits(self, evidence: Evidence) -> tuple[Limit, ...] | None:
+        """Return the limits at a load; None while its baseline does not show them and the objective."""
+        objective = self.past.study.objective
+        return None if objective.score(evidence.baseline) is None else evidence.limits
+
+    def _search(self, load: float, measured: Grid | None = None) -> Search:
+        """Return where the search at a load stands; where `measured` is given, of these settings alone."""
+        past, study = self.past, self.past.study
+        evidence = past.at({self.by: load})
+        running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
+
+        def look(grid: Grid) -> Search:
+            limits = evidence.limits or ()
+            over, readings = over_loads(grid, load, self.seen)
+            view = believe(study, evidence, limits, over, running, readings)
+            solid = (over.row(c.setting) for c in readings.values() if c.deployable)
+            elsewhere = tuple(dict.fromkeys(row for row in solid if row is not None))
+            return Search(past, limits, over, view, judged=evidence, elsewhere=elsewhere)
+
+        if measured is not None:
+            return look(measured)
+        if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
+            return look(enumerate_grid(study.space))
+        everywhere = tuple(_candidate([t]) for _, t in self.seen)
+        return searched(study, replace(evidence, candidates=everywhere), look, running)
+
+    def done(self, why: str) -> Done:
+        """Return the plan by the load: of settings that were measured, at the highest load of each band."""
+        space = self.past.study.space
+        bands = {load_band(load): load for load, _ in sorted(self.seen, key=_load)}
+        tried = {setting_key(s): s for s in (space.default, *(t.setting for _, t in self.seen))}
+        grid = grid_of(space, tuple(tried.values()))
+        levels = [
+            level for load in bands.values() if (level := self._level(load, grid)) is not None
+        ]
+        plan = plan_of(self._weighed(levels), self.by, space)
+        return Done(plan, f"{why}; from {len(self.seen)} windows at loads of {len(bands)} bands")
+
+    def _level(self, load: float, grid: Grid) -> LoadLevel | None:
+        """Return what is expected at a load of the settings that may be held there."""
+        evidence = self.past.at({self.by: load})
+        if self._limits(evidence) is None:
+            return None
+        search = self._search(load, grid)
+        cost, home = search.view.cost, search.baseline
+        costs = {
+            setting_key(grid.settings[row]): math.exp(float(cost[row] - cost[home]))
+            for row in search.deployable
+            if row != home
+        }
+        rate = evidence.baseline.get(called(CAPACITY, self.past.study.quantities))
+        own = self.past.study.objective.score(evidence.baseline)
+        return LoadLevel(load, (rate.mean if rate else 1.0) * abs(own.mean if own else 1.0), costs)
+
+    def _weighed(self, levels: Sequence[LoadLevel]) -> list[LoadLevel]:
+        """Return the levels, each by the time that the load was at it or nearest to it, from below."""
+        history = self.past.loads
+        if not history.seconds:
+            lasted = ((load, t.measurement.seconds) for load, t in self.seen if t.measurement)
+            history = LoadHistory.of(lasted)
+        seconds = dict.fromkeys((level.load for level in levels), 0.0)
+        for band, lasted_s in history.seconds.items():
+            load = min((x for x in seconds if load_band(x) >= band), default=None)
+            if load is not None:
+                seconds[load] += lasted_s
+        return [replace(level, weight=level.weight * seconds[level.load]) for level in levels]
+
+
+def over_loads(
+    grid: Grid, load: float, windows: Sequence[tuple[float, Trial]]
+) -> tuple[Grid, dict[int, Candidate]]:
+    """Return a grid at a load with what was measured at any, and what was read at which row.
+
+    First come the settings at that load, then each measured setting at the load of each of its windows.
+    """
+    groups: dict[tuple[SettingKey, float], list[Trial]] = {}
+    for at, trial in windows:
+        if (key := setting_key(trial.setting)) in grid.rows:
+            groups.setdefault((key, at), []).append(trial)
+    reference, count = windows[0][0], len(grid.settings)
+    rows = torch.tensor([*range(count), *(grid.rows[key] for key, _ in groups)])
+    loads = torch.tensor([load] * count + [at for _, at in groups], dtype=torch.float64) / reference
+    over = replace(
+        grid,
+        settings=tuple(grid.settings[row] for row in rows.tolist()),
+        points=grid.points[rows],
+        places=torch.cat([grid.places[rows], loads.log()[:, None]], dim=1),
+        ratios=grid.ratios[rows],
+        load=loads,
+    )
+    readings = {count + n: _candidate(trials) for n, trials in enumerate(groups.values())}
+    return over, readings
+
+
+def _candidate(trials: Sequence[Trial]) -> Candidate:
+    """Return what windows of one setting at one load showed, whatever the limits there."""
+    shown = pool_windows([t.shown for t in trials])
+    solid = any(t.solid for t in trials)
+    return Candidate(trials[0].setting, shown, tuple(trials), Verdict.UNSURE, solid)
+
+
+def _centre(band: int) -> float:
+    low, high = band_edges(band)
+    return math.sqrt(low * high)
+
+
+def _load(pair: tuple[float, Trial]) -> float:
+    return pair[0]
