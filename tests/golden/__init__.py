@@ -22,7 +22,7 @@ CREATED = re.compile(r"\bstudy ([0-9a-f]{8}) created")
 
 
 def steady(text: str, **names: object) -> str:
-    """Return a text with its times as TIME, ages as AGO, a new study as NEW, and values by the names given."""
+    """Return a text with times as TIME, ages as AGO, a new study as NEW, and values by their names."""
     for made in CREATED.findall(text):
         text = text.replace(made, "NEW")
     for name, value in names.items():
