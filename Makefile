@@ -243,6 +243,11 @@ pictures: $(VENV)/.installed-dev
 screenshots: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.browser.screenshots docs/images/pages
 
+# A fleet of 500 devices in one file, on SQLite and PostgreSQL; killed at every commit; minutes.
+bench-declared: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
+	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
+
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL.
 bench-pages: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench --output build/bench/pages.json

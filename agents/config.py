@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tuner.core import FOREIGN_SHARE, ConfigError
+from tuner.core import DEVICE_FIELDS, FOREIGN_SHARE, ConfigError
 from tuner.typed_toml import Filled, Table, load
 
 
@@ -39,6 +40,9 @@ class Attachment(Table):
 
 
 UNIX = "unix:"
+LABEL = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
+LABEL_VALUE = re.compile(r"[A-Za-z0-9._/-]{1,63}")
+MOST_LABELS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,28 @@ def filesystem_root() -> Path:
     return Path(os.environ.get("JOULETUNE_ROOT", "/"))
 
 
+def check_labels(labels: Mapping[str, str]) -> None:
+    """Return quietly where labels can be selected by.
+
+    Raises:
+        ConfigError: there are too many, or one is not a word.
+    """
+    if len(labels) > MOST_LABELS:
+        raise ConfigError(f"labels: {len(labels)} are too many", hint=f"give {MOST_LABELS} at most")
+    for name, value in labels.items():
+        if name in DEVICE_FIELDS or not LABEL.fullmatch(name):
+            raise ConfigError(
+                f"labels cannot have {name!r}",
+                hint="use small letters, digits, '_', '.' and '-', and no name of a device's own "
+                f"fields ({', '.join(sorted(DEVICE_FIELDS))})",
+            )
+        if not LABEL_VALUE.fullmatch(value):
+            raise ConfigError(
+                f"labels cannot have {name} = {value!r}",
+                hint="use up to 63 letters, digits, '_', '.', '/' and '-'",
+            )
+
+
 class NoDevice(ConfigError):
     """The configuration names no device. Wait until it does, or say so and end."""
 
@@ -97,12 +123,13 @@ class AgentConfig(Table):
     https tuner `ca_file` has the authority (none: the system's), `client_cert` and `client_key` are what
     the agent shows it. `metrics` is where Prometheus finds its figures: `127.0.0.1:9464` or
     `unix:/path`; empty, nowhere. Windows in which others used more than `foreign_share` of the machine
-    are measured again.
+    are measured again. `labels` are the operator's own words for the host's devices, by which a fleet
+    file selects them.
 
     Raises:
         NoDevice: there is no device.
         ConfigError: the tuner's address is none, the name does not fit a URL,
-            `metrics` is not on this host, or the share is none.
+            `metrics` is not on this host, the share is none, or a label is no word.
     """
 
     tuner: str = "http://127.0.0.1:8790"
@@ -117,6 +144,7 @@ class AgentConfig(Table):
     client_key: Path | None = None
     metrics: str = ""
     foreign_share: float = FOREIGN_SHARE
+    labels: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -139,6 +167,7 @@ class AgentConfig(Table):
                 f"foreign_share cannot be {self.foreign_share:g}",
                 hint="it is a share of the machine, above 0 and at most 1",
             )
+        check_labels(self.labels)
 
 
 def load_agent_config(path: Path) -> AgentConfig:

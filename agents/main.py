@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from importlib.metadata import version
@@ -273,7 +274,8 @@ def _open_one(
         seed=str(config.seed),
         foreign_share=config.foreign_share,
     )
-    device = target.describe(id, around.host.agent, _versions(), around.now())
+    described = target.describe(id, around.host.agent, _versions(), around.now())
+    device = replace(described, labels=config.labels)
     rng = random.Random(f"{config.seed}/{id}")
     return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -32,6 +32,7 @@ class Description:
     cannot: Mapping[str, str]
     versions: Mapping[str, str]
     shared: str
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Documents(Generic[Kept]):

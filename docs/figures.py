@@ -358,6 +358,23 @@ def pages(told: Told) -> list[str]:
     ]
 
 
+def declared(told: Told) -> list[str]:
+    """Return how long a fleet file takes on each database, and what became of killed appliers."""
+    heads = ("database", "devices", "diff, s", "apply, s", "applied again, s", "changes then")
+    names = ("database", "devices", "diff_s", "apply_s", "again_s", "changes_again")
+    rows = [[str(one[name]) for name in names] for one in told["applied"]]
+    killed, windows = told["killed"], told["windows"]
+    return [
+        *table(heads, rows),
+        "",
+        f"The applier was killed at each of {killed['points']} points (before and after every commit): "
+        f"applied again, {killed['converged']} of the fleets are as declared. Of {told['wrong_files']} "
+        f"wrong files {told['named_line_and_key']} are refused with line and key, and change nothing. "
+        f"Over {windows['days']} days, two of them with a change of clocks, {windows['wrong']} windows "
+        "opened at another time or for another length than they should.",
+    ]
+
+
 def release(told: Told) -> list[str]:
     """Return what came of each step of a release's check, in each root, and its seconds and sizes."""
     rows = [[step["root"], step["step"], *_release_step(step)] for step in told["steps"]]
@@ -750,6 +767,7 @@ def _time_ratio(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
+    "declared": declared,
     "devices": devices,
     "host": devices,
     "host-alone": devices,

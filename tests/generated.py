@@ -1,12 +1,14 @@
 """What is written by the table of verbs and the awaited client: `python -m tests.generated` writes it anew.
 
 The blocking client is the awaited one without its awaits, as httpcore makes it; the awaited verbs are
-those of the table, each a coroutine; the page of the HTTP API lists the table.
+those of the table, each a coroutine; the page of the HTTP API lists the table. The JSON Schema of a fleet
+file is that of its dataclasses.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +16,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from tuner.service.declared.file import FleetFile
 from tuner.verbs.row import Verb, verbs_of
 from tuner.verbs.table import TokenVerbs, Verbs
 
@@ -95,6 +100,13 @@ def _named(kind: Any) -> str:  # noqa: ANN401  a type
     return kind.__name__ if isinstance(kind, type) else re.sub(r"[\w.]+\.", "", str(kind))
 
 
+def schema() -> str:
+    """Return the JSON Schema of fleet files, for editors."""
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    found |= TypeAdapter(FleetFile).json_schema()
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
 def generated() -> dict[Path, str]:
     """Return every generated file with what is to be in it."""
     return {
@@ -103,6 +115,7 @@ def generated() -> dict[Path, str]:
         ),
         ROOT / "tuner/verbs/awaited.py": derived(ROOT / "tuner/verbs/table.py", TO_AWAITED),
         ROOT / "docs/api/http.md": page(),
+        ROOT / "docs/api/fleet.schema.json": schema(),
     }
 
 

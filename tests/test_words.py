@@ -74,8 +74,15 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("docs/policies/fedgpo.md", "sentences"): OWNERS,
 }
 """A page and the rule that it breaks, with the reason. One that is not needed any more fails."""
-UNCOUNTED = ("README.md", "docs/figures", "docs/install.md", "docs/tutorial.md")
-"""What the total leaves out, by the beginning of its path: figures, and pages added after it was set."""
+UNCOUNTED = (
+    "README.md",
+    "docs/api/http.md",
+    "docs/figures",
+    "docs/fleets.md",
+    "docs/install.md",
+    "docs/tutorial.md",
+)
+"""What the total leaves out, by the beginning of its path: generated ones and those added later."""
 
 
 def files() -> list[Path]:

@@ -31,9 +31,13 @@ TuningError
 
 
 class TuningError(Exception):
-    """Base of the family. `code` is its machine-readable name on the wire and in `--json` output."""
+    """Base of the family. `code` is its machine-readable name on the wire and in `--json` output.
+
+    `key` is the key of a draft or a file that it is about; empty: none in particular.
+    """
 
     code = "error"
+    key = ""
 
     def __init_subclass__(cls, *, code: str = "") -> None:
         cls.code = code or cls.code

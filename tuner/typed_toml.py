@@ -41,27 +41,41 @@ def load(path: Path, kind: type[T]) -> T:
         ConfigError: the file cannot be read or parsed, or a key or a value does not fit; the message
             names the file, the line, the key, and the nearest key there is.
     """
-    file = _File(path, *parsed(path))
-    for way, value in _leaves(file.table):
-        if not isinstance(value, str | int | float):
-            raise file.refuses(way, f"{way[-1]} cannot be a date or a time", "write it as a string")
-    adapter = TypeAdapter(kind)
-    try:
-        # From JSON a list becomes a tuple and a string a path, and nothing else becomes another kind.
-        return adapter.validate_json(json.dumps(file.table))
-    except ValidationError as caught:
-        # A misspelt key may be another that is missing.
-        first = min(
-            caught.errors(), key=lambda error: error["type"] != "unexpected_keyword_argument"
-        )
-    raise _translated(file, first, adapter)
+    return TomlText(str(path), *parsed(path)).into(kind)
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
-    path: Path
+class TomlText:
+    """A text of TOML, by its name, and the table that it is."""
+
+    name: str
     text: str
     table: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> TomlText:
+        """Read a text that is not in a file here. Raises ConfigError: it is not TOML."""
+        try:
+            return cls(name, text, loads(text))
+        except ValueError as error:
+            raise ConfigError(f"{name} is not valid TOML: {error}", hint="mend it there") from None
+
+    def into(self, kind: type[T]) -> T:
+        """Return the table as a dataclass. Raises ConfigError, as `load` does."""
+        for way, value in _leaves(self.table):
+            if not isinstance(value, str | int | float):
+                hint = "write it as a string"
+                raise self.refuses(way, f"{way[-1]} cannot be a date or a time", hint)
+        adapter = TypeAdapter(kind)
+        try:
+            # From JSON a list becomes a tuple and a string a path, and nothing else becomes another kind.
+            return adapter.validate_json(json.dumps(self.table))
+        except ValidationError as caught:
+            # A misspelt key may be another that is missing.
+            first = min(
+                caught.errors(), key=lambda error: error["type"] != "unexpected_keyword_argument"
+            )
+        raise _translated(self, first, adapter)
 
     def refuses(
         self, way: Way, message: str, hint: str = "", kind: type[ConfigError] = ConfigError
@@ -69,11 +83,11 @@ class _File:
         """Return what is said of the end of a way: `FILE, line 7: device 2: …`."""
         line, last = line_of(self.text, way), -2 if isinstance(way[-1], int) else -1
         steps = [f" {at + 1}" if isinstance(at, int) else f": {at}" for at in way[:last]]
-        where = f"{self.path}{f', line {line}' if line else ''}{''.join(steps)}"
+        where = f"{self.name}{f', line {line}' if line else ''}{''.join(steps)}"
         return kind(where + ("" if message[0] == " " else ": ") + message, hint=hint)
 
 
-def _translated(file: _File, error: Mapping[str, Any], adapter: TypeAdapter[Any]) -> ConfigError:
+def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[Any]) -> ConfigError:
     kind, way, given = error["type"], error["loc"], error["input"]
     way, about = way[: _depth(file.table, way) + (kind == "missing")], error.get("ctx", {})
     key = next((step for step in reversed(way) if isinstance(step, str)), "")

@@ -6,6 +6,7 @@ import typer
 
 from tests.bench.allocators.command import allocators
 from tests.bench.contest.command import made_up, surfaces
+from tests.bench.declared.command import declared
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
@@ -25,5 +26,6 @@ for verb, command in (
     ("allocators", allocators),
     ("federated", federated),
     ("fleet", fleet),
+    ("declared", declared),
 ):
     commands.command(verb)(command)

@@ -23,6 +23,9 @@ from tuner.core import (
     TrialState,
     render_setting,
 )
+from tuner.presentation.facts import facts
+from tuner.service.reports import look
+from tuner.service.views import study_view
 from tuner.study.loop import Loop
 from tuner.wire import Assignment, HoldOrder, HoldReport, Poll, Release, TrialReport
 
@@ -152,6 +155,25 @@ def test_a_plan_grows_as_loads_come_by_and_never_holds_an_unconfirmed_row() -> N
         assert p99_ms <= LIMIT_MS and energy_j <= truth(SPACE.default, load)[0]
     for load in (15.0, 30.0):
         assert truth(_row(served.plan, load), load)[0] < 0.95 * truth(SPACE.default, load)[0]
+
+
+@pytest.mark.slow
+def test_a_report_says_what_each_row_rests_on_beside_the_baseline_at_its_load() -> None:
+    served = Served()
+    served.run(DAY[:60])
+    found, trials = served.store.studies.get("s1"), served.store.trials.list("s1")
+    report = look(served.loop, found, trials, study_view(found, trials, "")).report
+    assert len(report.rows) == len(served.plan.rows) >= 3
+    for row in report.rows:
+        if row.setting == SPACE.default:
+            continue
+        assert row.at is not None and row.windows >= 2 and row.saving is not None
+        before, after = (truth(at, row.at)[0] for at in (SPACE.default, row.setting))
+        assert row.saving.mean == pytest.approx(1.0 - after / before, abs=0.02)
+        assert row.metrics["latency_p99_ms"].mean <= LIMIT_MS
+    lines = "\n".join(text for name, text in facts(report) if name == "plan")
+    assert lines.count("saves") == len(report.rows) - 1 and "limit 60" in lines
+    assert report.bill.saved_j is not None and report.bill.saved_j > 0.0
 
 
 @pytest.mark.slow

@@ -68,6 +68,8 @@ def about(
 
 NEED_311 = ("tuner", "run")
 """What has a tuner inside: JetPack 6 has Python 3.10, on which agent and actuator run."""
+CODES = (2, 3)
+"""What a command may end with beside 0 and 1: bad input, and a diff with changes."""
 CTRL_C = 130
 """What Typer makes of an interrupt; our codes are 0, 1 and 2."""
 
@@ -75,7 +77,7 @@ CTRL_C = 130
 def main(
     arguments: Sequence[str] | None = None, root: typer.Typer | None = None, name: str = "jouletune"
 ) -> int:
-    """Run one command and return its exit code: 0 done, 2 bad input, 1 anything else.
+    """Run one command and return its exit code: 0 done, 2 bad input, 3 a diff with changes, 1 else.
 
     A service whose configuration is wrong ends with 78.
 
@@ -110,7 +112,7 @@ def main(
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
     if code == CTRL_C:
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
-    return min(code, 1) if isinstance(code, int) and code != 2 else code or 0
+    return min(code, 1) if isinstance(code, int) and code not in CODES else code or 0
 
 
 def wants_json(given: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ from tuner.core.devices import *
 from tuner.core.errors import *
 from tuner.core.evidence import *
 from tuner.core.explanations import *
+from tuner.core.exploration import *
 from tuner.core.goals import *
 from tuner.core.hours import *
 from tuner.core.knobs import *

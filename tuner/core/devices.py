@@ -13,6 +13,7 @@ from tuner.core.plans import Context, Signal
 from tuner.core.quantities import Quantities
 
 __all__ = [
+    "DEVICE_FIELDS",
     "Applied",
     "Delivery",
     "Device",
@@ -27,6 +28,10 @@ __all__ = [
 ]
 
 
+DEVICE_FIELDS = frozenset({"id", "host", "kind", "board", "workload"})
+"""What devices are selected by beside their labels."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One device with the workload on it, as its agent registered it.
@@ -35,7 +40,7 @@ class Device:
     `workload_version` what a change of which starts a study's evidence afresh. `space` has the knobs
     of both parts, `metrics` what can be measured here; `cannot` says in words what cannot and why.
     `shared` says who else uses what its energy is counted of; empty: nobody is known to. `signals` is
-    what a plan can go by.
+    what a plan can go by. `labels` are the operator's own words for it, from agent.toml.
     """
 
     id: str
@@ -51,7 +56,18 @@ class Device:
     cannot: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     shared: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
     seen_at: datetime
+
+    @property
+    def host(self) -> str:
+        """The host that it is on: what its id has behind the `@`."""
+        return self.id.rpartition("@")[2]
+
+    def trait(self, name: str) -> str | None:
+        """Return one of `DEVICE_FIELDS` or a label by its name, None where it has no such label."""
+        own = getattr(self, name) if name in DEVICE_FIELDS else self.labels.get(name)
+        return None if own is None else str(own)
 
     def metric(self, name: str) -> Metric | None:
         """Return the metric of that name, None where nobody measures it here."""

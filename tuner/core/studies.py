@@ -9,6 +9,7 @@ from datetime import datetime
 from tuner.compat import StrEnum
 from tuner.core.devices import Applied
 from tuner.core.errors import IllegalTransition
+from tuner.core.exploration import Exploration
 from tuner.core.goals import Constraint, Objective
 from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
@@ -188,7 +189,8 @@ class Study:
     resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
     CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
     in the one that it goes on in when resumed; whoever changes something else leaves both. `quantities` is
-    what its devices declared of their metrics, `signals` what they all can tell a plan to go by.
+    what its devices declared of their metrics, `signals` what they all can tell a plan to go by. `group`
+    is the group of a fleet file that declares it; empty: none does.
     """
 
     id: str
@@ -202,6 +204,8 @@ class Study:
     policy: str = "polythrottle"
     seed: int = 0
     terms: Terms = Terms()
+    exploration: Exploration = Exploration()  # noqa: RUF009  frozen
+    group: str = ""
     phase: Phase = Phase.BASELINE
     paused_from: Phase | None = None
     reason: str = ""

@@ -15,6 +15,7 @@ from tuner.presentation.charts import Chart, against_limit, course
 from tuner.presentation.figures import change, duration, figure, how_many, joined
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.pictures import drawn, inline
+from tuner.presentation.plans import PLAN_COLUMNS, plan_table
 from tuner.presentation.standing import standing
 from tuner.presentation.texts import asked_metrics, improved, sized
 from tuner.wire import SettingView, StudyView
@@ -130,6 +131,8 @@ def markdown(
             lines += [f"![Energy against latency of what was tried]({pictures[one.id]})", ""]
         if compared := list(reports.comparison(one.outcome)):
             lines += [*_md_table(("metric", ">baseline", ">best", ">change"), compared), ""]
+        if rows := plan_table(one.outcome.report):
+            lines += [*_md_table(PLAN_COLUMNS, rows), ""]
         lines += [*(f"- {_md(_spaced(line))}" for line in one.lines()), ""]
     return "\n".join(lines)
 
@@ -159,6 +162,7 @@ def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
         at=when(at),
         summed=summed(found),
         columns=COLUMNS,
+        plan_columns=PLAN_COLUMNS,
         overview=overview(found) if len(found) > 1 else [],
         studies=[
             {
@@ -166,6 +170,7 @@ def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
                 "id": one.id,
                 "about": reports.about(one.outcome),
                 "compared": list(reports.comparison(one.outcome)),
+                "plan": plan_table(one.outcome.report),
                 "lines": [_spaced(line) for line in one.lines()],
                 "charts": {
                     title: Markup(inline(drawn(chart, one.title)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuner.core import ALL_DAY, Mode, Phase
 from tuner.presentation.figures import figure, joined, percent
+from tuner.presentation.plans import plan_lines
 from tuner.presentation.standing import in_full
 from tuner.presentation.texts import billed, broken, described, gained, plan_rows
 from tuner.wire import StudyReport, StudyView
@@ -28,6 +29,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         ("constraints", joined(view.constraints)),
         ("limits", limits),
         ("phase", in_full(view)),
+        *_declared(view),
         ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
         ("violations", broken(view)),
         ("control", _control_windows(view)),
@@ -38,7 +40,8 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         found.append(("best", best))
     if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
         name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
-        found += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
+        rows = [*plan_lines(report)] or plan_rows(view.plan, view.baseline.setting)
+        found += [(name, row) for row in rows]
     if view.terms.canary:
         after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
         found.append(("canary", f"{view.terms.canary}; {after}"))
@@ -51,6 +54,26 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
             ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
         )
     found.append(("bill", billed(report.bill, won=bool(saved))))
+    return found
+
+
+def _declared(view: StudyView) -> list[tuple[str, str]]:
+    """Return the group of a study, and what limits its exploring, where there is any."""
+    limits, found = view.exploration, []
+    windows = joined((f"{w.cron} for {w.hours:g} h" for w in limits.windows), "")
+    texts = [
+        f"frozen: {limits.frozen}" if limits.frozen else "",
+        f"in windows {windows} ({limits.time_zone})" if windows else "",
+        f"≤ {percent(limits.max_time_share)} of the time" if limits.max_time_share < 1.0 else "",
+        f"≤ {percent(limits.max_energy_share)} of the energy"
+        if limits.max_energy_share < 1.0
+        else "",
+        f"holds only what saves ≥ {percent(limits.min_saving)}" if limits.min_saving else "",
+    ]
+    if view.group:
+        found.append(("group", view.group))
+    if exploring := joined(filter(None, texts), ""):
+        found.append(("exploring", exploring))
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tuner.core import FOREIGN_SHARE, Verdict, called, render_setting
 from tuner.presentation.figures import change, figure, how_many, joined, percent, shown
 from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.plans import plan_lines
 from tuner.presentation.texts import (
     asked_metrics,
     billed,
@@ -63,7 +64,7 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
     yield f"best      {render_setting(main.held)}"
     plan = report.study.plan
     if plan is not None and len(plan.rows) > 1:
-        rows = plan_rows(plan, report.baseline.setting)
+        rows = iter([*plan_lines(report)] or [*plan_rows(plan, report.baseline.setting)])
         yield f"plan      {next(rows)}"
         yield from (f"          {row}" for row in rows)
         yield f"held      {main.why}"

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tuner.wire import DeviceView, StopView, StudyView
 
 
+SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
+
+
 def status(view: StudyView) -> str:
     """Return a study's status in a few words: the worst first, without numbers."""
     if view.error:
@@ -49,6 +52,8 @@ def standing(view: StudyView) -> str:
         parts.append(f"OFFLINE: {joined(view.offline)}")
     if view.unable:
         parts.append(f"TAKES NO ORDERS: {view.unable}")
+    if view.waits and (view.exploration.frozen or view.phase in SEARCHING):
+        parts.append(view.waits)
     return ", ".join(parts)
 
 

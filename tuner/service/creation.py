@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
 
-from tuner.core import InvalidInput, Objective, Study
+from tuner.core import Device, InvalidInput, Objective, Study, TuningError
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
@@ -17,6 +20,7 @@ from tuner.service.drafts import (
     space_of,
     usual_draft,
 )
+from tuner.service.exploration import refuse_exploration
 from tuner.service.inventory import device_of
 from tuner.study.loop import Loop
 from tuner.wire import StudyDraft
@@ -24,37 +28,85 @@ from tuner.wire import StudyDraft
 
 def create(loop: Loop, draft: StudyDraft) -> str:
     """Store a study, have its devices told, and return its id. Raises as `Operations.create` does."""
-    refuse_too_much(draft)
-    devices = [device_of(loop, name) for name in draft.devices]
-    if not devices:
-        raise InvalidInput("a study needs a device", hint="list them with `device list`")
-    draft = usual_draft(draft, devices[0])
-    refuse_controls(draft)
-    refuse_shared_joules(draft, devices)
-    policy = loop.policies(draft.policy)
-    objective = Objective.parse(draft.objective, devices[0].quantities)
-    study = Study(
-        id=uuid.uuid4().hex[:8],
-        devices=draft.devices,
-        workload=devices[0].workload,
-        space=space_of(devices, draft),
-        objective=objective,
-        quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
-        signals=signals_of(devices),
-        constraints=constraints_of(draft, objective, devices[0]),
-        policy=draft.policy,
-        seed=draft.seed,
-        terms=draft.terms,
-        created_at=loop.now(),
-    )
-    for device in devices:
-        for metric in (objective.metric, *(c.metric for c in study.constraints)):
-            require(device, metric, study)
-    refuse_unheeded(study, policy)
-    refuse_plan(study, policy)
-    loop.store.studies.add(study, draft.who, "created")
-    loop.changes.publish(study)
-    wishes = ", ".join(map(str, study.constraints)) or "no constraint"
-    asked = f"{objective.goal} {objective.metric} under {wishes}"
-    loop.changes.note("created", f"{asked} by {draft.who}", study.id)
+    study = drafted(loop, draft)
+    store(loop, study, draft.who, "created")
     return study.id
+
+
+def store(loop: Loop, study: Study, who: str, why: str) -> None:
+    """Store a new study and have its devices told. Raises DeviceBusy."""
+    loop.store.studies.add(study, who, why)
+    loop.changes.publish(study)
+    constraints = ", ".join(map(str, study.constraints)) or "no constraint"
+    goal = f"{study.objective.goal} {study.objective.metric} under {constraints}"
+    loop.changes.note("created", f"{goal} by {who}", study.id)
+
+
+def drafted(
+    loop: Loop, draft: StudyDraft, known: Mapping[str, Device] = MappingProxyType({})
+) -> Study:
+    """Return the study that a draft asks for, not stored; an error has the draft's `key` it is about.
+
+    `known` are devices that need not be looked up.
+
+    Raises:
+        NotFound, InvalidInput and its kin: as `Operations.create` does.
+    """
+    refuse_too_much(draft)
+    with about("devices"):
+        devices = [known.get(name) or device_of(loop, name) for name in draft.devices]
+        if not devices:
+            raise InvalidInput("a study needs a device", hint="list them with `device list`")
+    with about("objective"):
+        draft = usual_draft(draft, devices[0])
+        objective = Objective.parse(draft.objective, devices[0].quantities)
+    with about("terms"):
+        refuse_controls(draft)
+        refuse_shared_joules(draft, devices)
+    with about("policy"):
+        policy = loop.policies(draft.policy)
+    with about("choices"):
+        space = space_of(devices, draft)
+    with about("constraints"):
+        constraints = constraints_of(draft, objective, devices[0])
+    with about("terms"):
+        study = Study(
+            id=uuid.uuid4().hex[:8],
+            devices=draft.devices,
+            workload=devices[0].workload,
+            space=space,
+            objective=objective,
+            quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
+            signals=signals_of(devices),
+            constraints=constraints,
+            policy=draft.policy,
+            seed=draft.seed,
+            terms=draft.terms,
+            exploration=draft.exploration,
+            group=draft.group,
+            created_at=loop.now(),
+        )
+    for key, metrics in (
+        ("objective", [objective.metric]),
+        ("constraints", [c.metric for c in constraints]),
+    ):
+        with about(key):
+            for device in devices:
+                for metric in metrics:
+                    require(device, metric, study)
+    with about("exploration"):
+        refuse_exploration(study, devices)
+    with about("policy"):
+        refuse_unheeded(study, policy)
+        refuse_plan(study, policy)
+    return study
+
+
+@contextmanager
+def about(key: str) -> Iterator[None]:
+    """Name the key of a draft in the errors of a block that name none."""
+    try:
+        yield
+    except TuningError as error:
+        error.key = error.key or key
+        raise

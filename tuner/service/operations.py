@@ -15,10 +15,11 @@ from tuner.core import (
     Study,
     Trial,
 )
-from tuner.service import constraining, inventory, proposals, stops
+from tuner.service import constraining, exploration, inventory, proposals, stops
 from tuner.service.access import Access
 from tuner.service.constraining import constrain, entitled, revise, tuning_on
 from tuner.service.creation import create
+from tuner.service.declared import apply as declared
 from tuner.service.explanations import explained
 from tuner.service.inventory import device_views
 from tuner.service.prefixes import begun_with
@@ -35,6 +36,10 @@ from tuner.wire import (
     Decision,
     DeviceView,
     ExplanationView,
+    ExplorationChange,
+    FleetDiff,
+    FleetDraft,
+    FleetText,
     Receipt,
     ReplicaView,
     Reverted,
@@ -189,6 +194,30 @@ class Operations(Verbs[StudyView]):
             constrain(self.loop, study, change)
         return self.study(study)
 
+    def set_exploration(self, study: str, change: ExplorationChange) -> StudyView:
+        """Replace when and how much a study may explore; the same again changes nothing.
+
+        Raises:
+            NotFound: there is no such study.
+            InvalidInput and its kin: a window cannot open, or a share cannot be measured.
+            IllegalTransition: it is stopped.
+        """
+        study = self.full_id(study)
+        exploration.set_exploration(self.loop, study, change)
+        return self.study(study)
+
+    def freeze(self, study: str, change: Change) -> StudyView:
+        """Try nothing more until the study is thawed; a hold stays. Raises as `set_exploration` does."""
+        study = self.full_id(study)
+        exploration.freeze(self.loop, study, change)
+        return self.study(study)
+
+    def thaw(self, study: str, change: Change) -> StudyView:
+        """Let a frozen study try again. Raises as `set_exploration` does."""
+        study = self.full_id(study)
+        exploration.thaw(self.loop, study, change)
+        return self.study(study)
+
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
         """Return what other constraints would change, and change nothing.
 
@@ -259,6 +288,28 @@ class Operations(Verbs[StudyView]):
     def explain(self, study: str) -> ExplanationView:
         """Return what a study's policy believes by its trials. Raises NotFound."""
         return explained(self.loop, self.full_id(study))
+
+    def diff_fleet(self, draft: FleetDraft) -> FleetDiff:
+        """Return what a fleet file would change, and change nothing.
+
+        Raises:
+            ConfigError: the file does not fit; the message names line and key.
+        """
+        return declared.diff(self.loop, draft)
+
+    def apply_fleet(self, draft: FleetDraft) -> FleetDiff:
+        """Make the changes of a fleet file and return them; where it ends half-way, apply it again.
+
+        Raises:
+            ConfigError: the file does not fit; nothing was changed.
+            Conflict: the changes are not those expected; nothing was changed.
+            DeviceBusy: somebody else made a study of a device meanwhile.
+        """
+        return declared.apply(self.loop, draft)
+
+    def export_fleet(self) -> FleetText:
+        """Return the active studies as a fleet file."""
+        return FleetText(text=declared.exported(self.loop))
 
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
         """Return all devices, or some, with what is applied to them and which study has them."""

@@ -22,6 +22,7 @@ from tuner.core import (
     improvement,
     setting_key,
 )
+from tuner.service.plan_views import row_views
 from tuner.service.views import (
     alternating,
     candidate_view,
@@ -82,6 +83,7 @@ def look(loop: Loop, found: Study, trials: Sequence[Trial], view: StudyView) -> 
         ).ascribed(found.terms.energy_share or 1.0),
         origins=origins(found, trials),
         failures=tuple(v for v in views if v.state not in ended),
+        rows=row_views(past),
     )
     return StudyLook(report=report, trials=tuple(views))
 

@@ -16,6 +16,7 @@ from tuner.core import (
 )
 from tuner.service.inventory import device_of
 from tuner.service.views import faulty_view, study_view, unreadable_view
+from tuner.study.exploring import waits_to_explore
 from tuner.study.loop import Loop
 from tuner.wire import StudyView
 
@@ -95,6 +96,10 @@ def _as_of_now(
     """Return a study's view with what stands in its way: it changes without the study."""
     active, here = view.phase in ACTIVE, loop.presence
     found = [device(name) for name in view.devices] if active else []
-    away = tuple(d.id for d in found if not here.online(d, view))
-    unable = here.unable(view.devices) if active else ""
-    return view.model_copy(update={"offline": away, "unable": unable, "stopped": stopped})
+    now = {
+        "offline": tuple(d.id for d in found if not here.online(d, view)),
+        "unable": here.unable(view.devices) if active else "",
+        "stopped": stopped,
+        "waits": waits_to_explore(view.exploration, loop.now()) if active else "",
+    }
+    return view.model_copy(update=now)

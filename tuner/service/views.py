@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 
 from tuner.core import (
-    ANYWHERE,
     ENERGY,
     FOREIGN_LOAD,
     POWER,
     Candidate,
-    Estimate,
+    Context,
     Evidence,
     Limit,
     Measurement,
@@ -29,7 +28,8 @@ from tuner.core import (
     not_compared,
     setting_key,
 )
-from tuner.study.confirm import asked, duel
+from tuner.service.plan_views import shown_by
+from tuner.study.confirm import Duel, duel
 from tuner.wire import SettingView, StudyView, TrialView, Violations
 
 
@@ -43,14 +43,13 @@ def chosen(study: Study, evidence: Evidence) -> Candidate | None:
     return incumbent(study, evidence)
 
 
-def alternating(
-    past: Past, winner: Setting
-) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
+def alternating(past: Past, winner: Setting) -> Duel | None:
     """Return what baseline and winner showed in alternating windows, at the load of its last row."""
-    plan, study = past.study.plan, past.study
+    plan = past.study.plan
     rows = [r for r in plan.rows if setting_key(r.setting) == setting_key(winner)] if plan else []
-    at = asked(study, plan, rows[-1]) if plan and rows else ANYWHERE
-    return duel(study, past.trials, winner, at)
+    if plan is None or not rows:
+        return duel(past.study, past.trials, winner)
+    return shown_by(past, plan, rows[-1])
 
 
 def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
@@ -72,6 +71,8 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         phase_why=study.reason or why,
         revision=study.revision,
         terms=study.terms,
+        exploration=study.exploration,
+        group=study.group,
         settings=study.space.size,
         conditions=tuple(str(k) for k in study.space.knobs if k.condition),
         trials={str(s): states.count(s) for s in TrialState if s in states},
@@ -101,6 +102,8 @@ def faulty_view(study: Study, error: Exception) -> StudyView:
         phase_why=f"it cannot be shown: {why}; the tuner's log shows where",
         revision=study.revision,
         terms=study.terms,
+        exploration=study.exploration,
+        group=study.group,
         settings=study.space.size,
         conditions=tuple(str(k) for k in study.space.knobs if k.condition),
         trials={},
@@ -160,7 +163,7 @@ def violations(past: Past) -> Violations:
     Of the trials that still count: others were made against another baseline.
     """
     away = [t for t in past.trials if not past.study.rests(t.setting)]
-    judged = [(t, past.at(t.context).verdict(t)) for t in away]
+    judged = [(t, past.at(_load(past.study, t)).verdict(t)) for t in away]
     tried = [(t, verdict) for t, verdict in judged if verdict is not None]
     windows = [t.measurement for t, verdict in tried if verdict is Verdict.INFEASIBLE]
     return Violations(
@@ -169,6 +172,12 @@ def violations(past: Past) -> Violations:
         rate=len(windows) / len(tried) if tried else None,
         seconds=math.fsum(w.seconds for w in windows if w is not None),
     )
+
+
+def _load(study: Study, trial: Trial) -> Context:
+    """Return the load that a trial is judged at: as asked; as measured where the plan follows it."""
+    by, ran_at = study.terms.plan_by, trial.ran_at
+    return {by: ran_at[by]} if by in ran_at else trial.context
 
 
 def setting_view(evidence: Evidence, setting: Setting) -> SettingView:
@@ -189,7 +198,7 @@ def candidate_view(candidate: Candidate) -> SettingView:
 
 def trial_view(past: Past, trial: Trial) -> TrialView:
     """Return a trial with the verdict the evidence gives it now."""
-    window = trial.measurement
+    window, load = trial.measurement, _load(past.study, trial)
     return TrialView(
         study=past.study.id,
         number=trial.number,
@@ -198,8 +207,8 @@ def trial_view(past: Past, trial: Trial) -> TrialView:
         phase=trial.phase,
         state=trial.state,
         setting=trial.setting,
-        context=dict(trial.context),
-        verdict=past.at(trial.context).verdict(trial),
+        context=dict(load),
+        verdict=past.at(load).verdict(trial),
         metrics=dict(window.estimates) if window else {},
         started_at=trial.started_at,
         ended_at=trial.ended_at,

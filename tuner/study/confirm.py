@@ -81,15 +81,23 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
 
+Duel = tuple[dict[str, Estimate], dict[str, Estimate]]
+"""What the baseline showed, and what a setting did."""
+
+
 def duel(
     study: Study, trials: Sequence[Trial], setting: Setting, at: Context = ANYWHERE
-) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
+) -> Duel | None:
     """Return what baseline and setting showed in their latest alternating windows, None without any.
 
     Of those that were asked for a load `at`, or for none.
     """
     phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
-    windows = [t for t in phase if t.context == at]
+    return duel_of(study, setting, [t for t in phase if t.context == at])
+
+
+def duel_of(study: Study, setting: Setting, windows: Sequence[Trial]) -> Duel | None:
+    """Return what baseline and setting showed in alternating windows, None without any."""
     own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
     if not own:
         return None
@@ -240,6 +248,9 @@ def _compared(
         return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
     if gain.amount.low <= 0.0:
         return _lost(f"its gain over the baseline is not proven ({size})")
+    least = study.exploration.min_saving
+    if gain.relative and gain.amount.mean < least:
+        return _lost(f"its gain over the baseline ({size}) is below min_saving ({least:.1%})")
     why = f"confirmed: {metric} {size} than the baseline{cost}"
     return ConfirmResult(True, False, why)
 

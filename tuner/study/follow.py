@@ -34,7 +34,16 @@ from tuner.core import (
     render_setting,
     setting_key,
 )
-from tuner.study.confirm import CONFIRM_MOST, PENDING, ConfirmResult, alternate, judged, row_text
+from tuner.study.confirm import (
+    CONFIRM_MOST,
+    PENDING,
+    ConfirmResult,
+    Duel,
+    alternate,
+    duel_of,
+    judged,
+    row_text,
+)
 from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase
 
 log = logging.getLogger(__name__)
@@ -120,6 +129,11 @@ def row_result(past: Past, plan: Plan, row: Row, trials: Sequence[Trial]) -> Con
     """Return how a row stands, by all confirming windows at its load."""
     windows = _at(past.study, trials, row.at)
     return judged(past.study, row.setting, windows, past.at(plan.context(row)))
+
+
+def row_duel(past: Past, row: Row) -> Duel | None:
+    """Return what baseline and setting showed in the confirming windows at a row's load."""
+    return duel_of(past.study, row.setting, _at(past.study, past.trials, row.at))
 
 
 def _at(study: Study, trials: Sequence[Trial], load: float | None) -> list[Trial]:

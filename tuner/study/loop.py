@@ -43,6 +43,7 @@ from tuner.study import apart, assignments, control, follow, lifecycle, moves
 from tuner.study.changes import Changes
 from tuner.study.control import LastControl
 from tuner.study.derived import Derived
+from tuner.study.exploring import over_budget, waits_to_explore
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.registry import Registry
@@ -312,9 +313,13 @@ class Loop:
             return Release(why="the held setting breaks a limit now, and the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
-        if why := self.presence.unable(study.devices):
+        if why := waits_to_explore(study.exploration, self.now()) or self.presence.unable(
+            study.devices
+        ):
             return Idle(why=why)
         trials = self.changes.trials(study.id)
+        if why := over_budget(study, trials, self.now()):
+            return Idle(why=why)
         alone = device if self._may_explore(study, trials, device) else ""
         if running and not alone:
             return Idle(why=_waits_for(running))
@@ -373,7 +378,7 @@ class Loop:
             seen.trials,
             lambda: LastControl(terms, control.last_control(study, trials(), since)),
         )
-        return last.is_due(now) and self.hours(now)
+        return last.is_due(now) and self.hours(now) and not waits_to_explore(study.exploration, now)
 
     def _grows(self, study: Study, seen: Situation, poll: Poll) -> str:
         """Return why a plan by the load is to grow at the load there is now; empty where it is not."""

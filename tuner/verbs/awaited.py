@@ -18,6 +18,10 @@ from tuner.wire import (
     Decision,
     DeviceView,
     ExplanationView,
+    ExplorationChange,
+    FleetDiff,
+    FleetDraft,
+    FleetText,
     FleetView,
     NewToken,
     ReplicaView,
@@ -88,6 +92,18 @@ class AsyncVerbs(Asking[Seen]):
     async def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
         """Tell what other constraints would change; nothing is changed."""
 
+    @verb("PUT", "/v1/studies/{study}/exploration", OPERATOR)
+    async def set_exploration(self, study: str, change: ExplorationChange) -> Seen:
+        """Replace when and how much a study may explore: windows, shares, the least saving, a freeze."""
+
+    @verb("POST", "/v1/studies/{study}/freeze", OPERATOR)
+    async def freeze(self, study: str, change: Change) -> Seen:
+        """Try nothing more until the study is thawed; a hold stays."""
+
+    @verb("POST", "/v1/studies/{study}/thaw", OPERATOR)
+    async def thaw(self, study: str, change: Change) -> Seen:
+        """Let a frozen study try again."""
+
     @verb("GET", "/v1/studies/{study}/revisions", VIEWER)
     async def revisions(self, study: str) -> Sequence[RevisionView]:
         """Tell who changed a study, when and why."""
@@ -115,6 +131,18 @@ class AsyncVerbs(Asking[Seen]):
     @verb("GET", "/v1/fleet", VIEWER)
     async def fleet(self) -> FleetView:
         """Tell how every device stands, and what was saved so far."""
+
+    @verb("POST", "/v1/fleet/diff", VIEWER)
+    async def diff_fleet(self, draft: FleetDraft) -> FleetDiff:
+        """List what a fleet file would change; nothing is changed."""
+
+    @verb("POST", "/v1/fleet/apply", OPERATOR)
+    async def apply_fleet(self, draft: FleetDraft) -> FleetDiff:
+        """Create, change and replace studies as a fleet file declares; applied again it changes nothing."""
+
+    @verb("GET", "/v1/fleet/file", VIEWER)
+    async def export_fleet(self) -> FleetText:
+        """Write the active studies as a fleet file."""
 
     @verb("GET", "/v1/devices", VIEWER)
     async def devices(self) -> Sequence[DeviceView]:

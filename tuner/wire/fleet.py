@@ -13,7 +13,10 @@ from tuner.wire.message import OperatorView
 
 __all__ = [
     "DeviceView",
+    "FleetChange",
+    "FleetDiff",
     "FleetRow",
+    "FleetText",
     "FleetView",
     "Health",
     "NewToken",
@@ -126,6 +129,36 @@ class FleetView(OperatorView):
     studies: int
     pending: int = 0
     saved: Savings | None = None
+
+
+class FleetChange(OperatorView):
+    """One change that a fleet file makes: of a study as it was at `revision`, or of a new one."""
+
+    action: Literal["create", "change", "replace", "stop"]
+    group: str
+    devices: tuple[str, ...]
+    study: str
+    revision: int
+    details: tuple[str, ...]
+
+
+class FleetDiff(OperatorView):
+    """What a fleet file changes, or has changed, in order; `same` studies are as it declares.
+
+    `digest` is the file's, `fingerprint` that of the changes. No device is in the `empty` groups.
+    """
+
+    changes: tuple[FleetChange, ...]
+    same: int
+    empty: tuple[str, ...] = ()
+    digest: str
+    fingerprint: str
+
+
+class FleetText(OperatorView):
+    """The fleet file of the studies that there are."""
+
+    text: str
 
 
 class StoppedDevice(OperatorView):

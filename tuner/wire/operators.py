@@ -6,10 +6,19 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from tuner.core import AccessRole, Terms, Value
+from tuner.core import AccessRole, Exploration, Terms, Value
 from tuner.wire.message import Message
 
-__all__ = ["Change", "ConstraintChange", "Decision", "StudyDraft", "TOKEN_DAYS", "TokenDraft"]
+__all__ = [
+    "Change",
+    "ConstraintChange",
+    "Decision",
+    "ExplorationChange",
+    "FleetDraft",
+    "StudyDraft",
+    "TOKEN_DAYS",
+    "TokenDraft",
+]
 
 TOKEN_DAYS = 90
 """How long a person's token lasts, unless the admin says so."""
@@ -23,6 +32,7 @@ class StudyDraft(Message):
     `maximize ` before it where it is not known which way it is better. What is left open the tuner
     chooses by the first device: without an objective the first of energy, CPU time and latency that it
     measures, without `constraints` (None) a limit of its latency; an empty list says that none is wanted.
+    `group` is the group of a fleet file that declares the study.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
@@ -33,6 +43,8 @@ class StudyDraft(Message):
     policy: str = "polythrottle"
     seed: int = 0
     terms: Terms = Terms()
+    exploration: Exploration = Exploration()
+    group: str = ""
     choices: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
     conditions: dict[str, str] = Field(default_factory=dict)
     who: str = "operator"
@@ -49,6 +61,25 @@ class ConstraintChange(Change):
     """All constraints a study has from now on, as text."""
 
     constraints: tuple[str, ...]
+
+
+class ExplorationChange(Change):
+    """When and how much a study may explore from now on."""
+
+    exploration: Exploration
+
+
+class FleetDraft(Change):
+    """A fleet file, line by line, and the name it has where it was read.
+
+    With `prune` studies that a file declared before, and this one does not, are stopped. `expects` is
+    the fingerprint of the changes that were seen; empty: whatever they are now.
+    """
+
+    lines: tuple[str, ...]
+    name: str = "fleet.toml"
+    prune: bool = False
+    expects: str = ""
 
 
 class Decision(Change):

@@ -11,6 +11,7 @@ from tuner.core import (
     Bill,
     Estimate,
     Explanation,
+    Exploration,
     Limit,
     Phase,
     Plan,
@@ -26,6 +27,7 @@ from tuner.wire.message import OperatorView
 __all__ = [
     "ConstraintPreview",
     "ExplanationView",
+    "PlanRowView",
     "RevisionView",
     "SettingView",
     "StudyReport",
@@ -67,9 +69,10 @@ class ConstraintPreview(OperatorView):
 class TrialView(OperatorView):
     """A trial as operators see it; the verdict is derived, not stored.
 
-    `context` is the load that was asked for; empty: whatever ran. `device` is the one that tries it alone;
-    empty: all of the study's do. `foreign` is the share of the machine that others used, none where nobody
-    could tell; `notes` say in words what qualifies the window, by subject.
+    `context` is the load that was asked for, or that a plan follows, as measured; empty: whatever ran.
+    `device` is the one that tries it alone; empty: all of the study's do. `foreign` is the share of the
+    machine that others used, none where nobody could tell; `notes` say in words what qualifies the window,
+    by subject.
     """
 
     study: str
@@ -125,7 +128,8 @@ class StudyView(OperatorView):
     `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
     `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
     heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
-    `stopped` that nothing runs until the stop of all devices is lifted.
+    `stopped` that nothing runs until the stop of all devices is lifted. `waits` is the freeze or the
+    window that it waits for; it holds meanwhile.
     """
 
     id: str
@@ -141,6 +145,8 @@ class StudyView(OperatorView):
     error: str = ""
     revision: int
     terms: Terms
+    exploration: Exploration = Exploration()
+    group: str = ""
     settings: int
     conditions: tuple[str, ...] = ()
     trials: dict[str, int]
@@ -152,9 +158,26 @@ class StudyView(OperatorView):
     offline: tuple[str, ...] = ()
     unable: str = ""
     stopped: bool = False
+    waits: str = ""
     quantities: dict[str, Quantity] = Field(default_factory=dict)
     signals: tuple[Signal, ...] = ()
     created_at: datetime
+
+
+class PlanRowView(OperatorView):
+    """What a row of a plan rests on: what its setting and the baseline showed at its load.
+
+    `at` is that load, none where it is any; `windows` how many of the setting's own count. `saving` is the
+    share by which the objective is better than at the baseline, none where nothing tells.
+    """
+
+    setting: Setting
+    at: float | None = None
+    windows: int = 0
+    limits: tuple[Limit, ...] = ()
+    metrics: dict[str, Estimate] = Field(default_factory=dict)
+    baseline: dict[str, Estimate] = Field(default_factory=dict)
+    saving: Estimate | None = None
 
 
 class StudyReport(OperatorView):
@@ -164,7 +187,7 @@ class StudyReport(OperatorView):
     study came to that, else in all their windows. `saving` is the share by which the best's
     objective is better, with its standard error; where no share makes sense, as the objective is not
     above 0 at the baseline, `difference` says by how much, in the metric's unit. `limit_kept` None where
-    nothing can be said.
+    nothing can be said. `rows` are those of a plan of several, in its order.
     """
 
     study: StudyView
@@ -178,6 +201,7 @@ class StudyReport(OperatorView):
     bill: Bill
     origins: dict[str, str]
     failures: tuple[TrialView, ...] = ()
+    rows: tuple[PlanRowView, ...] = ()
 
 
 class RevisionView(OperatorView):

@@ -92,7 +92,7 @@ def fleet(
         window_s=window_s,
         seed=seed,
     )
-    with _tuner(tuner, token_file, db) as (url, token):
+    with tuner_of(tuner, token_file, db) as (url, token):
         tls = ssl.create_default_context(cafile=os.environ.get("JOULETUNE_CA_FILE"))
         simulated = SimulatedFleet(
             TunerAddress.of(url, tls),
@@ -110,7 +110,7 @@ def fleet(
 
 
 @contextmanager
-def _tuner(url: str, token_file: Path | None, db: str) -> Iterator[tuple[str, Path]]:
+def tuner_of(url: str, token_file: Path | None, db: str) -> Iterator[tuple[str, Path]]:
     """Give the tuner's address and token file; start one where none is named."""
     token_file = token_file or (
         Path(given) if (given := os.environ.get("JOULETUNE_TOKEN_FILE")) else None

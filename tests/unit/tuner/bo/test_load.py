@@ -56,6 +56,7 @@ def shown(setting: Setting, load: float) -> Measurement:
         estimates={
             "energy_j": Estimate.of_mean(energy_j, 0.01 * energy_j, 10),
             "latency_p99_ms": Estimate.of_mean(p99_ms, 0.02 * p99_ms, 500),
+            "power_w": Estimate.of_mean(energy_j * load, 0.01 * energy_j * load, 10),
             "throughput_per_s": Estimate.of_mean(load, 0.01 * load, 10),
         },
         started_at=START,

@@ -16,7 +16,20 @@ from tests.unit.tuner.cli import worlds
 from tuner.cli.app import app, main
 from tuner.cli.lazy import below
 
+FLEET = """[[group]]
+name = "lab"
+select = { id = "sim*" }
+policy = "sobol"
+constraints = ["latency_p99_ms <= 1.2x baseline"]
+"""
+
 CASES: dict[str, list[str]] = {
+    "apply": [
+        "apply -f fleet.toml",
+        "apply -f fleet.toml --yes",
+        "apply -f fleet.toml",
+        "apply -f none.toml",
+    ],
     "audit": ["audit"],
     "best": ["best STUDY", "best STUDY --pareto", "best nothing"],
     "constraint clear": ["constraint clear STUDY"],
@@ -32,6 +45,8 @@ CASES: dict[str, list[str]] = {
         "constraint set STUDY 'latency below 50'",
     ],
     "db check": ["db check --db sqlite:///none.sqlite"],
+    "diff": ["diff -f fleet.toml", "diff"],
+    "export fleet": ["export fleet"],
     "device forget": [
         "device forget sim",
         "device forget other",
@@ -90,6 +105,14 @@ CASES: dict[str, list[str]] = {
         "study delete STUDY --yes",
     ],
     "study explain": ["study explain STUDY"],
+    "study freeze": [
+        "study freeze STUDY --why 'black friday'",
+        "study show STUDY",
+        "study thaw --all",
+        "study freeze --group lab",
+        "study freeze",
+    ],
+    "study thaw": ["study thaw STUDY"],
     "study list": [
         "study list",
         "study list --tuner http://127.0.0.1:9 --db sqlite:///x",
@@ -182,6 +205,7 @@ def ask(
     for name, value in (("COLUMNS", "200"), ("LOGNAME", "ann"), ("TZ", "UTC")):
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "fleet.toml").write_text(FLEET)
 
     def answer(lines: list[str]) -> str:
         text = []

@@ -1,0 +1,136 @@
+"""What keeps a study from trying: a freeze, a closed window, used shares; and what saves too little."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import START, Time, applied, device, setting, study, trial, window
+from tests.stores import memory_store
+from tests.unit.tuner.cli import worlds
+from tuner.core import (
+    Exploration,
+    InvalidInput,
+    Level,
+    MaintenanceWindow,
+    Metric,
+    MetricUnavailable,
+    Mode,
+    Phase,
+    Terms,
+)
+from tuner.service.operations import Operations
+from tuner.study.exploring import over_budget
+from tuner.study.loop import Loop
+from tuner.wire import (
+    Assignment,
+    Change,
+    ExplorationChange,
+    HoldOrder,
+    Idle,
+    Poll,
+    Renewal,
+    StudyDraft,
+)
+
+NIGHTS = Exploration(windows=(MaintenanceWindow("0 22 * * *", 2.0),))
+
+
+def order(verbs: Operations, holding: str = "") -> object:
+    at = applied(level=Level.HOLD, at=setting(600)) if holding else applied()
+    return verbs.loop.order("sim", Poll(agent="host", applied=at, holding=holding))
+
+
+def test_a_frozen_study_tries_nothing_and_ends_what_runs() -> None:
+    verbs = worlds.operations()
+    name = worlds.created(verbs)
+    running = order(verbs)
+    assert isinstance(running, Assignment)
+    verbs.freeze(name, Change(who="ann", why="release day"))
+    assert order(verbs) == Idle(why="frozen: release day")
+    (ended,) = verbs.trials(name)
+    assert (ended.state, ended.reason) == ("aborted", "frozen: release day")
+    with pytest.raises(Exception, match=r"lease|token|trial"):
+        verbs.loop.renew(Renewal(device="sim", token=running.token, nonce=running.nonce))
+    assert verbs.thaw(name, Change(who="ann")).waits == ""
+    assert isinstance(order(verbs), Assignment)
+
+
+def test_a_frozen_study_keeps_its_hold() -> None:
+    verbs, name = worlds.held()
+    verbs.freeze(name, Change(who="ann"))
+    held = order(verbs, name)
+    assert isinstance(held, HoldOrder)
+    assert held.plan.rows[0].setting == setting(600)
+    assert verbs.study(name).phase is Phase.HOLDING
+
+
+def test_a_freeze_is_said_twice_once() -> None:
+    verbs = worlds.operations()
+    name = worlds.created(verbs)
+    first = verbs.freeze(name, Change(who="ann", why="x"))
+    assert verbs.freeze(name, Change(who="bob", why="x")).revision == first.revision
+
+
+def test_trials_wait_for_their_window_and_the_study_says_which() -> None:
+    clock = Time()
+    loop = Loop(memory_store(), worlds.policies, clock.now)
+    loop.register(device())
+    verbs = Operations(loop)
+    name = worlds.created(verbs)
+    view = verbs.set_exploration(name, ExplorationChange(exploration=NIGHTS, who="ann"))
+    assert view.waits == "waits for window Thu 2026-01-01 22:00 UTC"
+    assert order(verbs) == Idle(why=view.waits)
+    clock.at += timedelta(hours=10)
+    assert isinstance(order(verbs), Assignment)
+
+
+def test_exploring_keeps_to_its_share_of_the_time() -> None:
+    tuned = replace(study(), phase=Phase.TUNING, exploration=Exploration(max_time_share=0.1))
+    ends = START + timedelta(seconds=60)
+    tried = replace(trial(1, setting(600), window()), ended_at=ends)
+    assert over_budget(tuned, [tried], START + timedelta(seconds=599)) == (
+        "exploring used 10.0% of the time (limit 10.0%); "
+        "the next trial may start at 2026-01-01 12:10 UTC"
+    )
+    assert over_budget(tuned, [tried], START + timedelta(seconds=600)) == ""
+    confirming = replace(tuned, phase=Phase.TUNING, exploration=Exploration())
+    assert over_budget(confirming, [tried], ends) == ""
+
+
+def test_exploring_keeps_to_its_share_of_the_baselines_energy() -> None:
+    """A trial at twice the baseline's power uses up twice its time."""
+    tuned = replace(study(), phase=Phase.TUNING, exploration=Exploration(max_energy_share=0.1))
+    baselines = [trial(n, setting(), window(10.0), phase=Phase.BASELINE, reason="") for n in (1, 2)]
+    tried = trial(3, setting(600), window(20.0, seconds=30.0))
+    assert "of the energy" in over_budget(
+        tuned, [*baselines, tried], START + timedelta(seconds=590)
+    )
+    assert over_budget(tuned, [*baselines, tried], START + timedelta(seconds=610)) == ""
+
+
+def test_what_saves_less_than_the_least_saving_is_not_held() -> None:
+    verbs = worlds.operations()
+    name = worlds.created(verbs)
+    least = Exploration(min_saving=0.5)
+    verbs.set_exploration(name, ExplorationChange(exploration=least, who="ann"))
+    worlds.tune(verbs)
+    held = verbs.study(name)
+    assert held.plan is not None
+    assert held.plan.rows[0].setting == setting(), "40 % is less than half"
+    assert "below min_saving (50.0%)" in held.phase_why
+
+
+def test_limits_that_cannot_be_kept_are_refused_by_name() -> None:
+    blind = device(metrics=(Metric("energy_j"), Metric("latency_p99_ms")))
+    verbs = worlds.operations(about=blind)
+    draft = StudyDraft(devices=("sim",), constraints=(worlds.LIMIT,), policy="scripted")
+    limits = Exploration(max_energy_share=0.1)
+    with pytest.raises(MetricUnavailable, match="max_energy_share needs power_w"):
+        verbs.create(draft.model_copy(update={"exploration": limits}))
+    endless = draft.model_copy(update={"terms": Terms(mode=Mode.CONTINUOUS), "exploration": NIGHTS})
+    with pytest.raises(InvalidInput, match="continuous study has no exploring"):
+        verbs.create(endless)
+    assert verbs.studies() == []

@@ -1,0 +1,105 @@
+"""`jouletune diff`, `apply` and `export fleet`: a whole fleet declared in one file."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.answers import Answer, show
+from tuner.cli.asking import Api, asks
+from tuner.cli.confirming import Yes, confirm
+from tuner.cli.options import Why
+from tuner.core import ConfigError
+from tuner.presentation.figures import how_many
+from tuner.toml import parsed
+from tuner.wire import FleetChange, FleetDiff, FleetDraft
+
+CHANGES = 3
+"""The exit code of a diff that has any."""
+
+File = Annotated[
+    Path,
+    typer.Option("--file", "-f", metavar="FILE.toml", help="The fleet file; see docs/fleets.md."),
+]
+Prune = Annotated[
+    bool,
+    typer.Option("--prune", help="Stop studies that a fleet file declared and this one does not."),
+]
+
+
+@asks()
+def diff(api: Api, file: File, prune: Prune = False, as_json: bool = False) -> None:
+    """List what a fleet file would change; exits with 3 where something would.
+
+    Nothing is changed.
+    """
+    found = api.diff_fleet(_draft(file, prune))
+    show(Answer(found, list(_lines(found))), "json" if as_json else "table")
+    if found.changes:
+        raise typer.Exit(CHANGES)
+
+
+@asks()
+def apply(
+    api: Api,
+    file: File,
+    prune: Prune = False,
+    why: Why = "",
+    yes: Yes = False,
+    as_json: bool = False,
+) -> Answer:
+    """Create, change and replace studies as a fleet file declares.
+
+    Lists the changes first, and asks before a study is stopped. Applied again it changes nothing.
+    """
+    draft = _draft(file, prune, why)
+    seen = api.diff_fleet(draft)
+    if not as_json:
+        show(Answer(seen, list(_lines(seen))))
+    if any(change.action == "stop" for change in seen.changes):
+        confirm("stop the studies listed, and make the other changes?", yes)
+    made = api.apply_fleet(draft.model_copy(update={"expects": seen.fingerprint}))
+    done = f"{how_many(len(made.changes), 'change')} made" if made.changes else "nothing changed"
+    return Answer(made, f"{file} ({made.digest}): {done}")
+
+
+@asks()
+def fleet(api: Api) -> Answer:
+    """Print the active studies as a fleet file."""
+    found = api.export_fleet()
+    return Answer(found, found.text.rstrip("\n"))
+
+
+def _draft(file: Path, prune: bool, why: str = "") -> FleetDraft:
+    """Return a file as it is sent. Raises ConfigError: it cannot be read, or is not TOML."""
+    text = parsed(file)[0].expandtabs(4)
+    if not text.strip():
+        raise ConfigError(f"{file} is empty", hint="declare a [[group]]; see docs/fleets.md")
+    return FleetDraft(
+        lines=tuple(text.splitlines()),
+        name=str(file),
+        prune=prune,
+        who=getpass.getuser(),
+        why=why,
+    )
+
+
+def _lines(found: FleetDiff) -> Iterator[str]:
+    """Yield a diff in words: a line a change, its details below."""
+    for name in found.empty:
+        yield f"group {name}: no registered device is in it"
+    for change in found.changes:
+        yield f"{change.action} {_subject(change)}"
+        yield from (f"    {detail}" for detail in change.details)
+    same = how_many(found.same, "study is", "studies are")
+    yield f"{how_many(len(found.changes), 'change')} to make; {same} as declared"
+
+
+def _subject(change: FleetChange) -> str:
+    devices = ", ".join(change.devices)
+    study = f"study {change.study} of {devices}" if change.study else f"a study of {devices}"
+    return f"{study} (group {change.group})" if change.group else study

@@ -1,0 +1,56 @@
+"""A plan of several rows as a table: load, setting, what it rests on, limits, and what it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.core import Quantities
+from tuner.presentation.figures import change, figure, how_many, percent
+from tuner.presentation.texts import row_spans
+from tuner.wire import PlanRowView, StudyReport
+
+PLAN_COLUMNS = ("load", "setting", "rests on", "against the limit", "saves")
+NOTHING = "–"
+
+
+def plan_table(report: StudyReport) -> list[tuple[str, ...]]:
+    """Return the rows of a plan, in `PLAN_COLUMNS`; nothing where it has one for all loads."""
+    plan, base = report.study.plan, report.baseline.setting
+    if plan is None or len(plan.rows) != len(report.rows):
+        return []
+    known = report.study.quantities
+    spans = zip(row_spans(plan), report.rows, strict=True)
+    return [
+        (
+            f"{plan.by} {span}",
+            change(row.setting, base),
+            _rests_on(row),
+            "; ".join(_limits(row, known)) or NOTHING,
+            NOTHING if row.saving is None else percent(row.saving.mean, row.saving.stderr),
+        )
+        for span, row in spans
+    ]
+
+
+def plan_lines(report: StudyReport) -> Iterator[str]:
+    """Yield the rows of a plan, a sentence each."""
+    for load, setting, rests_on, limits, saves in plan_table(report):
+        parts = [f"{load}: {setting}", *(x for x in (rests_on, limits) if x != NOTHING)]
+        if saves != NOTHING:
+            parts.append(f"saves {saves} of what the baseline takes at this load")
+        yield "; ".join(parts)
+
+
+def _rests_on(row: PlanRowView) -> str:
+    if not row.windows:
+        return NOTHING
+    return how_many(row.windows, "window") + ("" if row.at is None else f" at {row.at:.4g}")
+
+
+def _limits(row: PlanRowView, known: Quantities) -> Iterator[str]:
+    """Yield for each limit what the row's setting showed of it."""
+    for limit in row.limits:
+        seen = row.metrics.get(limit.metric)
+        if seen is not None:
+            shown = figure(limit.metric, seen.mean, declared=known)
+            yield f"{limit.metric} {shown} (limit {figure(limit.metric, limit.value, declared=known)})"

@@ -1,0 +1,107 @@
+"""A fleet file seen against what is, and applied: each change is made by itself, and all again is none."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from tuner.core import Conflict, Phase, Study, TuningError
+from tuner.service.constraining import constrain, revise
+from tuner.service.creation import store
+from tuner.service.declared.desired import Desired, desired
+from tuner.service.declared.diff import Planned, changes, fingerprint
+from tuner.service.declared.export import exported as exported
+from tuner.service.exploration import set_exploration
+from tuner.study.loop import Loop
+from tuner.study.stale import looking_again
+from tuner.typed_toml import TomlText
+from tuner.wire import ConstraintChange, ExplorationChange, FleetDiff, FleetDraft
+
+FLEET = "fleet file"
+"""The lock of all appliers of this process, named as no study is."""
+
+
+def diff(loop: Loop, draft: FleetDraft) -> FleetDiff:
+    """Return what a file would change; raises as `Operations.diff_fleet` does."""
+    wanted, planned = _planned(loop, draft)
+    return _view(draft, wanted, planned)
+
+
+def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
+    """Make the changes of a file; raises as `Operations.apply_fleet` does."""
+    with loop.changes.lock(FLEET):
+        wanted, planned = _planned(loop, draft)
+        now = fingerprint(planned)
+        if draft.expects and draft.expects != now:
+            raise Conflict(
+                "the fleet has changed since its diff was made",
+                hint="look at the diff once more, then apply",
+            )
+        why = f"{draft.name} {_digest(draft)}{f': {draft.why}' if draft.why else ''}"
+        for one in planned:
+            try:
+                _make(loop, one, draft.who, why)
+            except TuningError as error:
+                subject = ", ".join(one.shown.devices)
+                error.message = f"{one.shown.action} of {subject}: {error.message}"
+                error.hint = (
+                    f"{error.hint}; then apply the file again"
+                    if error.hint
+                    else ("apply the file again")
+                )
+                raise
+        return _view(draft, wanted, planned)
+
+
+def _planned(loop: Loop, draft: FleetDraft) -> tuple[Desired, list[Planned]]:
+    wanted = desired(loop, TomlText.parse(draft.name, "\n".join(draft.lines)))
+    return wanted, changes(loop, wanted, prune=draft.prune)
+
+
+def _view(draft: FleetDraft, wanted: Desired, planned: list[Planned]) -> FleetDiff:
+    declared = {one.shown.devices for one in planned if one.study is not None}
+    return FleetDiff(
+        changes=tuple(one.shown for one in planned),
+        same=len(wanted.studies) - len(declared),
+        empty=tuple(wanted.empty),
+        digest=_digest(draft),
+        fingerprint=fingerprint(planned),
+    )
+
+
+def _digest(draft: FleetDraft) -> str:
+    whole = "\n".join(draft.lines).encode()
+    return f"sha256:{hashlib.sha256(whole).hexdigest()[:12]}"
+
+
+def _make(loop: Loop, one: Planned, who: str, why: str) -> None:
+    """Make one change."""
+    if one.study is None:
+        _stop(loop, one.shown.study, who, why)
+    elif one.shown.action == "create":
+        store(loop, one.study, who, why)
+    else:
+        _change(loop, one.shown.study, one.study, who, why)
+
+
+@looking_again
+def _stop(loop: Loop, study: str, who: str, why: str) -> None:
+    with loop.changes.lock(study):
+        found = loop.store.studies.get(study)
+        if found.phase is not Phase.STOPPED:
+            loop.changes.abort(found, why)
+            revise(loop, found.moved(Phase.STOPPED), who, why)
+
+
+@looking_again
+def _change(loop: Loop, study: str, wanted: Study, who: str, why: str) -> None:
+    """Bring a study that goes on to what is declared; each step is whole by itself."""
+    with loop.changes.lock(study):
+        texts = tuple(map(str, wanted.constraints))
+        constrain(loop, study, ConstraintChange(constraints=texts, who=who, why=why))
+        limits = ExplorationChange(exploration=wanted.exploration, who=who, why=why)
+        set_exploration(loop, study, limits)
+        found = loop.store.studies.get(study)
+        if found.group != wanted.group:
+            named = replace(found, group=wanted.group)
+            revise(loop, loop.changes.with_reason(named), who, why, kind="group")

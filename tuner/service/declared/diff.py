@@ -1,0 +1,171 @@
+"""What a fleet file would change: studies to create, change, replace or stop, in words and in order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from tuner.core import Exploration, Study, Terms, Unreadable, UnreadableStudy
+from tuner.service.declared.desired import Declared, Desired
+from tuner.study.loop import Loop
+from tuner.wire import FleetChange
+
+Action = Literal["create", "change", "replace", "stop"]
+MOST_VALUES = 6
+"""So many values of a knob are named in a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A change as operators see it, and the study as it is to be; None where it is to stop."""
+
+    shown: FleetChange
+    study: Study | None
+
+
+def changes(loop: Loop, wanted: Desired, *, prune: bool) -> list[Planned]:
+    """Return what has to change, what stops first. Raises Unreadable: a study in the way cannot be read."""
+    active = {study.id: study for study in loop.store.studies.stored(active=True)}
+    owners = {device: study for study in active.values() for device in study.devices}
+    stops: dict[str, Planned] = {}
+    others: list[Planned] = []
+    kept: set[str] = set()
+    for declared in wanted.studies:
+        study = declared.study
+        present = {o.id: o for device in study.devices if (o := owners.get(device))}
+        like = _same(study, present)
+        if like is None:
+            stops |= {id: _stop(o, study.group) for id, o in present.items()}
+            others.append(_create(study))
+            continue
+        kept.add(like.id)
+        change = _compared(like, declared)
+        if change is None:
+            continue
+        if change.shown.action == "replace":
+            stops[like.id] = _stop(like, study.group)
+            change = _create(study, change.shown.details)
+        others.append(change)
+    if prune:
+        gone = (s for s in active.values() if isinstance(s, Study) and s.group)
+        stops |= {s.id: _stop(s, "") for s in gone if s.id not in kept | stops.keys()}
+    return [*stops.values(), *others]
+
+
+def fingerprint(planned: Sequence[Planned]) -> str:
+    """Return what tells one list of changes from another, and from the same one after a change."""
+    text = "\n".join(
+        f"{p.shown.action} {p.shown.study} {p.shown.revision} {p.shown.devices} {p.shown.details}"
+        for p in planned
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _same(study: Study, present: Mapping[str, Study | UnreadableStudy]) -> Study | None:
+    """Return the active study of just these devices, None where there is none."""
+    if len(present) != 1:
+        return None
+    (owner,) = present.values()
+    if set(owner.devices) != set(study.devices):
+        return None
+    if isinstance(owner, UnreadableStudy):
+        raise Unreadable(
+            f"study {owner.id} of {owner.devices[0]} cannot be read: {owner.error}",
+            hint="delete it, then apply again",
+        )
+    return owner
+
+
+def _create(study: Study, why: Sequence[str] = ()) -> Planned:
+    goal = f"{study.objective.goal} {study.objective.metric}"
+    limits = ", ".join(map(str, study.constraints)) or "no constraint"
+    details = (*why, f"{goal} under {limits}")
+    return Planned(_change("create", study, study, details), study)
+
+
+def _stop(study: Study | UnreadableStudy, group: str) -> Planned:
+    own = study.group if isinstance(study, Study) else ""
+    why = f"its device is declared in group {group!r}" if group else f"group {own!r} has it no more"
+    shown = FleetChange(
+        action="stop",
+        group=own,
+        devices=study.devices,
+        study=study.id,
+        revision=study.revision,
+        details=(why,),
+    )
+    return Planned(shown, None)
+
+
+def _change(action: Action, present: Study, wanted: Study, details: Sequence[str]) -> FleetChange:
+    new = action == "create"
+    return FleetChange(
+        action=action,
+        group=wanted.group,
+        devices=wanted.devices,
+        study="" if new else present.id,
+        revision=0 if new else present.revision,
+        details=tuple(details),
+    )
+
+
+def _compared(present: Study, declared: Declared) -> Planned | None:
+    """Return what has to change of a study, None where it is as declared."""
+    limits = declared.exploration.over(present.exploration)
+    wanted = replace(declared.study, exploration=limits)
+    if reasons := list(_replacing(present, wanted)):
+        return Planned(_change("replace", present, wanted, reasons), wanted)
+    details = list(_changing(present, wanted))
+    return Planned(_change("change", present, wanted, details), wanted) if details else None
+
+
+def _replacing(present: Study, wanted: Study) -> Iterator[str]:
+    """Yield the differences that make it another study."""
+    for name in ("objective", "policy", "seed"):
+        then, now = getattr(present, name), getattr(wanted, name)
+        if then != now:
+            yield (
+                f"{name}: {then} → {now}"
+                if name != "objective"
+                else (f"objective: {then.goal} {then.metric} → {now.goal} {now.metric}")
+            )
+    # A changed constraint grants trials anew: more than were declared are no difference.
+    granted = replace(present.terms, trials=min(present.terms.trials, wanted.terms.trials))
+    for field in fields(Terms):
+        then, now = getattr(granted, field.name), getattr(wanted.terms, field.name)
+        if then != now:
+            yield f"terms.{field.name}: {then} → {now}"
+    then_knobs = {knob.name: knob.values for knob in present.space.knobs}
+    now_knobs = {knob.name: knob.values for knob in wanted.space.knobs}
+    for name in dict.fromkeys([*then_knobs, *now_knobs]):
+        if then_knobs.get(name) != now_knobs.get(name):
+            yield f"{name}: {_values(then_knobs.get(name))} → {_values(now_knobs.get(name))}"
+
+
+def _changing(present: Study, wanted: Study) -> Iterator[str]:
+    """Yield the differences that a study can take while it goes on."""
+    if present.constraints != wanted.constraints:
+        then, now = (", ".join(map(str, s.constraints)) or "none" for s in (present, wanted))
+        yield f"constraints: {then} → {now}"
+    for field in fields(Exploration):
+        then, now = (getattr(s.exploration, field.name) for s in (present, wanted))
+        if then != now:
+            yield f"exploration.{field.name}: {_shown(then)} → {_shown(now)}"
+    if present.group != wanted.group:
+        yield f"group: {present.group or 'none'} → {wanted.group}"
+
+
+def _values(values: Sequence[object] | None) -> str:
+    if not values:
+        return "none"
+    if len(values) <= MOST_VALUES:
+        return ", ".join(map(str, values))
+    return f"{values[0]} … {values[-1]} ({len(values)} values)"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{window.cron} for {window.hours:g} h" for window in value) or "none"
+    return str(value) or "none"

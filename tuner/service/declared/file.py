@@ -1,0 +1,93 @@
+"""A fleet file: the groups of devices, and the studies that each of them is to have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from pydantic import Field
+
+from tuner.core import Device, Exploration, MaintenanceWindow, Terms, Value
+from tuner.typed_toml import Filled, Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplorationTable(Table):
+    """When and how much studies may explore; what is left out is as in the table around it.
+
+    `fixed` are the knobs that are off limits: they stay at their default.
+    """
+
+    windows: tuple[MaintenanceWindow, ...] | None = None
+    time_zone: str | None = None
+    frozen: str | None = None
+    max_time_share: float | None = None
+    max_energy_share: float | None = None
+    min_saving: float | None = None
+    fixed: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        self.over(Exploration())
+
+    def within(self, inner: ExplorationTable) -> ExplorationTable:
+        """Return this table with what an inner one says."""
+        said = {f.name: getattr(inner, f.name) for f in fields(inner)}
+        return replace(self, **{n: value for n, value in said.items() if value is not None})
+
+    def over(self, present: Exploration) -> Exploration:
+        """Return the limits that it stands for; a freeze that it says nothing of stays as it is."""
+        said = {f.name: getattr(self, f.name) for f in fields(Exploration)}
+        named = {n: value for n, value in said.items() if value is not None}
+        return Exploration(**{"frozen": present.frozen, **named})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyTable(Table):
+    """What one device's study has otherwise than its group."""
+
+    device: Filled
+    objective: str | None = None
+    constraints: tuple[str, ...] | None = None
+    terms: Terms | None = None
+    choices: dict[str, tuple[Value, ...]] | None = None
+    exploration: ExplorationTable = ExplorationTable()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTable(Table):
+    """Devices by what they are and by their labels, and the study each of them has.
+
+    `select` has patterns (`A100*`), all of which must match, of a list any one. With `together` one
+    study has all of the devices.
+    """
+
+    name: Filled
+    select: dict[str, str | tuple[str, ...]]
+    together: bool = False
+    objective: str = ""
+    constraints: tuple[str, ...] | None = None
+    policy: str = "polythrottle"
+    seed: int = 0
+    terms: Terms = Terms()  # noqa: RUF009  frozen
+    choices: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    exploration: ExplorationTable = ExplorationTable()
+    studies: Annotated[tuple[StudyTable, ...], Field(alias="study")] = ()
+
+    def selects(self, device: Device) -> bool:
+        """Return whether a device belongs to the group."""
+        return all(
+            (trait := device.trait(name)) is not None
+            and any(
+                fnmatchcase(trait, p) for p in ([wanted] if isinstance(wanted, str) else wanted)
+            )
+            for name, wanted in self.select.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFile(Table):
+    """A whole fleet: what holds for all of its studies, and its groups."""
+
+    exploration: ExplorationTable = ExplorationTable()
+    groups: Annotated[tuple[GroupTable, ...], Field(alias="group")] = ()

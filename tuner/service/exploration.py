@@ -1,0 +1,83 @@
+"""When and how much a study may explore, changed while it runs: windows, shares, freeze and thaw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tuner.core import (
+    POWER,
+    Device,
+    Exploration,
+    IllegalTransition,
+    InvalidInput,
+    MetricUnavailable,
+    Mode,
+    Study,
+    called,
+)
+from tuner.service.constraining import revise
+from tuner.service.inventory import device_of
+from tuner.study.loop import Loop
+from tuner.study.stale import looking_again
+from tuner.study.windows import check_windows
+from tuner.wire import Change, ExplorationChange
+
+
+@looking_again
+def set_exploration(loop: Loop, study: str, change: ExplorationChange) -> None:
+    """Replace what limits a study's exploring; raises as `Operations.set_exploration` does."""
+    with loop.changes.lock(study):
+        found = loop.store.studies.get(study)
+        if not found.active:
+            raise IllegalTransition(f"study {study} is stopped", hint="create a new study")
+        if change.exploration == found.exploration:
+            return
+        changed = replace(found, exploration=change.exploration)
+        refuse_exploration(changed, [device_of(loop, name) for name in found.devices])
+        why = change.why or f"exploration changed by {change.who}"
+        if change.exploration.frozen and not found.exploration.frozen:
+            loop.changes.abort(found, f"frozen: {change.exploration.frozen}")
+        revise(loop, loop.changes.with_reason(changed), change.who, why, kind="exploration")
+
+
+def freeze(loop: Loop, study: str, change: Change) -> None:
+    """Try nothing more until the study is thawed; a hold stays."""
+    found = loop.store.studies.get(study).exploration
+    frozen = replace(found, frozen=change.why or f"by {change.who}")
+    set_exploration(
+        loop, study, ExplorationChange(exploration=frozen, who=change.who, why=change.why)
+    )
+
+
+def thaw(loop: Loop, study: str, change: Change) -> None:
+    """Let a frozen study try again."""
+    thawed = replace(loop.store.studies.get(study).exploration, frozen="")
+    set_exploration(
+        loop, study, ExplorationChange(exploration=thawed, who=change.who, why=change.why)
+    )
+
+
+def refuse_exploration(study: Study, devices: Sequence[Device]) -> None:
+    """Refuse limits of exploring that cannot be kept.
+
+    Raises:
+        InvalidInput: a window cannot open, or the study is continuous: its trials are what it does.
+        MetricUnavailable: the share of energy is limited, and a device does not measure its power.
+    """
+    limits = study.exploration
+    if limits == Exploration():
+        return
+    if study.terms.mode is Mode.CONTINUOUS:
+        raise InvalidInput(
+            "a continuous study has no exploring to limit: every step of it is set",
+            hint="leave the exploration out, or pause the study",
+        )
+    check_windows(limits)
+    power = called(POWER, study.quantities)
+    blind = next((d.id for d in devices if d.metric(power) is None), None)
+    if limits.max_energy_share < 1.0 and blind is not None:
+        raise MetricUnavailable(
+            f"max_energy_share needs {power}, which {blind} does not measure",
+            hint="limit max_time_share instead, or add a meter",
+        )

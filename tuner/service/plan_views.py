@@ -1,0 +1,46 @@
+"""The rows of a plan as operators see them: what each rests on, beside the baseline at the same load."""
+
+from __future__ import annotations
+
+from tuner.core import Past, Plan, Row, improvement
+from tuner.study.confirm import Duel, asked, duel
+from tuner.study.follow import row_duel
+from tuner.wire import PlanRowView
+
+
+def row_views(past: Past) -> tuple[PlanRowView, ...]:
+    """Return the rows of a study's plan; nothing where it has one for all loads."""
+    plan = past.study.plan
+    if plan is None or len(plan.rows) < 2:
+        return ()
+    return tuple(_view(past, plan, row) for row in plan.rows)
+
+
+def shown_by(past: Past, plan: Plan | None, row: Row | None) -> Duel | None:
+    """Return what baseline and setting of a row showed in alternating windows, None without any."""
+    study = past.study
+    if plan is None or row is None:
+        return None
+    if study.terms.plan_by:
+        return row_duel(past, row)
+    return duel(study, past.trials, row.setting, asked(study, plan, row))
+
+
+def _view(past: Past, plan: Plan, row: Row) -> PlanRowView:
+    behind, objective = past.behind(plan, row), past.study.objective
+    candidate, found = behind.of(row.setting), shown_by(past, plan, row)
+    baseline, shown = found or (behind.baseline, candidate.estimates if candidate else {})
+    saving = None
+    if found is not None and not past.study.rests(row.setting):
+        before, after = objective.score(baseline), objective.score(shown)
+        if before is not None and after is not None:
+            saving = improvement(before, after, objective.sign).share
+    return PlanRowView(
+        setting=row.setting,
+        at=row.at,
+        windows=len(candidate.trials) if candidate else 0,
+        limits=behind.limits or (),
+        metrics=dict(shown),
+        baseline=dict(baseline),
+        saving=saving,
+    )

@@ -1,0 +1,92 @@
+"""Maintenance windows: when a study's trials may run, by cron in a named time zone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from apscheduler.triggers.cron import CronTrigger
+
+from tuner.core import Exploration, InvalidInput, MaintenanceWindow
+
+CRON_HINT = 'write five fields with names of days, like "0 2 * * sat"'
+SKIPPED = timedelta(hours=2)
+"""No zone skips more of a day, but for those that once moved over the date line."""
+
+
+def check_windows(exploration: Exploration) -> None:
+    """Return quietly where every window can open.
+
+    Raises:
+        InvalidInput: a time zone is not known, or a cron cannot be read or never opens.
+    """
+    _zone(exploration.time_zone)
+    for window in exploration.windows:
+        trigger = _trigger(window.cron, exploration.time_zone)
+        if trigger.get_next_fire_time(None, datetime(2026, 1, 1, tzinfo=UTC)) is None:
+            raise InvalidInput(f"cron {window.cron!r} never opens a window", hint=CRON_HINT)
+
+
+def wait_for_window(exploration: Exploration, now: datetime) -> str:
+    """Return which window trials wait for, in its own time zone; empty: one is open, or none is needed."""
+    if not exploration.windows or any(
+        _is_open(window, exploration.time_zone, now) for window in exploration.windows
+    ):
+        return ""
+    coming = (next(_openings(w, exploration.time_zone, now), None) for w in exploration.windows)
+    opens = min((at for at in coming if at is not None), default=None)
+    return (
+        "no window opens any more"
+        if opens is None
+        else f"waits for window {opens:%a %Y-%m-%d %H:%M %Z}"
+    )
+
+
+def _is_open(window: MaintenanceWindow, time_zone: str, now: datetime) -> bool:
+    """Return whether a window has opened within its length before now."""
+    opened = next(_openings(window, time_zone, now - timedelta(hours=window.hours)), None)
+    return opened is not None and opened <= now
+
+
+def _openings(window: MaintenanceWindow, time_zone: str, after: datetime) -> Iterator[datetime]:
+    """Yield when a window opens, from after a moment on, as the clocks of its zone show it.
+
+    A time that a spring skips opens it as much later; an hour that comes twice in autumn opens it once.
+    """
+    trigger = _trigger(window.cron, time_zone)
+    since = after - SKIPPED  # from within a skipped hour the trigger sees the next day's
+    while (opens := trigger.get_next_fire_time(None, since)) is not None:
+        if opens > after and not opens.fold:
+            yield opens.astimezone(UTC).astimezone(opens.tzinfo)
+        since = max(since, opens.astimezone(UTC)) + timedelta(minutes=1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _trigger(cron: str, time_zone: str) -> CronTrigger:
+    """Return what says when a window opens.
+
+    APScheduler counts days of the week from Monday where cron counts from Sunday: names only.
+
+    Raises:
+        InvalidInput: the zone is not known, or the cron cannot be read.
+    """
+    zone, fields = _zone(time_zone), cron.split()
+    if len(fields) != 5 or any(sign.isdigit() for sign in fields[4]):
+        raise InvalidInput(f"cron cannot be {cron!r}", hint=CRON_HINT)
+    try:
+        return CronTrigger.from_crontab(cron, timezone=zone)
+    except ValueError as error:
+        raise InvalidInput(f"cron cannot be {cron!r}: {error}", hint=CRON_HINT) from None
+
+
+def _zone(name: str) -> ZoneInfo:
+    """Return a time zone. Raises InvalidInput: this machine knows none of that name."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        raise InvalidInput(
+            f"time_zone cannot be {name!r}",
+            hint='write it like "Europe/Berlin" or "UTC"; a machine without tzdata knows UTC only',
+        ) from None
