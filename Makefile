@@ -187,6 +187,12 @@ bench-speculation: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
 	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
 
+# Plans by the load on simulated servers of language models, beside governors and oracles: half an hour on two
+# quiet cores. Another trace or server: make bench-load TRACE=trace.csv DEVICE=module:NAME
+bench-load: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench load $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) $(if $(DEVICE),--devices $(DEVICE)) --jobs $(WORKERS) --json >build/bench/load.json
+	$(BIN)/python docs/figures.py load build/bench/load.json
+
 # FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench federated build/bench/federated.json --plots docs/images

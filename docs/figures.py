@@ -144,6 +144,62 @@ def speculation(told: Told) -> list[str]:
     ]
 
 
+def load(told: Told) -> list[str]:
+    """Return what each arm saved and how it kept its limits, then our plan in each cell."""
+    cells = told["cells"]
+    lines = [
+        "SIMULATED servers, limits on the p99 of time to first token and time per token; the share of the "
+        "governor's energy saved, then of windows above a limit, **bold** where the limits are kept.",
+        "",
+    ]
+    arms = unique(arm["arm"] for cell in cells for arm in cell["arms"])
+    rows = []
+    for cell in cells:
+        by = {arm["arm"]: arm for arm in cell["arms"]}
+        name = cell["server"].removeprefix("simulated:")
+        rows.append(
+            (
+                f"`{name}`, {cell['trace']}, 1/{cell['share']}, {cell['slack']:g} ×",
+                *(kept(by[a]) for a in arms),
+            )
+        )
+    lines += table(("server, trace, share of it, slack", *arms), rows)
+    heads = ("cell", "limits, ms", "windows", "best single", "there is", "ours: of the way", "worst p99",
+             "rows", "trials, hours")  # fmt: skip
+    own = []
+    for cell, row in zip(cells, rows, strict=True):
+        ours = next(a for a in cell["arms"] if a["arm"] == "plan by load")
+        own.append(
+            (
+                row[0],
+                f"{cell['ttft_p99_ms']:.0f}, {cell['tpot_p99_ms']:.1f}",
+                str(cell["windows"]),
+                f"{cell['single_mhz']:.0f} MHz",
+                f"{cell['possible']:.1%}",
+                f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}",
+                f"{ours['worst']:.2f} ×",
+                str(len(cell["plan"])),
+                f"{cell['trials']}, {cell['hours']:.1f}",
+            )
+        )
+    behind = [pair for cell in cells for pair in cell["pairs"] if pair["keeps_as_often"]]
+    ahead = sum(p["difference"] > p["difference_stderr"] for p in behind)
+    return [
+        *lines,
+        "",
+        *table(heads, own),
+        "",
+        f"Of {len(behind)} pairs with an arm that keeps its limits as often, oracles among them, our plan "
+        f"takes less energy by more than the paired standard error in {ahead}.",
+    ]
+
+
+def kept(arm: Told) -> str:
+    """Return what an arm saved and the share of its windows above a limit, bold where that is kept."""
+    text = f"{100 * arm['saving']:.1f} / {100 * arm['above']:.0f} %"
+    return f"**{text}**" if arm["keeps"] else text
+
+
 def federated(told: Told) -> list[str]:
     """Return what each way to set rounds took to the same accuracy, and what fedgpo is held to."""
     of = told["judged"]
@@ -777,6 +833,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "made-up": surfaces,
     "caps": surfaces,
     "fleet": fleet,
+    "load": load,
     "packrat": packrat,
     "pages": pages,
     "plugins": plugins,

@@ -35,7 +35,7 @@ DEVICES = MappingProxyType(
 TRUTHS = MappingProxyType(
     {
         "replay": "agents.devices.replay:truth",
-        "simulated": "agents.devices.simulated:truth",
+        "simulated": "agents.devices.simulated:known",
     }
 )
 """Kinds whose true values are known, and the function that tells them."""
@@ -112,7 +112,7 @@ def known_truth(spec: str) -> Truth | None:
     kind, _, rest = _found(spec)
     if kind not in TRUTHS:
         return None
-    truth: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
+    truth: Truth | None = plugins.load(GROUP, TRUTHS, kind)(rest)
     return truth
 
 

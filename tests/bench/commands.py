@@ -10,6 +10,7 @@ from tests.bench.declared.command import declared
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
+from tests.bench.load.command import load
 from tests.bench.speculation.command import speculation
 
 commands = typer.Typer(
@@ -26,6 +27,7 @@ for verb, command in (
     ("allocators", allocators),
     ("federated", federated),
     ("fleet", fleet),
+    ("load", load),
     ("declared", declared),
 ):
     commands.command(verb)(command)
