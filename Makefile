@@ -254,10 +254,16 @@ bench-declared: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
 
-# How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL.
+# How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
+# TRIALS=1000000 on PostgreSQL alone.
 bench-pages: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench --output build/bench/pages.json
-	$(BIN)/python docs/figures.py pages build/bench/pages.json docs/web.md
+	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) --output build/bench/pages.json
+	$(BIN)/python docs/figures.py pages build/bench/pages.json
+
+# The pages in a real browser: every page at two widths, an operator's tasks in clicks, and the state of
+# the actuator against what is shown, in 8 states of real processes. A quarter of an hour.
+test-pages: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -v -m "" --durations=5 tests/browser
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -97,12 +97,13 @@ def recent(
     question: HistoryQuestion,
     last: int,
     skip: int = 0,
-    past_of: Callable[[Study], Past] | None = None,
+    past_of: Callable[[Study], Past | None] | None = None,
 ) -> tuple[HistoryRow, ...]:
     """Return the latest of the trials asked for, latest start first, but for `skip` of them.
 
     `past_of` gives what a study's verdicts are derived from, where somebody keeps it: all that counts
-    is its baseline. With a verdict asked for, of the latest `MOST_JUDGED` trials at most.
+    is its baseline; None leaves them out. With a verdict asked for, of the latest `MOST_JUDGED` trials
+    at most.
 
     Raises:
         NotFound: the question names a study that is not there.
@@ -114,7 +115,7 @@ def recent(
     elif question.device or question.workload:
         among = store.studies.ids(question.device, question.workload)
     pasts: dict[str, Past | None] = {}
-    of = past_of or (lambda study: judging(store, study))
+    of: Callable[[Study], Past | None] = past_of or (lambda study: judging(store, study))
     page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
     found = store.trials.latest(
         page, wanted, among, question.since, question.until, question.state, question.device

@@ -10,9 +10,9 @@ from tuner.errors import InvalidInput
 FORMS = "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z"
 """What is accepted, by example, for help texts and errors."""
 
-AGO = re.compile(r"(\d+(?:\.\d+)?) ?([smhdw])(?: ago)?")
+AGO = re.compile(r"(\d+(?:\.\d+)?) ?([smhdw]|min|days?)(?: ago)?")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-LENGTHS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+LENGTHS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
 """Seconds of each unit in which an age is shown."""
 
 
@@ -28,7 +28,7 @@ def moment(name: str, text: str, now: datetime) -> datetime | None:
         return None
     try:
         if ago := AGO.fullmatch(text):
-            return now - timedelta(**{UNITS[ago[2]]: float(ago[1])})
+            return now - timedelta(**{UNITS[ago[2][0]]: float(ago[1])})
         # Python 3.10 does not read the Z.
         at = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
         return at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
@@ -46,7 +46,7 @@ def seconds(name: str, text: str) -> float:
     length = AGO.fullmatch(text)
     if length is None or text.endswith("ago"):
         raise InvalidInput(f"{name} cannot be {text!r}", hint="write 90s, 30m, 2h or 1d")
-    return timedelta(**{UNITS[length[2]]: float(length[1])}).total_seconds()
+    return timedelta(**{UNITS[length[2][0]]: float(length[1])}).total_seconds()
 
 
 def when(at: datetime) -> str:
@@ -55,7 +55,11 @@ def when(at: datetime) -> str:
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """Return how long ago a time was, in one unit, in the form that `moment` reads: `3m ago`, `2d ago`."""
-    seconds = max(0.0, (now - at).total_seconds())
-    size, unit = next((size, unit) for size, unit in LENGTHS if seconds >= size or size == 1)
-    return f"{int(seconds // size)}{unit} ago"
+    """Return how long ago a time is, in one unit: `12 s ago`, `3 h ago`; `in 5 min` for one ahead."""
+    seconds = (now - at).total_seconds()
+    size, unit = next((size, unit) for size, unit in LENGTHS if abs(seconds) >= size or size == 1)
+    count = int(abs(seconds) / size)
+    if count == 0:
+        return "now"
+    text = f"{count} {'day' if unit == 'days' and count == 1 else unit}"
+    return f"{text} ago" if seconds > 0 else f"in {text}"

@@ -92,6 +92,15 @@ class SqlDevices:
             rows = connection.execute(APPLIED.all.where(AppliedRow.id.in_(latest))).all()
         return {row.device: APPLIED.read(row) for row in rows}
 
+    def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
+        """Return what was applied to a device since a time, and the setting before it, oldest first."""
+        own = APPLIED.all.where(AppliedRow.device == device).order_by(LATEST)
+        with self._database.look() as connection:
+            rows = list(connection.execute(own.where(AppliedRow.at >= since).limit(last)))
+            if len(rows) < last:
+                rows += connection.execute(own.where(AppliedRow.at < since).limit(1))
+        return tuple(APPLIED.read(row) for row in reversed(rows))
+
     def refuse(self, device: str, why: str) -> None:
         """Note why a device takes no orders; empty: it takes them."""
         with self._database.act() as connection:

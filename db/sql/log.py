@@ -14,6 +14,7 @@ from db import refusals
 from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.bus import SqlBus
+from db.sql.courses import course, points, recent
 from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import EVENTS, OBSERVATIONS, without_id
 from db.sql.tables import pruned
@@ -26,6 +27,7 @@ from tuner.core import (
     Observation,
     SettingKey,
     Topic,
+    WindowPoint,
     setting_key,
 )
 
@@ -140,6 +142,25 @@ class SqlObservations:
         )
         with self._database.look() as connection:
             return connection.scalar(asked) or 0
+
+    def recent(
+        self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
+    ) -> Sequence[WindowPoint]:
+        """Return metrics of each device's last windows in some studies, by their start."""
+        with self._database.look() as connection:
+            return points(connection, recent(studies, metrics, since, last))
+
+    def course(
+        self,
+        device: str,
+        studies: Collection[str],
+        metrics: Collection[str],
+        since: datetime,
+        step_s: float,
+    ) -> Sequence[WindowPoint]:
+        """Return metrics of a device's windows since a time, one point per `step_s`, by their start."""
+        with self._database.look() as connection:
+            return points(connection, course(device, studies, metrics, since, step_s))
 
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""

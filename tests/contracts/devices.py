@@ -108,6 +108,22 @@ class DevicesContract:
         assert list(applied_to(store, "sim")) == notes[::-1]
         assert store.devices.standing() == {"sim": notes[-1], "other": applied("other")}
 
+    def test_what_was_applied_since_a_time_comes_after_what_was_applied_before(
+        self, store: Store
+    ) -> None:
+        store.devices.put(device())
+        clocks = (1000, 800, 600, 400)
+        notes = [
+            replace(applied("sim", Level.HOLD, setting(c)), at=START + timedelta(hours=n))
+            for n, c in enumerate(clocks)
+        ]
+        for note in notes:
+            store.devices.apply(note)
+        since = START + timedelta(minutes=90)
+        assert store.devices.applied("sim", since, 9) == tuple(notes[1:])
+        assert store.devices.applied("sim", since, 2) == tuple(notes[2:])
+        assert store.devices.applied("other", since, 9) == ()
+
     def test_the_same_note_is_kept_once_until_something_else_was_noted(self, store: Store) -> None:
         again = replace(applied(), at=START + timedelta(hours=1))
         store.devices.apply(applied())

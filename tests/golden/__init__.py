@@ -17,7 +17,7 @@ SECTION = re.compile(r"^=== (.+) ===\n", re.MULTILINE)
 
 
 TIME = re.compile(r"20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:[+-]\d\d:?\d\d|Z)?")
-AGE = re.compile(r"\b\d+[smhd] ago")
+AGE = re.compile(r"\b\d+ (?:s|min|h|days?) ago")
 CREATED = re.compile(r"\bstudy ([0-9a-f]{8}) created")
 
 

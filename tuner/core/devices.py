@@ -25,6 +25,7 @@ __all__ = [
     "Observation",
     "Topic",
     "TunerReplica",
+    "WindowPoint",
 ]
 
 
@@ -131,6 +132,22 @@ class MetricSample:
     mean: float
     stderr: float
     at: datetime | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowPoint:
+    """One metric over one window or several in a row: the mean of their means, the least and the most.
+
+    `at` is the mean of the windows' starts. An empty `device` stands for every device of the study.
+    """
+
+    study: str
+    device: str
+    metric: str
+    at: datetime
+    mean: float
+    least: float
+    most: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

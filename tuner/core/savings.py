@@ -104,7 +104,7 @@ def capacity_lost(
     if capacity in asked:
         return f"{text}, as its constraint allows"
     kept = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
-    return f'{text}: add --constraint "{kept}" to keep it'
+    return f'{text}: add the constraint "{kept}" to keep it'
 
 
 def slower_by(
@@ -129,7 +129,7 @@ def slower_by(
     if not metric or grown[metric] <= CAPACITY_LOSS:
         return ""
     kept = f"{metric} <= {1.0 + CAPACITY_LOSS:g}x baseline"
-    return f'{metric} is {100 * grown[metric]:.1f} % higher: add --constraint "{kept}" to keep it'
+    return f'{metric} is {100 * grown[metric]:.1f} % higher: add the constraint "{kept}" to keep it'
 
 
 def capacity_beside(

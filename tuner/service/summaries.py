@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tuner.core import (
     HELD,
     Estimate,
+    Limit,
     NotFound,
     Notice,
     StoreError,
@@ -52,6 +53,7 @@ class StudySummary:
     saved_stderr_j: float | None = None
     explored_j: float | None = None
     origin: str = ""
+    limits: tuple[Limit, ...] = ()
     unmet: bool = False
     uncounted: bool = False
     trials: Mapping[tuple[TrialState, Verdict | None], int] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class StudySummary:
             saved_stderr_j=bill.saved_stderr_j,
             explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
+            limits=report.study.limits,
             unmet=report.study.unmet is not None,
             uncounted=report.study.phase in HELD and len(report.study.devices) > 1,
             trials=Counter((trial.state, trial.verdict) for trial in look.trials),

@@ -8,7 +8,17 @@ from typing import Literal
 from pydantic import Field
 
 from tuner.compat import StrEnum
-from tuner.core import AccessRole, Applied, Device, Estimate, Level, Phase, Setting, TunerReplica
+from tuner.core import (
+    AccessRole,
+    Applied,
+    Device,
+    Estimate,
+    Level,
+    Limit,
+    Phase,
+    Setting,
+    TunerReplica,
+)
 from tuner.wire.message import OperatorView
 
 __all__ = [
@@ -98,12 +108,14 @@ class FleetRow(OperatorView):
 
     `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet),
     and where what saves is not applied now.
-    `error` says why the study cannot be read or worked out (empty: it can).
+    `error` says why the study cannot be read or worked out (empty: it can). `latency` and `power` are the
+    metrics to watch here (empty: not measured), `limit` is the limit on that latency.
     """
 
     device: str
     board: str
     workload: str
+    host: str = ""
     health: Health
     unable: str = ""
     shared: str = ""
@@ -118,6 +130,9 @@ class FleetRow(OperatorView):
     saving: Estimate | None = None
     saved_j: float | None = None
     saved_stderr_j: float | None = None
+    latency: str = ""
+    power: str = ""
+    limit: Limit | None = None
 
 
 class FleetView(OperatorView):

@@ -32,6 +32,12 @@ class Devices(Protocol):
     def standing(self) -> Mapping[str, Applied]:
         """Return what each device is set to, by its id; without those of which nothing is known."""
 
+    def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
+        """Return what was applied to a device since a time, and the setting before it, oldest first.
+
+        Of more than `last`, the latest.
+        """
+
     def refuse(self, device: str, why: str) -> None:
         """Note why a device takes no orders; empty: it takes them. Quietly nothing where it is unknown."""
 

@@ -220,7 +220,7 @@ def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it(
     keeping = "throughput_per_s >= 0.95x baseline"
     view = verbs.study(name)
     assert view.phase is Phase.HOLDING
-    assert f'is 40.0 % lower: add --constraint "{keeping}" to keep it' in view.phase_why
+    assert f'is 40.0 % lower: add the constraint "{keeping}" to keep it' in view.phase_why
     assert view.phase_why in verbs.events(name, last=1)[0].text
     assert limited(verbs, name, worlds.LIMIT, keeping) is Phase.TUNING, "that is not held then"
 

@@ -1,0 +1,144 @@
+"""Metrics over time, of windows of holds and of trials in one statement: for charts, not for judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Integer,
+    Select,
+    and_,
+    cast,
+    extract,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
+
+from db.schema import EstimateRow, MeasurementRow, ObservationRow, StudyRow, TrialRow
+from tuner.core import WindowPoint
+
+
+def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
+    """Return what one of the statements below selects, by time."""
+    return tuple(
+        WindowPoint(
+            study=row.study,
+            device=row.device or "",
+            metric=row.metric,
+            at=datetime.fromtimestamp(float(row.at_s), UTC),
+            mean=row.mean,
+            least=row.least,
+            most=row.most,
+        )
+        for row in connection.execute(asked)
+    )
+
+
+def recent(
+    studies: Collection[str], metrics: Collection[str], since: datetime, last: int
+) -> Select[Any]:
+    """Return the statement that selects each device's last windows in some studies."""
+    place = func.row_number().over(
+        partition_by=(ObservationRow.study, ObservationRow.device),
+        order_by=ObservationRow.started_at.desc(),
+    )
+    ranked = (
+        select(ObservationRow.id, place.label("place"))
+        .where(ObservationRow.study.in_(studies), ObservationRow.started_at >= since)
+        .subquery()
+    )
+    held = _held().join(ranked, ranked.c.id == ObservationRow.id).where(ranked.c.place <= last)
+    # Trials are numbered without gaps: the last of millions are a range of the primary key.
+    tried = (
+        _tried()
+        .join(StudyRow, StudyRow.id == TrialRow.study)
+        .where(TrialRow.study.in_(studies), TrialRow.number > StudyRow.last_trial - last)
+    )
+    windows = union_all(held, tried).subquery()
+    at_s = extract("epoch", windows.c.at)
+    return (
+        select(
+            windows.c.study,
+            windows.c.device,
+            EstimateRow.metric,
+            at_s.label("at_s"),
+            EstimateRow.mean,
+            EstimateRow.mean.label("least"),
+            EstimateRow.mean.label("most"),
+        )
+        .join(EstimateRow, EstimateRow.measurement_id == windows.c.window)
+        .where(EstimateRow.metric.in_(metrics))
+        .order_by(at_s)
+    )
+
+
+def course(
+    device: str,
+    studies: Collection[str],
+    metrics: Collection[str],
+    since: datetime,
+    step_s: float,
+) -> Select[Any]:
+    """Return the statement that selects a device's windows since a time, merged by steps of time."""
+    held = _held().where(
+        ObservationRow.study.in_(studies),
+        ObservationRow.device == device,
+        ObservationRow.started_at >= since,
+    )
+    tried = _tried().where(
+        TrialRow.study.in_(studies),
+        TrialRow.started_at >= since,
+        or_(TrialRow.device.is_(None), TrialRow.device == device),
+    )
+    windows = union_all(held, tried).subquery()
+    at_s = extract("epoch", windows.c.at)
+    step = cast(at_s / step_s, Integer)
+    mean_at = func.avg(at_s)
+    return (
+        select(
+            literal("").label("study"),
+            literal(device).label("device"),
+            EstimateRow.metric,
+            mean_at.label("at_s"),
+            func.avg(EstimateRow.mean).label("mean"),
+            func.min(EstimateRow.mean).label("least"),
+            func.max(EstimateRow.mean).label("most"),
+        )
+        .join(EstimateRow, EstimateRow.measurement_id == windows.c.window)
+        .where(EstimateRow.metric.in_(metrics))
+        .group_by(EstimateRow.metric, step)
+        .order_by(mean_at)
+    )
+
+
+def _held() -> Select[Any]:
+    windows: Any = select(
+        ObservationRow.study,
+        ObservationRow.device,
+        ObservationRow.started_at.label("at"),
+        MeasurementRow.id.label("window"),
+    )
+    found: Select[Any] = windows.join(
+        MeasurementRow, MeasurementRow.observation_id == ObservationRow.id
+    )
+    return found
+
+
+def _tried() -> Select[Any]:
+    windows: Any = select(
+        TrialRow.study,
+        TrialRow.device,
+        TrialRow.started_at.label("at"),
+        MeasurementRow.id.label("window"),
+    )
+    found: Select[Any] = windows.join(
+        MeasurementRow,
+        and_(MeasurementRow.study == TrialRow.study, MeasurementRow.trial == TrialRow.number),
+    )
+    return found
