@@ -183,9 +183,15 @@ bench-plugins: $(VENV)/.installed-dev
 	$(BIN)/python docs/figures.py plugins build/bench/plugins.json docs/tuned-services.md
 
 # Adaptive speculation on the reference engine: some 20 minutes on two quiet cores, and as many to train it.
+# PART=synthetic: on decoders of known costs, some minutes; on others with DECODER=module:NAME.
 bench-speculation: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
-	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
+	mkdir -p build/bench; if test "$(PART)" != synthetic; then $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json && $(BIN)/python docs/figures.py speculation build/bench/speculation.json; fi
+	if test "$(PART)" = synthetic; then $(BIN)/python -m tests.bench speculation-synthetic --decoder "$(DECODER)" >build/bench/speculation-synthetic.json && test -n "$(DECODER)" || $(BIN)/python docs/figures.py speculation-synthetic build/bench/speculation-synthetic.json; fi
+
+# Fine-tuning paced beside inference: made-up pairs, and two real processes here; a quarter of an hour.
+bench-admission: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench.admission >build/bench/admission.json
+	$(BIN)/python docs/figures.py admission build/bench/admission.json
 
 # Plans by the load on simulated servers of language models, beside governors and oracles: half an hour on two
 # quiet cores. Another trace or server: make bench-load TRACE=trace.csv DEVICE=module:NAME

@@ -64,7 +64,7 @@ install_or_upgrade() {
   for service in "${services[@]}"; do
     if active "$service.service"; then running+=("jouletune-$service"); fi
   done
-  # Stopped by the old version: what it set, it puts back.
+  # Stopped by the old version, which restores its settings.
   if [ ${#running[@]} -gt 0 ]; then run systemctl stop "${running[@]}"; fi
   if [ "$former" != "$release" ]; then
     step "switching to $release"
@@ -72,7 +72,7 @@ install_or_upgrade() {
     run ln -sfnT "$release" "$OPT/current"
     drop_old_releases "$release" "$former"
   fi
-  step "placing units and configuration; files that are there in $ETC stay"
+  step "placing units and configuration; existing files in $ETC are kept"
   place_files
   step 'starting what ran'
   if [ ${#running[@]} -gt 0 ]; then run systemctl start "${running[@]}"; fi
@@ -177,7 +177,7 @@ remove() {
     run systemctl reset-failed 'jouletune-*'
   fi
   if [ -z "$purge" ]; then
-    say "removed; $ETC, $TUNER_STATE, $AGENT_STATE, $ACTUATOR_STATE and the users stay (--purge deletes them)"
+    say "removed; $ETC, $TUNER_STATE, $AGENT_STATE, $ACTUATOR_STATE and the users are kept (--purge deletes them)"
     return 0
   fi
   step 'deleting configuration, tokens, database and users'
@@ -216,12 +216,12 @@ restore_hardware() {
   read -ra actuator <<<"$(environment_of actuator)"
   if [ -d "$AGENT_STATE" ]; then
     run env "${agent[@]}" runuser -u jouletune-agent -g jouletune -- "$bin/jouletune" agent revert \
-      --state-dir "$AGENT_STATE" || say 'warning: a workload may not be as it was found; see above'
+      --state-dir "$AGENT_STATE" || say 'warning: a workload may not be restored; see above'
   fi
   if active actuator.service; then run systemctl stop jouletune-actuator; fi
   if [ -d "$ACTUATOR_STATE" ]; then
     run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ACTUATOR_STATE" ||
-      fail 'a device is not as it was found; mend that, then uninstall again'
+      fail 'a device is not restored; correct the cause, then uninstall again'
   fi
   all_put_back
 }
@@ -229,10 +229,10 @@ restore_hardware() {
 # What drop-ins add to a service's environment: its devices may not be found without.
 environment_of() { systemctl show -P Environment "jouletune-$1.service" 2>/dev/null || true; }
 
-# A journal that is left tells of a device that nobody put back.
+# A remaining journal means a device that is not restored.
 all_put_back() {
   if [ -z "$dry_run" ] && compgen -G "$ACTUATOR_STATE/*.json"; then
-    fail 'these tell of devices that are not as they were found; install, or put them back by hand'
+    fail 'these are journals of devices that are not restored; install again, or restore them manually'
   fi
 }
 

@@ -100,6 +100,67 @@ def packrat(told: Told) -> list[str]:
     ]
 
 
+def admission(told: Told) -> list[str]:
+    """Return each made-up kind's row, then each arm's of the real pair."""
+    kinds = [
+        (
+            kind["kind"],
+            str(kind["pairs"]),
+            f"{kind['above']:.1%} (worst {kind['above_worst']:.1%})",
+            "none could run" if kind["admitted"] is None else f"{kind['admitted']:.0%}",
+        )
+        for kind in told["made_up"]
+    ]
+    pair = told["live"]
+    arms = [
+        (
+            arm["arm"],
+            f"{arm['kept']:.0%} of {arm['windows']}",
+            f"{arm['tail_median_ms']:.1f} ms",
+            f"{arm['steps_per_s']:.1f}",
+            f"{arm['share']:.0%}",
+        )
+        for arm in pair["arms"]
+    ]
+    return [
+        *table(
+            ("made-up pair", "pairs", "windows above the limit", "ran, of what could have run"),
+            kinds,
+        ),
+        "",
+        f"A real pair, p99 limit {pair['limit_ms']:.1f} ms, the arms in turns of {pair['window_s']:g} s:",
+        "",
+        *table(
+            ("fine-tuning", "windows within the limit", "median p99", "steps/s", "of the time"),
+            arms,
+        ),
+    ]
+
+
+def speculation_synthetic(told: Told) -> list[str]:
+    """Return each kind of decoder's row: its table over plain decoding and over the best length."""
+    rows = [
+        (
+            d["decoder"],
+            f"{d['points']:.0f} to {d['profiled_to']} requests",
+            *(f"{d[name]:.3f}" for name in ("over_plain_least", "over_plain_mean", "over_oracle",
+                                           "over_oracle_mean", "over_oracle_least")),
+        )
+        for d in told["decoders"]
+    ]  # fmt: skip
+    heads = ("decoder", "points measured", "× plain, least", "× plain, mean", "× oracle, worst decoder",
+             "× oracle, mean", "× oracle, least at a load")  # fmt: skip
+    fell = told["collapse"]
+    return [
+        *table(heads, rows),
+        "",
+        f"{told['seeds']} decoders of each kind, true rates at {len(told['loads'])} loads from 1 to "
+        f"{max(told['loads'])} requests. After acceptance fell to one token in twenty: "
+        f"{fell['over_plain_least']:.3f} × plain decoding at least with the fall-back, "
+        f"{fell['over_plain_without_fallback']:.2f} × without it.",
+    ]
+
+
 def speculation(told: Told) -> list[str]:
     """Return the rates by batch, what the moving load and the collapse came to, and the drafts."""
     rows = []
@@ -833,6 +894,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "made-up": surfaces,
     "caps": surfaces,
     "fleet": fleet,
+    "admission": admission,
     "load": load,
     "packrat": packrat,
     "pages": pages,
@@ -840,6 +902,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "release": release,
     "service": service,
     "speculation": speculation,
+    "speculation-synthetic": speculation_synthetic,
     "surfaces": surfaces,
 }
 

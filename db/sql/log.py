@@ -184,7 +184,7 @@ class SqlEvents:
             return ()
         with self._database.write() as connection:
             if connection.dialect.name == "postgresql":
-                # Ids must become visible in their order: who follows never looks back.
+                # Ids must become visible in their order: a follower never looks back.
                 connection.execute(
                     text("SELECT pg_advisory_xact_lock(hashtext('jouletune events'))")
                 )
@@ -201,7 +201,7 @@ class SqlEvents:
     def after(
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
-        """Return at most so many (None: all) of the events with a greater id, by id."""
+        """Return at most the given number (None: all) of the events with a greater id, by id."""
         asked = _narrowed(study, device).where(EventRow.id > event)
         with self._database.look() as connection:
             rows = connection.execute(asked.order_by(EventRow.id).limit(most))

@@ -36,7 +36,7 @@ class DevicesContract:
             ),
             metrics=(Metric("energy_j", Origin.ESTIMATED, Scope.RAIL), Metric("power_w")),
             signals=(Signal("price", "EUR/kWh"), Signal("requests_in_system", askable=True)),
-            cannot={"gpu.clock_mhz": "no right to set it"},
+            cannot={"gpu.clock_mhz": "no permission to set it"},
             versions={"cuda": "12.4"},
         )
         store.devices.put(rich)

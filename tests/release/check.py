@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,8 @@ class Results:
         except CannotRun as error:
             told = {"not_run": str(error)}
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
-            told = {"result": "failed", "why": str(error)[-3000:]}
+            where = traceback.extract_tb(error.__traceback__)[-1].line
+            told = {"result": "failed", "why": f"{where}: {error}"[-3000:]}
         self.note(name, root, {"seconds": round(time.monotonic() - began, 1), **told})
         return told.get("result") == "ok"
 

@@ -20,7 +20,7 @@ NOUNS = {
     "completion": "Complete commands, options and ids in your shell.",
     "workload": "Try a workload before an agent serves it.",
     "packrat": "Plan instances, threads and batches from a profile.",
-    "finetune": "Ask whether fine-tuning may start beside inference.",
+    "finetune": "Fine-tune beside inference within a latency limit.",
     "speculation": "Set how many tokens a draft proposes as the load changes.",
 }
 """What verbs are about, where that is said before them."""
@@ -88,6 +88,7 @@ VERBS = (
     ("completion words", "host.completion", "Print completions; the scripts call this."),
     ("packrat plan", "planning.packrat_plan", "Find which instances and threads serve a batch best."),
     ("packrat measure", "planning.packrat", "Profile a model here, plan, and measure the plan."),
+    ("finetune run", "planning.finetune", "Fine-tune beside inference within a limit."),
     ("finetune admit", "planning.finetune", "Say whether a fine-tuning request may start now."),
     ("speculation proxy", "planning.proxy", "Serve llama-server's API and set its draft length."),
     ("speculation profile", "planning.speculation", "Profile a server; print the length for each load."),

@@ -14,7 +14,7 @@ LOAD_STEP = math.sqrt(1.25)
 windows that are compared do (`LOAD_BAND`)."""
 
 LOAD_REACH = math.sqrt(LOAD_STEP)
-"""A setting that is confirmed at a load may be held at loads up to so many times as high: half a band."""
+"""A setting that is confirmed at a load may be held at loads up to this many times as high: half a band."""
 
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""

@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 CAPACITY_LOSS = 0.05
-"""A larger loss of capacity, or growth of a latency that nothing limits, is said in the same line as what
-it saves: our choice."""
+"""A larger loss of capacity, or growth of a latency that nothing limits, is reported in the same line as
+what it saves: our choice."""
 
 Estimates = Mapping[str, Estimate]
 
@@ -115,7 +115,7 @@ def slower_by(
 ) -> str:
     """Return a clause that says by how much the latency that grew most did, where nothing limits any.
 
-    Empty where one is asked for, and where none grew by over 5 %.
+    Empty where one is requested, and where none grew by over 5 %.
     """
 
     def is_latency(metric: str) -> bool:

@@ -28,7 +28,7 @@ class EnergyPrice:
 
 @dataclass(frozen=True)
 class FleetOverview:
-    """What is asked of all devices at once."""
+    """Requests about all devices together."""
 
     operations: Operations
     summaries: Summaries
@@ -38,7 +38,7 @@ class FleetOverview:
     )
 
     def view(self) -> FleetView:
-        """Return how every device stands. Sums are of the studies that are known by now."""
+        """Return how every device stands. Sums cover the studies evaluated so far."""
         store = self.operations.loop.store
         studies, standing = self._active(), store.devices.standing()
         known = self.summaries.of_each((study.id for study in studies), store.studies.stopped())
@@ -166,7 +166,7 @@ def _health(
     known: StudySummary | None,
     stopped: bool,
 ) -> Health:
-    """Return in one word how a device stands: what is wrong comes first."""
+    """Return in one word the status of a device: what is wrong comes first."""
     if not online:
         return Health.OFFLINE
     if stopped:

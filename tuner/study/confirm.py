@@ -48,19 +48,19 @@ CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 CONFIRM_MOST = 30
-"""So many windows end the phase, however many rows there are; what is not settled then is lost."""
+"""How many windows end the phase, however many rows there are; what is not settled then is lost."""
 
 
 def asked(study: Study, plan: Plan, row: Row) -> Context:
-    """Return the load that a row is confirmed at; empty where none can be asked for."""
+    """Return the load that a row is confirmed at; empty where none can be requested."""
     return plan.context(row) if plan.by in study.askable else ANYWHERE
 
 
 def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
-    """Return the next step of confirming: a window, or what is held in the end."""
+    """Return the next step of confirming: a window, or the held setting in the end."""
     study = past.study
     if study.plan is None or past.evidence.limits is None:
-        return Move(Phase.BASELINE, "the baseline is no longer known")
+        return Move(Phase.BASELINE, "the baseline is missing")
     windows = of_this_phase(study, trials)
     rejected: dict[str, None] = {}
     for contender in _contenders(study, study.plan, trials):
@@ -77,7 +77,7 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
                 study, pending.setting, at, [t for t in windows if t.context == at], at
             )
         return Move(Phase.HOLDING, _reason(study, contender, rows, rejected), plan)
-    reason = "; ".join(rejected) or "nothing was left to confirm"
+    reason = "; ".join(rejected) or "no setting left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
 
@@ -90,7 +90,7 @@ def duel(
 ) -> Duel | None:
     """Return what baseline and setting showed in their latest alternating windows, None without any.
 
-    Of those that were asked for a load `at`, or for none.
+    Of those that were requested a load `at`, or for none.
     """
     phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
     return duel_of(study, setting, [t for t in phase if t.context == at])
@@ -143,9 +143,7 @@ def _reason(
         texts = list(dict.fromkeys(row_text(study, plan, *one) for one in judged if one[1].won))
         texts += [f"the baseline is held instead of {text}" for text in rejected]
     if any(row.at is not None and not asked(study, plan, row) for row in plan.rows):
-        texts.append(
-            f"confirmed under the load that ran: a trial cannot ask for a value of {plan.by}"
-        )
+        texts.append(f"confirmed under the present load, because a trial cannot set {plan.by}")
     return "; ".join(texts)
 
 
@@ -166,7 +164,7 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
 
 
 def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
-    """Judge a row by the windows that were asked for its load."""
+    """Judge a row by the windows that were requested its load."""
     study = past.study
     at = asked(study, plan, row)
     own = [t for t in windows if t.context == at]
@@ -209,7 +207,7 @@ def judged(
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
         if len(own) < CONFIRM_TRIES and may_be:
             return PENDING
-        return _lost("its confirming windows do not prove that it keeps the limits")
+        return _lost("its confirming windows do not prove that it meets the limits")
     reference = _pools(study, _alternating_with(study, good, windows))
     return _compared(study, evidence, reference, shown)
 
@@ -244,7 +242,7 @@ def _compared(
     seen = reference, shown, needed_metrics(study), study.quantities
     cost = "".join(f"; {loss}" for loss in (capacity_lost(*seen), slower_by(*seen)) if loss)
     if evidence.broken is not None:
-        kept = f"confirmed: it keeps {evidence.broken.in_short}, which the baseline breaks"
+        kept = f"confirmed: it meets {evidence.broken.in_short}, which the baseline breaks"
         return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
     if gain.amount.low <= 0.0:
         return _lost(f"its gain over the baseline is not proven ({size})")

@@ -1,4 +1,4 @@
-"""What happened, as it is kept: windows of holds, the operator's log, and who has been told of it."""
+"""What happened, as it is kept: windows of holds, the operator's log, and its deliveries."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Events(Protocol):
     def after(
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
-        """Return at most so many (None: all) of the events with a greater id, by id."""
+        """Return at most the given number (None: all) of the events with a greater id, by id."""
 
     def newest(self) -> int:
         """Return the greatest id there is, 0 where there is no event."""
@@ -93,7 +93,7 @@ class Events(Protocol):
 
 
 class Deliveries(Protocol):
-    """How far each destination of notifications has been told of the events."""
+    """How far each destination of notifications has received the events."""
 
     def get(self, destination: str, /) -> Delivery | None:
         """Return how far it is, None for a new one."""

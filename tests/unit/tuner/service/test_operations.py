@@ -98,7 +98,7 @@ def test_what_only_a_tight_limit_asked_for_is_not_held_under_a_loose_one() -> No
     limited(verbs, name, "latency_p99_ms <= 90")
     shown = {1000: (10.0, 100.0), 800: (12.0, 101.0), 600: (14.0, 60.0)}
     worlds.tune(verbs, lambda at: completed(*shown[int(str(at["gpu.clock_mhz"]))]))
-    assert verbs.study(name).phase_why.startswith("confirmed: it keeps latency_p99_ms <= 90")
+    assert verbs.study(name).phase_why.startswith("confirmed: it meets latency_p99_ms <= 90")
     assert limited(verbs, name, "latency_p99_ms <= 95") is Phase.HOLDING
     assert limited(verbs, name, "latency_p99_ms <= 100.4") is Phase.TUNING
 

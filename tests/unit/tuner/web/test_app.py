@@ -450,7 +450,7 @@ def test_what_a_study_believes_is_shown_or_said_not_to_be_known(
     tune(site.verbs, slope)
     browser = site.signed_in("viewer")
     page = f"/studies/{study}/explain"
-    assert "scripted does not say what it believes" in text_of(browser.get(page))
+    assert "scripted has no model to explain" in text_of(browser.get(page))
     monkeypatch.setattr(site.verbs.loop, "policies", lambda _: Polythrottle())
     told = browser.get(f"/v1{page}").json()
     assert told["explained"] and len(told["explanation"]["slices"]) == 2

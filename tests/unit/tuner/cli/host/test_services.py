@@ -121,7 +121,7 @@ def test_reverting_finds_the_state_where_the_agent_is_told_to_keep_it(
     config.write_text(f'state_dir = "{state}"\n[[device]]\nspec = "cpu"\n')
     state.mkdir()
     for option, said in (
-        ("--stay", "lift with `jouletune agent revert --lift`"),
+        ("--stay", "lift it with `jouletune agent revert --lift`"),
         ("--lift", "lifted"),
         ("--lift", "nothing to lift"),
     ):
