@@ -193,8 +193,8 @@ def _unfit(error: ValueError) -> tuple[str, str] | None:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     words = first["msg"].replace(PYDANTICS, "")
-    message = f"the command cannot be carried out: {f'{where}: ' if where else ''}{words}"
-    return message, "correct that, or shorten it, and give the command again"
+    message = f"invalid value: {f'{where}: ' if where else ''}{words}"
+    return message, "correct or shorten it, and run the command again"
 
 
 def _refuse(kind: str, message: str, hint: str, *, as_json: bool, code: int) -> int:

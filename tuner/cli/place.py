@@ -1,4 +1,4 @@
-"""Where verbs ask: a running tuner over HTTP, or the database itself."""
+"""The place that verbs work on: a running tuner over HTTP, or a database."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _last_run(state_dir: Path) -> str:
     """Return the database of the last `jouletune run` of a folder."""
     last = read_run(state_dir)
     if last is None:
-        raise ConfigError("no tuner and no database given, and no run in this folder", hint=WAYS)
+        raise ConfigError("no tuner, no database, and no run in this folder", hint=WAYS)
     return last.db
 
 

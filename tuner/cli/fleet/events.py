@@ -1,4 +1,4 @@
-"""`jouletune events` and `jouletune audit`: what happened, and who changed what."""
+"""`jouletune events` and `jouletune audit`: events, and changes over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.cli.output import plain
 from tuner.core import Event
 from tuner.moments import when
 
-Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="So many of the latest.")]
+Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="The latest N.")]
 
 
 @asks()
@@ -26,18 +26,18 @@ def events(
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
     last: Last = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")
     ] = False,
     as_json: bool = False,
 ) -> Answer | None:
-    """Show what happened: studies that moved, trials that failed, devices that changed.
+    """Show events of studies, trials and devices.
 
-    With --follow --json it is one JSON object a line.
+    With --follow --json it prints one JSON object per line.
     """
     known = api.events(study or None, device or None, last)
     if not follow:
         return Answer(
-            known, map(_line, known) if known else "no events yet, or none fits the filters"
+            known, map(_line, known) if known else "no events yet, or none matches the filters"
         )
     _print(known, as_json=as_json)
     newest = max((event.id for event in known), default=None)
@@ -63,7 +63,7 @@ def audit(
     who: Annotated[str, typer.Option(metavar="NAME", help="Only this token's.")] = "",
     last: Last = 50,
 ) -> Answer:
-    """Show who changed what over HTTP, and what was refused. Needs an admin's token."""
+    """Show changes over HTTP with their authors, and refused requests. Needs an admin's token."""
     entries = api.access.audit(last, who or None)
     rows = (
         (
@@ -77,4 +77,4 @@ def audit(
         for e in entries
     )
     columns = ("when", "who", "result", "request", "+role", "+address")
-    return Answer(entries, Rows(columns, rows, "nothing was changed or refused yet"))
+    return Answer(entries, Rows(columns, rows, "no changes and no refusals yet"))

@@ -1,4 +1,4 @@
-"""`jouletune study pause`, `resume`, `stop`, `approve`, `reject`, `delete`: what one may do to a study."""
+"""`jouletune study pause`, `resume`, `stop`, `approve`, `reject`, `delete`: changes of a study."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from tuner.wire import Change, Decision
 Revision = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Only what this revision proposes, as `study show` told it; else refuse."
+        metavar="N",
+        help="Only the proposal of this revision, as `study show` shows it; else refuse.",
     ),
 ]
 
 
 @asks()
 def pause(api: Api, study: StudyId, why: Why = "") -> Answer:
-    """Stop trying until `resume`.
+    """Pause a study until `resume`.
 
-    The devices go back to their original settings.
+    The devices return to their original settings.
     """
     before = api.study(study)
     view = api.pause(study, Change(who=getpass.getuser(), why=why))
-    how = "was paused already" if view.revision == before.revision else "is paused"
-    return Answer(view, f"study {view.id} {how}; go on with `jouletune study resume {view.id}`")
+    how = "was already paused" if view.revision == before.revision else "is paused"
+    return Answer(view, f"study {view.id} {how}; continue with `jouletune study resume {view.id}`")
 
 
 @asks()
 def resume(api: Api, study: StudyId, why: Why = "") -> Answer:
-    """Go on where a paused study was."""
+    """Continue a paused study."""
     before = api.study(study)
     view = api.resume(study, Change(who=getpass.getuser(), why=why))
     again = f"was not paused: it is {view.phase}"
@@ -56,13 +57,13 @@ def stop(api: Api, study: StudyId, why: Why = "", yes: Yes = False) -> Answer:
     if before.phase is not Phase.STOPPED:
         confirm(f"stop study {before.id} permanently and restore {joined(before.devices)}?", yes)
     view = api.stop(study, Change(who=getpass.getuser(), why=why))
-    how = "was stopped already" if view.revision == before.revision else "is stopped"
+    how = "was already stopped" if view.revision == before.revision else "is stopped"
     return Answer(view, f"study {view.id} {how}; its history stays")
 
 
 @asks()
 def approve(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -> Answer:
-    """Hold what a study with `--safety advise` proposes."""
+    """Hold the proposal of a study with `--safety advise`."""
     view = api.approve(study, Decision(who=getpass.getuser(), why=why, revision=revision))
     held = plan_in_words(view.plan) if view.plan else "nothing"
     return Answer(view, f"study {view.id} is {view.phase}: {held}")
@@ -70,9 +71,9 @@ def approve(api: Api, study: StudyId, why: Why = "", revision: Revision = None) 
 
 @asks()
 def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -> Answer:
-    """End a study whose proposal is not wanted.
+    """Reject the proposal of a study and end it.
 
-    To have it search on, change what it is to keep: `constraint set`.
+    To let it continue the search, change its constraints instead: `constraint set`.
     """
     view = api.reject(study, Decision(who=getpass.getuser(), why=why, revision=revision))
     return Answer(view, f"study {view.id} is stopped, nothing is held; its history stays")

@@ -1,4 +1,4 @@
-"""`jouletune history`: what was tried, over all studies, as table, JSON, CSV or Parquet."""
+"""`jouletune history`: the trials of all studies, as table, JSON, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.moments import when
 from tuner.presentation.figures import joined, shown
 from tuner.verbs.questions import parsed
 
-NO_TRIALS = "nothing was tried yet, or nothing fits the filters"
+NO_TRIALS = "no trials yet, or none matches the filters"
 """Shown in place of a table, and beside a CSV that has a header only."""
 
 
@@ -56,17 +56,14 @@ def history(
         Format, typer.Option("--format", "-o", help="How to write it; wide: every column in full.")
     ] = Format.TABLE,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+        Path | None, typer.Option(metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     as_json: bool = False,
 ) -> None:
-    """Show what was tried, over all studies.
-
-    In order of their start; the options narrow it.
-    """
+    """Show the trials of all studies, in order of their start; the options filter them."""
     chosen = Format.JSON if as_json else format
     if chosen is Format.PARQUET and output is None:
-        raise ConfigError("Parquet is not text", hint="say where to with --output FILE")
+        raise ConfigError("Parquet is not text", hint="name a file with --output FILE")
     listed = chosen in (Format.TABLE, Format.WIDE, Format.NAME)
     if listed and output is not None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`jouletune study list`, `show` and `explain`: what there is, and what is believed."""
+"""`jouletune study list`, `show` and `explain`."""
 
 from __future__ import annotations
 
@@ -44,10 +44,7 @@ def _row(view: StudyView) -> tuple[str, ...]:
 
 @asks()
 def show(api: Api, study: StudyId) -> Answer:
-    """Show one study.
-
-    What is asked, where it stands, its baseline, its best, what that saves and what finding it cost.
-    """
+    """Show one study: status, baseline, best setting, saving and cost of exploring."""
     report, revisions = api.report(study), api.revisions(study)
     found = {"study": report.study, "saving": report.saving, "bill": report.bill}
     lines = [f"{name:<12}{text}" for name, text in facts(report)]
@@ -58,11 +55,11 @@ def show(api: Api, study: StudyId) -> Answer:
 
 @asks()
 def explain(api: Api, study: StudyId) -> Answer:
-    """Show what a study's policy believes each knob does, and what it does not try."""
+    """Show the predicted effect of each knob, and the settings that are not tried."""
     told = api.explain(study)
     lines: list[str | Rows] = [f"{told.policy}: {told.explanation.text}"]
     if told.explained:
         columns = ("setting", *(f">{m}" for m in told.metrics), ">keeps every limit", "remark")
-        nothing = "nothing is believed before the baseline is measured"
+        nothing = "no predictions before the baseline is measured"
         lines.append(Rows(columns, believed_rows(told), nothing))
     return Answer(told, lines)

@@ -1,4 +1,4 @@
-"""`jouletune report`: what studies saved and cost, as text, Markdown or a page of its own."""
+"""`jouletune report`: savings and costs of studies, as text, Markdown or an HTML page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def report(
         str,
         typer.Option(
             metavar="TIME",
-            help=f"Without STUDY: what was active since then, like 2d or 2026-11-01 ({SINCE}).",
+            help=f"Without STUDY: studies active since then, like 2d or 2026-11-01 ({SINCE}).",
             show_default=False,
         ),
     ] = "",
@@ -69,13 +69,13 @@ def report(
         ),
     ] = ReportFormat.TEXT,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+        Path | None, typer.Option(metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     as_json: bool = False,
 ) -> None:
-    """Report what studies saved, what that rests on, and what finding it cost.
+    """Report the savings of studies, their basis, and the cost of exploring.
 
-    Without STUDY all that were active in the last 7 days: not stopped, or stopped since.
+    Without STUDY: all studies active in the last 7 days, that is not stopped, or stopped since.
     """
     now = datetime.now(timezone.utc)
     views, start = chosen(api, study, since or ("" if study else SINCE), now)
@@ -135,7 +135,7 @@ def _write(
         names = {} if output is None else {one: _beside(output, one).name for one in pictures}
         text = documents.markdown(found, heading, at, names)
         if output is None and found:
-            typer.echo("without --output FILE there are no pictures", err=True)
+            typer.echo("no pictures without --output FILE", err=True)
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"))
         return
