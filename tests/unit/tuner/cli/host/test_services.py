@@ -122,8 +122,8 @@ def test_reverting_finds_the_state_where_the_agent_is_told_to_keep_it(
     state.mkdir()
     for option, said in (
         ("--stay", "lift it with `jouletune agent revert --lift`"),
-        ("--lift", "lifted"),
-        ("--lift", "nothing to lift"),
+        ("--lift", "stop lifted"),
+        ("--lift", "no stop was in force"),
     ):
         assert main(["agent", "revert", "--config", str(config), option]) == 0
         assert said in capsys.readouterr().out
