@@ -40,6 +40,7 @@ class FineTuningJob:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the job
         )
         assert self._process.stdout is not None
         self._reader = threading.Thread(

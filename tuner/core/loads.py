@@ -28,9 +28,10 @@ def load_band(load: float) -> int:
 def confirms_at(measured: float, load: float) -> bool:
     """Return whether a window at one load may confirm a row of a plan at another.
 
-    One at a lower load, by more than a row reaches, shows too little of it.
+    One at a lower load, by more than a row reaches, shows too little of it; one at a higher load shows
+    more, as far as loads are compared.
     """
-    return load / LOAD_REACH <= measured <= load * LOAD_STEP
+    return load / LOAD_REACH <= measured <= load * LOAD_STEP**2
 
 
 def band_edges(band: int) -> tuple[float, float]:

@@ -73,9 +73,7 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         pending = next((row for row, result in rows if not (result.won or result.lost)), None)
         if pending is not None:
             at = asked(study, contender, pending)
-            return alternate(
-                study, pending.setting, at, [t for t in windows if t.context == at], at
-            )
+            return _alternate(study, pending.setting, at, windows)
         return Move(Phase.HOLDING, _reason(study, contender, rows, rejected), plan)
     reason = "; ".join(rejected) or "no setting left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
@@ -93,11 +91,7 @@ def duel(
     Of those that were requested a load `at`, or for none.
     """
     phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
-    return duel_of(study, setting, [t for t in phase if t.context == at])
-
-
-def duel_of(study: Study, setting: Setting, windows: Sequence[Trial]) -> Duel | None:
-    """Return what baseline and setting showed in alternating windows, None without any."""
+    windows = [t for t in phase if t.context == at]
     own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
     if not own:
         return None
@@ -177,13 +171,17 @@ def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> Confi
 
 
 def judged(
-    study: Study, setting: Setting, windows: Sequence[Trial], evidence: Evidence
+    study: Study,
+    setting: Setting,
+    windows: Sequence[Trial],
+    evidence: Evidence,
+    rival: Sequence[Trial] | None = None,
 ) -> ConfirmResult:
     """Judge a setting by its own confirming windows: the one that proposed it was selected.
 
-    Of the baseline itself nothing is judged. The rival is the baseline in the windows alternating with the
-    setting's own, so what comes later for other contenders changes nothing. A baseline that breaks a limit
-    is no rival: what is proven to keep all wins, whatever it costs.
+    Of the baseline itself nothing is judged. The rival is the baseline in these windows, or in those
+    alternating with the setting's own, so that what comes later for other contenders changes nothing. A
+    baseline that breaks a limit is no rival: what is proven to keep all wins, whatever it costs.
     """
     if study.rests(setting):
         return THE_BASELINE
@@ -208,7 +206,8 @@ def judged(
         if len(own) < CONFIRM_TRIES and may_be:
             return PENDING
         return _lost("its confirming windows do not prove that it meets the limits")
-    reference = _pools(study, _alternating_with(study, good, windows))
+    beside = _alternating_with(study, good, windows) if rival is None else rival
+    reference = _pools(study, beside)
     return _compared(study, evidence, reference, shown)
 
 
@@ -266,15 +265,15 @@ def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
     return pool_windows([t.shown for t in windows], study.quantities)
 
 
-def alternate(
-    study: Study, setting: Setting, at: Context, windows: Sequence[Trial], ask: Context
-) -> Assign:
-    """Return the next of the alternating windows at a load: baseline, contender, baseline, contender.
+def _alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Trial]) -> Assign:
+    """Return the next of the alternating windows: baseline, contender, baseline, contender."""
+    done = [t for t in windows if t.state is TrialState.COMPLETED and t.context == at]
+    turn = bool(done) and done[-1].tries(study.baseline)
+    return measuring(study, setting if turn else study.baseline, at, at)
 
-    `ask` is what of the load a trial can ask for.
-    """
+
+def measuring(study: Study, setting: Setting, at: Context, ask: Context) -> Assign:
+    """Return a confirming window at a load, of which `ask` is what can be asked for."""
+    what = "the baseline" if study.rests(setting) else "the proposed setting"
     load = f", at {in_words(at)}" if at else ""
-    done = [t for t in windows if t.state is TrialState.COMPLETED]
-    if not done or not done[-1].tries(study.baseline):
-        return Assign(study.baseline, f"confirming: measuring the baseline{load}", ask)
-    return Assign(setting, f"confirming: measuring the proposed setting{load}", ask)
+    return Assign(setting, f"confirming: measuring {what}{load}", ask)

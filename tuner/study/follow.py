@@ -31,17 +31,18 @@ from tuner.core import (
     counted,
     is_at,
     load_band,
+    pool_windows,
     render_setting,
     setting_key,
 )
 from tuner.study.confirm import (
     CONFIRM_MOST,
+    CONFIRM_WINDOWS,
     PENDING,
     ConfirmResult,
     Duel,
-    alternate,
-    duel_of,
     judged,
+    measuring,
     row_text,
 )
 from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase
@@ -117,7 +118,8 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         if result == PENDING and len(here) < CONFIRM_MOST and _comes_by(past, row):
             at = plan.context(row)
             asked = at if plan.by in study.askable else ANYWHERE
-            return alternate(study, row.setting, at, _at(study, trials, row.at), asked)
+            few = len(_rival(study, _at(study, trials, row.at))) < CONFIRM_WINDOWS
+            return measuring(study, study.baseline if few else row.setting, at, asked)
     kept = _kept(past, plan, results, trials)
     why = "; ".join(_texts(study, plan, results, kept))
     if all(study.rests(row.setting) for row in kept.rows):
@@ -126,21 +128,37 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
 
 
 def row_result(past: Past, plan: Plan, row: Row, trials: Sequence[Trial]) -> ConfirmResult:
-    """Return how a row stands, by all confirming windows at its load."""
-    windows = _at(past.study, trials, row.at)
-    return judged(past.study, row.setting, windows, past.at(plan.context(row)))
+    """Return how a row stands, by all confirming windows at its load and the baseline's of any phase."""
+    study, windows = past.study, _at(past.study, trials, row.at)
+    rival = _rival(study, windows)
+    if len(rival) < CONFIRM_WINDOWS and not study.rests(row.setting):
+        return PENDING
+    own = [t for t in windows if t.phase is Phase.CONFIRMING]
+    return judged(study, row.setting, own, past.at(plan.context(row)), rival)
 
 
 def row_duel(past: Past, row: Row) -> Duel | None:
-    """Return what baseline and setting showed in the confirming windows at a row's load."""
-    return duel_of(past.study, row.setting, _at(past.study, past.trials, row.at))
+    """Return what baseline and setting showed in the windows that a row is confirmed by."""
+    study, windows = past.study, _at(past.study, past.trials, row.at)
+    own = [t for t in windows if t.phase is Phase.CONFIRMING and t.solid and t.tries(row.setting)]
+    rival = _rival(study, windows)
+    if not own or not rival:
+        return None
+    before, after = (
+        pool_windows([t.shown for t in some], study.quantities) for some in (rival, own)
+    )
+    return before, after
 
 
 def _at(study: Study, trials: Sequence[Trial], load: float | None) -> list[Trial]:
-    """Return the confirming windows at a load."""
-    by = study.terms.plan_by
-    windows = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
+    """Return the windows at a load."""
+    by, windows = study.terms.plan_by, counted(study, trials)
     return [t for t in windows if load is not None and confirms_at(t.ran_at.get(by, 0.0), load)]
+
+
+def _rival(study: Study, windows: Sequence[Trial]) -> list[Trial]:
+    """Return the baseline's windows of any phase: nobody selected it by them."""
+    return [t for t in windows if t.solid and t.tries(study.baseline)]
 
 
 def _kept(

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from agents.finetuning.beside import fine_tune_beside
+from agents.finetuning.beside import FineTuningWindow, fine_tune_beside
 from agents.finetuning.job import FineTuningJob
 from agents.finetuning.pacing import FineTuningPacer
 from agents.host.host import HostClock
 from agents.workloads import open_workload
 from policies.polythrottle.admission import Demand, Mix, admit
 from tuner.cli.answers import Answer, tells
-from tuner.core import Constraint, InvalidInput, Limit
+from tuner.core import Constraint, InvalidInput, Limit, TuningError
 from tuner.profiling.finetuning import read_windows
 
 
@@ -88,18 +88,14 @@ def run(
     with TemporaryDirectory() as folder:
         side = open_workload(workload, seed=0, state_dir=Path(folder), clock=clock)
         job = FineTuningJob(command, clock)
+        windows: list[FineTuningWindow] = []
+        pacer = FineTuningPacer(limit.value)
+        turns = fine_tune_beside(side.meter, job, pacer, limit, clock, window_s, ended.is_set)
         try:
-            windows = list(
-                fine_tune_beside(
-                    side.meter,
-                    job,
-                    FineTuningPacer(limit.value),
-                    limit,
-                    clock,
-                    window_s,
-                    ended.is_set,
-                )
-            )
+            windows.extend(turns)
+        except TuningError:
+            if not ended.is_set():  # Ctrl-C may end the inference with us
+                raise
         finally:
             status = job.close()
             side.close()

@@ -111,7 +111,12 @@ function busy(part) {
   return typing || part.querySelector("details[open], input:checked");
 }
 
+function parts(root) {
+  return [...root.querySelectorAll("[data-live][id]:not([data-fetch] *)")].map((part) => part.id).join();
+}
+
 function takeOver(page) {
+  const there = parts(page); // before parts of it are moved
   for (const part of document.querySelectorAll("[data-live][id]")) {
     const now = page.getElementById(part.id);
     if (!now || busy(part)) continue;
@@ -127,10 +132,8 @@ function takeOver(page) {
     showTimes(now);
     if (part.innerHTML !== now.innerHTML) part.replaceWith(now);
   }
-  const shown = [...document.querySelectorAll("[data-live][id]:not([data-fetch] *)")].map((part) => part.id).join();
-  const there = [...page.querySelectorAll("[data-live][id]")].map((part) => part.id).join();
   const writing = document.querySelector("main :is(input, textarea, select):focus, main details[open]");
-  if (shown !== there && !writing) location.reload();
+  if (parts(document) !== there && !writing) location.reload();
 }
 
 async function fetchParts() {

@@ -93,6 +93,10 @@ def test_it_begins_paused_and_counts_what_it_prints(job: FineTuningJob, command:
     until(lambda: not stopped(pid), "it is still paused")
 
 
+def test_ctrl_c_in_a_terminal_does_not_reach_the_supervisor(job: FineTuningJob) -> None:
+    assert os.getpgid(job.pid) != os.getpgid(os.getpid())
+
+
 def test_closing_a_paused_job_ends_it(job: FineTuningJob, command: list[str]) -> None:
     job.let(run=True)
     pid = trained(command)

@@ -113,3 +113,11 @@ def test_bad_input_is_one_line_that_names_it(
     assert ask(path, slo) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+def test_a_limit_relative_to_a_baseline_is_refused_before_anything_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    relative = ("--constraint", "latency_p99_ms <= 1.2x baseline")
+    assert main(("finetune", "run", "--workload", "reference", *relative, "--", "tune")) == 2
+    assert "relative to a baseline" in capsys.readouterr().err
