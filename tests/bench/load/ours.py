@@ -26,9 +26,11 @@ from tuner.core import (
     Past,
     Phase,
     Plan,
+    Policy,
     Study,
     Terms,
     Trial,
+    load_band,
     weigh,
 )
 from tuner.study.follow import why_grow
@@ -126,7 +128,7 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
         usage=Usage(1, lambda: 0.0),
         seed=str(seed),
     )
-    policy, loads = load_policy("polythrottle"), _Loads(server)
+    policy, loads, growth = load_policy("polythrottle"), _Loads(server), _Growth()
     trials: list[Trial] = []
     changed_s = 0.0
     while server.monotonic() < TUNED_S and study.phase is not Phase.PAUSED:
@@ -140,7 +142,7 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
         elif isinstance(step, Assign):
             trials.append(_measured(study, trials, step, bench))
             target.apply(study.baseline)
-        elif study.phase is Phase.HOLDING and (why := why_grow(past, trials, policy)):
+        elif study.phase is Phase.HOLDING and (why := growth.why(past, policy)):
             study = replace(study.moved(Phase.TUNING), phase_since=len(trials) + 1, reason=why)
             changed_s = server.monotonic()
         else:
@@ -185,6 +187,19 @@ def _study(target: Target, kept: Limits, seed: int) -> Study:
         ),
         created_at=NOW,
     )
+
+
+class _Growth:
+    """Whether a held plan is to grow: as the tuner does, asked once for each band of load and trial."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], str] = {}
+
+    def why(self, past: Past, policy: Policy) -> str:
+        key = (len(past.trials), load_band(past.context.get(BY, 0.0)))
+        if key not in self._known:
+            self._known[key] = why_grow(past, past.trials, policy)
+        return self._known[key]
 
 
 class _Loads:
