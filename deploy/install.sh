@@ -5,14 +5,14 @@ set -euo pipefail
 usage() {
   cat <<'EOF'
 usage: install.sh [--dry-run] [--agent-only] [--cpu] [--jetson]   install, or upgrade what is installed
-       install.sh [--dry-run] --uninstall      put the hardware back, then remove the program; data stay
-       install.sh [--dry-run] --purge [--yes]  the same, and delete configuration, tokens and database
+       install.sh [--dry-run] --uninstall [--yes]  restore the hardware, then remove the program; data stay
+       install.sh [--dry-run] --purge [--yes]      the same, and delete configuration, tokens and database
 
 --agent-only   agent and actuator without the tuner (no torch, no database)
 --cpu          the actuator may write CPU clocks and power limits; the agent may read the CPU's energy
 --jetson       the actuator may write a Jetson board's clocks
 --dry-run      show what would be done, change nothing
---yes          --purge does not ask; without a terminal it needs this
+--yes          do not ask before removing; required without a terminal
 EOF
 }
 
@@ -37,9 +37,9 @@ main() {
       *) usage >&2; exit 2 ;;
     esac
   done
-  if [ -n "$yes" ] && [ -z "$purge" ]; then usage >&2; exit 2; fi
-  if [ -n "$purge" ] && [ -z "$yes$dry_run" ] && [ ! -t 0 ]; then
-    printf 'install.sh: --purge asks, and there is no terminal; nothing is changed; give --yes\n' >&2
+  if [ -n "$yes" ] && [ -z "$uninstall" ]; then usage >&2; exit 2; fi
+  if [ -n "$uninstall" ] && [ -z "$yes$dry_run" ] && [ ! -t 0 ]; then
+    printf 'install.sh: no terminal to ask for confirmation; nothing is changed; give --yes\n' >&2
     exit 2
   fi
   [ -n "$dry_run" ] || [ "$(id -u)" = 0 ] || fail 'be root, or give --dry-run'
@@ -158,7 +158,7 @@ EOF
 remove() {
   local unit
   if [ -d $OPT/current ] && [ ! -L $OPT/current ]; then fail "$OPT is a Debian package's: apt remove jouletune"; fi
-  if [ -n "$purge" ]; then confirm; fi
+  confirm
   step 'stopping the services and putting the hardware back'
   for unit in metrics.timer tuner.service agent.service; do
     if active "$unit"; then run systemctl stop "jouletune-$unit"; fi
@@ -191,10 +191,13 @@ remove() {
 
 confirm() {
   local path answer=''
-  say 'This permanently deletes, if present:'
-  for path in "$ETC" "$TUNER_STATE" "$AGENT_STATE" "$ACTUATOR_STATE"; do say "  $path"; done
+  say 'This stops the services, restores the hardware and removes the program.'
+  if [ -n "$purge" ]; then
+    say 'It also deletes permanently:'
+    for path in "$ETC" "$TUNER_STATE" "$AGENT_STATE" "$ACTUATOR_STATE"; do say "  $path"; done
+  fi
   [ -z "$yes$dry_run" ] || return 0
-  read -rp 'Delete them? [y/N] ' answer || true
+  read -rp 'Continue? [y/N] ' answer || true
   case $answer in
     y | Y | yes) ;;
     *) say 'nothing is changed'; exit 2 ;;

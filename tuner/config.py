@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -31,15 +32,16 @@ class TunerConfig(Table):
     trials are never pruned. `names` are the host names it answers to, besides this machine's own ones for
     loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority of agents'
     certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and `email` receive
-    events. `price_per_kwh` and `co2e_g_per_kwh` are what a kilowatt-hour costs, in `currency`, and emits:
-    savings are also reported in them. `suggest` says where suggestions are worked out: `local`, by a few
-    processes of this machine; `local:N`, by N of them; `here`, by the tuner itself; or `ray://HOST:PORT`,
-    on a Ray cluster.
+    notifications, with links below `base_url`, the address of its pages. `price_per_kwh` and
+    `co2e_g_per_kwh` are what a kilowatt-hour costs, in `currency`, and emits: savings are also reported in
+    them. `suggest` says where suggestions are worked out: `local`, by a few processes of this machine;
+    `local:N`, by N of them; `here`, by the tuner itself; or `ray://HOST:PORT`, on a Ray cluster.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
     host: str = "127.0.0.1"
     names: tuple[str, ...] = ()
+    base_url: str = ""
     port: int = 8790
     token_file: Path = Path("token")
     port_file: Path | None = None
@@ -74,6 +76,11 @@ class TunerConfig(Table):
                     f"names cannot hold {name!r}",
                     hint='write host names without scheme and port: ["tuner.example.org"]',
                 )
+        if self.base_url and urlsplit(self.base_url).scheme not in ("http", "https"):
+            raise ConfigError(
+                f"base_url cannot be {self.base_url!r}",
+                hint='write the address of the pages: "https://tuner.example.org"',
+            )
         if not SUGGEST.fullmatch(self.suggest):
             raise ConfigError(
                 f"`suggest` cannot be {self.suggest!r}",

@@ -250,7 +250,16 @@ def couriers(store: Store, config: TunerConfig) -> list[Courier]:
             store.deliveries.forget(known.destination)
     tuner = name_of(config)
     return [
-        Courier(store, p.name, p.on, sender, now=utc_now, rng=random.Random(), tuner=tuner)
+        Courier(
+            store,
+            p.name,
+            p.on,
+            sender,
+            now=utc_now,
+            rng=random.Random(),
+            tuner=tuner,
+            base_url=config.base_url,
+        )
         for p, sender in there
     ]
 

@@ -18,6 +18,7 @@ from tuner.core.measurements import Estimate
 from tuner.core.plans import Context
 from tuner.core.studies import Study
 from tuner.core.trials import Trial
+from tuner.moments import when
 
 __all__ = ["BaselineCourse", "BaselinePart", "BaselineShift", "FIRST"]
 
@@ -64,7 +65,7 @@ class BaselineShift:
         way = "higher" if percent >= 0.0 else "lower"
         return (
             f"the baseline has drifted: its {metric} is {abs(percent):.1f} ± {doubt:.1f} % {way} than "
-            f"the study's first baseline ({self.windows} windows since {self.since:%Y-%m-%d %H:%M} UTC)"
+            f"the study's first baseline ({self.windows} windows since {when(self.since)})"
         )
 
 

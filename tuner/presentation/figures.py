@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from tuner.core import UNDECLARED, Estimate, Quantities, Setting, quantity_of
 
@@ -79,24 +78,6 @@ def duration(seconds: float) -> str:
         ((unit, size) for unit, size in _DURATIONS if seconds >= size), _DURATIONS[-1]
     )
     return f"{seconds / size:.3g} {unit}"
-
-
-def when(at: datetime) -> str:
-    """Return a time as this machine's clock shows it: `2026-11-21 13:25:34`."""
-    return at.astimezone().isoformat(" ", "seconds")[:19]
-
-
-def ago(at: datetime, now: datetime) -> str:
-    """Return how long ago a time is, in one unit: `12 s ago`, `3 h ago`; `in 5 min` for one ahead."""
-    seconds = (now - at).total_seconds()
-    unit, size = next(
-        ((unit, size) for unit, size in _DURATIONS if abs(seconds) >= size), _DURATIONS[-1]
-    )
-    count = int(abs(seconds) / size)
-    text = f"{count} {'day' if unit == 'days' and count == 1 else unit}"
-    if count == 0:
-        return "now"
-    return f"{text} ago" if seconds > 0 else f"in {text}"
 
 
 def change(setting: Setting, baseline: Setting) -> str:

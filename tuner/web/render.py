@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from fastapi import Request
@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from tuner.core import AccessRole, Caller
+from tuner.moments import ago, when
 from tuner.presentation import figures, next_steps, standing, texts
 from tuner.service.http.sessions import COOKIE, Sessions
 from tuner.web.assets import tag
@@ -73,8 +74,8 @@ class Pages:
         """Return a time as its distance from now; the absolute time, in UTC, is its title."""
         return Markup('<time datetime="{}" title="{}">{}</time>').format(
             at.isoformat(),
-            at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
-            figures.ago(at, self._now()),
+            when(at),
+            ago(at, self._now()),
         )
 
 

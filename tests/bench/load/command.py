@@ -92,16 +92,16 @@ def _judged(tasks: Sequence[Task], jobs: int) -> list[CellRow]:
 
 
 def _show(found: Sequence[CellRow]) -> None:
-    from tuner.cli.output import echo_table
+    from tuner.cli.output import console, print_list
 
     for cell in found:
         typer.echo(
             f"{cell.server}, 1/{cell.share} of {cell.trace}: TTFT p99 <= {cell.ttft_p99_ms:.0f} ms, "
             f"TPOT p99 <= {cell.tpot_p99_ms:.1f} ms; {cell.windows} windows, {cell.seeds} seeds"
         )
-        echo_table(
-            "arm", ">W", ">saved", ">of the way", ">above", ">worst", "keeps",
-            rows=(
+        heads = ("arm", ">W", ">saved", ">of the way", ">above", ">worst", "keeps")
+        print_list(
+            console(), heads, (
                 (
                     arm.arm, f"{arm.watts:.0f}", f"{arm.saving:.1%}",
                     f"{arm.captured:.2f} ± {arm.captured_stderr:.2f}", f"{arm.above:.1%}",
@@ -109,5 +109,4 @@ def _show(found: Sequence[CellRow]) -> None:
                 )
                 for arm in cell.arms
             ),
-            nothing="nothing was played",
         )  # fmt: skip

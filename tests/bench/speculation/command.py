@@ -73,7 +73,7 @@ def speculation_synthetic(
 
 
 def _show(result: SpeculationResult) -> None:
-    from tuner.cli.output import console, table
+    from tuner.cli.output import console, print_list
 
     out = console()
     rows = [
@@ -99,7 +99,7 @@ def _show(result: SpeculationResult) -> None:
         ">× off",
         ">× best",
     )
-    out.print(table(*heads, rows=rows))
+    print_list(out, heads, rows)
     moved, fixed = result.moving, result.moving.fixed
     single = max(fixed, key=lambda length: fixed[length])
     fell = result.collapse

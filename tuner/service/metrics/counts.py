@@ -30,7 +30,7 @@ MOST_WORKLOADS = 2 * MOST_DEVICES
 """How many pairs of a device and what ran on it."""
 OTHER = "other"
 ALERTED = ("hold ended", "drift", "baseline drifted")
-"""Kinds of events that an alert looks for the increase of, which takes the zero before."""
+"""Kinds of events with an alert, counted from zero on."""
 SUGGESTION_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
 TRANSACTION_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 

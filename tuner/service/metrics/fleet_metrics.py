@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from tuner.core import (
     POWER,
     Delivery,
+    Event,
     Kind,
     Level,
     Phase,
@@ -24,7 +25,7 @@ from tuner.core import (
     quantity_of,
 )
 from tuner.service.fleet import FleetOverview
-from tuner.service.metrics.counts import MOST_DEVICES, Counts, HeldWindow
+from tuner.service.metrics.counts import ALERTED, MOST_DEVICES, Counts, HeldWindow
 from tuner.service.summaries import StudySummary
 from tuner.wire import FleetRow, FleetView, Health
 
@@ -32,6 +33,8 @@ Values = dict[tuple[str, ...], float]
 """A family's samples by the values of its labels."""
 MOST_KNOBS = 32
 """How many knobs of a device have series."""
+RECENT = 200
+"""Of the latest events, those with an alert have series."""
 MS_PER_S = 1000.0
 
 
@@ -50,6 +53,7 @@ class FleetCollector(Collector):
         try:
             view, studies = self._fleet.view(), store.studies.stored()
             deliveries, newest = store.deliveries.list(), store.events.newest()
+            recent = store.events.list(last=RECENT)
         except StoreError:
             yield _one("jouletune_database_up", "Whether the database answers.", 0.0)
             return
@@ -66,6 +70,22 @@ class FleetCollector(Collector):
         yield from _held(shown, self._counts.held_windows())
         yield from _studies(studies, {s.id: self._fleet.summaries.of(s) for s in studies})
         yield from _notifications(deliveries, newest)
+        yield _recent(recent, {s.id: s.devices for s in studies if isinstance(s, Study)})
+
+
+def _recent(events: Sequence[Event], devices: Mapping[str, tuple[str, ...]]) -> Metric:
+    """Return when each kind of event with an alert was last, by device and study; the later one counts."""
+    values: Values = {}
+    for event in events:
+        if event.kind in ALERTED:
+            for device in (event.device,) if event.device else devices.get(event.study, ("",)):
+                values[event.kind, device, event.study] = event.at.timestamp()
+    return _gauge(
+        "jouletune_event_timestamp_seconds",
+        f"Time of the latest {', '.join(ALERTED)} event of a device, of the latest {RECENT} events.",
+        ("kind", "device", "study"),
+        values,
+    )
 
 
 def _devices(view: FleetView) -> Iterator[Metric]:

@@ -32,7 +32,9 @@ from tuner.study.telemetry import Telemetry
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 MOST_CANARY_WINDOWS = 200
-"""The given number of a canary's latest windows are looked at."""
+"""How many of a canary's latest windows are judged."""
+BROKEN = "windows in a row"
+"""The end of a hold's reason where its limit was broken: see `agents.holding.holder`."""
 
 
 @dataclass
@@ -154,8 +156,11 @@ class HoldReports:
                 if not old and study.phase is Phase.CANARY:
                     self._judge_canary(study)
                 return Receipt(result="kept")
-            self.changes.note("hold ended", message.ended, study.id, message.device)
-            if old or self.store.stops.current() is not None:  # who stops all ends no study
+            ordered = old or self.store.stops.current() is not None  # a stop of all ends no study
+            # What ends by an order has that order's event: it is no news of its own.
+            kind = "released" if ordered and not message.ended.endswith(BROKEN) else "hold ended"
+            self.changes.note(kind, message.ended, study.id, message.device)
+            if ordered:
                 return Receipt(result="late")
             self.changes.start_over(study, f"the hold ended: {message.ended}")
             return Receipt(result="closed")

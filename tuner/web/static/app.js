@@ -18,7 +18,8 @@ function absolute(at) {
   const zone = inUtc() ? "UTC" : undefined;
   const format = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium", timeZone: zone });
   const name = new Intl.DateTimeFormat("en", { timeZone: zone, timeZoneName: "short" }).formatToParts(at);
-  return `${format.format(at)} ${name.find((part) => part.type === "timeZoneName").value}`;
+  const shown = name.find((part) => part.type === "timeZoneName").value;
+  return inUtc() ? `${format.format(at)}Z` : `${format.format(at)} ${shown}`;
 }
 
 function showTimes(root) {

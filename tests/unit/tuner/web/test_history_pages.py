@@ -29,7 +29,7 @@ def test_the_setting_and_the_studys_own_metrics_come_first(browsed: Site) -> Non
               "verdict", "start", "device", "state"]  # fmt: skip
     assert heads(page) == wanted
     assert "gpu.clock_mhz=800" in page and "batch_size=1" not in page
-    assert re.search(r'<time datetime="[^"]+" title="[^"]+ UTC">[^<]+</time>', page)
+    assert re.search(r'<time datetime="[^"]+" title="[^"]+Z">[^<]+</time>', page)
 
 
 def test_columns_are_chosen_and_kept_by_the_links(browsed: Site) -> None:
