@@ -57,9 +57,16 @@ def connect(url: URL) -> Engine:
         raise ConfigError(
             "the PostgreSQL driver is not installed", hint="pip install 'jouletune[postgres]'"
         ) from error
+    event.listen(engine, "connect", _without_jit)
     event.listen(engine, "checkin", _note_use)
     event.listen(engine, "checkout", partial(_refuse_gone, engine))
     return engine
+
+
+def _without_jit(connection: Any, _record: object) -> None:  # noqa: ANN401  the driver's
+    """Turn off the compiling of statements: it took 2.4 s for a chart that is read in 20 ms."""
+    connection.execute("SET jit = off")
+    connection.commit()
 
 
 class MemoryEngines:

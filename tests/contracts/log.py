@@ -151,7 +151,7 @@ class ObservationsContract:
             shown = replace(window(latency_p99_ms=latency), started_at=kept.measurement.started_at)
             store.observations.add_all([replace(kept, measurement=shown)])
         names = ["latency_p99_ms"]
-        found = store.observations.course("sim", ["s1"], names, EARLY, 86_400.0)
+        found = store.observations.course("sim", ["s1"], names, EARLY, 172_800.0)
         assert [(p.mean, p.least, p.most) for p in found] == [(107.5, 90.0, 130.0)]
         fine = store.observations.course("sim", ["s1"], names, START, 1.0)
         assert [p.mean for p in fine] == [110.0, 100.0, 130.0]

@@ -86,7 +86,8 @@ def device_course(
     metrics = [metric for metric in watched_metrics(device, limits) if metric]
     found: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
     step_s = length.total_seconds() / POINTS
-    for point in store.observations.course(name, studies, metrics, since, step_s):
+    course = store.observations.course(name, studies, metrics, since, step_s) if metrics else ()
+    for point in course:
         found[name, point.metric].append(point)
     applied = store.devices.applied(name, since, MOST_APPLIED)
     by_study = {entry.study for entry in applied if entry.study}
