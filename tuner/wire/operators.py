@@ -39,6 +39,7 @@ class StudyDraft(Message):
 
     devices: tuple[str, ...]
     objective: str = ""
+    second_objective: str = ""
     constraints: tuple[str, ...] | None = None
     policy: str = "polythrottle"
     seed: int = 0
