@@ -86,10 +86,12 @@ class FleetDraft(Change):
 class Decision(Change):
     """An operator's yes or no to what a study proposes.
 
-    `revision` is the study's that was seen, None for whatever it proposes now.
+    `revision` is the study's that was seen, None for whatever it proposes now. `trial` is one whose
+    setting is to be held in place of what is proposed; it must be proven to keep all limits.
     """
 
     revision: int | None = None
+    trial: int | None = None
 
 
 class TokenDraft(Message):
