@@ -183,9 +183,21 @@ bench-plugins: $(VENV)/.installed-dev
 	$(BIN)/python docs/figures.py plugins build/bench/plugins.json docs/tuned-services.md
 
 # Adaptive speculation on the reference engine: some 20 minutes on two quiet cores, and as many to train it.
+# PART=synthetic: on decoders of known costs, some minutes; on others with DECODER=module:NAME.
 bench-speculation: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
-	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
+	mkdir -p build/bench; if test "$(PART)" != synthetic; then $(BIN)/python -m tests.bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json && $(BIN)/python docs/figures.py speculation build/bench/speculation.json; fi
+	if test "$(PART)" = synthetic; then $(BIN)/python -m tests.bench speculation-synthetic --decoder "$(DECODER)" >build/bench/speculation-synthetic.json && test -n "$(DECODER)" || $(BIN)/python docs/figures.py speculation-synthetic build/bench/speculation-synthetic.json; fi
+
+# Fine-tuning paced beside inference: made-up pairs, and two real processes here; a quarter of an hour.
+bench-admission: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench.admission >build/bench/admission.json
+	$(BIN)/python docs/figures.py admission build/bench/admission.json
+
+# Plans by the load on simulated servers of language models, beside governors and oracles: half an hour on two
+# quiet cores. Another trace or server: make bench-load TRACE=trace.csv DEVICE=module:NAME
+bench-load: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench load $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) $(if $(DEVICE),--devices $(DEVICE)) --jobs $(WORKERS) --json >build/bench/load.json
+	$(BIN)/python docs/figures.py load build/bench/load.json
 
 # FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev
@@ -248,10 +260,16 @@ bench-declared: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
 
-# How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL.
+# How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
+# TRIALS=1000000 on PostgreSQL alone.
 bench-pages: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench --output build/bench/pages.json
-	$(BIN)/python docs/figures.py pages build/bench/pages.json docs/web.md
+	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) --output build/bench/pages.json
+	$(BIN)/python docs/figures.py pages build/bench/pages.json
+
+# The pages in a real browser: every page at two widths, an operator's tasks in clicks, and the state of
+# the actuator against what is shown, in 8 states of real processes. A quarter of an hour.
+test-pages: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -v -m "" --durations=5 tests/browser
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -64,7 +64,9 @@ class MetricsAddress:
         if text.startswith(UNIX):
             path = Path(text.removeprefix(UNIX))
             if not path.is_absolute():
-                raise ConfigError(f"metrics cannot be {text!r}: the path is not whole", hint=hint)
+                raise ConfigError(
+                    f"metrics cannot be {text!r}: the path is not absolute", hint=hint
+                )
             return cls(path=path)
         host, _, port = text.rpartition(":")
         try:
@@ -77,14 +79,14 @@ class MetricsAddress:
         if not local.is_loopback:
             raise ConfigError(
                 f"metrics cannot be {text!r}: an agent opens no port beyond its host",
-                hint="use 127.0.0.1, and let a Prometheus or a proxy on this host ask; the tuner's "
-                "/metrics tells of all devices",
+                hint="use 127.0.0.1 with a Prometheus or a proxy on "
+                "this host; the tuner's /metrics has all devices",
             )
         return cls(host=str(local), port=number)
 
 
 def filesystem_root() -> Path:
-    """Return where devices are looked for: $JOULETUNE_ROOT, else the host's own files."""
+    """Return where devices are searched: $JOULETUNE_ROOT, else the host's own files."""
     return Path(os.environ.get("JOULETUNE_ROOT", "/"))
 
 
@@ -116,10 +118,10 @@ class NoDevice(ConfigError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig(Table):
-    """Everything an agent can be told, with its defaults.
+    """An agent's configuration, with defaults.
 
     `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
-    devices are looked for in. `name` is the host's in the names of its devices; empty, its own. Of an
+    devices are searched in. `name` is the host's in the names of its devices; empty, its own. Of an
     https tuner `ca_file` has the authority (none: the system's), `client_cert` and `client_key` are what
     the agent shows it. `metrics` is where Prometheus finds its figures: `127.0.0.1:9464` or
     `unix:/path`; empty, nowhere. Windows in which others used more than `foreign_share` of the machine

@@ -124,7 +124,7 @@ def open_target(
     folder = state_dir / "devices" / files.file_name(device, "")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # what needs it will say so; a device is put back without
+    except OSError as error:  # what needs it will say so; a device is restored without
         log.error("event=no_folder device=%s why=%r", device, str(error))
     with ExitStack() as opened:
 
@@ -171,7 +171,7 @@ def refuse_shared(attachments: Sequence[Attachment]) -> None:
         if shared is not None:
             raise ConfigError(
                 f"{shared} is part of {'+'.join(specs)} and of another target",
-                hint="a device belongs to one target: leave it out of all but one",
+                hint="a device can belong to one target only; remove it from the others",
             )
 
 
@@ -233,7 +233,7 @@ class DeviceWorker:
             self._agent.begin()
 
     def close(self) -> None:
-        """Let go of the device; what is in force stays in force."""
+        """Release the device; what is in force stays in force."""
         if self._agent is not None:
             self._agent.close()
 

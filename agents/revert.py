@@ -1,4 +1,4 @@
-"""Devices put back by the operator's word, with or without an agent at work: once, or to stay."""
+"""Devices reverted by an operator, with or without a running agent: once, or to stay."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ LOOK_S = 0.2
 
 
 def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> list[str]:
-    """End every hold of this host and put its devices back as they were found; return which.
+    """End every hold of this host and put its devices back at their original settings; return which.
 
-    Goes on after a failure, and done twice does nothing. With `tell`, the next agent tells the tuner
+    Continues after a failure, and done twice does nothing. With `tell`, the next agent tells the tuner
     first of all, which pauses the studies that have the devices.
 
     Raises:
         NotFound: there is no such folder.
         Conflict: an agent is running on the folder.
         ActuationError: something did not go back; the message says all that did not.
-        StoreError: all went back, but the tuner cannot be told.
+        StoreError: all were restored, but the tuner cannot be notified.
     """
     _there(state_dir)
     try:
@@ -42,7 +42,7 @@ def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> lis
             return _revert(state_dir, root, tell)
     except Conflict as error:
         raise Conflict(
-            error.message, hint=f"{error.hint}, or put back to stay, with --stay"
+            error.message, hint=f"{error.hint}, or revert permanently with --stay"
         ) from None
 
 
@@ -51,7 +51,7 @@ def stay(state_dir: Path, root: Path = Path("/"), patience_s: float = STAY_S) ->
 
     Raises:
         NotFound: there is no such folder.
-        StoreError: the folder cannot be written: what no agent has is put back, but need not stay so.
+        StoreError: the folder cannot be written: what no agent has is restored, but need not stay so.
         ActuationError: something did not go back (in time); the message says all that did not.
     """
     _there(state_dir)
@@ -67,7 +67,7 @@ def stay(state_dir: Path, root: Path = Path("/"), patience_s: float = STAY_S) ->
 
 
 def lift(state_dir: Path) -> bool:
-    """Let the devices of this host be set again; return whether they were to stay as found.
+    """Let the devices of this host be set again; return whether they were to stay at the original.
 
     Raises:
         NotFound: there is no such folder.
@@ -78,7 +78,7 @@ def lift(state_dir: Path) -> bool:
 
 
 def _put_all_back(state_dir: Path, root: Path, journal: Journal, patience_s: float) -> list[str]:
-    """Put back what no agent has, or wait until the agent has done it."""
+    """Restore devices without an agent, or wait for their agent."""
     left = found = [entry.device for entry in journal.devices()]
     deadline = time.monotonic() + patience_s
     while True:
@@ -90,8 +90,8 @@ def _put_all_back(state_dir: Path, root: Path, journal: Journal, patience_s: flo
             return found
         if time.monotonic() > deadline:
             raise ActuationError(
-                f"the agent has not put back {', '.join(left)} within {patience_s:g} s; it goes on trying",
-                hint="its log says why; if it hangs, stop it and ask again",
+                f"the agent has not restored {', '.join(left)} within {patience_s:g} s; it keeps trying",
+                hint="see its log; if it hangs, stop it and run this again",
             )
         time.sleep(LOOK_S)
 
@@ -112,11 +112,11 @@ def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
         if tell and not spool.put(_word(entry.device, root)):
             unreported.append(entry.device)
     if failures:
-        raise ActuationError("; ".join(failures), hint="mend that, then revert again")
+        raise ActuationError("; ".join(failures), hint="correct the cause, then revert again")
     if unreported:
         raise StoreError(
-            f"{', '.join(unreported)} is back as it was found, but the disk does not take the word for "
-            "the tuner, which would tune on",
+            f"{', '.join(unreported)} is restored, but the notice for the "
+            "tuner could not be written to disk, so the tuner would continue",
             hint="pause the study before you start the agent",
         )
     return done
@@ -125,7 +125,7 @@ def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
 def _there(state_dir: Path) -> None:
     if not state_dir.is_dir():
         raise NotFound(
-            f"there is no state folder {state_dir}: no agent keeps anything there",
+            f"there is no state folder {state_dir}, so no agent used it",
             hint="give the agent's configuration with --config, or its folder with --state-dir",
         )
 
@@ -133,14 +133,14 @@ def _there(state_dir: Path) -> None:
 def _word(device: str, root: Path) -> Reverted:
     at = datetime.now(timezone.utc).isoformat(sep=" ", timespec="milliseconds")
     return Reverted(
-        device=device, why=f"the operator put {device} back on {Host.here(root).name} at {at}"
+        device=device, why=f"an operator reverted {device} on {Host.here(root).name} at {at}"
     )
 
 
 def _put_back(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> None:
     if "spec" not in entry.attached:
         raise ActuationError(
-            f"{entry.device}: its journal does not tell what to open ({entry.damaged})",
+            f"{entry.device}: its journal does not name the device to open ({entry.damaged})",
             hint="start the agent with that device: it restores what it can",
         )
     attachment = Attachment(entry.attached["spec"], entry.attached.get("workload", ""))

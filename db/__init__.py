@@ -17,10 +17,10 @@ def open_store(
 ) -> Store:
     """Open the memory behind a URL; a new or older database is brought up to date.
 
-    `sqlite:///path` is a file, `postgresql://user:password@host/name` a server, `memory://` ends
-    with the process. With `create=False` a database without our tables is refused, not filled. `timed`
-    is told of every transaction of a database: `read` or `write`, and its seconds.
-    Libraries are imported here, so that `import db` stays cheap.
+    `sqlite:///path` is a file, `postgresql://user:password@host/name` a server, `memory://` ends with the
+    process. With `create=False` a database without our tables is refused, not filled. `timed` gets every
+    transaction of a database: `read` or `write`, and its seconds. Libraries are imported here, so that
+    `import db` stays cheap.
 
     Raises:
         ConfigError: the URL names no database we speak, or its driver is not installed.

@@ -33,7 +33,7 @@ MOST_JUDGED = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuestion:
-    """Which trials are asked for; what is None does not narrow. `until` itself is not included."""
+    """Which trials are requested; what is None does not narrow. `until` itself is not included."""
 
     device: str | None = None
     workload: str | None = None
@@ -50,7 +50,7 @@ class HistoryRow:
 
     `verdict` is None where the trial is no evidence, where its limits are relative to a baseline not
     yet measured, and where it was made before driver or workload changed: then it no longer counts.
-    `load` is what its window ran under, as far as it is known. `censored` trials were cut short for
+    `load` is that of its window, as far as it was reported. `censored` trials were cut short for
     breaking a limit: `metrics` has that one open at its far end.
     """
 
@@ -97,12 +97,13 @@ def recent(
     question: HistoryQuestion,
     last: int,
     skip: int = 0,
-    past_of: Callable[[Study], Past] | None = None,
+    past_of: Callable[[Study], Past | None] | None = None,
 ) -> tuple[HistoryRow, ...]:
     """Return the latest of the trials asked for, latest start first, but for `skip` of them.
 
-    `past_of` gives what a study's verdicts are derived from, where somebody keeps it: all that counts
-    is its baseline. With a verdict asked for, of the latest `MOST_JUDGED` trials at most.
+    `past_of` gives what a study's verdicts are derived from, where it is cached: all that counts
+    is its baseline; None leaves them out. With a verdict asked for, of the latest `MOST_JUDGED` trials
+    at most.
 
     Raises:
         NotFound: the question names a study that is not there.
@@ -114,7 +115,7 @@ def recent(
     elif question.device or question.workload:
         among = store.studies.ids(question.device, question.workload)
     pasts: dict[str, Past | None] = {}
-    of = past_of or (lambda study: judging(store, study))
+    of: Callable[[Study], Past | None] = past_of or (lambda study: judging(store, study))
     page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
     found = store.trials.latest(
         page, wanted, among, question.since, question.until, question.state, question.device
@@ -144,7 +145,7 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     By default both objectives, or the only one against every constrained metric; whether the limits are
     kept or not.
     The objective and the constraints say which way is better, of other metrics what they mean; less is
-    where nobody knows. Only settings with a completed, uncensored window and all the metrics take part;
+    where unknown. Only settings with a completed, uncensored window and all the metrics take part;
     they come best first by the first metric.
 
     Raises:
@@ -161,8 +162,8 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     missing = [name for name in metrics if name not in seen]
     if missing:
         raise MetricUnavailable(
-            f"no completed trial of study {study!r} shows {', '.join(missing)}",
-            hint=f"the metrics here are: {', '.join(seen) or 'none yet'}",
+            f"no completed trial of study {study!r} has {', '.join(missing)}",
+            hint=f"available metrics: {', '.join(seen) or 'none yet'}",
         )
     signs = [_sign(found, name) for name in names]
     points = [

@@ -7,9 +7,7 @@ from tuner.core import Conflict, DeviceBusy, NotFound, StaleRevision, Unauthoris
 
 def no_study(study: str) -> NotFound:
     """Return the refusal for a study that is not there."""
-    return NotFound(
-        f"there is no study {study!r}", hint="`jouletune study list` shows those there are"
-    )
+    return NotFound(f"there is no study {study!r}", hint="list them with `jouletune study list`")
 
 
 def no_trial(study: str, number: int) -> NotFound:
@@ -26,12 +24,12 @@ def no_device(device: str) -> NotFound:
 
 def no_lease(device: str) -> NotFound:
     """Return the refusal for a lease that is over or never was."""
-    return NotFound(f"there is no lease on device {device!r}", hint="ask for the next assignment")
+    return NotFound(f"there is no lease on device {device!r}", hint="request the next assignment")
 
 
 def id_taken(study: str) -> Conflict:
     """Return the refusal for a second study of one id."""
-    return Conflict(f"there is a study {study!r} already", hint="choose another id")
+    return Conflict(f"study {study!r} already exists", hint="choose another id")
 
 
 def device_busy(device: str, owner: str) -> DeviceBusy:
@@ -42,17 +40,17 @@ def device_busy(device: str, owner: str) -> DeviceBusy:
 
 
 def begun_since(study: str) -> StaleRevision:
-    """Return the refusal for a step that somebody else has taken already."""
+    """Return the refusal for a step that another program has taken already."""
     return StaleRevision(
-        f"study {study!r} was revised, or its next trial begun, since it was looked at",
-        hint="look at it again",
+        f"study {study!r} has changed since it was read",
+        hint="read it again",
     )
 
 
 def revised_since(study: str, carried: int, stored: int) -> StaleRevision:
     """Return the refusal for a change that was based on an older revision."""
     return StaleRevision(
-        f"study {study!r} is at revision {stored} by now, the change was made to {carried}",
+        f"study {study!r} is at revision {stored}, the change was based on {carried}",
         hint="read it again and repeat the change",
     )
 
@@ -65,26 +63,24 @@ def still_active(study: str, phase: str) -> Conflict:
 def name_taken(name: str) -> Conflict:
     """Return the refusal of a second token of one name."""
     return Conflict(
-        f"there is a token called {name} already",
+        f"a token named {name} already exists",
         hint=f"choose another name, or `jouletune token revoke {name}` first",
     )
 
 
 def digest_taken() -> Conflict:
     """Return the refusal of a token that another name has."""
-    return Conflict("this token is another's already", hint="make a new one")
+    return Conflict("this token already exists", hint="make a new one")
 
 
 def token_used(name: str) -> Unauthorised:
     """Return the refusal of an enrolment token that has made an agent already."""
     return Unauthorised(
-        f"the enrolment token {name} is used up",
-        hint="have another one made with `jouletune token create --enrol`",
+        f"the enrolment token {name} was already used",
+        hint="create a new one with `jouletune token create --enrol`",
     )
 
 
 def no_token(name: str) -> NotFound:
     """Return the refusal for a token that is not there or revoked already."""
-    return NotFound(
-        f"no token called {name} is in force", hint="list them with `jouletune token list`"
-    )
+    return NotFound(f"there is no valid token {name}", hint="list them with `jouletune token list`")

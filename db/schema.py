@@ -359,7 +359,7 @@ class AppliedRow(Base):
 
 
 class TokenRow(Base):
-    """Who may ask, by the digest of the token shown. A revoked one stays until its name is given anew."""
+    """Who may ask, by the digest of the token shown. A revoked one stays until its name is given again."""
 
     __tablename__ = "tokens"
 
@@ -411,7 +411,7 @@ class StopRow(Base):
 
 
 class StopBackRow(Base):
-    """A device that has said since the order that it is at its original setting."""
+    """A device that has reported since the order that it is at its original setting."""
 
     __tablename__ = "stop_back"
 
@@ -419,7 +419,7 @@ class StopBackRow(Base):
 
 
 class DeliveryRow(Base):
-    """How far a destination of notifications has been told of the events."""
+    """How far a destination of notifications has received the events."""
 
     __tablename__ = "deliveries"
 
@@ -432,7 +432,7 @@ class DeliveryRow(Base):
 
 
 class AuditRow(Base):
-    """A change that somebody asked for, or a request that was refused."""
+    """A requested change, or a refused request."""
 
     __tablename__ = "audit"
 

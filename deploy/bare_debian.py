@@ -23,7 +23,7 @@ def bare(release: str, kept: Path, *tied: str, limit_s: float = 900.0) -> Path:
     if not base.exists():
         kept.mkdir(parents=True, exist_ok=True)
         subprocess.run(["rm", "-rf", "--one-file-system", part], check=True)
-        # What it mounts is seen by nobody else, and gone with it, also when it is killed.
+        # What it mounts is invisible to others, and removed with it, also when it is killed.
         alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         made = ("mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", release, str(part))
         subprocess.run(

@@ -54,12 +54,12 @@ PLACED = {
     },
 }
 TOLD = {
-    AGENT: ("least energy while limits hold: agent, actuator, command", """\
- An agent measures energy and latency of what runs on this host and tries
- settings; an actuator, the only process with rights, writes clocks and power
- limits within what it was granted, and puts them back. The command line asks
- and steers a tuner, which is in jouletune-tuner."""),
-    TUNER: ("least energy while limits hold: the tuner", """\
+    AGENT: ("least energy within limits: agent, actuator, command", """\
+ An agent measures energy and latency of the workload on this host and tries
+ settings; an actuator, the only privileged process, sets clocks and power
+ limits within its grants and restores them. The command line queries
+ and controls a tuner, which is in jouletune-tuner."""),
+    TUNER: ("least energy within limits: the tuner", """\
  One tuner for all hosts decides what to try and remembers every trial, in
  SQLite or PostgreSQL. It adds what it needs, PyTorch above all, to the
  environment of jouletune."""),
@@ -115,9 +115,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--release", choices=sorted(NUMBERS), default="bookworm")
     parser.add_argument("--version", default="")
-    parser.add_argument(
-        "--quick", action="store_true", help="larger files in less time, to be tried"
-    )
+    parser.add_argument("--quick", action="store_true", help="larger files in less time, for tests")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     KEPT.mkdir(parents=True, exist_ok=True)

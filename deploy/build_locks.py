@@ -24,7 +24,7 @@ WHERE = {
 WHAT = {
     "agent": "An agent and its actuator: Python 3.10 and newer, x86-64 and ARM.",
     "tuner": """A tuner, with PostgreSQL: Python 3.11 to 3.13 on x86-64. torch is the CPU build for 3.11;
-# for newer Pythons it is not in here: install one first (Debian 13: apt install python3-torch).""",
+# for newer Pythons install torch first (Debian 13: apt install python3-torch).""",
 }
 HEADER = """# {what}
 # Written by `make locks`, from pyproject.toml and the constraints.

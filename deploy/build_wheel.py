@@ -74,7 +74,7 @@ def refuse_other_tags(version: str, tags: list[str]) -> None:
     if versions and version not in [tag.removeprefix("v") for tag in versions]:
         sys.exit(
             f"build_wheel.py: this commit is tagged {', '.join(versions)}, pyproject.toml has version "
-            f"{version}; correct the one or the other"
+            f"{version}; correct one of them"
         )
 
 

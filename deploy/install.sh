@@ -5,14 +5,14 @@ set -euo pipefail
 usage() {
   cat <<'EOF'
 usage: install.sh [--dry-run] [--agent-only] [--cpu] [--jetson]   install, or upgrade what is installed
-       install.sh [--dry-run] --uninstall      put the hardware back, then remove the program; data stay
-       install.sh [--dry-run] --purge [--yes]  the same, and delete configuration, tokens and database
+       install.sh [--dry-run] --uninstall [--yes]  restore the hardware, then remove the program; data stay
+       install.sh [--dry-run] --purge [--yes]      the same, and delete configuration, tokens and database
 
 --agent-only   agent and actuator without the tuner (no torch, no database)
 --cpu          the actuator may write CPU clocks and power limits; the agent may read the CPU's energy
 --jetson       the actuator may write a Jetson board's clocks
 --dry-run      show what would be done, change nothing
---yes          --purge does not ask; without a terminal it needs this
+--yes          do not ask before removing; required without a terminal
 EOF
 }
 
@@ -37,9 +37,9 @@ main() {
       *) usage >&2; exit 2 ;;
     esac
   done
-  if [ -n "$yes" ] && [ -z "$purge" ]; then usage >&2; exit 2; fi
-  if [ -n "$purge" ] && [ -z "$yes$dry_run" ] && [ ! -t 0 ]; then
-    printf 'install.sh: --purge asks, and there is no terminal; nothing is changed; give --yes\n' >&2
+  if [ -n "$yes" ] && [ -z "$uninstall" ]; then usage >&2; exit 2; fi
+  if [ -n "$uninstall" ] && [ -z "$yes$dry_run" ] && [ ! -t 0 ]; then
+    printf 'install.sh: no terminal to ask for confirmation; nothing is changed; give --yes\n' >&2
     exit 2
   fi
   [ -n "$dry_run" ] || [ "$(id -u)" = 0 ] || fail 'be root, or give --dry-run'
@@ -64,7 +64,7 @@ install_or_upgrade() {
   for service in "${services[@]}"; do
     if active "$service.service"; then running+=("jouletune-$service"); fi
   done
-  # Stopped by the old version: what it set, it puts back.
+  # Stopped by the old version, which restores its settings.
   if [ ${#running[@]} -gt 0 ]; then run systemctl stop "${running[@]}"; fi
   if [ "$former" != "$release" ]; then
     step "switching to $release"
@@ -72,7 +72,7 @@ install_or_upgrade() {
     run ln -sfnT "$release" "$OPT/current"
     drop_old_releases "$release" "$former"
   fi
-  step "placing units and configuration; files that are there in $ETC stay"
+  step "placing units and configuration; existing files in $ETC are kept"
   place_files
   step 'starting what ran'
   if [ ${#running[@]} -gt 0 ]; then run systemctl start "${running[@]}"; fi
@@ -158,7 +158,7 @@ EOF
 remove() {
   local unit
   if [ -d $OPT/current ] && [ ! -L $OPT/current ]; then fail "$OPT is a Debian package's: apt remove jouletune"; fi
-  if [ -n "$purge" ]; then confirm; fi
+  confirm
   step 'stopping the services and putting the hardware back'
   for unit in metrics.timer tuner.service agent.service; do
     if active "$unit"; then run systemctl stop "jouletune-$unit"; fi
@@ -177,7 +177,7 @@ remove() {
     run systemctl reset-failed 'jouletune-*'
   fi
   if [ -z "$purge" ]; then
-    say "removed; $ETC, $TUNER_STATE, $AGENT_STATE, $ACTUATOR_STATE and the users stay (--purge deletes them)"
+    say "removed; $ETC, $TUNER_STATE, $AGENT_STATE, $ACTUATOR_STATE and the users are kept (--purge deletes them)"
     return 0
   fi
   step 'deleting configuration, tokens, database and users'
@@ -191,10 +191,13 @@ remove() {
 
 confirm() {
   local path answer=''
-  say 'This deletes for good, if they are there:'
-  for path in "$ETC" "$TUNER_STATE" "$AGENT_STATE" "$ACTUATOR_STATE"; do say "  $path"; done
+  say 'This stops the services, restores the hardware and removes the program.'
+  if [ -n "$purge" ]; then
+    say 'It also deletes permanently:'
+    for path in "$ETC" "$TUNER_STATE" "$AGENT_STATE" "$ACTUATOR_STATE"; do say "  $path"; done
+  fi
   [ -z "$yes$dry_run" ] || return 0
-  read -rp 'Delete them? [y/N] ' answer || true
+  read -rp 'Continue? [y/N] ' answer || true
   case $answer in
     y | Y | yes) ;;
     *) say 'nothing is changed'; exit 2 ;;
@@ -213,12 +216,12 @@ restore_hardware() {
   read -ra actuator <<<"$(environment_of actuator)"
   if [ -d "$AGENT_STATE" ]; then
     run env "${agent[@]}" runuser -u jouletune-agent -g jouletune -- "$bin/jouletune" agent revert \
-      --state-dir "$AGENT_STATE" || say 'warning: a workload may not be as it was found; see above'
+      --state-dir "$AGENT_STATE" || say 'warning: a workload may not be restored; see above'
   fi
   if active actuator.service; then run systemctl stop jouletune-actuator; fi
   if [ -d "$ACTUATOR_STATE" ]; then
     run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ACTUATOR_STATE" ||
-      fail 'a device is not as it was found; mend that, then uninstall again'
+      fail 'a device is not restored; correct the cause, then uninstall again'
   fi
   all_put_back
 }
@@ -226,10 +229,10 @@ restore_hardware() {
 # What drop-ins add to a service's environment: its devices may not be found without.
 environment_of() { systemctl show -P Environment "jouletune-$1.service" 2>/dev/null || true; }
 
-# A journal that is left tells of a device that nobody put back.
+# A remaining journal means a device that is not restored.
 all_put_back() {
   if [ -z "$dry_run" ] && compgen -G "$ACTUATOR_STATE/*.json"; then
-    fail 'these tell of devices that are not as they were found; install, or put them back by hand'
+    fail 'these are journals of devices that are not restored; install again, or restore them manually'
   fi
 }
 

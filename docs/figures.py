@@ -100,6 +100,67 @@ def packrat(told: Told) -> list[str]:
     ]
 
 
+def admission(told: Told) -> list[str]:
+    """Return each made-up kind's row, then each arm's of the real pair."""
+    kinds = [
+        (
+            kind["kind"],
+            str(kind["pairs"]),
+            f"{kind['above']:.1%} (worst {kind['above_worst']:.1%})",
+            "none could run" if kind["admitted"] is None else f"{kind['admitted']:.0%}",
+        )
+        for kind in told["made_up"]
+    ]
+    pair = told["live"]
+    arms = [
+        (
+            arm["arm"],
+            f"{arm['kept']:.0%} of {arm['windows']}",
+            f"{arm['tail_median_ms']:.1f} ms",
+            f"{arm['steps_per_s']:.1f}",
+            f"{arm['share']:.0%}",
+        )
+        for arm in pair["arms"]
+    ]
+    return [
+        *table(
+            ("made-up pair", "pairs", "windows above the limit", "ran, of what could have run"),
+            kinds,
+        ),
+        "",
+        f"A real pair, p99 limit {pair['limit_ms']:.1f} ms, the arms in turns of {pair['window_s']:g} s:",
+        "",
+        *table(
+            ("fine-tuning", "windows within the limit", "median p99", "steps/s", "of the time"),
+            arms,
+        ),
+    ]
+
+
+def speculation_synthetic(told: Told) -> list[str]:
+    """Return each kind of decoder's row: its table over plain decoding and over the best length."""
+    rows = [
+        (
+            d["decoder"],
+            f"{d['points']:.0f} to {d['profiled_to']} requests",
+            *(f"{d[name]:.3f}" for name in ("over_plain_least", "over_plain_mean", "over_oracle",
+                                           "over_oracle_mean", "over_oracle_least")),
+        )
+        for d in told["decoders"]
+    ]  # fmt: skip
+    heads = ("decoder", "points measured", "× plain, least", "× plain, mean", "× oracle, worst decoder",
+             "× oracle, mean", "× oracle, least at a load")  # fmt: skip
+    fell = told["collapse"]
+    return [
+        *table(heads, rows),
+        "",
+        f"{told['seeds']} decoders of each kind, true rates at {len(told['loads'])} loads from 1 to "
+        f"{max(told['loads'])} requests. After acceptance fell to one token in twenty: "
+        f"{fell['over_plain_least']:.3f} × plain decoding at least with the fall-back, "
+        f"{fell['over_plain_without_fallback']:.2f} × without it.",
+    ]
+
+
 def speculation(told: Told) -> list[str]:
     """Return the rates by batch, what the moving load and the collapse came to, and the drafts."""
     rows = []
@@ -142,6 +203,62 @@ def speculation(told: Told) -> list[str]:
         f"{told['rejected_windows']} windows were thrown away for foreign load, "
         f"{told['disturbed_windows']} kept in spite of it (worst {told['foreign_worst']:.0%}).",
     ]
+
+
+def load(told: Told) -> list[str]:
+    """Return what each arm saved and how it kept its limits, then our plan in each cell."""
+    cells = told["cells"]
+    lines = [
+        "SIMULATED servers, limits on the p99 of time to first token and time per token; the share of the "
+        "governor's energy saved, then of windows above a limit, **bold** where the limits are kept.",
+        "",
+    ]
+    arms = unique(arm["arm"] for cell in cells for arm in cell["arms"])
+    rows = []
+    for cell in cells:
+        by = {arm["arm"]: arm for arm in cell["arms"]}
+        name = cell["server"].removeprefix("simulated:")
+        rows.append(
+            (
+                f"`{name}`, {cell['trace']}, 1/{cell['share']}, {cell['slack']:g} ×",
+                *(kept(by[a]) for a in arms),
+            )
+        )
+    lines += table(("server, trace, share of it, slack", *arms), rows)
+    heads = ("cell", "limits, ms", "windows", "best single", "there is", "ours: of the way", "worst p99",
+             "rows", "trials, hours")  # fmt: skip
+    own = []
+    for cell, row in zip(cells, rows, strict=True):
+        ours = next(a for a in cell["arms"] if a["arm"] == "plan by load")
+        own.append(
+            (
+                row[0],
+                f"{cell['ttft_p99_ms']:.0f}, {cell['tpot_p99_ms']:.1f}",
+                str(cell["windows"]),
+                f"{cell['single_mhz']:.0f} MHz",
+                f"{cell['possible']:.1%}",
+                f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}",
+                f"{ours['worst']:.2f} ×",
+                str(len(cell["plan"])),
+                f"{cell['trials']}, {cell['hours']:.1f}",
+            )
+        )
+    behind = [pair for cell in cells for pair in cell["pairs"] if pair["keeps_as_often"]]
+    ahead = sum(p["difference"] > p["difference_stderr"] for p in behind)
+    return [
+        *lines,
+        "",
+        *table(heads, own),
+        "",
+        f"Of {len(behind)} pairs with an arm that keeps its limits as often, oracles among them, our plan "
+        f"takes less energy by more than the paired standard error in {ahead}.",
+    ]
+
+
+def kept(arm: Told) -> str:
+    """Return what an arm saved and the share of its windows above a limit, bold where that is kept."""
+    text = f"{100 * arm['saving']:.1f} / {100 * arm['above']:.0f} %"
+    return f"**{text}**" if arm["keeps"] else text
 
 
 def federated(told: Told) -> list[str]:
@@ -791,12 +908,15 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "made-up": surfaces,
     "caps": surfaces,
     "fleet": fleet,
+    "admission": admission,
+    "load": load,
     "packrat": packrat,
     "pages": pages,
     "plugins": plugins,
     "release": release,
     "service": service,
     "speculation": speculation,
+    "speculation-synthetic": speculation_synthetic,
     "surfaces": surfaces,
 }
 

@@ -28,7 +28,7 @@ BLOCK = 32
 
 
 class Sobol:
-    """Walks a scrambled Sobol sequence over the space and skips what was tried before."""
+    """Walks a scrambled Sobol sequence over the space and skips the trials before."""
 
     explores_apart = True
 
@@ -47,8 +47,8 @@ class Sobol:
         best = incumbent(study, past.evidence)
         held = best.setting if best is not None else study.baseline
         why = "every setting was tried" if past.left > 0 else "all trials are used"
-        proven = "the best that is" if best is not None else "none is"
-        return Done(Plan.single(held), f"{why}; {proven} proven to keep the limits")
+        proven = "the best setting is" if best is not None else "no setting is"
+        return Done(Plan.single(held), f"{why}; {proven} proven to meet the limits")
 
 
 def spread(space: Space, seed: int) -> Iterator[Setting]:

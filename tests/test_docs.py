@@ -94,7 +94,7 @@ FITS: Mapping[str, Callable[[Study], bool]] = {
 """Which study a command is for, the latest of them; any other is for one that was tuned."""
 
 STATE = Path(".jouletune") / "jouletune.sqlite"
-ASIDE = ("…", "--help", "--version", "--install-completion")
+ASIDE = ("…", "--help", "--version")
 FILLED = {"study": "STUDY"}
 """What a line may leave out after naming several commands, and how a page writes it elsewhere."""
 PLACES = {

@@ -84,6 +84,34 @@ def test_the_optimisers_tables_tell_pairs_sources_and_what_was_left_out(tmp_path
     assert "| sockets | `ours` | 0.75 / 0.88 | 1.00 / 1.00 |" in text
 
 
+def test_the_packages_table_tells_sizes_seconds_and_why_a_step_was_not_run(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- figures: release -->\n<!-- end: release -->\n")
+    judged = {"errors": {}, "warnings": {"a-tag": 2, "b-tag": 1}, "overridden": {"c-tag": 40}}
+    steps = [
+        {"step": "tag equals version", "root": "", "not_run": "this commit has no tag"},
+        {
+            "step": "1.0 waits for",
+            "root": "",
+            "result": "ok",
+            "seconds": 0.0,
+            "missing": ["an Orin"],
+        },
+        {"step": "install", "root": "D 12", "result": "ok", "seconds": 61.4, "dpkg_s": 60.1},
+        {"step": "lintian", "root": "D 12", "result": "ok", "seconds": 276.2, "lintian": judged},
+    ]
+    done = written(page, "release", {**header(), "steps": steps})
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    for row in (
+        "|  | tag equals version | not run | – | this commit has no tag |",
+        "|  | 1.0 waits for | ok | 0 | missing: an Orin |",
+        "| D 12 | install | ok | 61 | dpkg 60.1 s |",
+        "| D 12 | lintian | ok | 276 | 0 errors, 3 warnings, 40 overridden |",
+    ):
+        assert row in text
+
+
 def test_without_a_page_the_one_that_has_the_section_is_written(tmp_path: Path) -> None:
     script = tmp_path / "figures.py"
     script.write_text(SCRIPT.read_text())
@@ -112,7 +140,8 @@ def test_a_result_that_does_not_say_where_it_was_measured_is_refused(tmp_path: P
 
 
 PAGES = (
-    "figures.md", "figures-optimiser.md", "fleet.md", "fleets.md", "install.md", "services.md",
+    "figures.md", "figures-load.md", "figures-optimiser.md", "fleet.md", "fleets.md", "install.md",
+    "services.md",
     "tuned-services.md", "web.md",
 )  # fmt: skip
 

@@ -65,7 +65,6 @@ OWNERS = "changes with its policy; to be rewritten next"
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("docs/api/core.md", "words"): API,
     ("docs/api/http.md", "words"): API,
-    ("docs/decisions.md", "sentences"): "one entry has the figures of a bench",
     ("docs/figures.md", "words"): BENCHES,
     ("docs/figures.md", "sentences"): BENCHES,
     ("docs/figures-optimiser.md", "words"): BENCHES,

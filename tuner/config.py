@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -24,22 +25,23 @@ SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunerConfig(Table):
-    """Everything the tuner can be told, with its defaults.
+    """The tuner's configuration, with defaults.
 
     `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
-    never limited, but its control windows are. `keep_days` is how long observations and events are
-    kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own
-    ones for loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority
-    of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and
-    `email` are told of events. `price_per_kwh` and `co2e_g_per_kwh` are what a kilowatt-hour costs, in
-    `currency`, and emits: what was saved is told in them, too. `suggest` says where suggestions are worked
-    out: `local`, by a few processes of this machine; `local:N`, by so many; `here`, by the tuner itself;
-    or `ray://HOST:PORT`, on a Ray cluster.
+    never limited, but its control windows are. `keep_days` is how long observations and events are kept;
+    trials are never pruned. `names` are the host names it answers to, besides this machine's own ones for
+    loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority of agents'
+    certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and `email` receive
+    notifications, with links below `base_url`, the address of its pages. `price_per_kwh` and
+    `co2e_g_per_kwh` are what a kilowatt-hour costs, in `currency`, and emits: savings are also reported in
+    them. `suggest` says where suggestions are worked out: `local`, by a few processes of this machine;
+    `local:N`, by N of them; `here`, by the tuner itself; or `ray://HOST:PORT`, on a Ray cluster.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
     host: str = "127.0.0.1"
     names: tuple[str, ...] = ()
+    base_url: str = ""
     port: int = 8790
     token_file: Path = Path("token")
     port_file: Path | None = None
@@ -72,11 +74,16 @@ class TunerConfig(Table):
             if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
                 raise ConfigError(
                     f"names cannot hold {name!r}",
-                    hint='write host names alone, without scheme and port: ["tuner.example.org"]',
+                    hint='write host names without scheme and port: ["tuner.example.org"]',
                 )
+        if self.base_url and urlsplit(self.base_url).scheme not in ("http", "https"):
+            raise ConfigError(
+                f"base_url cannot be {self.base_url!r}",
+                hint='write the address of the pages: "https://tuner.example.org"',
+            )
         if not SUGGEST.fullmatch(self.suggest):
             raise ConfigError(
-                f"suggestions cannot be worked out at {self.suggest!r}",
+                f"`suggest` cannot be {self.suggest!r}",
                 hint="write local, local:N, here, or ray://HOST:PORT",
             )
         try:
@@ -98,10 +105,9 @@ class TunerConfig(Table):
         self.tls.check()
         if not (self.loopback or self.tls.spoken or self.behind_proxy):
             raise ConfigError(
-                f"there is no TLS on {self.host}: tokens would travel in the clear, and whoever reads "
-                "one may use it",
-                hint="give tls_cert and tls_key; or listen on 127.0.0.1; or say behind_proxy = true "
-                "(--behind-proxy) where a proxy in front speaks TLS and nobody else gets here",
+                f"no TLS on {self.host}: tokens would be sent in clear text and could be stolen",
+                hint="give tls_cert and tls_key; or listen on 127.0.0.1; or set "
+                "behind_proxy = true (--behind-proxy) if only a proxy with TLS can reach this port",
             )
 
     @property
@@ -130,7 +136,7 @@ def load_tuner_config(path: Path) -> TunerConfig:
     config = load(path, TunerConfig)
     if holds_password(config.db) and path.stat().st_mode & 0o007:
         raise ConfigError(
-            f"{path} holds the database's password and others may open it",
-            hint=f"chmod 640 {path}; or leave the password out and keep it in a passfile",
+            f"{path} has the database's password and is readable by other users",
+            hint=f"chmod 640 {path}; or move the password to a passfile",
         )
     return config

@@ -1,4 +1,4 @@
-"""Where people are told of what happens: the `[[webhook]]` and `[email]` tables of tuner.toml."""
+"""Destinations of notifications: the `[[webhook]]` and `[email]` tables of tuner.toml."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Subject(StrEnum):
     VIOLATION = "violation"
     """A hold was ended because it broke a limit."""
     DRIFT = "drift"
-    """What is held has drifted from what it showed when it was chosen."""
+    """The held setting has drifted from what it showed when it was chosen."""
     RESTORE = "restore"
-    """A device was put back to its original setting for another reason."""
+    """A device was restored to its original setting for another reason."""
     OFFLINE = "offline"
     """A device is not heard of, or is heard of again."""
     PROPOSED = "proposed"
     """A study waits for an operator's yes, or what it proposed is withdrawn."""
     FINISHED = "finished"
-    """A study holds what it found, or was stopped."""
+    """A study holds its result, or was stopped."""
     LIMIT_NOT_MET = "limit-not-met"
     """No setting keeps the limits, not even the baseline."""
     STOP = "stop"
@@ -44,11 +44,9 @@ def _address(url: str) -> str:
     parts = urlsplit(url)
     local = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if not parts.hostname or parts.scheme not in ("http", "https"):
-        raise ConfigError("url is none", hint='write it like "https://hooks.example.org/…"')
+        raise ConfigError("url is not valid", hint='write it like "https://hooks.example.org/…"')
     if parts.scheme == "http" and not local:
-        raise ConfigError(
-            f"url: http to {parts.hostname} could be read on its way", hint="use https"
-        )
+        raise ConfigError(f"url: http to {parts.hostname} is not encrypted", hint="use https")
     return url
 
 
@@ -60,7 +58,7 @@ def _name(name: str) -> str:
 
 def _any(on: frozenset[Subject]) -> frozenset[Subject]:
     if not on:
-        raise ConfigError("on is empty", hint=f"choose among {', '.join(Subject)}")
+        raise ConfigError("on is empty", hint=f"choose from {', '.join(Subject)}")
     return on
 
 
@@ -78,7 +76,7 @@ PathOrNone = Annotated[Path | None, BeforeValidator(lambda text: text or None)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(Table):
-    """An address that takes Slack-compatible JSON. `on` are the subjects it is told of."""
+    """An address that takes Slack-compatible JSON. `on` are the subjects it receives."""
 
     name: Annotated[Filled, AfterValidator(_name)]
     url: Annotated[Filled, AfterValidator(_address)]
@@ -115,7 +113,10 @@ class Email(Table):
         if not self.to or not all("@" in one for one in self.to):
             raise ConfigError("to has no addresses", hint='write to = ["ops@example.org"]')
         if self.user and self.tls == "none":
-            raise ConfigError("user: a password does not travel in the clear", hint="choose a tls")
+            raise ConfigError(
+                "user: a password is not sent without encryption",
+                hint="set tls to an encrypted mode",
+            )
 
     @property
     def domain(self) -> str:

@@ -13,12 +13,12 @@ TuningError
 ├─ NotFound (LookupError)           there is no such study, trial or device
 ├─ Conflict                         the state does not allow it: read again, then decide
 │   ├─ IllegalTransition            a trial or a study cannot go there from where it is
-│   ├─ StaleToken                   somebody newer owns this trial: stop working on it
+│   ├─ StaleToken                   a newer attempt owns this trial: stop working on it
 │   ├─ StaleRevision                the study was changed since it was read: read it again
-│   ├─ Unreadable                   the stored study cannot be read: leave it out, go on with the others
+│   ├─ Unreadable                   the stored study cannot be read: leave it out, continue with the others
 │   └─ DeviceBusy                   the device belongs to another active study
 ├─ Unauthorised (PermissionError)   no token, or not the right one
-│   └─ Forbidden                    the token is known, but is for something else
+│   └─ Forbidden                    the token is valid, but for something else
 ├─ ActuationError                   the trial is FAILED and the device goes back to what it was
 │   ├─ KnobRefused                  leave the knob out: the hardware never takes it
 │   └─ DeviceLost                   no further trials on this device until it answers again

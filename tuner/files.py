@@ -70,7 +70,7 @@ def rename(path: Path, to: Path) -> None:
 
 
 def touch(path: Path) -> None:
-    """Make an empty file, for good: it needs no room but its name. Raises StoreError."""
+    """Make an empty file, permanently: it needs no room but its name. Raises StoreError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -82,7 +82,7 @@ def touch(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file for good; quietly nothing where there is none.
+    """Remove a file permanently; quietly nothing where there is none.
 
     Raises:
         StoreError: the disk refuses.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SELDOM = 100
-"""So many times more seldom than usual all that was made since is looked through: among the requests of
+"""How many times more seldom than usual all that was made since is looked through: among the requests of
 10,000 waiting agents that stops every thread for 2 s. What is young is collected as ever."""
 
 

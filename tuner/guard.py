@@ -136,5 +136,5 @@ def objection(
         return f"it failed {len(failures)} times; last reason: {failures[-1].reason}"
     known = evidence.of(setting)
     if known is not None and known.verdict is Verdict.INFEASIBLE:
-        return "its windows show that it breaks a limit"
+        return "it breaks a limit in its windows"
     return None

@@ -1,4 +1,4 @@
-"""What an HTTP answer may take of whoever asked: bytes, and seconds to come, and never unpacked.
+"""Limits of an HTTP response, for its client: bytes, and seconds to come, and never unpacked.
 
 A few kilobytes of gzip become gigabytes; httpx unpacks what it is sent, in memory.
 """
@@ -36,7 +36,8 @@ class BoundedTransport(httpx.BaseTransport):
         if coding.strip().lower() not in ("", "identity"):
             response.close()
             raise httpx.DecodingError(
-                f"the answer is packed ({coding[:40]}), which was not asked for", request=request
+                f"the response is compressed ({coding[:40]}), which was not requested",
+                request=request,
             )
         stream = response.stream
         assert isinstance(stream, httpx.SyncByteStream)
@@ -45,7 +46,7 @@ class BoundedTransport(httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Release connections."""
         self._inner.close()
 
 
@@ -64,9 +65,9 @@ class _BoundedStream(httpx.SyncByteStream):
         for part in self._inner:
             size += len(part)
             if size > self._most:
-                raise httpx.ReadError(f"the answer has more than {self._most} bytes")
+                raise httpx.ReadError(f"the response has more than {self._most} bytes")
             if self._monotonic() > self._until:
-                raise httpx.ReadTimeout("the answer did not come to its end in time")
+                raise httpx.ReadTimeout("the response was not complete in time")
             yield part
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 GRACE_S = 2
 SEND_BYTES = 128 * 1024
 MOST_LOCAL = 4
-"""As many processes work out suggestions where nobody says how many: each takes some 350 MB."""
+"""Default number of processes for suggestions: each takes some 350 MB."""
 MOST_IN_CLUSTER = 64
 LEAST_TOKEN = 22
 """As many characters of base64 hold 128 random bits."""
@@ -94,7 +94,7 @@ def local_operations(db: str) -> Iterator[Operations]:
 
 
 def serve(config: TunerConfig) -> None:
-    """Run the tuner until it is told to end (SIGTERM, SIGINT).
+    """Run the tuner until it is instructed to end (SIGTERM, SIGINT).
 
     Raises:
         ConfigError: the port is taken, the token file or a certificate cannot be used, or tokens would
@@ -178,7 +178,7 @@ def serve(config: TunerConfig) -> None:
             log.info("event=store trials are kept in %s", shown(config.db))
             log.info("event=token the admin's token is in %s", config.token_file)
             _tell_reach(config, port)
-            # uvicorn heeds both and raises them once more at its end: ignored, so that the store is
+            # uvicorn supports both and raises them once more at its end: ignored, so that the store is
             # closed.
             for ending in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(ending, signal.SIG_IGN)
@@ -250,7 +250,16 @@ def couriers(store: Store, config: TunerConfig) -> list[Courier]:
             store.deliveries.forget(known.destination)
     tuner = name_of(config)
     return [
-        Courier(store, p.name, p.on, sender, now=utc_now, rng=random.Random(), tuner=tuner)
+        Courier(
+            store,
+            p.name,
+            p.on,
+            sender,
+            now=utc_now,
+            rng=random.Random(),
+            tuner=tuner,
+            base_url=config.base_url,
+        )
         for p, sender in there
     ]
 
@@ -310,14 +319,16 @@ def _tell_reach(config: TunerConfig, port: int) -> None:
         return
     if not config.tls.spoken:
         log.warning(
-            "event=no_tls on %s:%d: whoever gets here past the proxy can read tokens and use them",
+            "event=no_tls on %s:%d: a client that bypasses the proxy can read tokens and use them",
             config.host,
             port,
         )
     level = logging.INFO if config.names else logging.WARNING
     answered = ", ".join(sorted(names(config)))
     log.log(
-        level, "event=names it answers to %s; `names` in tuner.toml says to what else", answered
+        level,
+        "event=names allowed host names are %s; add others to `names` in tuner.toml",
+        answered,
     )
 
 
@@ -331,7 +342,7 @@ def ensure_token(path: Path) -> str:
         if not path.exists():
             files.write(path, secrets.token_urlsafe(32) + "\n", 0o600)
         if path.stat().st_mode & 0o077:
-            raise ConfigError(f"{path} can be read by others", hint=f"chmod 600 {path}")
+            raise ConfigError(f"{path} is readable by other users", hint=f"chmod 600 {path}")
         token = path.read_text().strip()
     except OSError as error:
         raise ConfigError(f"cannot use the token file {path}: {error.strerror}") from None
@@ -339,9 +350,9 @@ def ensure_token(path: Path) -> str:
         raise ConfigError(error.message, hint=error.hint) from None
     if len(token) < LEAST_TOKEN:
         raise ConfigError(
-            f"the token file {path} is empty or has a token of fewer than {LEAST_TOKEN} characters, "
-            "which can be guessed",
-            hint=f"make one: (umask 077; openssl rand -hex 32 >{shlex.quote(str(path))}); or delete the "
-            "file, and the tuner makes one",
+            f"the token file {path} is empty or its token has "
+            f"fewer than {LEAST_TOKEN} characters and can be guessed",
+            hint="create one: (umask 077; openssl rand -hex 32 "
+            f">{shlex.quote(str(path))}); or delete the file, and the tuner creates one",
         )
     return token

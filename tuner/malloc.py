@@ -1,20 +1,20 @@
 """What becomes of freed memory in a process: shared by few heaps, kept for the next pass, or given back.
 
 A forward pass frees its activations, and the next one wants as much again. glibc gives large pieces back
-to the system at once and takes them anew, zeroed page by page: on two cores that was a third to a half
+to the system at once and takes them again, zeroed page by page: on two cores that was a third to a half
 of the time of a batch (docs/figures.md). Packrat's authors measured with tcmalloc for that reason.
 """
 
 import ctypes
 
 ARENAS = 2
-"""So many heaps share the threads. glibc's default is eight a core, and each keeps what its threads
+"""How many heaps share the threads. glibc's default is eight a core, and each keeps what its threads
 have freed: nine studies at once took 2.7 GB, and 1.8 with two heaps, at the same speed."""
 MOST_KEPT_BYTES = 1 << 30
 """Freed memory at the end of the heap beyond this goes back at once. The largest batch of our models
 frees half as much."""
 STEP_BYTES = 64 << 20
-"""The heap grows by so much beyond what is asked, so that a pass that needs a little more is no fault."""
+"""The heap grows by this much beyond a request, so that a pass that needs a little more is no fault."""
 LARGEST_PIECE_BYTES = 1 << 30
 """Larger pieces are mapped by themselves, as all above 128 KiB are at first by default."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -3, -4, -8

@@ -17,7 +17,7 @@ def names(group: str, builtin: Mapping[str, str]) -> list[str]:
 
 
 def load(group: str, builtin: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
-    """Return the object that a name stands for, None where nothing has that name.
+    """Return the object that a name represents, None where nothing has that name.
 
     `builtin` gives `module:attribute` by name. Only the chosen module is imported.
 
@@ -29,8 +29,8 @@ def load(group: str, builtin: Mapping[str, str], name: str) -> Any:  # noqa: ANN
     offered += [_described(entry) for entry in entries]
     if len(offered) > 1:
         raise InvalidInput(
-            f"{name!r} of {group} is offered twice: {'; '.join(offered)}",
-            hint="uninstall a package that offers it, or have it use another name",
+            f"{name!r} of {group} is provided twice: {'; '.join(offered)}",
+            hint="uninstall one of the packages, or change the name in one",
         )
     if entries:
         return _imported(entries[0])
@@ -46,7 +46,7 @@ def _imported(entry: EntryPoint) -> Any:  # noqa: ANN401
     except Exception as error:
         raise InvalidInput(
             f"cannot load {_described(entry)}: {type(error).__name__}: {error}",
-            hint="mend that package, or uninstall it",
+            hint="repair that package, or uninstall it",
         ) from error
 
 

@@ -22,8 +22,8 @@ def check_names() -> None:
     for package in PACKAGES:
         for other in sorted({*owners.get(package, ())} - {DISTRIBUTION}):
             raise ConfigError(
-                f"the Python package `{package}` here belongs to the distribution {other}, too",
-                hint=f"install {DISTRIBUTION} into an environment of its own, without {other}",
+                f"the Python package `{package}` also belongs to the distribution {other}",
+                hint=f"install {DISTRIBUTION} into a separate environment, without {other}",
             )
 
 

@@ -25,9 +25,9 @@ class ServerTls:
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
-            raise ConfigError("tls_cert and tls_key go together", hint="name both files, or none")
+            raise ConfigError("tls_cert and tls_key go together", hint="set both files, or none")
         if self.client_ca is not None and self.cert is None:
-            raise ConfigError("client_ca needs tls_cert and tls_key", hint="name these files, too")
+            raise ConfigError("client_ca needs tls_cert and tls_key", hint="set these files too")
 
     @property
     def spoken(self) -> bool:
@@ -71,8 +71,8 @@ def _load(names: str, context: ssl.SSLContext, cert: Path, key: Path | None) -> 
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            f"{names} cannot be used ({cert}, {key}): {error.strerror or error}",
-            hint="name a certificate and its key in PEM that this process may read",
+            f"{names} cannot be read ({cert}, {key}): {error.strerror or error}",
+            hint="give a certificate and its key in PEM format that this process can read",
         ) from None
 
 
@@ -81,6 +81,6 @@ def _trust(name: str, context: ssl.SSLContext, file: Path) -> None:
         context.load_verify_locations(file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            f"{name} cannot be used ({file}): {error.strerror or error}",
-            hint="name the certificate of an authority in PEM that this process may read",
+            f"{name} cannot be read ({file}): {error.strerror or error}",
+            hint="give a CA certificate in PEM format that this process can read",
         ) from None

@@ -1,4 +1,4 @@
-"""TOML, read strictly: every key is known, and every value of its kind."""
+"""TOML, read strictly: every key must exist, and every value must have its type."""
 
 import sys
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ def parsed(path: Path) -> tuple[str, dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         return text, loads(text)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name another") from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check its path") from None
     except ValueError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}", hint="mend it there") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}", hint="correct it") from None
 
 
 def checked(
@@ -48,7 +48,7 @@ def checked(
     for key, value in table.items():
         if key not in kinds:
             near = get_close_matches(key, kinds, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(kinds)}"
+            hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(kinds)}"
             raise error(f"{where}: unknown key {key!r}", hint=hint)
         if isinstance(value, bool) is not (kinds[key] is bool) or not isinstance(value, kinds[key]):
             raise error(f"{where}: {key} must be {KINDS.get(kinds[key], 'a table')}, not {value!r}")

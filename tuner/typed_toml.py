@@ -1,4 +1,4 @@
-"""TOML files as dataclasses, read strictly: what does not fit is told with its file, line and key."""
+"""TOML files as dataclasses, read strictly: errors name file, line and key."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TomlText:
     def refuses(
         self, way: Way, message: str, hint: str = "", kind: type[ConfigError] = ConfigError
     ) -> ConfigError:
-        """Return what is said of the end of a way: `FILE, line 7: device 2: …`."""
+        """Return what is reported of the end of a way: `FILE, line 7: device 2: …`."""
         line, last = line_of(self.text, way), -2 if isinstance(way[-1], int) else -1
         steps = [f" {at + 1}" if isinstance(at, int) else f": {at}" for at in way[:last]]
         where = f"{self.name}{f', line {line}' if line else ''}{''.join(steps)}"
@@ -94,7 +94,7 @@ def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[A
     if kind == "unexpected_keyword_argument":
         known = _keys(adapter.json_schema(), way[:-1])
         near = get_close_matches(key, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known)}"
+        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
         return file.refuses(way, f"unknown key {key!r}", hint)
     if kind in ("missing", "string_too_short"):
         return file.refuses(way, f" has no {key}", f"add {key} = …")
@@ -126,7 +126,7 @@ def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:
 def line_of(text: str, way: Way) -> int:
     """Return the line of the statement that first says what a way leads to, or most of it; 0: none does.
 
-    So many lines as are whole TOML and have it end with that statement, which begins where the last
+    How many lines as are whole TOML and have it end with that statement, which begins where the last
     statement before it ended.
     """
     lines, begins, found, most = text.split("\n"), 0, 0, 0

@@ -34,25 +34,25 @@ log = logging.getLogger(__name__)
 
 SOCKET = Path("/run/jouletune/actuator.sock")
 DETACHED = "detached"
-"""The file beside the socket that tells agents to let go of the devices' drivers."""
+"""The file beside the socket that reports agents to release the devices' drivers."""
 PATIENCE_S = 150.0
 """The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
 LONGEST_TRIAL_S = 3600.0
-"""A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
+"""A trial without activity for this long is no longer renewed: its agent's loop is stuck."""
 TRIALS_HAVE_NAMES = 3
 """The first protocol of the actuator that takes a trial's name."""
 TRIAL: ContextVar[str] = ContextVar("trial", default="")
 """What the trial that a thread is at is called, empty where it is at none."""
 
-NOT_GRANTED = "not granted to agents in actuator.toml, or refused when it was set: see its log"
+NOT_GRANTED = "not granted in actuator.toml, or the driver refused it; see the actuator's log"
 Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
 """Returns which of a knob's granted values are worth trying; the last argument is its default."""
 
 
 class ActuatorClient:
-    """A connection to the actuator, made anew where it broke; used by several threads.
+    """A connection to the actuator, made again where it broke; used by several threads.
 
-    Whatever is asked may be asked twice: after a broken connection the device is no longer leased.
+    Requests may be repeated: after a broken connection the device is no longer leased.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class ActuatorClient:
 
         Raises:
             ActuationError: it does not answer, or what it refused.
-            TuningError: what else it refused, as the kind it said.
+            TuningError: what else it refused, as the kind it reported.
         """
         request = json.dumps({"verb": verb, **fields}).encode() + b"\n"
         with self._lock:
@@ -105,15 +105,15 @@ class ActuatorClient:
         while b"\n" not in self._heard:
             chunk = self._socket.recv(1 << 16)
             if not chunk:
-                raise ConnectionResetError("it closed the connection")
+                raise ConnectionResetError("the actuator closed the connection")
             self._heard += chunk
         line, _, self._heard = self._heard.partition(b"\n")
         try:
             answer = json.loads(line)
         except ValueError as error:
-            raise ConnectionError(f"its answer is not JSON: {error}") from error
+            raise ConnectionError(f"its response is not JSON: {error}") from error
         if not isinstance(answer, dict):
-            raise ConnectionError(f"its answer is not an object: {answer!r}")
+            raise ConnectionError(f"its response is not an object: {answer!r}")
         return answer
 
     def _drop(self) -> None:
@@ -125,7 +125,7 @@ class ActuatorClient:
     def _absent(self, error: OSError) -> ActuationError:
         return ActuationError(
             f"the actuator at {self.path} does not answer: {error.strerror or error}",
-            hint="is it running? see `jouletune actuator status`; are you in its group?",
+            hint="check `jouletune actuator status` and that your user is in its group",
         )
 
 
@@ -141,7 +141,7 @@ def named(trial: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class HeldSetting:
-    """What the actuator was told to hold, and until when on the host's clock."""
+    """What the actuator was instructed to hold, and until when on the host's clock."""
 
     setting: Mapping[str, Value | None]
     until: float
@@ -151,10 +151,10 @@ class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
     `cannot` says why it has no knobs where the device did not answer, else it is empty; `throttled` what a
-    cap of the kernel held below what we set when we last renewed it; `applied` is what was set last and is
-    ours to keep in force, empty while nothing is.
-    For a knob that cannot be read, or that was found at a value for each of its clock domains, the
-    space's default stands for how it was found: it travels as null, and the actuator puts it back.
+    cap of the kernel held below what we set when we last renewed it; `applied` is our last setting in
+    force, empty while there is none. For a knob that cannot be read, or that had a value for each of its
+    clock domains, the space's default represents its original: it travels as null, and the actuator
+    restores it.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class RemoteKnobs:
         self._keep()
 
     def release(self) -> None:
-        """Put the device back to its original and let go of it. Raises ActuationError."""
+        """Restore the device to its original and release it. Raises ActuationError."""
         with self._lock:
             self._trial_from, self._held, self.applied = None, None, {}
             self._line.ask("release", device=self.uuid)
@@ -327,9 +327,9 @@ def open_remote(
 ) -> RemoteKnobs:
     """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
-    `ceilings` has the knobs of which nothing higher takes effect: they end there, and what was found above
-    stands for that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what
-    `cpu.max_mhz` does.
+    `ceilings` has the knobs of which nothing higher takes effect: they end there, and the original value
+    above represents that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does
+    what `cpu.max_mhz` does.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -342,7 +342,7 @@ def open_remote(
             return RemoteKnobs(line, about, answer, clock, choose, roles, ceilings)
     line.close()
     known = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
-    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
+    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"its devices: {known}")
 
 
 def reached(
@@ -358,7 +358,7 @@ def reached(
     try:
         remote = open_remote(path, uuid, clock, choose, roles, ceilings)
     except (ActuationError, NotFound) as error:
-        return None, dict.fromkeys(names, f"only measured: {error.message}")
+        return None, dict.fromkeys(names, f"measured only: {error.message}")
     there = {kind_of(knob.name) for knob in remote.space.knobs}
     why = remote.cannot or NOT_GRANTED
     return remote, {name: why for name in names if name not in there}
@@ -376,9 +376,9 @@ def _knobs(
     roles: Mapping[str, Role],
     ceilings: Mapping[str, float],
 ) -> Iterator[Knob]:
-    """Yield the knobs that are granted, each with what it was found at as its default.
+    """Yield the knobs that are granted, each with its original value as its default.
 
-    Where nobody tells what that was, it is what the configuration says, or the device's highest.
+    Where that is unknown, it is what the configuration says, or the device's highest.
     """
     for name, shown in found.items():
         unset = about["original"].get(name, about["ranges"][name][-1])
@@ -393,7 +393,7 @@ def _knobs(
 
 
 def _one_of(shown: Value, offered: Sequence[Value]) -> Value:
-    """Return what a knob was found at; of a text of several numbers, the first."""
+    """Return the original values of a knob; of a text of several numbers, the first."""
     if not isinstance(shown, str) or isinstance(offered[0], str):
         return shown
     first = float(shown.split()[0])

@@ -45,7 +45,7 @@ class ManagedDevice:
     """One device: what may be done to it, what is done, and for whom.
 
     The verbs are those of the wire, which `requests` checks; `ask` is the way to them. `heard_at` is when
-    its agent last said anything. What has a time ends at most `tick_s` late, the driver's own time
+    its agent last reported anything. What has a time ends at most `tick_s` late, the driver's own time
     apart. Whatever goes wrong here ends this device's trial and hold, and nothing of another's.
     """
 
@@ -76,7 +76,7 @@ class ManagedDevice:
         async with self._alone():
             granted, self.errors = self.restorer.terms.values(self.restorer.about)
             for knob in [k for k in self.restorer.about.get("probed", ()) if k in granted]:
-                with suppress(errors.TuningError):  # a trial of it tells
+                with suppress(errors.TuningError):  # a trial of it reports
                     if why := await self.restorer.probe(knob):
                         self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
                         del granted[knob]
@@ -107,7 +107,7 @@ class ManagedDevice:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Do one thing at a time; what nobody foresaw ends what is in force, on this device alone."""
+        """Do one thing at a time; an unexpected error ends the setting in force, on this device alone."""
         async with self.lock:
             try:
                 yield
@@ -124,7 +124,7 @@ class ManagedDevice:
     async def mind(self, stop: Collection[int]) -> None:
         """Do what is due by the clock, until stopped."""
         while not stop:
-            with suppress(Exception):  # told and contained by _alone
+            with suppress(Exception):  # reported and contained by _alone
                 async with self._alone():
                     await self._end_what_is_over()
             await asyncio.sleep(self.tick_s)
@@ -138,7 +138,7 @@ class ManagedDevice:
                     await self._fall()
 
     async def replay(self) -> None:
-        """Put the device back to what its journal says."""
+        """Restore the device to what its journal says."""
         self.restorer.recall()
         async with self._alone():
             await self.restorer.put_back()
@@ -149,7 +149,7 @@ class ManagedDevice:
             await self.driver.close()
 
     async def close(self) -> None:
-        """Put the device back, whoever has it, and give it to nobody any more."""
+        """Restore the device, regardless of its owner, and grant it no more."""
         async with self._alone():
             await self._end("the actuator stops")
         self.restorer.paused = self.restorer.paused or "the actuator stops"
@@ -158,7 +158,7 @@ class ManagedDevice:
     # The verbs
 
     async def read(self, peer: Peer) -> dict[str, Any]:
-        """Return what is in force, and what it was found at; None is what nobody can tell."""
+        """Return what is in force, and its original value; None: unknown."""
         shown = await self.restorer.shown()
         found = self.restorer.found(shown)
         return {
@@ -174,7 +174,7 @@ class ManagedDevice:
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
         """Give the device to this connection for a trial, and log what its agent calls that."""
         if not 0.0 < lease_s <= self.config.lease_s:
-            raise errors.InvalidInput(f"lease_s is over 0 and at most {self.config.lease_s:g}")
+            raise errors.InvalidInput(f"lease_s must be > 0 and <= {self.config.lease_s:g}")
         self._take(peer)
         self.trial_until = self.now() + lease_s
         log.info("event=trial device=%s trial=%r", self.uuid, trial)
@@ -194,12 +194,12 @@ class ManagedDevice:
     async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
         """Keep a trial, or a hold, alive; return what a cap of the kernel holds below it."""
         if self.owner != peer or self.level == "original":
-            why = self.restorer.paused or "it was not renewed in time"
+            why = self.restorer.paused or "not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
         try:
             await self.restorer.look()
         except errors.TuningError:
-            await self._end("it was changed from elsewhere, or lost")
+            await self._end("another program changed the device, or it was lost")
             raise
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
@@ -208,7 +208,7 @@ class ManagedDevice:
     async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
         if not valid_for_s > 0:
-            raise errors.InvalidInput("valid_for_s is over 0")
+            raise errors.InvalidInput("valid_for_s must be above 0")
         granted = await self._granted(setting)
         self._take(peer)
         self.trial_until = None
@@ -216,7 +216,7 @@ class ManagedDevice:
         try:
             await self.restorer.change(self.restorer.whole(granted))
         except errors.TuningError:
-            await self._end("it could not be put in force")
+            await self._end("it could not be applied")
             raise
 
     async def leave(self, peer: Peer, knob: str, why: str) -> None:
@@ -229,20 +229,20 @@ class ManagedDevice:
             await self._end(why)
 
     async def release(self, peer: Peer) -> None:
-        """Put the device back to its original. Raises ActuationError where it does not go back."""
-        await self._end("its agent released it")
+        """Restore the device to its original. Raises ActuationError where it does not go back."""
+        await self._end("released by its agent")
         self._whether_back()
 
     async def restore(self, peer: Peer) -> dict[str, Any]:
-        """Put the device back, whoever has it, and end a pause: what it shows now is its original."""
-        await self._end("an operator restores it")
+        """Restore the device, of any owner, and end a pause; its values are then its original."""
+        await self._end("restored by an operator")
         self.restorer.settle()
         return await self.read(peer)
 
     # What is behind them
 
     def _take(self, peer: Peer) -> None:
-        """Give the device to a peer. Raises Conflict, ActuationError where nobody may have it."""
+        """Give the device to a peer. Raises Conflict, ActuationError where it cannot be granted."""
         if self.restorer.paused:
             raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
         if self.level == "original":
@@ -250,26 +250,26 @@ class ManagedDevice:
         self.owner, self.heard_at = peer, self.now()
 
     def _whether_back(self) -> None:
-        """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
+        """Raise ActuationError where the device is not at its original or another program's setting."""
         back = not self.restorer.record.knobs or self.restorer.waits
         if not back and (self.restorer.trouble or not self.restorer.paused):
-            raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
+            raise errors.ActuationError(f"{self.uuid} is not restored: {self.restorer.trouble}")
 
     async def _granted(self, setting: Wanted) -> Wanted:
         """Return a setting in the granted values' own form: 1410.0 is 1410.
 
-        Refuses what is not granted. None, and what a knob was found at, always are.
+        Refuses what is not granted. None, and the original values of a knob, always are.
         """
         found = self.restorer.found(await self.restorer.shown())
         whole: dict[str, Any] = {}
         for knob, value in setting.items():
             values = self.restorer.granted.get(knob, ())
             if not values:
-                hint = f"granted are: {', '.join(self.restorer.granted) or 'none'}"
+                hint = f"granted knobs: {', '.join(self.restorer.granted) or 'none'}"
                 raise errors.UnknownKnob(f"{knob!r} is not granted", hint=hint)
             same = [v for v in (*values, found.get(knob), None) if v == value]
             if not same:
-                hint = f"granted are values from {values[0]} to {values[-1]}"
+                hint = f"granted values: {values[0]} to {values[-1]}"
                 raise errors.OutOfRange(f"{knob!r} cannot be {value!r}", hint=hint)
             whole[knob] = same[0]
         return whole
@@ -281,9 +281,9 @@ class ManagedDevice:
             log.warning("event=trial_lapsed device=%s", self.uuid)
             await self._fall()
         if self.held is not None and now >= self.held_until:
-            await self._end("its time is over")
+            await self._end("its valid_for_s has passed")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
-            await self._end("its agent is gone")
+            await self._end("its agent has ended")
         slept_s, self.slept_s = self.slept_s, self.suspended_s()
         if self.slept_s > slept_s + LEAST_SLEEP_S and self.level != "original":
             await self._resumed()
@@ -295,25 +295,25 @@ class ManagedDevice:
             await self.restorer.put_back()
 
     async def _resumed(self) -> None:
-        """Write locks again after the machine slept: the driver loses them, and nobody can read that."""
-        log.warning("event=resumed device=%s next='locks are written again'", self.uuid)
+        """Write locks again after the machine slept: the driver loses them, and that cannot be read."""
+        log.warning("event=resumed device=%s next='locks are re-applied'", self.uuid)
         wrote = {knob: touched.wrote for knob, touched in self.restorer.record.knobs.items()}
         try:
             await self.restorer.change({k: v for k, v in wrote.items() if v is not None})
         except errors.TuningError as error:
-            await self._end(f"its locks could not be written again after a resume: {error}")
+            await self._end(f"its locks could not be re-applied after a resume: {error}")
 
     async def _fall(self) -> None:
         """End the trial: back to the hold, or to the original where there is none.
 
         To the original, too, while a write that hung may still be done: a hold would not see it.
         """
-        self.trial_until, why = None, "the trial is over"
+        self.trial_until, why = None, "the trial has ended"
         if self.held is not None and self.now() < self.held_until and not self.driver.lingering:
             try:
                 return await self.restorer.change(self.restorer.whole(self.held))
             except errors.TuningError as error:
-                why = f"the hold could not be put in force: {error}"
+                why = f"the hold could not be applied: {error}"
         await self._end(why)
 
     async def _end(self, why: str) -> None:

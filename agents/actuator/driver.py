@@ -30,7 +30,7 @@ READY = b"ready"
 LAST_WAIT_S = 1.0
 """How long a killed child is waited for; one that the kernel does not let go lingers."""
 MOST_LINGERING = 4
-"""So many may linger before no further child is started: what holds them holds the next one, too."""
+"""How many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
 TRAITS = (
     "uuid",
@@ -43,10 +43,10 @@ TRAITS = (
     "defaults",
     "without",
 )
-"""What is told of a device; what its driver need not have is empty.
+"""A device's description; what its driver need not have is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
-that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
+that show the limit in force, which a cap of the kernel may lower, instead of the one that was requested.
 `probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
 `without`: those left out, and why.
 """
@@ -59,8 +59,8 @@ Absent = Mapping[str, str]
 class KnobDriver(Protocol):
     """One device. Every method raises ActuationError, or DeviceLost where it no longer answers.
 
-    `uuid` names the device for good. `epoch` is another one once
-    the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
+    `uuid` names the device permanently. `epoch` is another one once
+    the driver was reloaded and has lost its settings; it is requested again at every use.
 
     It may also have, as attributes, what differs from knob to knob: see TRAITS.
     """
@@ -86,7 +86,7 @@ class KnobDriver(Protocol):
         """Return each knob's value in force; None where the hardware does not tell it."""
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob to a supported value, or to one that `read` told before.
+        """Set a knob to a supported value, or to one that `read` returned before.
 
         None is the driver's own default: clocks unlocked, the default power limit.
         """
@@ -95,7 +95,7 @@ class KnobDriver(Protocol):
 class DriverProcess:
     """Asks drivers in a child process, each call within a deadline in seconds; one call at a time.
 
-    A fresh child has `init_s` to find the devices; one that takes longer goes on, and the next call waits
+    A fresh child has `init_s` to find the devices; one that takes longer continues, and the next call waits
     for it. Every call raises ActuationError or DeviceLost. After a call that hung, what it was to do may or
     may not have been done, or be done later: see `lingering`. Whatever lost a device, the next call
     asks a fresh child.
@@ -122,7 +122,7 @@ class DriverProcess:
         return len(self._left)
 
     async def renew(self) -> None:
-        """Have the next call ask a fresh child; one that starts goes on, for it would begin anew."""
+        """Have the next call ask a fresh child; one that starts continues, for it would restart."""
         if self._ready:
             await self.close()
 
@@ -142,7 +142,7 @@ class DriverProcess:
         self._part()
 
     def _part(self) -> None:
-        """Let go of the children that are gone."""
+        """Release the children that are gone."""
         self._left = [line for line in self._left if not _ended(line)]
 
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON
@@ -189,7 +189,7 @@ class DriverProcess:
 
     def _start(self) -> socket.socket:
         if self.lingering >= MOST_LINGERING:
-            raise DeviceLost(f"{self.lingering} driver processes hang and cannot be ended")
+            raise DeviceLost(f"{self.lingering} driver processes hang and cannot be killed")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self._child = os.fork()
@@ -218,7 +218,7 @@ async def _received(line: socket.socket, seconds: float) -> bytes:
 
 
 def _ended(line: socket.socket) -> bool:
-    """Return whether whoever was at the other end is gone, all its system calls done."""
+    """Return whether the process at the other end has ended, with all its system calls."""
     try:
         while line.recv(MESSAGE):
             pass  # it answered late
@@ -252,7 +252,7 @@ def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver | Abs
             answer = refusal(error)
         except Exception as error:
             log.exception("event=driver_broken")
-            answer = refusal(ActuationError(f"the driver broke: {error!r}"))
+            answer = refusal(ActuationError(f"the driver failed: {error!r}"))
         line.send(json.dumps(answer).encode())
 
 
@@ -266,7 +266,7 @@ def _answered(
         return [about for driver in drivers.values() if (about := _described(driver))]
     driver = drivers.get(uuid)
     if driver is None or isinstance(driver, Mapping):
-        raise DeviceLost(f"{uuid} is gone")
+        raise DeviceLost(f"{uuid} was lost")
     if verb == "read":
         return [driver.read(), driver.epoch]
     if verb == "overruled":
@@ -293,7 +293,7 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
 
 
 def refusal(error: TuningError) -> dict[str, Any]:
-    """Return an error as it is told over a line."""
+    """Return an error as it is sent over a line."""
     knob = {"knob": error.knob} if isinstance(error, KnobRefused) else {}
     told = {"code": error.code, "message": error.message, "hint": error.hint}
     return {"ok": False, **told, **knob}

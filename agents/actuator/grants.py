@@ -26,7 +26,7 @@ class Granted:
 
     `grant` maps a knob to its least and greatest value, or to the words it may be. `original` is for
     knobs that cannot be read; `failsafe` is written in place of the original where a device must never
-    be left as it was found: it is a cap, and no grant may reach above it.
+    be left at its original setting: it is a cap, and no grant may reach above it.
     """
 
     match: str
@@ -54,8 +54,8 @@ class Granted:
         bounds, span = self.grant.get(knob, ()), about["ranges"].get(knob, ())
         if not span:
             why = dict(about.get("without", ())).get(knob)
-            kinds = ", ".join(about["ranges"]) or "no knob that can be set"
-            return why or f"{about['uuid']} has no such knob; it has {kinds}"
+            kinds = ", ".join(about["ranges"]) or "no knobs"
+            return why or f"{about['uuid']} has no such knob; its knobs: {kinds}"
         named = (*bounds, *(at[knob] for at in (self.original, self.failsafe) if knob in at))
         for value in named:
             if not _within(value, span):
@@ -65,16 +65,16 @@ class Granted:
             return f"no supported value is granted; it supports {span[0]!r} to {span[-1]!r}"
         if bounds and bounds[-1] > self.failsafe.get(knob, bounds[-1]):
             most = self.failsafe[knob]
-            return f"{bounds[-1]!r} is above the fail-safe; grant {most!r} at most, or raise that"
+            return f"{bounds[-1]!r} is above the fail-safe; grant at most {most!r}, or raise the fail-safe"
         return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActuatorConfig:
-    """Everything the actuator can be told, with its defaults. Times are in seconds.
+    """The actuator's configuration, with defaults. Times are in seconds.
 
     `lease_s` is the longest a trial lives without a renewal, `agent_grace_s` how long a hold outlives
-    its agent, `hold_s` how long a hold lives at most until it is asked for anew, `deadline_s` how long a
+    its agent, `hold_s` how long a hold lives at most until it is requested again, `deadline_s` how long a
     driver may take to answer. Members of `group` may connect.
     """
 
@@ -105,7 +105,7 @@ def load_config(path: Path) -> ActuatorConfig:
         if not 0 < table[key] < inf:
             raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
     if unknown := {str(n).partition(":")[0] for n in table.get("drivers", ())} - {*DRIVERS}:
-        hint = f"known: {', '.join(DRIVERS)}"
+        hint = f"drivers: {', '.join(DRIVERS)}"
         raise ConfigError(f"{path}: there is no driver {min(unknown)!r}", hint=hint)
     devices = enumerate(table.pop("device", []), 1)
     granted = tuple(_granted(f"{path}: device {number}", device) for number, device in devices)
@@ -124,7 +124,7 @@ def _granted(where: str, given: object) -> Granted:
             continue
         span = checked(f"{where}, {knob}", given_span, SPAN)
         if span.keys() != SPAN.keys() or not span["min"] <= span["max"]:
-            raise ConfigError(f"{where}, {knob}: give min and max, min <= max, not {span!r}")
+            raise ConfigError(f"{where}, {knob}: give min and max with min <= max, not {span!r}")
         table["grant"][knob] = (span["min"], span["max"])
     checked(f"{where}: failsafe", table["failsafe"], dict.fromkeys(table["failsafe"], NUMBER))
     return Granted(**table)

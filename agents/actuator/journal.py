@@ -1,4 +1,4 @@
-"""The actuator's journal: what a device was found at, on disk before anything is written to it."""
+"""The actuator's journal: the original values of a device, on disk before anything is written to it."""
 
 import hashlib
 import json
@@ -27,12 +27,12 @@ STAY = "stay=all"
 
 @dataclass(slots=True)
 class KnobState:
-    """A knob that we write: what it was found at, and what we wrote last.
+    """A knob that we write: its original value, and what we wrote last.
 
-    None is the driver's own default, for a knob that cannot be read. `pending` while a write is on its
-    way: whatever the knob shows then is our doing. `back` is what it goes back to instead of what it was
-    found at, `lasts` whether its value outlives a boot. `lowered` is what it showed below ours while we
-    write ours once more; `unsure` while `found` may be a cap of the kernel.
+    None is the driver's own default, for a knob that cannot be read. `pending` while a write is on its way:
+    whatever the knob shows then is our doing. `back` is what it goes back to instead of its original value,
+    `lasts` whether its value outlives a boot. `lowered` is what it showed below ours while we write ours
+    once more; `unsure` while `found` may be a cap of the kernel.
     """
 
     found: Value | None
@@ -69,7 +69,7 @@ class Record:
 
 
 class RestoreJournal:
-    """Two files per device that is not as it was found, each with a checksum and a number.
+    """Two files per device that is not at its original setting, each with a checksum and a number.
 
     The whole one with the highest number counts. Its file calls are one each, so that what happens
     between any two can be tested.
@@ -81,7 +81,7 @@ class RestoreJournal:
         self._unsure: set[str] = set()
 
     def get(self, device: str) -> Record | None:
-        """Return a device's record, None where it is as it was found.
+        """Return a device's record, None where it is at its original setting.
 
         Raises:
             StoreError: there is one, and no copy of it is whole.
@@ -97,7 +97,7 @@ class RestoreJournal:
         self._put(file_name(record.device), asdict(record) if record.knobs else None)
 
     def stay(self, by: str) -> None:
-        """Note who said that all devices stay at their originals; empty: nobody any more.
+        """Note who reported that all devices stay at their originals; empty: the note is removed.
 
         Raises:
             StoreError: the disk refuses.
@@ -105,14 +105,14 @@ class RestoreJournal:
         self._put(STAY, {"device": STAY, "by": by} if by else None)
 
     def stays(self) -> str:
-        """Return who said that all devices stay at their originals, empty where nobody did.
+        """Return who reported that all devices stay at their originals, empty without a note.
 
-        A damaged note holds as well: what it stands for is the safe side.
+        A damaged note holds as well: what it represents is the safe side.
         """
         try:
             return self._newest(STAY, lambda table: str(table["by"])) or ""
         except StoreError as error:
-            return f"somebody: {error}"
+            return f"unknown user: {error}"
 
     def kept(self, record: Record) -> bool:
         """Return whether a record is on the disk as it was saved, as far as files' names tell."""
@@ -158,7 +158,7 @@ class RestoreJournal:
                     raise ValueError("its checksum is wrong")
                 table: dict[str, Any] = json.loads(sealed["record"])
                 if file_name(table["device"]) != name and name != STAY:
-                    raise ValueError("it is of another device")
+                    raise ValueError("it belongs to another device")
                 number = int(table.pop("number"))
                 whole[number] = made(table)
             except FileNotFoundError:
@@ -214,7 +214,7 @@ class RestoreJournal:
             os.close(handle)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Put one file in the place of another."""
+        """Put one file instead of another."""
         old.replace(new)
 
     def remove(self, path: Path) -> None:

@@ -36,16 +36,16 @@ VERBS = {"serve": (1, 2), "restore": (0, 1), "stay": (0, 1), "lift": (0, 1)}
 """Verb to how many arguments it takes."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
-"""So many connections are served, and so many more for root alone."""
+"""How many connections are served, and as many more for root alone."""
 BEAT_S = 0.2
 """We look so often whether to stop, and tell systemd that we live."""
-MISSING = "the device is missing and not back at its original setting; the actuator searches for it"
-LIFT = "once that is over, `jouletune actuator restore --all --lift`"
+MISSING = "the device is missing and not restored; the actuator keeps searching for it"
+LIFT = "when it is done: `jouletune actuator restore --all --lift`"
 
 
 @dataclass(eq=False)
 class ActuatorService:
-    """All devices behind one door. One that hangs, hangs nobody who asks for another.
+    """All devices behind one door. A hanging device does not block requests for another.
 
     `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
     devices that have a record and do not answer, `taken` what cannot be had, and why (discovery, a driver
@@ -70,7 +70,7 @@ class ActuatorService:
         self.finder = self.driver()
 
     async def find(self) -> list[ManagedDevice]:
-        """Look for devices; return those that are not taken up yet, each taken for us alone."""
+        """Look for devices; return those that are not managed yet, each locked for this process."""
         told, found = [], list[ManagedDevice]()
         try:
             told = await self.finder.ask("describe")
@@ -113,7 +113,7 @@ class ActuatorService:
         await _each(device.grant() for device in self.devices.values())
 
     async def search(self, stop: Collection[int]) -> None:
-        """Look for devices for as long as one is missing, and put back those that come."""
+        """Look for devices for as long as one is missing, and restore those that appear."""
         wait_s, at = RETRY_S, self.now() + RETRY_S
         while not stop and self._absent():
             await asyncio.sleep(BEAT_S)
@@ -129,7 +129,7 @@ class ActuatorService:
     def status(self) -> str:
         """Return in one line how the devices are."""
         how = {u: s.level for u, s in self.devices.items()} | self.wrong()
-        first = [f"{self.stay} keeps all devices at their originals"] if self.stay else []
+        first = [f"{self.stay} keeps all devices at original settings"] if self.stay else []
         return ", ".join([*first, *map(": ".join, how.items())]).replace("\n", " ")
 
     def _absent(self) -> dict[str, str]:
@@ -145,7 +145,7 @@ class ActuatorService:
             most = MOST_PEERS + (RESERVED if peer.root else 0)
             if self.inside > most or not self._welcome(peer, groups(line)):
                 log.warning("event=refused peer=%s peers=%d", peer, self.inside)
-                hint = f"join its group; it serves at most {MOST_PEERS} at a time"
+                hint = f"add the user to its group; at most {MOST_PEERS} clients can connect"
                 raise errors.Unauthorised(f"{peer} may not use the actuator", hint=hint)
             while True:
                 writer.write(await self._answered(peer, await reader.readuntil()))
@@ -170,7 +170,7 @@ class ActuatorService:
             return to_line(refusal(error))
         except Exception as error:
             log.exception("event=broken peer=%s", peer)
-            answer = refusal(errors.TuningError(repr(error), hint="the actuator's log tells more"))
+            answer = refusal(errors.TuningError(repr(error), hint="see the actuator's log"))
             return to_line(answer | {"code": "internal"})
 
     async def ask(self, peer: Peer, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -187,10 +187,10 @@ class ActuatorService:
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
         if self.stay and verb in ("acquire", "apply", "renew", "hold"):
-            raise errors.Conflict(f"{self.stay} keeps all devices at their originals", hint=LIFT)
+            raise errors.Conflict(f"{self.stay} keeps all devices at original settings", hint=LIFT)
         device = fields.pop("device")
         if device not in self.devices:
-            hint = f"there are {', '.join(self.devices) or 'none'}"
+            hint = f"devices: {', '.join(self.devices) or 'none'}"
             raise errors.NotFound(f"there is no device {device!r}", hint=hint)
         answer = await self.devices[device].ask(peer, verb, fields)
         if self.stay:
@@ -214,7 +214,7 @@ class ActuatorService:
 
 
 async def _each(work: Iterable[Awaitable[Any]]) -> None:
-    """Do all of it at the same time; what one raises stops no other, and is told where it happens."""
+    """Do all of it at the same time; an error of one stops no other and is logged."""
     await asyncio.gather(*work, return_exceptions=True)
 
 
@@ -232,7 +232,7 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver | Absent]:
             found += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
         except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
             log.error("event=no_devices driver=%s why=%r", name, error)
-            why = f"the driver does not answer: {error}; it is searched for"
+            why = f"the driver does not answer: {error}; the actuator keeps searching for devices"
             found.append({"uuid": name, "absent": why})
     return found
 
@@ -274,7 +274,7 @@ def run_folder() -> Path:
 
 
 def state_folder(argument: str = "") -> Path:
-    """Return where the journal is: as told, else as systemd says, else where the last `serve` had it."""
+    """Return where the journal is: as given, else from systemd, else where the last `serve` had it."""
     folder = argument or os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     with suppress(OSError):
         folder = folder or (run_folder() / "state").read_text()
@@ -303,13 +303,13 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
         left = await actuator.replay()
         if serves:
             await actuator.grant()
-            with suppress(OSError):  # for a `restore` that nobody tells
+            with suppress(OSError):  # for a `restore` that no one reports
                 (run_folder() / "state").write_text(str(folder.absolute()))
             await serve(actuator, await listen(actuator, Path(config.socket)), stop)
         elif verb != "restore":
             originals.stay("root" if verb == "stay" else "")
     except OSError as error:
-        raise errors.StoreError(f"cannot use {folder}: {error}", hint="mend it") from error
+        raise errors.StoreError(f"cannot use {folder}: {error}", hint="make it writable") from error
     finally:
         await _each(device.close() for device in actuator.devices.values())
         await actuator.finder.close()
@@ -331,7 +331,7 @@ async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collect
     while not stop:
         for uuid in actuator.devices.keys() - tasks.keys():
             tasks[uuid] = asyncio.create_task(actuator.devices[uuid].mind(stop))
-        if not Path(actuator.config.socket).is_socket():  # somebody removed it
+        if not Path(actuator.config.socket).is_socket():  # it was removed
             server.close()
             with suppress(errors.StoreError):
                 server = await listen(actuator, Path(actuator.config.socket))
@@ -376,7 +376,7 @@ def main(arguments: Sequence[str]) -> int:
         except errors.ConfigError as error:  # what is altered goes back all the same
             verb, wrong = "restore", str(error)
     elif folder.is_file():
-        wrong = f"{folder} is no folder; give that of the journal, or none"
+        wrong = f"{folder} is not a folder; give the folder of the journal, or no folder"
         folder = state_folder()
     try:
         code = 0 if asyncio.run(run(verb, config, folder, stop)) or verb == "serve" else 1

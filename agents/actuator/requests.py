@@ -1,4 +1,4 @@
-"""What may be asked of the root process, read strictly, and who asks, as the kernel knows it."""
+"""Requests to the root process, parsed strictly, and their sender as the kernel reports it."""
 
 import ctypes
 import json
@@ -43,10 +43,10 @@ def parse(request: bytes) -> tuple[str, dict[str, Any]]:
         raise InvalidInput(f"the request is not JSON: {error}") from None
     verb = table.pop("verb", None) if isinstance(table, dict) else None
     if not isinstance(verb, str) or verb not in VERBS:
-        raise InvalidInput("the request names no verb", hint=f"verbs are {', '.join(VERBS)}")
+        raise InvalidInput("the request has no verb", hint=f"verbs are {', '.join(VERBS)}")
     checked(verb, table, VERBS[verb], InvalidInput)
     if VERBS[verb].keys() - table.keys() - {"trial"}:
-        raise InvalidInput(f"{verb} takes: {', '.join(VERBS[verb]) or 'nothing'}")
+        raise InvalidInput(f"parameters of {verb}: {', '.join(VERBS[verb]) or 'nothing'}")
     if any(isinstance(value, bool | dict | list) for value in table.get("setting", {}).values()):
         raise InvalidInput(f"{verb}: a knob's value is a number or a text")
     return verb, table
@@ -55,7 +55,7 @@ def parse(request: bytes) -> tuple[str, dict[str, Any]]:
 def _finite(text: str) -> float:
     """Return a number; refuses NaN, Infinity and 1e999."""
     if not isfinite(value := float(text)):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     return value
 
 
@@ -73,7 +73,7 @@ def groups(line: socket.socket) -> set[int]:
     found, size = (ctypes.c_int * MOST_GROUPS)(), ctypes.c_uint(4 * MOST_GROUPS)
     libc, what = ctypes.CDLL(None, use_errno=True), (socket.SOL_SOCKET, SO_PEERGROUPS)
     if libc.getsockopt(line.fileno(), *what, found, ctypes.byref(size)):
-        raise OSError(ctypes.get_errno(), "cannot tell the groups of a process")
+        raise OSError(ctypes.get_errno(), "cannot read the groups of a process")
     return {credentials(line)[2], *found[: size.value // 4]}
 
 

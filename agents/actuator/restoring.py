@@ -1,8 +1,8 @@
-"""What root has changed on one device: journalled before it is written, and put back.
+"""What root has changed on one device: journalled before it is written, and restored.
 
 Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: `scaling_max_freq` and
 `max_freq` show the lowest of all limits, so also those of heat and firmware, not the one that was written.
-It is one file, for whoever audits what root does reads every way back in one place.
+It is one file, so an audit finds every restore in one place.
 """
 
 import errno
@@ -21,7 +21,7 @@ from tuner.errors import ActuationError, DeviceLost, KnobRefused, StoreError, Tu
 log = logging.getLogger(__name__)
 
 Wanted = Mapping[str, Any]
-"""Knob to value; None is as it was found."""
+"""Knob to value; None is at its original setting."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
 SWITCH = ("off", "on")
@@ -29,7 +29,7 @@ SWITCH = ("off", "on")
 LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
 """What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
-LATE = "a write that hung may still be done; it is put back again after that"
+LATE = "a hung write may still take effect; the device is restored again after that"
 
 
 class Forgotten(ActuationError, code="actuation"):
@@ -38,12 +38,12 @@ class Forgotten(ActuationError, code="actuation"):
 
 @dataclass(eq=False)
 class Restorer:
-    """One device's knobs. What was changed is known in memory; the disk is for who comes after a crash.
+    """One device's knobs. Changes are kept in memory; the disk is for who comes after a crash.
 
-    `boot` names this start of the machine. `paused` says why nothing is written until somebody restores
+    `boot` names this start of the machine. `paused` says why nothing is written until an operator restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
     unknown, `caps` what the kernel holds ceilings at, below what we wrote, `lower` what others lowered them
-    to, `waits` whether all was put back and only caps are waited for. What is put back is never checked
+    to, `waits` whether all was restored and only caps are waited for. What is restored is never checked
     against what is offered.
     """
 
@@ -78,7 +78,7 @@ class Restorer:
         return self.paused or self.trouble or self.unknown
 
     def recall(self) -> None:
-        """Take from the journal what is to be put back.
+        """Take from the journal what is to be restored.
 
         Where no copy is whole, that is what actuator.toml names of this device: to the fail-safe, to
         what it says of the original, else to the driver's default.
@@ -94,15 +94,15 @@ class Restorer:
             ours = sorted(named & self.about["ranges"].keys())
             self.record = self._fresh({k: self._state(k, None) for k in ours})
             done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
-            why = f"{_in_words(error)}; what it stood at before is not known, {done}"
-            self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
+            why = f"{_in_words(error)}; its previous value is unknown; {done}"
+            self.unknown = f"{why}; check the device, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
     async def shown(self) -> dict[str, Value | None]:
         """Return what the knobs stand at, asked twice: one wrong answer shall change nothing.
 
         Raises:
-            ActuationError: they cannot be told; Forgotten where the driver was restarted.
+            ActuationError: they are unknown; Forgotten where the driver was restarted.
         """
         shown: dict[str, Value | None]
         reads = [await self.driver.ask("read", self.uuid) for _ in range(2)]
@@ -126,13 +126,15 @@ class Restorer:
         return shown
 
     async def change(self, setting: Wanted) -> None:
-        """Journal, write, verify. What fails leaves the rest to whoever called."""
+        """Journal, write, verify. A failure leaves the rest to the caller."""
         shown = await self.look()
-        # A lock that nobody can read may be lost: it is written whenever it is asked for.
+        # A lock that cannot be read may be lost: it is written whenever it is requested.
         blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
         todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
         new = {k for k, v in todo.items() if v is None and k in shown} - self.record.knobs.keys()
-        back = {k for k in new if self._state(k, shown[k]).last == shown[k]}  # as it was found
+        back = {
+            k for k in new if self._state(k, shown[k]).last == shown[k]
+        }  # at its original setting
         todo = {k: v for k, v in todo.items() if k not in back}
         if not todo:
             return
@@ -153,12 +155,12 @@ class Restorer:
             try:
                 await self.driver.ask("write", self.uuid, knob, target)
             except KnobRefused:
-                if knob not in knobs:  # it never took: there is nothing to put back
+                if knob not in knobs:  # it never took: there is nothing to restore
                     self._note(knob, None)
                 raise
         wrong = await self._differing(targets)
         if wrong:
-            raise ActuationError(f"{self.uuid} did not take the setting: {', '.join(wrong)}")
+            raise ActuationError(f"{self.uuid} did not apply the setting: {', '.join(wrong)}")
         for state in states.values():
             state.pending = False
         self.originals.save(self.record)
@@ -200,7 +202,7 @@ class Restorer:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to put back again what did not go back; what is paused is root's."""
+        """Whether it is time to restore again what did not go back; what is paused is root's."""
         waits = self.now() < self.retry_at or (self.paused and not self.trouble)
         return bool(self.record.knobs and not waits)
 
@@ -229,7 +231,7 @@ class Restorer:
                 self._save(replace(self.record, knobs=back))
                 self.waits = True
             elif not self.paused:
-                self._forget("it is back")
+                self._forget("the device is restored")
         except Forgotten:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
@@ -245,7 +247,7 @@ class Restorer:
             self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
 
     async def _written_back(self) -> list[str]:
-        """Put back what is ours; return in words what did not go. Raises ActuationError."""
+        """Restore our changes; return in words what did not go. Raises ActuationError."""
         failures: list[str] = []
         shown: dict[str, Value | None] = {}
         try:
@@ -283,7 +285,7 @@ class Restorer:
 
     @property
     def throttled(self) -> str:
-        """Which ceilings the kernel holds below what was asked for."""
+        """Which ceilings the kernel holds below what was requested."""
         return ", ".join(f"a cap holds {k} at {v!r}" for k, v in self.caps.items())
 
     def _save(self, record: Record, ending: bool = False) -> None:
@@ -293,13 +295,13 @@ class Restorer:
         self.record = record
 
     def _forget(self, why: str) -> None:
-        """Drop the journal: the device is as it was found. Raises StoreError."""
+        """Drop the journal: the device is at its original setting. Raises StoreError."""
         log.info("event=original device=%s why=%r", self.uuid, why)
         self._save(self._fresh({}))
         self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
 
     async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
-        """Return the knobs that somebody else changed since we wrote them, and pause the device if so.
+        """Return the knobs that another program changed since we wrote them, and pause the device if so.
 
         Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
         what the knob was before and what it goes back to, file by file where it has several. What is
@@ -329,11 +331,11 @@ class Restorer:
         return found
 
     async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
-        """Return whether somebody lowered a ceiling, which no cap does: ours, written again, takes effect.
+        """Return whether another program lowered a ceiling: ours, written again, takes effect (no cap).
 
         The lower value goes back at once. It is journalled before, so that a kill in between undoes
-        nothing of theirs. A ceiling that was found under a cap goes back to where it throttles nobody:
-        what was asked for before is hidden, and gone.
+        nothing of theirs. A ceiling that was under a cap goes back to where it throttles nothing:
+        what was requested before is hidden, and gone.
         """
         self._note(knob, replace(touched, lowered=to), ending)
         try:
@@ -355,7 +357,7 @@ class Restorer:
         return took and not unsure
 
     def _note(self, knob: str, state: KnobState | None, ending: bool = False) -> None:
-        """Journal a knob's state, None where nothing of it is to be put back; see `_save`."""
+        """Journal a knob's state, None where nothing of it is to be restored; see `_save`."""
         knobs = {**self.record.knobs, knob: state}
         self._save(replace(self.record, knobs={k: t for k, t in knobs.items() if t}), ending)
 
@@ -372,7 +374,7 @@ class Restorer:
         return knob in self.caps and shown.get(knob) == self.caps[knob]
 
     def _state(self, knob: str, found: Value | None) -> KnobState:
-        """Return a knob's state before it is written: what it was found at, and where it goes back to."""
+        """Return a knob's state before it is written: its original value, and where it goes back to."""
         set_here = self.terms.original.get(knob) if found is None else None
         back = self.terms.failsafe.get(knob, set_here)
         return KnobState(found, back=back, lasts=knob in self.about.get("lasting", ()))
@@ -383,11 +385,11 @@ class Restorer:
         return touched.wrote if touched and (value is None or self._at_cap(knob, shown)) else value
 
     def whole(self, setting: Wanted) -> Wanted:
-        """Return a setting with every other knob that we wrote as it was found."""
+        """Return a setting with every other knob that we wrote at its original setting."""
         return {**dict.fromkeys(self.record.knobs), **setting}
 
     def found(self, shown: Wanted) -> Wanted:
-        """Return what the knobs were found at: a fail-safe, else what is noted, else what they show."""
+        """Return the original values of knobs: a fail-safe, else what is noted, else what they show."""
         noted = self.record.knobs.items()
         return {**shown, **{k: touched.found for k, touched in noted}, **self.terms.failsafe}
 
@@ -404,7 +406,7 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
 
 
 def _below(less: Value | None, more: Value | None, known: Collection[str] = ()) -> bool:
-    """Return whether one is at most the other, file by file, but what is known; a word stands for all."""
+    """Return whether one is at most the other, file by file where possible; a word represents all."""
     low, high = str(less).split(), str(more).split()
     most = max(len(low), len(high))
     try:
@@ -415,5 +417,5 @@ def _below(less: Value | None, more: Value | None, known: Collection[str] = ()) 
 
 
 def _in_words(error: Exception) -> str:
-    """Return an error in words; one that nobody foresaw with its kind."""
+    """Return an error in words; an unexpected one with its type."""
     return str(error) if isinstance(error, TuningError) else repr(error)

@@ -29,8 +29,8 @@ KHZ, STEP_KHZ = 1000, 100_000
 LIKE, MOST_DIGITS, MOST_RUNGS = 0.85, 18, 1000
 """A number in a file with more digits, or a ladder with more steps, is none."""
 CEILINGS = ("scaling_max_freq", "max_freq")
-"""Files of cpufreq and devfreq that show the limit in force, not the one that was asked for."""
-REFUSED = "is a floor above that, or has the actuator no drop-in for this device?"
+"""Files of cpufreq and devfreq that show the limit in force, not the one that was requested."""
+REFUSED = "check that no minimum is above it, and that the actuator's unit has the drop-in for this device"
 
 
 @dataclass(slots=True)
@@ -38,8 +38,8 @@ class FileKnob:
     """One knob: files that are written alike, and the values offered, ascending.
 
     `unit` is how many of the files' units make one of the knob's; 0: it is a text. A file takes of a value
-    what the kernel makes of it, see `clipped`, and the knob stands at what was `asked`. Files that stand at
-    different values are told, and can be written, as one text of all. Every method raises ActuationError.
+    what the kernel makes of it, see `clipped`, and the knob counts as at the `asked` value. Files with
+    different values are read and written as one text of all. Every method raises ActuationError.
     """
 
     files: Sequence[Path]
@@ -58,7 +58,7 @@ class FileKnob:
     def write(self, value: Value | None) -> None:
         """Write all files, each for itself: one that refuses stops no other.
 
-        None is what throttles nobody: the word `performance`, or the greatest value.
+        None: no throttling: the word `performance`, or the greatest value.
         """
         if value is None:
             value = "performance" if "performance" in self.values else self.values[-1]
@@ -70,14 +70,14 @@ class FileKnob:
             try:
                 file.write_text(text)
             except OSError as error:
-                failures.append(f"{file} does not take {text}: {error.strerror}")
+                failures.append(f"{file} rejects {text}: {error.strerror}")
         if failures:
             raise ActuationError("; ".join(failures), hint=REFUSED)
 
     def clipped(self, values: Sequence[Any]) -> list[Any]:
         """Return the most that each file may say of a value: its `TOP`, and of values offered its `TABLE`.
 
-        What does not answer clips none; what somebody else set need not be in a table.
+        What does not answer clips none; what another program set need not be in a table.
         """
         if not self.unit:
             return [*values]
@@ -119,7 +119,7 @@ class FileKnobs:
         return {name: knob.read() for name, knob in self.offered.items()}
 
     def write(self, knob: str, value: Value | None) -> None:
-        """Set a knob to a supported value, to one that `read` told before, or where it throttles nobody."""
+        """Set a knob to a supported value, to one that `read` returned before, or to no throttling."""
         self.offered[knob].write(value)
 
 

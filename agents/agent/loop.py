@@ -1,4 +1,4 @@
-"""One device's loop: restore or hold, ask, try, put back, report, and ask again."""
+"""One device's loop: restore or hold, poll, try, restore, report, and poll again."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class DeviceAgent:
         return None if hold is None else hold.broken.get(hold.row, 0)
 
     def close(self) -> None:
-        """Let go of the device; what is in force stays in force."""
+        """Release the device; what is in force stays in force."""
         self._target.close()
 
     def run(self) -> None:
@@ -154,7 +154,7 @@ class DeviceAgent:
             log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
 
     def begin(self) -> None:
-        """Take up a valid hold from disk, or put the device back; `step` tries again what fails."""
+        """Resume a valid hold from disk, or restore the device; `step` tries again what fails."""
         try:
             self._begin()
         except TuningError as error:
@@ -184,7 +184,7 @@ class DeviceAgent:
                 self._registered = True
                 log.info("event=registered device=%s", self.device.id)
             order = self._next(not_back)
-            if not_back is not None:  # heard, but told nothing
+            if not_back is not None:  # contacted, but without an assignment
                 self._trouble(not_back)
                 return
             self._reached_tuner()
@@ -201,7 +201,7 @@ class DeviceAgent:
             self._trouble(error)
 
     def _redescribe(self) -> None:
-        """Tell the tuner anew what the device offers, where it turned out to be less."""
+        """Tell the tuner again what the device offers, where it turned out to be less."""
         space, cannot = self._target.offered, self._target.cannot
         if (space, cannot) != (self.device.space, self.device.cannot):
             self.device = replace(self.device, space=space, cannot=cannot)
@@ -235,7 +235,7 @@ class DeviceAgent:
         )
 
     def _unmended(self) -> TuningError | None:
-        """Return what still keeps the device from being put back; None where nothing does."""
+        """Return what still prevents the restore of the device; None where nothing does."""
         try:
             self._mend()
         except TuningError as error:
@@ -243,7 +243,7 @@ class DeviceAgent:
         return None
 
     def _mend(self) -> None:
-        """Do what could not be done before: write down, put back. Raises ActuationError."""
+        """Do what could not be done before: write down, restore. Raises ActuationError."""
         if not self._begun:
             self._begin()
         self._holder.persist()
@@ -280,7 +280,7 @@ class DeviceAgent:
             self.waiting.clear()
 
     def _wait_s(self, hold: Hold | None) -> float:
-        """Return how long the tuner may keep a question, so that it knows what goes on meanwhile."""
+        """Return how long the tuner may keep a question, so that it knows what happens meanwhile."""
         rows = len(hold.order.plan.rows) if hold is not None else 1
         return min(LONGEST_POLL_S if rows == 1 else FOLLOWED_POLL_S, self._watch.due_in_s())
 
@@ -313,7 +313,7 @@ class DeviceAgent:
                 self._pace()
 
     def _hold(self, order: HoldOrder) -> None:
-        """Take up a hold; one that has ended here already is answered with its end once more."""
+        """Start a hold; one that has ended here already is answered with its end once more."""
         ended = self._holder.refuses(order)
         if ended:
             log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
@@ -333,7 +333,7 @@ class DeviceAgent:
             self._watch.start_now()
 
     def _try(self, order: Assignment) -> None:
-        """Run one trial, put the device back, and keep the report for sending."""
+        """Run one trial, restore the device, and keep the report for sending."""
         hold = self._holder.current
         if hold is not None and hold.order.study != order.study:
             self._watch.end(f"study {order.study} has the device now")
@@ -366,7 +366,7 @@ class DeviceAgent:
             self._around.clock.sleep(min(left, LOOK_S))
 
     def _stand_by(self, ended: threading.Event) -> None:
-        """End the hold whatever the loop waits for, once every device is to stay as it was found."""
+        """End the hold at once when every device is to stay at its original setting."""
         while not ended.wait(LOOK_S):
             held = self._holder.current is not None and not self._holder.is_aside
             if held and self._around.journal.stays:

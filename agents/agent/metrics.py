@@ -1,4 +1,4 @@
-"""What Prometheus is told of an agent. A scrape touches no device: it shows what the loops know.
+"""Prometheus metrics of an agent. A scrape touches no device: it shows what the loops know.
 
 Names and base units are those of https://prometheus.io/docs/practices/naming/. Every label's values are
 bounded by the agent's configuration.
@@ -35,9 +35,9 @@ class AgentCollector(Collector):
         )
         about.add_metric((self._version,), 1.0)
         yield about
-        is_open = _gauge("device_open", "Whether a device of the configuration answers.")
-        restores = _counter("restores", "How often a device was put back to its original.")
-        altered = _gauge("device_altered", "Whether a device is not noted as at its original.")
+        is_open = _gauge("device_open", "Whether the configured device answers.")
+        restores = _counter("restores", "Times that a device was restored to its original setting.")
+        altered = _gauge("device_altered", "Whether a device is not at its original setting.")
         for device, agent in agents.items():
             is_open.add_metric((device,), float(agent is not None))
             restores.add_metric((device,), float(self._journal.restores[device]))
@@ -57,24 +57,26 @@ def _counted(link: TunerClient) -> Iterator[Metric]:
     spool = link.spool
     count, total = spool.size()
     for name, text, value in (
-        ("spool_reports", "Reports that wait for the tuner.", count),
-        ("spool_bytes", "Bytes of the reports that wait.", total),
+        ("spool_reports", "Reports waiting to be sent to the tuner.", count),
+        ("spool_bytes", "Size of the waiting reports in bytes.", total),
     ):
         yield GaugeMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
     for name, text, value in (
-        ("reports_dropped", "Windows that were dropped: the spool was full.", spool.dropped),
-        ("reports_refused", "Reports that the tuner will never take.", spool.refused),
+        ("reports_dropped", "Windows dropped because the spool was full.", spool.dropped),
+        ("reports_refused", "Reports that the tuner refused permanently.", spool.refused),
         ("requests", "Requests to the tuner.", link.asked),
-        ("requests_failed", "Requests that the tuner did not answer.", link.failed),
+        ("requests_failed", "Requests without a response from the tuner.", link.failed),
     ):
         yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
 
 
 def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield what the windows of every device add up to."""
-    windows = _counter("windows", "Windows, by what came of them.", "result")
+    windows = _counter("windows", "Windows, by outcome.", "result")
     energy = _counter(
-        "energy_joules", "Energy that windows showed; between them nobody measures.", "origin"
+        "energy_joules",
+        "Energy measured in windows; nothing is measured between windows.",
+        "origin",
     )
     seconds = _counter("window_seconds", "Length of all windows.")
     throttled = _counter("windows_throttled", "Windows in which the device was throttled.")
@@ -92,8 +94,8 @@ def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield how every device's loop gets on with the tuner."""
-    heard = _gauge("tuner_heard_timestamp_seconds", "When the tuner last answered a question.")
-    lease = _gauge("lease_age_seconds", "How long ago the lease of the trial was last renewed.")
+    heard = _gauge("tuner_heard_timestamp_seconds", "Unix time of the tuner's last response.")
+    lease = _gauge("lease_age_seconds", "Seconds since the trial's lease was last renewed.")
     for agent in agents:
         key, standing = (agent.device.id,), agent.standing
         if standing.heard_at is not None:
@@ -105,10 +107,17 @@ def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield what every device is set to, by what right, and how its hold keeps its limits."""
-    about = _gauge("applied_info", "By what right a device is set as it is.", "level", "study")
-    knobs = _gauge("applied_knob", "A knob, in the unit that its name ends with.", "knob")
-    words = _gauge("applied_knob_info", "A knob whose values are no numbers.", "knob", "value")
-    broken = _gauge("limit_broken_windows", "Windows in a row in which its hold broke a limit.")
+    about = _gauge("applied_info", "Source of the device's current setting.", "level", "study")
+    knobs = _gauge(
+        "applied_knob", "Current value of a knob, in the unit at the end of its name.", "knob"
+    )
+    words = _gauge(
+        "applied_knob_info",
+        "Current value of a knob whose values are not numbers.",
+        "knob",
+        "value",
+    )
+    broken = _gauge("limit_broken_windows", "Consecutive windows in which the hold broke a limit.")
     for agent in agents:
         device, applied = agent.device.id, agent.standing.applied
         if (count := agent.broken_windows) is not None:
@@ -126,7 +135,7 @@ def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield which sensors and controls there are, and which are not: `jouletune doctor` says why."""
-    found = _gauge("available", "1: a metric measured here; 0: what this host lacks.", "name")
+    found = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
     for agent in agents:
         names = {metric.name: 1.0 for metric in agent.device.metrics}
         for name, there in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():

@@ -19,7 +19,7 @@ from tuner.core import Applied, Clock, Now
 class Surroundings:
     """What all device loops of a process share. `stop` set ends them all.
 
-    `start` is a word made anew at each start of the process: it tells the tuner a question asked twice
+    `start` is a new word at each start of the process: it distinguishes a question asked twice
     from one asked after a crash.
     """
 

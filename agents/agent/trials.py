@@ -39,7 +39,7 @@ class TrialRunner:
     check_stop: Callable[[], None]
 
     def run(self, order: Assignment, put_back: Callable[[], None]) -> TrialReport:
-        """Run one trial under its lease, put the device back within that, and return the report."""
+        """Run one trial under its lease, restore the device within that, and return the report."""
         log.info(
             "event=trial device=%s study=%s trial=%d attempt=%d setting=%r",
             self.device,

@@ -35,10 +35,10 @@ DEVICES = MappingProxyType(
 TRUTHS = MappingProxyType(
     {
         "replay": "agents.devices.replay:truth",
-        "simulated": "agents.devices.simulated:truth",
+        "simulated": "agents.devices.simulated:known",
     }
 )
-"""Kinds whose true values are known, and the function that tells them."""
+"""Kinds with true values, and the function that returns them."""
 
 DIAGNOSES_GROUP = "jouletune.diagnoses"
 DIAGNOSES = MappingProxyType(
@@ -60,7 +60,7 @@ def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Pa
     `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `replay:FILE[#SURFACE]`;
     a package's entry point is called alike, with what follows its name and the colon.
     `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
-    `root` the filesystem that a real device is looked for in.
+    `root` the filesystem that a real device is searched in.
 
     Raises:
         InvalidInput: there is no such kind, GPU, preset, workload, file or surface, or the package
@@ -77,7 +77,7 @@ def examine(root: Path) -> Iterator[Symptom]:
     """Yield what every kind of device says of the host at `root`; changes nothing.
 
     A package may offer a function of `root` as `jouletune.diagnoses`, by the name of its device;
-    of a device without one it is said only whether it can be loaded.
+    of a device without one it is reported only whether it can be loaded.
     """
     for kind in plugins.names(GROUP, DEVICES):
         try:
@@ -86,12 +86,15 @@ def examine(root: Path) -> Iterator[Symptom]:
                 yield from look(root)
             elif kind not in DEVICES:
                 plugins.load(GROUP, DEVICES, kind)
-                yield Symptom(kind, True, "offered by an installed package, which tells no more")
+                yield Symptom(kind, True, "from an installed package without a description")
         except TuningError as error:
             yield Symptom(kind, False, error.message, error.hint)
-        except Exception as error:  # noqa: BLE001 - of another's package: the other kinds are still told
+        except Exception as error:  # noqa: BLE001 - of another's package: the other kinds are still listed
             yield Symptom(
-                kind, False, f"{type(error).__name__}: {error}", "mend the package that offers it"
+                kind,
+                False,
+                f"{type(error).__name__}: {error}",
+                "repair the package that provides it",
             )
 
 
@@ -112,7 +115,7 @@ def known_truth(spec: str) -> Truth | None:
     kind, _, rest = _found(spec)
     if kind not in TRUTHS:
         return None
-    truth: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
+    truth: Truth | None = plugins.load(GROUP, TRUTHS, kind)(rest)
     return truth
 
 
@@ -121,8 +124,8 @@ def true_score(objective: Objective, values: Mapping[str, float]) -> float:
     score = objective.score(values)
     if score is None:
         raise MetricUnavailable(
-            f"the true {objective.metric} is not known here",
-            hint=f"aim at one of: {', '.join(values)}",
+            f"the true {objective.metric} is unknown",
+            hint=f"choose one of: {', '.join(values)}",
         )
     return score
 
@@ -148,7 +151,7 @@ def _found(spec: str) -> tuple[str, Callable[..., Side], str]:
     opener = plugins.load(GROUP, DEVICES, kind)
     if opener is None:
         others = plugins.names(GROUP, DEVICES)[len(DEVICES) :]
-        more = f"; other packages offer: {', '.join(others)}" if others else ""
+        more = f"; from other packages: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no device {spec!r}",
             hint=f"choose one like cpu, nvidia:0, simulated:a100 or replay:FILE.csv#SURFACE{more}",

@@ -59,7 +59,7 @@ class FederationSpec:
     """What a federation is: its name, its classes, how many clients answer, and what its version is of.
 
     The numbers of participants fit the `clients`; a `space` of one's own takes the place of what follows
-    from them. Another `version` (of the app, the model, Flower) starts a study's evidence anew.
+    from them. Another `version` (of the app, the model, Flower) starts a study's evidence again.
     """
 
     name: str
@@ -73,14 +73,14 @@ class FederationSpec:
         """What a round is set by.
 
         Raises:
-            InvalidInput: neither clients nor a space are told.
+            InvalidInput: neither clients nor a space are given.
         """
         if self.space is not None:
             return self.space
         if self.clients < 1:
             raise InvalidInput(
                 f"the federation {self.name} has {self.clients} clients",
-                hint="tell how many answer, as clients=clients_there(grid), or give it a space",
+                hint="pass clients=clients_there(grid), or a space",
             )
         return federation_space(self.classes, self.clients)
 
@@ -146,7 +146,7 @@ class FederatedTuner:
 
     @property
     def ended(self) -> str:
-        """Why the training is over; empty while it goes on."""
+        """Why the training is over; empty while it continues."""
         return self._session.ended
 
     def begin(self, context: Context) -> Setting:
@@ -176,8 +176,8 @@ def open_embedded(
     """Start a tuner on a SQLite file as a child, and a continuous study of the federation, or its old one.
 
     A constraint on the accuracy, like "accuracy >= 0.9", is the goal: the training ends with it, and takes
-    the least of the objective (`energy_j`, `round_s` or `carbon_g`) until then. An old study goes on where
-    it asks for the same and has not come to its goal; else it is stopped, and a new one is made.
+    the least of the objective (`energy_j`, `round_s` or `carbon_g`) until then. An old study continues
+    where it asks for the same and has not come to its goal; else it is stopped, and a new one is made.
 
     `python` is the interpreter of an environment with jouletune's tuner in it: this process never loads
     SQL or torch. The child ends with this process, however that ends.
@@ -278,7 +278,7 @@ def _study(url: str, token_file: Path, of: Device, asked: TrainingWishes) -> str
 
 
 def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str:
-    """Return why a study is not gone on with: its goal is reached, or something else is asked for.
+    """Return why a study is not gone on with: its goal is reached, or something else is requested.
 
     Also where its usual number of participants no longer fits the clients there are.
     """
@@ -287,7 +287,7 @@ def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str
     usual = study["baseline"]["setting"]
     for knob in space.knobs:
         if knob.role is Role.PARTICIPANTS and usual.get(knob.name) not in knob.values:
-            return f"{knob.name} of {list(knob.values)} in place of some {usual.get(knob.name)}"
+            return f"{knob.name} of {list(knob.values)} instead of {usual.get(knob.name)}"
     wishes = {
         "policy": asked.policy,
         "objective": str(asked.objective).rpartition(" ")[2],
@@ -299,7 +299,7 @@ def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str
         "constraints": sorted(str(Constraint.parse(c)) for c in study["constraints"]),
     }
     return "; ".join(
-        f"{name} {wish} in place of {found[name]}"
+        f"{name} {wish} instead of {found[name]}"
         for name, wish in wishes.items()
         if found[name] != wish
     )
@@ -313,7 +313,7 @@ def _refused_as(response: httpx.Response) -> str:
 def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON
     if not response.is_success:
         detail = response.text[:300]
-        raise TuningError(f"the tuner refuses {response.request.url.path}: {detail}")
+        raise TuningError(f"the tuner refused {response.request.url.path}: {detail}")
     return response.json()
 
 
@@ -352,8 +352,9 @@ class _Child:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 lines = self._log.read_text("utf-8", "replace").strip().splitlines()
                 raise LinkError(
-                    f"the tuner did not start: {(lines or ['it said nothing'])[-1]}",
-                    hint=f"its log is {self._log}; is jouletune's tuner installed for {self._python}?",
+                    f"the tuner did not start: {(lines or ['it printed nothing'])[-1]}",
+                    hint=f"see its log {self._log}; check that "
+                    f"jouletune's tuner is installed for {self._python}",
                 )
             time.sleep(0.1)
         return f"http://127.0.0.1:{self._port.read_text().strip()}", self._token

@@ -32,14 +32,19 @@ def main() -> int:
     parser.add_argument("--database", type=Path, default=Path("federation.sqlite"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=100)
-    parser.add_argument("--alpha", type=float, default=0.1, help="of Dirichlet; 0 deals evenly")
-    parser.add_argument("--goal", type=float, default=0.0, help="an accuracy that ends it; 0: none")
     parser.add_argument(
-        "--objective", default="energy_j", help="what to spend the least of: or round_s, carbon_g"
+        "--alpha",
+        type=float,
+        default=0.1,
+        help="concentration of the Dirichlet split of labels; 0: even",
+    )
+    parser.add_argument("--goal", type=float, default=0.0, help="stop at this accuracy; 0: never")
+    parser.add_argument(
+        "--objective", default="energy_j", help="metric to minimize: energy_j, round_s or carbon_g"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--python", default=sys.executable, help="the interpreter of jouletune's own environment"
+        "--python", default=sys.executable, help="Python interpreter of jouletune's environment"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flower-") as home:
@@ -65,7 +70,7 @@ def main() -> int:
 
 
 def run_flower(home: Path, clients: int, config: Mapping[str, int | float | str]) -> int:
-    """Run the app in a simulation of so many clients, shown as it goes; return Flower's exit status.
+    """Run the app in a simulation and show its output; return Flower's exit status.
 
     `home` is Flower's; all that the run left behind is ended.
     """

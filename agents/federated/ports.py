@@ -1,4 +1,4 @@
-"""What a strategy asks of whoever tunes its rounds."""
+"""The interface between a strategy and the tuner of its rounds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuner.core import Context, Origin, Setting, Space
 class RoundOutcome:
     """What a round showed.
 
-    `metrics` are by name (`energy_j`, `energy_<class>_j`, `round_s`, `accuracy`, …); `origin` is
-    MEASURED where the clients told their own joules, ESTIMATED where they are modelled. `context` is the
-    state that the round began from, `seconds` its wall time; `failed` why it came to nothing.
+    `metrics` are by name (`energy_j`, `energy_<class>_j`, `round_s`, `accuracy`, …); `origin` is MEASURED
+    where the clients reported their own joules, ESTIMATED where they are modelled. `context` is the state
+    that the round began from, `seconds` its wall time; `failed` why it came to nothing.
     """
 
     metrics: Mapping[str, float]
@@ -35,7 +35,7 @@ class RoundTuner(Protocol):
 
     @property
     def ended(self) -> str:
-        """Why the training is over, as of the last `begin`; empty while it goes on."""
+        """Why the training is over, as of the last `begin`; empty while it continues."""
         ...
 
     def begin(self, context: Context) -> Setting:

@@ -35,7 +35,7 @@ STATE = {
 
 @dataclass(frozen=True)
 class ClientReply:
-    """A reply that may be averaged: who sent it, of which class, and the numbers it tells."""
+    """A reply that may be averaged: who sent it, of which class, and the numbers it reports."""
 
     node: int
     kind: str
@@ -45,10 +45,10 @@ class ClientReply:
 
 @dataclass
 class KnownClients:
-    """What clients have told of themselves: their class, and how they were found at last.
+    """Reports of the clients: their class, and their last state.
 
-    Who was asked for its class and did not say is of the first until it does; after `ASKS` times nobody
-    asks again, as an app may have no answer.
+    Who was requested its class and did not say is of the first until it does; after `ASKS` times it is not
+    requested again, as an app may have no reply.
     """
 
     kinds: dict[int, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class KnownClients:
     _silent: dict[int, int] = field(default_factory=dict)
 
     def unsure(self, node: int) -> bool:
-        """Return whether a client is still to be asked for its class."""
+        """Return whether a client is still to be requested its class."""
         return node not in self.kinds or 0 < self._silent.get(node, 0) < ASKS
 
     def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ class KnownClients:
             self._silent[node] = self._silent.get(node, 0) + 1
 
     def kind(self, node: int) -> str:
-        """Return a client's class; empty while nobody knows it."""
+        """Return a client's class; empty while unknown."""
         return self.kinds.get(node, "")
 
     def hear(self, replies: Iterable[ClientReply]) -> None:
@@ -79,7 +79,7 @@ class KnownClients:
             self.latest[reply.node] = state
 
     def state(self) -> dict[str, float]:
-        """Return each class's mean, of what was told last."""
+        """Return each class's mean, of the last reports."""
         found: dict[str, list[float]] = {}
         for node, latest in self.latest.items():
             for name, value in latest.items():
@@ -119,7 +119,7 @@ def round_metrics(
 ) -> tuple[dict[str, float], Origin]:
     """Return what a round took, summed over its replies, and whether clients measured their joules.
 
-    Joules are told only where every reply tells them. Waiting is added where clients tell their idle
+    Joules are reported only where every reply has them. Waiting is added where clients tell their idle
     power and modelled their joules: a meter of their own has seen it.
     """
     seconds = [r.metrics[SECONDS] for r in replies if SECONDS in r.metrics]
@@ -190,7 +190,7 @@ def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]], weight: str)
         return f"its arrays cannot be read: {error}"
     examples = metrics.get(weight)
     if _length(examples) != 0 or not examples > 0:
-        return f"it tells no {weight} above 0"
+        return f"it has no {weight} above 0"
     return ""
 
 

@@ -63,7 +63,7 @@ class FederationSession:
 
     With the tuner away a round runs at the latest setting, and is reported later as a step of the
     federation's own. A round that was given out and not reported, as its server was killed, is given
-    out again. `start` is a word made anew at each start.
+    out again. `start` is a new word at each start.
 
     `begin` raises Unauthorised, ProtocolMismatch or InvalidInput where the tuner has never wanted this
     federation: trying again would not help.
@@ -87,7 +87,7 @@ class FederationSession:
 
     @property
     def ended(self) -> str:
-        """Why the training is over, as of the last `begin`; empty while it goes on.
+        """Why the training is over, as of the last `begin`; empty while it continues.
 
         A hold of a study that has a goal means that it is reached.
         """
@@ -161,7 +161,7 @@ class FederationSession:
         return LeaseKeeper(self._link, renewal, order.lease_s)
 
     def _report(self, outcome: RoundOutcome) -> Report | None:
-        """Return a round as a trial's end, a window of what is held, or a step of one's own."""
+        """Return a round as a trial's end, a window of the held setting, or a step of one's own."""
         order, ended = self._order, self._outcome(outcome)
         if isinstance(order, Assignment):
             return TrialReport(

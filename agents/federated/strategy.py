@@ -36,7 +36,7 @@ ROUNDS_LEFT = "rounds_left"
 """Of a round's context: how many rounds there may still be, this one included."""
 QUERY_S = 60.0
 WAIT_S = 10.0
-"""So long no further client has come: then a round goes on with those there are, once there is one."""
+"""So long no further client has come: then a round continues with those there are, once there is one."""
 LOOK_S = 1.0
 
 
@@ -44,12 +44,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     """Sets the participants, and each one's batch size and epochs, as a tuner says; averages by another.
 
     Clients find `batch-size` and `local-epochs` in their message's config. They answer a query with a
-    config record that has their `device-class`, where there are several classes; and tell in their
-    metrics, beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter
-    told it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. Where
-    the steps between two averagings are a knob, they find `averaging-steps`. The accuracy is
-    `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy
-    writes into messages they find too.
+    config record that has their `device-class`, where there are several classes; and tell in their metrics,
+    beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter measured
+    it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. Where the
+    steps between two averagings are a knob, they find `averaging-steps`. The accuracy is `accuracy` of
+    `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy writes into
+    messages they find too.
 
     `g_per_kwh` is the carbon intensity of the clients' electricity, one for all or one for each class.
 
@@ -72,7 +72,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             raise InvalidInput(
                 f"{type(self._inner).__name__} is made for one number of clients ({FIXED_CLIENTS}), "
                 "and FedGPO changes that from round to round",
-                hint="give FedGPO the strategy within it, or train without FedGPO",
+                hint="give FedGPO the inner strategy, or train without FedGPO",
             )
         self._seed, self._g_per_kwh, self._wait_s = seed, g_per_kwh, wait_s
         self._known = KnownClients()
@@ -127,8 +127,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     ) -> Iterable[Message]:
         """Return the inner strategy's message for each participant, with its own batch size and epochs.
 
-        Which clients the inner strategy would ask does not count, only what it writes to them; where it
-        asks nobody, there is no round.
+        Which clients the inner strategy would ask does not count, only what it writes to them; with no
+        clients, there is no round.
         """
         self._report()
         asked = self._inner.configure_train(server_round, arrays, config, grid)
@@ -173,7 +173,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 self._round.failed = f"none of {len(all_)} replies could be used"
             elif "energy_j" not in shown:
                 log.warning(
-                    "event=no_joules_told round=%d why='not every client tells %s'",
+                    "event=no_joules_told round=%d why='not every client reports %s'",
                     server_round,
                     JOULES,
                 )
@@ -292,7 +292,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 self._round.accuracy = self._accuracy
 
     def _report(self) -> None:
-        """Report the round that is over: its accuracy is known only now."""
+        """Report the round that is over: its accuracy is available only now."""
         over, self._round = self._round, None
         if over is None:
             return
@@ -309,7 +309,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 origin=over.origin,
                 context=finite(over.state),
                 seconds=over.seconds,
-                failed=over.failed or ("" if over.metrics else "no replies came"),
+                failed=over.failed or ("" if over.metrics else "no replies"),
             )
         )
 

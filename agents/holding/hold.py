@@ -12,7 +12,7 @@ from tuner.wire import HoldOrder, Message
 
 
 class Hold(Message):
-    """A hold in force, or one that has `ended` (why) and must not be taken up again.
+    """A hold in force, or one that has `ended` (why) and must not be resumed.
 
     `granted_at` is wall time, `granted_s` the boot clock of the boot that `boot` names. `row` is the
     row of the plan in force, `broken` how many of each row's windows in a row broke the SLO. `told`
@@ -33,7 +33,7 @@ class Hold(Message):
 
     @property
     def setting(self) -> Setting:
-        """What is held."""
+        """The held setting."""
         return self.order.plan.rows[self.row].setting
 
     @property

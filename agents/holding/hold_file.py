@@ -27,7 +27,7 @@ class HoldFile:
         self.behind = False
 
     def load(self) -> Hold | None:
-        """Return what is on the disk; a damaged hold is none, for nobody can say what it allows.
+        """Return what is on the disk; a damaged hold is no hold, because its terms are unknown.
 
         Raises:
             StoreError: it cannot be read now; ask again.
@@ -45,7 +45,7 @@ class HoldFile:
             return None
 
     def write(self, hold: Hold) -> None:
-        """Write a new hold. Raises StoreError: what is there may be the old one or the new one."""
+        """Write a new hold. Raises StoreError: the file may be the old or the new one."""
         try:
             files.write(self._path, hold.model_dump_json())
         except StoreError as error:

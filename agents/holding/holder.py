@@ -44,7 +44,7 @@ class Holder:
     `attached` is what the journal notes for opening the device again. A hold begins on the disk, before
     the device is touched; it ends in memory and on the device, whatever the disk says: what that refuses
     is written once it can be. A hold without a journal entry has ended, for the entry goes with the
-    restoring. Whoever follows the hold from second to second does so from another thread; one change at
+    restoring. The plan runner follows the hold from another thread; one change at
     a time.
     """
 
@@ -79,7 +79,7 @@ class Holder:
         self._void = ""
 
     def load(self) -> None:
-        """Take on what is on the disk; a damaged hold is none, for nobody can say what it allows.
+        """Take on what is on the disk; a damaged hold is no hold, because its terms are unknown.
 
         Raises:
             StoreError: it cannot be read now; ask again.
@@ -104,7 +104,7 @@ class Holder:
                 self._become(self._hold.model_copy(update={"told": told}))
 
     def refuses(self, order: HoldOrder) -> str:
-        """Return why this order is not taken up: the same hold has ended here; empty otherwise."""
+        """Return why this assignment is refused: the same hold has ended here; empty otherwise."""
         hold = self._hold
         return hold.ended if hold is not None and hold.ended and hold.is_of(order) else ""
 
@@ -169,9 +169,9 @@ class Holder:
 
     @contextmanager
     def set_aside(self, *, lend: bool = False) -> Iterator[None]:
-        """Leave the device to a trial or a window: nobody follows the hold's plan within the block.
+        """Leave the device to a trial or a window: the hold's plan is not followed within the block.
 
-        What is lent, to a trial, is not even put back into a workload that was started again.
+        While lent to a trial, the hold is not even re-applied to a workload that was started again.
         """
         with self._lock:
             self._aside, self._lent = True, lend
@@ -231,7 +231,7 @@ class Holder:
 
     @property
     def incarnation(self) -> str:
-        """The start of the workload in which the hold was last put in force; empty where it tells none."""
+        """The start of the workload in which the hold was last applied; empty where unknown."""
         return self._incarnation
 
     def follow(self, seen: Hold, row: int) -> bool:
@@ -275,12 +275,12 @@ class Holder:
             return self._void
         entry = self._journal.get(self._device)
         if entry is None:
-            return "the device had already been put back"
+            return "the device had already been restored"
         was = entry.attached.get("spec", "")
         if was and was not in self._attached.values():
-            return f"{self._device} is another device now: it was {was}"
+            return f"{self._device} is now another device; before: {was}"
         if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
-            return f"the tuner was not reached for {hold.order.valid_for_s:g} s, as long as a hold may last"
+            return f"the tuner was unreachable for {hold.order.valid_for_s:g} s, the longest time of a hold"
         return ""
 
     def observed(self, measurement: Measurement) -> str:
@@ -304,7 +304,7 @@ class Holder:
             return ""
 
     def end(self, why: str) -> None:
-        """End the hold and put the device back to its original setting, then write it down.
+        """End the hold and restore the device to its original setting, then write it down.
 
         Raises:
             ActuationError: part of the device did not go back; the hold is over all the same.
@@ -322,7 +322,7 @@ class Holder:
             self._restore()
 
     def drop(self) -> None:
-        """Put the device back and forget the hold in force, so that the tuner may order it again.
+        """Restore the device and forget the hold in force, so that the tuner may order it again.
 
         Raises:
             ActuationError: part of the device did not go back; there is no hold all the same.
@@ -340,7 +340,7 @@ class Holder:
             self._become(self._hold)
 
     def _confirm(self) -> None:
-        """Tell whoever guards the device that this is a hold, and for how long. Raises ActuationError."""
+        """Tell the actuator that this is a hold, and for how long. Raises ActuationError."""
         hold = self.current
         if hold is not None:
             left_s = hold.left_s(self._host, self._now(), self._clock.monotonic())

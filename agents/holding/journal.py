@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".journal"
 STAY = "stay"
-"""The name of the file that says: every device stays as it was found until this is removed."""
+"""The name of the file that says: every device stays at its original setting until this is removed."""
 PROBE_BYTES = 16 * 1024
 """More than an entry and a hold together."""
-LIFT = "lift with `jouletune agent revert --lift`"
+LIFT = "lift it with `jouletune agent revert --lift`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class Entry:
 class Journal:
     """A file per device, one line with a checksum per side: what is left of a damaged one counts.
 
-    What a process has noted or read it also keeps in memory until it is restored: should the file
-    vanish meanwhile, it is written again. After a restart only the disk counts. An empty file beside
-    them, which needs no room on a full disk, says that every device stays as it was found. `refused`
-    says why the disk did not take what a change must write first; `restores` counts by device.
+    What a process has noted or read it also keeps in memory until it is restored: should the file vanish
+    meanwhile, it is written again. After a restart only the disk counts. An empty file beside them, which
+    needs no room on a full disk, says that every device stays at its original setting. `refused` says why
+    the disk did not take what a change must write first; `restores` counts by device.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,11 +60,11 @@ class Journal:
 
     @property
     def stays(self) -> bool:
-        """Whether every device is to stay as it was found."""
+        """Whether every device is to stay at its original setting."""
         return os.path.exists(self._folder / STAY)  # noqa: PTH110 - it never raises
 
     def stay(self) -> None:
-        """Have every device stay as it was found, whoever works on it. Raises StoreError."""
+        """Have every device stay at its original setting, for every process. Raises StoreError."""
         files.touch(self._folder / STAY)
 
     def lift(self) -> bool:
@@ -77,7 +77,8 @@ class Journal:
         """Return why nothing of this host can be set now, with the next step; empty where it can."""
         if self.stays:
             return (
-                f"an operator put every device of {host} back and keeps it there; {LIFT} on {host}"
+                f"an operator reverted every device of {host} "
+                f"and keeps it at its original; {LIFT} on {host}"
             )
         if self.refused:
             probe = self._folder / "probe"
@@ -103,7 +104,7 @@ class Journal:
         return found
 
     def get(self, device: str) -> Entry | None:
-        """Return a device's entry, None where it is as it was found.
+        """Return a device's entry, None where it is at its original setting.
 
         What this process knows counts more than a file that has vanished or been damaged since, which is
         written again; one of a device that was restored counts no more, and is removed once it can be.
@@ -131,7 +132,7 @@ class Journal:
         if noted is None:
             return entry
         event = "journal_vanished" if entry is None else "journal_damaged"
-        log.error("event=%s device=%s file=%s next='written again'", event, device, path)
+        log.error("event=%s device=%s file=%s next='it is rewritten'", event, device, path)
         try:
             files.write(path, _render(noted))
         except StoreError as error:  # no reason to leave the device as it is
@@ -147,13 +148,13 @@ class Journal:
     ) -> None:
         """Note that the device is about to be set at a level.
 
-        What is in force is read and kept only where nothing is noted yet: the original is what was
-        found before the first change. Where that is on the disk, a mere change of level may wait.
+        What is in force is read and kept only where nothing is noted yet: the original is the setting
+        before the first change. Where that is on the disk, a mere change of level may wait.
 
         Raises:
             ActuationError: what is in force cannot be read; change nothing.
             StoreError: the disk refuses; change nothing.
-            Conflict: every device is to stay as it was found; change nothing.
+            Conflict: every device is to stay at its original setting; change nothing.
         """
         known, path = self.get(device), self._path(device)
         whole = known is not None and not known.damaged and path.exists()
@@ -169,16 +170,16 @@ class Journal:
                 log.error("event=level_not_written device=%s why=%r", device, str(error))
             self._noted[device] = entry
             self._restored.discard(device)
-        # Last: who asks for a stay looks for entries after it, so one of the two sees the other.
+        # Last: a request for a stay looks for entries after it, so one of the two sees the other.
         if self.stays:
             raise Conflict(f"an operator keeps {device} at its original setting", hint=LIFT)
 
     def restore(self, device: str, target: Target) -> bool:
-        """Put a device back to what it was found at; return whether there was anything to put back.
+        """Restore a device to its original value; return whether there was anything to restore.
 
         Side by side, never stopping at a failure; done twice it does nothing. What a damaged journal
         no longer tells goes back to its default. The entry is forgotten once all of it is done; where
-        the disk does not let its file go, that is tried again whenever the device is asked for.
+        the disk does not let its file go, that is tried again whenever the device is requested.
 
         Raises:
             ActuationError: some of it failed; the entry stays, so that it can be tried again.
@@ -191,8 +192,8 @@ class Journal:
         failures = target.put_back(originals(entry, target))
         if failures:
             raise ActuationError(
-                f"{device} is not back at its original setting: {'; '.join(failures)}",
-                hint="mend that, then run `jouletune agent revert`",
+                f"{device} is not restored to its original setting: {'; '.join(failures)}",
+                hint="correct the cause, then run `jouletune agent revert`",
             )
         self.restores[device] += 1
         self._noted.pop(device, None)
@@ -213,7 +214,7 @@ class Journal:
 
 
 def originals(entry: Entry, target: Target) -> SideSettings:
-    """Return what each side goes back to: what was found, or the default where that is lost."""
+    """Return what each side goes back to: the original, or the default where that is lost."""
     lost = target.sides if entry.damaged else {}
     return {key: side.space.default for key, side in lost.items()} | dict(entry.sides)
 
@@ -250,7 +251,7 @@ def _parse(device: str, path: Path, content: bytes) -> Entry:
     ]
     head = heads[0] if heads else {}
     if not damaged and len(settings) != head.get("sides"):
-        damaged = f"{path}: {len(settings)} of {head.get('sides', 'its')} sides are there"
+        damaged = f"{path}: {len(settings)} of {head.get('sides', 'its')} sides are present"
     return Entry(
         device=str(head.get("device", device)),
         level=Level(head["level"]) if head.get("level") in list(Level) else Level.TRIAL,

@@ -27,7 +27,7 @@ PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
 """The plan of who only wants to know a load."""
 QUEUE_FACTOR = 6.0
-"""So many times what the row in force is made for is no burst any more, but a queue that builds up."""
+"""How many times what the row in force is made for is no burst any more, but a queue that builds up."""
 
 
 class PlanRunner:
@@ -37,7 +37,7 @@ class PlanRunner:
     which is what it took the last time, and before that what the slowest of the knobs that differ says
     (`Cost.seconds`). Ours: down goes by the smoothed level; up also by the value of the moment, once it
     is `QUEUE_FACTOR` times what the row is for, and then each of what waits loses time, so that the
-    change comes the sooner the longer the queue is. A signal that can be waited for tells of that
+    change comes the sooner the longer the queue is. A signal that can be waited for reports about that
     itself; the agent sleeps meanwhile. While a trial or a window has the workload nothing is followed:
     the load is then partly ours.
 
@@ -45,7 +45,7 @@ class PlanRunner:
     while nothing is held, so that the tuner knows the load.
 
     A workload that goes by the plan itself is only asked what is in force. One that was started again
-    gets what is held anew. A plan by what no signal here tells is followed by what windows show.
+    gets the held setting again. A plan by what no signal here tells is followed by what windows show.
     """
 
     def __init__(self, device: str, target: Target, holder: Holder, clock: Clock) -> None:
@@ -67,7 +67,7 @@ class PlanRunner:
 
     @property
     def context(self) -> Context:
-        """The situation as far as it is known here: the levels of the signals."""
+        """The situation as far as measured here: the levels of the signals."""
         levels = dict(self._loads)
         if self._level is not None:
             levels[self._level.plan.by] = self._level
@@ -105,7 +105,7 @@ class PlanRunner:
             if isinstance(error, WorkloadChanged):
                 self._holder.void(error.message)
             self._not_followed(str(error))
-        except Exception as error:  # noqa: BLE001  A signal may be somebody else's code.
+        except Exception as error:  # noqa: BLE001  A signal may be a plug-in.
             self._not_followed(f"{type(error).__name__}: {error}", unforeseen=True)
 
     def _look_at_loads(self, followed: str) -> None:
@@ -121,7 +121,7 @@ class PlanRunner:
             try:
                 level.see(self._clock.monotonic(), live.read())
                 self._unread.pop(name, None)
-            except Exception as error:  # noqa: BLE001  A signal may be somebody else's code.
+            except Exception as error:  # noqa: BLE001  A signal may be a plug-in.
                 self._loads.pop(name)
                 if self._unread.get(name) != str(error):
                     self._unread[name] = str(error)
@@ -197,12 +197,12 @@ class PlanRunner:
                 level.rise()
 
     def _signal(self) -> LiveSignal | None:
-        """Return the signal that the hold's plan goes by; None where no signal here tells it."""
+        """Return the signal that the hold's plan goes by; None where no signal here reports it."""
         hold = self._holder.current
         return None if hold is None else self._target.signals.get(hold.order.plan.by)
 
     def _too_many(self) -> int | None:
-        """Return what is too much of the signal for the row in force; None where nobody cares."""
+        """Return what is too much of the signal for the row in force; None where it does not matter."""
         hold = self._holder.current
         if hold is None or self._signal() is None or self._holder.handed:
             return None

@@ -3,7 +3,7 @@
 After the estimator of Packrat's prototype (arXiv 2311.18174; `estimator/src/consumer.rs`): a smoothed
 queue depth, and the most frequent answer of the last ten. Ours: the answer is a row of the plan, where
 the prototype takes a power of two, so that any signal can be followed; the depth is the exact mean
-between two looks where the signal tells it, not sampled; the smoothing goes by time, not by ticks; and
+between two looks where the signal reports it, not sampled; the smoothing goes by time, not by ticks; and
 only down goes by the majority: more counts at once, for too small a setting makes a queue, too large a
 one only wastes. The rows of an eager plan end just above loads that limits were proven at, where
 the noise of a count would change rows all the time: it goes by how high a rate surely is, within two
@@ -23,10 +23,10 @@ SMOOTHING_S = 2.0
 STEADY_S = 10.0
 """The time constant of the slower level, by which an eager plan sees a load that grows little by little."""
 SURE = 2.0
-"""Of a rate an eager plan goes by what is left after so many standard deviations of its count: two."""
+"""An eager plan uses a rate less this number of standard deviations of its count: two."""
 VOTES = 10
 VOTE_S = 1.0
-"""A row gets a vote every so many seconds, as in the prototype, however often is looked."""
+"""Seconds between votes of a row, as in the prototype, at any rate of reading."""
 
 
 class SignalLevel:
@@ -34,7 +34,7 @@ class SignalLevel:
 
     `row` is the row that it asks for, `smoothed` its level: None until two looks have been taken. `rate`
     says that it counts what comes, per second. `latest` is the mean between the last two looks, 0 where
-    they do not tell it; `present` its value at the last look where that is told, else `latest`.
+    they do not tell it; `present` its last reported value, else `latest`.
     """
 
     def __init__(self, plan: Plan, *, rate: bool = False) -> None:
@@ -50,10 +50,10 @@ class SignalLevel:
         self._votes: deque[int] = deque(maxlen=VOTES)
 
     def see(self, now: float, sample: SignalSample) -> None:
-        """Take in a look at `now` seconds; one that tells nothing new changes nothing.
+        """Take in a look at `now` seconds; one that reports nothing new changes nothing.
 
         What was started again, or whose totals went backwards, is compared with itself from then on;
-        what was known of its level stands.
+        its level is kept.
         """
         last, self._last = self._last, (now, sample)
         if last is None or now <= last[0]:
@@ -84,7 +84,7 @@ class SignalLevel:
         return max(_surely(level, SMOOTHING_S), _surely(self._steady, STEADY_S))
 
     def rise(self) -> None:
-        """Take the present value for the level at once, as somebody has acted on it."""
+        """Take the present value for the level at once, because a change was made for it."""
         self.smoothed = self._steady = self.present
         self._rise(self.plan.row({self.plan.by: self.present}))
 
@@ -132,7 +132,7 @@ def _mode(votes: deque[int], current: int | None) -> int:
 class SwitchingCost:
     """When a change of row pays: once staying has cost as much as changing will.
 
-    The rule of ski rental (Karlin, Manasse, Rudolph and Sleator 1988): whoever changes once the time
+    The rule of ski rental (Karlin, Manasse, Rudolph and Sleator 1988): a change made once the time
     lost by staying equals the cost of the change never pays more than twice what foresight would. Time
     is lost at the predicted `gain` of the wanted row, in seconds per second. What a look shows has been
     so since the one before.
@@ -150,5 +150,5 @@ class SwitchingCost:
         return gain > 0.0 and self.lost_s >= cost_s
 
     def settle(self, now: float | None = None) -> None:
-        """Note that nothing is lost: until `now`, or for as long as nobody looks."""
+        """Note that nothing is lost: until `now`, or until the next look."""
         self.lost_s, self._at = 0.0, now

@@ -1,4 +1,4 @@
-"""A hold watched: windows measured by the host's clock, judged here, told to the tuner."""
+"""A hold watched: windows measured by the host's clock, judged here, instructed to the tuner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Watch:
 
     Windows are due by the host's clock also where the device has a time of its own, on which a window
     takes no time at all. `check` raises Conflict once the agent is to stop. `context` is the situation
-    that the last window showed; `follow` is told it, and changes the plan's row where it goes by that.
+    that the last window showed; `follow` gets it, and changes the plan's row where it goes by that.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Watch:
     def due_in_s(self) -> float:
         """Return how long nothing need be done, in seconds; for ever where nothing is held.
 
-        Nor is anything done where a window is a program run to its end: nobody asked for more of them.
+        Nor is anything done where a window is a program run to its end: more are not needed.
         """
         if self._holder.current is None or self._bench.runs is not None:
             return math.inf
@@ -85,7 +85,7 @@ class Watch:
             self._due_at = self._clock.monotonic() + hold.order.observe_s
 
     def end(self, why: str) -> None:
-        """End the hold, put the device back, and keep the word for the tuner.
+        """End the hold, restore the device, and keep the word for the tuner.
 
         A device that does not go back is logged; its journal stays, so that it is tried again.
         """
@@ -130,7 +130,7 @@ class Watch:
         self.context = context_of(seen.measurement)
         why = self._holder.observed(seen.measurement)
         if seen.foreign:
-            # Judged all the same: whoever is at fault, the limit was kept or not.
+            # Judged all the same: whatever the cause, the limit was kept or not.
             log.warning("event=window_not_reported device=%s why=%r", self._device, seen.foreign)
         elif why or self._is_wanted(self._holder.current or hold):
             self._reported_at = self._clock.monotonic()
@@ -170,9 +170,9 @@ class Watch:
         return changed
 
     def _started_again(self, incarnation: str) -> bool:
-        """Whether the workload is not the start of it that the window began with: nobody's change.
+        """Whether the workload is not the start of it that the window began with: no change.
 
-        What is held is put in force in it, where the follower has not done so.
+        The held setting is put in force in it, where the follower has not done so.
 
         Raises:
             ActuationError: it does not answer, or cannot be set yet; the follower tries again.
@@ -190,7 +190,7 @@ class Watch:
 
 
 def ended_report(device: str, hold: Hold) -> HoldReport:
-    """Return the message that tells the tuner why a hold has ended."""
+    """Return the message that reports the tuner why a hold has ended."""
     return HoldReport(
         device=device,
         study=hold.order.study,

@@ -1,7 +1,7 @@
 """What `jouletune doctor --bundle` takes along: the kernel's small texts that devices are read from.
 
 Unpacked, it is a root that devices and the doctor read as they read the host's own, links and modes
-included; so a report of a machine that nobody here has becomes a fixture.
+included; so a report of a foreign machine becomes a fixture.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SCRUBBED = (
     (re.compile(r"(?i)(serial[^\n:]*:\s*)\S+"), r"\1removed"),
     (re.compile(r"(?i)\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b"), "00:00:00:00:00:00"),
 )
-"""What tells one machine from another, and what stands in its place; the host's name goes, too."""
+"""Data that identifies a machine, and its placeholder; the host's name goes, too."""
 
 
 @dataclass
@@ -141,7 +141,8 @@ def write_bundle(root: Path, to: Path) -> int:
                 bundle.addfile(entry, io.BytesIO(text.encode()))
     except OSError as error:
         raise StoreError(
-            f"cannot write {to}: {error.strerror}", hint="name a file in a folder of yours"
+            f"cannot write {to}: {error.strerror}",
+            hint="give a file in a folder that you can write",
         ) from error
     return len(found.texts)
 

@@ -1,4 +1,4 @@
-"""What the kernel tells of this host's processors: how long they have worked, and what they are.
+"""What the kernel reports about this host's processors: how long they have worked, and what they are.
 
 Source: proc(5) for /proc/stat and /proc/cpuinfo.
 """
@@ -26,7 +26,7 @@ def busy_seconds(stat: str) -> float:
     numbers = match[1].split() if match else []
     if len(numbers) < len(FIELDS):
         raise MeasurementError(
-            f"/proc/stat begins with {stat[:40]!r}, which does not tell the CPUs' time",
+            f"/proc/stat begins with {stat[:40]!r}, not with the CPU times",
             hint="this needs a Linux kernel with procfs",
         )
     ticks = dict(zip(FIELDS, map(int, numbers), strict=False))
@@ -34,7 +34,7 @@ def busy_seconds(stat: str) -> float:
 
 
 def model_name(cpuinfo: str) -> str:
-    """Return the CPU's name as the kernel tells it; ARM kernels tell none."""
+    """Return the CPU's name as the kernel reports it; ARM kernels tell none."""
     match = re.search(r"^model name\s*:\s*(\S.*)$", cpuinfo, re.MULTILINE)
     return match[1].strip() if match else "unknown CPU"
 

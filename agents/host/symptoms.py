@@ -1,6 +1,6 @@
 """What `jouletune doctor` sees, each with a one-line cure, and who else sets what we set.
 
-What is known of the daemons is from their own documents (TuneD, power-profiles-daemon, TLP, DCGM, LACT,
+The data on the daemons is from their own documents (TuneD, power-profiles-daemon, TLP, DCGM, LACT,
 zeusd, GEOPM, thermald).
 """
 

@@ -1,1 +1,1 @@
-"""Requests sent, and what a service tells of those it got."""
+"""Requests sent, and what a service reports about those it got."""

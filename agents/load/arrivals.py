@@ -44,7 +44,7 @@ def read_arrivals(path: Path) -> tuple[float, ...]:
             )
     if moments[-1] <= moments[0]:
         raise InvalidInput(
-            f"the trace {path} takes no time: all arrivals are at {moments[0]:g} s",
-            hint="give arrivals at two times or more",
+            f"the trace {path} has no duration: all arrivals are at {moments[0]:g} s",
+            hint="give arrivals at two or more different times",
         )
     return tuple(moment - moments[0] for moment in moments)

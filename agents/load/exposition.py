@@ -37,13 +37,13 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
     are parsed: an exposition may be half a megabyte.
 
     Raises:
-        MeasurementError: nobody answers there, or not in the format.
+        MeasurementError: no response, or not in the format.
     """
     try:
         response = client.get(url, timeout=ANSWER_S)
         response.raise_for_status()
     except httpx.HTTPError as error:
-        raise MeasurementError(f"{url} gives no metrics: {error}") from None
+        raise MeasurementError(f"{url} returned no metrics: {error}") from None
     return parse(response.text, names, url)
 
 
@@ -104,7 +104,7 @@ def gauge(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
 def _missing(samples: Samples, kind: str, name: str) -> MeasurementError:
     there = [n for n, told in samples.types.items() if told == kind]
     return MeasurementError(
-        f"{samples.where} tells no {kind} {name!r}", hint=f"there are: {', '.join(there) or 'none'}"
+        f"{samples.where} has no {kind} {name!r}", hint=f"available: {', '.join(there) or 'none'}"
     )
 
 
@@ -134,7 +134,7 @@ class Histogram:
         counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=False))
         if self.edges != earlier.edges or min(counts) < 0:
             raise MeasurementError(
-                "a histogram went backwards", hint="what tells it was restarted; measure again"
+                "a histogram went backwards", hint="the service was restarted; measure again"
             )
         return Histogram(self.edges, counts)
 
@@ -162,7 +162,7 @@ def histogram(samples: Sequence[Sample], name: str, keep: Callable[[Labels], boo
     upto = [sum(one[edge] for one in series.values()) for edge in edges]
     counts = [b - a for a, b in zip([0.0, *upto], upto, strict=False)]
     if not all(math.isfinite(count) and count >= 0.0 for count in counts):
-        raise MeasurementError(f"the buckets of {name} do not add up")
+        raise MeasurementError(f"the buckets of {name} are not cumulative")
     return Histogram(edges, tuple(round(count) for count in counts))
 
 

@@ -23,13 +23,13 @@ PAUSE_S = 0.05
 """What a closed-loop caller waits after a failure, so that a dead server is not hammered."""
 
 OPEN_LOOP_CALLERS = 64
-"""So many requests of an asked arrival rate may be under way at once: more than any queue we plan for."""
+"""How many requests of an asked arrival rate may be under way at once: more than any queue we plan for."""
 
 REQUESTS = Signal("requests_in_system", askable=True)
 ARRIVALS = Signal("arrival_rate_per_s", "1/s", askable=True)
-"""What our load can be asked for: so many callers, or so many arrivals."""
+"""What our load can be requested: a number of callers, or a rate of arrivals."""
 
-UNSENT = "not sent: every caller was busy"
+UNSENT = "not sent: all callers were busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LoadShape:
         if asked or (inside is None) is (rate is None):
             raise InvalidInput(
                 f"no load can be sent at {', '.join(f'{k} = {v:g}' for k, v in context.items())}",
-                hint=f"ask for {REQUESTS.name} or for {ARRIVALS.name}",
+                hint=f"request {REQUESTS.name} or {ARRIVALS.name}",
             )
         return cls(max(1, round(inside))) if inside is not None else cls(OPEN_LOOP_CALLERS, rate)
 
@@ -100,7 +100,7 @@ class LoadCaller(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the connection; a request under way ends at once, as a failure."""
+        """Release the connection; a request under way ends at once, as a failure."""
         ...
 
 
@@ -128,7 +128,7 @@ class Tally:
 
 
 class LoadRun:
-    """One bounded run of load; it can be read while it goes on, and stopped.
+    """One bounded run of load; it can be read while it continues, and stopped.
 
     `connect` gives each caller its own connection. The arrivals of an open loop depend on the seed
     alone. The run ends by itself after `max_requests` or `max_s` seconds.

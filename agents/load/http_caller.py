@@ -1,4 +1,4 @@
-"""One HTTP/1.1 caller that costs little: whoever sends load shares the machine with what is measured.
+"""One HTTP/1.1 caller that costs little: the load generator shares the machine with the workload.
 
 Back to back on loopback with 4 callers it took some 40 µs of CPU a request, `http.client` 220 and httpx
 1200; at 100 to 300 requests a second, with threads to wake up, 100 to 200 µs.
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-CUT_OFF = "not answered before the stop"
+CUT_OFF = "no response before the stop"
 HEAD_END = b"\r\n\r\n"
 PIECE_BYTES = LONGEST_HEAD_BYTES = 65536
 
@@ -49,7 +49,7 @@ def parse_head(head: bytes) -> AnswerHead:
     if fields.get(b"transfer-encoding") != b"chunked":
         text = b"0" if status == 204 else fields.get(b"content-length")
         if text is None or not text.isdigit():
-            raise ValueError("no length")
+            raise ValueError("no Content-Length")
         length = int(text)
     keep = fields.get(b"connection") != b"close"
     if version == b"HTTP/1.0":
@@ -62,7 +62,7 @@ class HttpCaller:
 
     Understands answers with a Content-Length, which is all that the workload contract allows, and
     those in chunks (RFC 9112, §7.1), which Ray's proxy sends. A kept connection that the server
-    closed meanwhile is opened anew once; anything else that goes wrong is the answer's failure.
+    closed meanwhile is opened again once; anything else that goes wrong is the answer's failure.
     `seen` is given every piece of an answer, head and chunk sizes too, as soon as it has come.
     """
 
@@ -109,16 +109,16 @@ class HttpCaller:
             if answer is None and reused and not self._closed:
                 answer = self._exchange()
             if answer is None:
-                return "connection closed before an answer"
+                return "connection closed before a response"
         except TimeoutError:
             self._drop()
-            return f"no answer within {self._timeout_s:g} s"
+            return f"no response within {self._timeout_s:g} s"
         except OSError as error:
             self._drop()
             return error.strerror or type(error).__name__
         except ValueError:
             self._drop()
-            return "not a complete HTTP/1 answer with a Content-Length or chunks"
+            return "not a complete HTTP/1 response with a Content-Length or chunks"
         return "" if 200 <= answer < 300 else f"HTTP {answer}"
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class HttpCaller:
     def _more(self, connection: socket.socket) -> bytes:
         piece = self._receive(connection)
         if not piece:
-            raise ConnectionResetError("cut off in the middle of an answer")
+            raise ConnectionResetError("connection closed during a response")
         return piece
 
     def _read_head(self, connection: socket.socket) -> tuple[bytes, bytes]:
@@ -174,7 +174,7 @@ class HttpCaller:
             piece = self._receive(connection)
             if not piece or len(data) > LONGEST_HEAD_BYTES:
                 if data:
-                    raise ValueError("no complete head")
+                    raise ValueError("incomplete header")
                 return b"", b""
             data += piece
         head, _, body = data.partition(HEAD_END)
@@ -198,7 +198,7 @@ class HttpCaller:
         while b"\r\n" not in data:
             data += self._more(connection)
             if len(data) > LONGEST_HEAD_BYTES and b"\r\n" not in data:
-                raise ValueError("no end of a line")
+                raise ValueError("line without an end")
         line, _, rest = data.partition(b"\r\n")
         return line, rest
 

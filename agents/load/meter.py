@@ -41,7 +41,7 @@ class LoadMeter:
         return self._shape.context
 
     def offering(self, context: Context) -> LoadMeter:
-        """Return this meter at another load. Raises InvalidInput where none is asked for."""
+        """Return this meter at another load. Raises InvalidInput where none is requested."""
         other = LoadMeter(
             self._connect, LoadShape.asked(context), self._counting, self._clock, self._seed
         )
@@ -64,8 +64,8 @@ class LoadMeter:
 class LoadWindow:
     """An open window: the load is on until it is stopped.
 
-    Latencies and failures are what our callers saw. Items are the service's own count where it tells
-    one, so that what is per item is right even where somebody else sends requests too.
+    Latencies and failures are what our callers saw. Items are the service's own count where it reports
+    one, so that what is per item is right even where another program sends requests too.
     """
 
     def __init__(self, run: LoadRun, totals: Totals) -> None:

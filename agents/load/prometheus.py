@@ -1,4 +1,4 @@
-"""The meter of a service that tells its own latency histogram, whoever sends the requests."""
+"""The meter of a service that reports its own latency histogram, for requests of any sender."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ARRIVALS = Metric("arrival_rate_per_s", scope=Scope.SERVICE)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a service has told since it was started: latencies of good answers in ms, and failures."""
+    """A service's totals since its start: latencies of good answers in ms, and failures."""
 
     good: Histogram
     failed: int
@@ -36,7 +36,7 @@ class PrometheusMeter:
     """Measures whatever requests arrive, by the service's own figures; sends none.
 
     `figures` reads them, and `report_s` is how far they lie back at most. `counting` begins to count
-    what else is told of the service (`cpu_s`), for one window.
+    further data of the service (`cpu_s`), for one window.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PrometheusMeter:
 
 
 class PrometheusWindow:
-    """What a service has told since the window was opened.
+    """A service's totals since the start of the window.
 
     Figures may be passed on in lumps, `report_s` apart: the rates are taken between readings at
     which something had arrived, not from the window's own beginning.
@@ -90,7 +90,8 @@ class PrometheusWindow:
         failed = now.failed - self._before.failed
         if failed < 0:
             raise MeasurementError(
-                "the service's figures went backwards", hint="it was restarted; measure again"
+                "the service's counters went backwards",
+                hint="the service was restarted; measure again",
             )
         last = self._arrivals[-1][1:] if self._arrivals else (0.0, 0.0)
         if (good.n, good.n + failed) != last:

@@ -1,1 +1,1 @@
-"""What is set and measured as one."""
+"""Targets: sides set and measured together."""

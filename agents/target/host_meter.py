@@ -33,9 +33,9 @@ class Ceiling:
 class HostMeter:
     """Opens windows over the host's busy time, its energy, what slows it, and its clocks.
 
-    `joules` opens the energy, None where nobody tells any. `watch` begins to watch for throttling: what
+    `joules` opens the energy, None where no one reports any. `watch` begins to watch for throttling: what
     it returns says whether there was any since it was last asked. `ceilings` returns those that we have
-    set now: a clock above one that nobody set contradicts nothing.
+    set now: a clock above an unset ceiling contradicts nothing.
     """
 
     stat: Path
@@ -86,7 +86,8 @@ class HostWindow:
             if len(self._astray) > MOST_ASTRAY * self._looks:
                 raise MeasurementError(
                     self._astray[-1],
-                    hint="the hardware does not keep to it; `jouletune doctor` names who else sets clocks",
+                    hint="the hardware ignores it; run `jouletune "
+                    "doctor` for other programs that set clocks",
                 )
         return self._closed
 

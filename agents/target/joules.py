@@ -1,6 +1,6 @@
 """Energy since a window began, what of it cannot be true, and power integrated where no counter is.
 
-Counters go back when a host resumes or a driver is loaded anew (mlco2/codecarbon 1321, joular/powerjoular
+Counters go back when a host resumes or a driver is loaded again (mlco2/codecarbon 1321, joular/powerjoular
 87), which no wrap explains: what a device cannot draw in a time was not drawn in it.
 """
 
@@ -15,12 +15,12 @@ from tuner.core import Clock, MeasurementError, TuningError
 SAMPLE_S = 0.05
 """As often as PolyThrottle samples (appendix A)."""
 LONGEST_GAP_S = 1.0
-"""Nobody knows what was drawn between samples that lie further apart."""
+"""The draw between samples further apart is unknown."""
 SLACK_S = 1.0
 """A counter may step so late: what it counted was drawn in the time since it was read, and this."""
 
 Every = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Does something every so many seconds until what it returned is called."""
+"""Calls something every `seconds` until the returned function is called."""
 
 
 class Joules(Protocol):
@@ -46,14 +46,14 @@ def drawn(joules: float, seconds: float, most_w: float, counter: object) -> floa
     how = f"jumped back by {-joules:.6g} J" if joules < 0.0 else f"moved by {joules:.6g} J"
     raise MeasurementError(
         f"{counter} {how} in {seconds:.3g} s; the device draws at most {most_w:g} W",
-        hint="it was reset: the host was suspended, or its driver loaded anew; measure again",
+        hint="it was reset by a suspend of the host or a reload of its driver; measure again",
     )
 
 
 class IntegratedJoules:
     """Power integrated by the trapezium rule over samples taken every 50 ms in the background.
 
-    `power_w` tells it now; it raises ActuationError or MeasurementError. More than `most_w` is no power.
+    `power_w` reports it now; it raises ActuationError or MeasurementError. More than `most_w` is no power.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class IntegratedJoules:
             return power_w
         raise MeasurementError(
             f"a power of {power_w:.6g} W was read, at most {self._most_w:g} W can be drawn",
-            hint="the sensor is broken, or read in another unit; `jouletune doctor` shows it",
+            hint="the sensor is broken or uses another unit; run `jouletune doctor`",
         )
 
 

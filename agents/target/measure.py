@@ -1,4 +1,4 @@
-"""One measurement: apply, settle, warm up, measure until it is known well enough, judge the window."""
+"""One measurement: apply, settle, warm up, measure until precise enough, judge the window."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READS = 10
 JITTER = 0.05
 """Windows differ in length by up to this share, so that they do not beat with something periodic."""
 TARGET_STDERR = 0.05
-"""A window is extended while a demanded mean is known to worse than this share of itself."""
+"""A window is extended while a demanded mean has a standard error above this share of itself."""
 LEAST_ITEMS = 50
 """No window is cut short on fewer items than this: our choice, a few batches of any size."""
 WARM_UP_SHARE = 0.1
@@ -44,13 +44,13 @@ LONGEST_WARM_UP_S = 5.0
 REDOS = 2
 """How often a contaminated window is measured again within its trial."""
 SLICE_S = 0.5
-"""The longest sleep between two looks at whether the trial may go on."""
+"""The longest sleep between two looks at whether the trial may continue."""
 
 CLOCK_STEP_S = 1e-6
-"""No clock here is asked for less than this."""
+"""No clock here is requested less than this."""
 
 Check = Callable[[], None]
-"""Returns quietly while the measurement may go on; raises Conflict once it must end."""
+"""Returns quietly while the measurement may continue; raises Conflict once it must end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Ask:
 class MeasuredWindow:
     """One window and what speaks against it; what is in words is empty where nothing does.
 
-    `changed`: somebody else changed a knob; `foreign`: others were measured along, or another rate;
+    `changed`: another program changed a knob; `foreign`: others were measured along, or another rate;
     `broke`: the limit for which the window was cut short.
     """
 
@@ -152,7 +152,7 @@ class Measurer:
         Raises:
             Conflict: `check` says that it must end.
             MeasurementError: a meter failed, or does not give a demanded metric.
-            ActuationError: what is in force cannot be told.
+            ActuationError: the setting in force is unknown.
         """
         try:
             seen = self._window(setting, ask, check, rng, began)
@@ -323,12 +323,12 @@ def _demand(
         raise MeasurementError(
             f"no item was completed in {window.seconds:.3g} s ({failed} failed), "
             f"so {', '.join(missing)} is unknown",
-            hint="check that the workload serves at this setting",
+            hint="check that the workload works at this setting",
         )
     if missing:
         raise MeasurementError(
             f"the meters did not give {', '.join(missing)}",
-            hint="`jouletune doctor` shows what can be measured here",
+            hint="run `jouletune doctor` for the metrics of this host",
         )
     energies = [n for n in ask.needed if quantity_of(n, declared).of_energy]
     if any(estimates[name].mean == 0.0 for name in energies):

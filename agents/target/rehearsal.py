@@ -1,4 +1,4 @@
-"""Tries everything of a workload once, as a trial would, and puts back what it found."""
+"""Tries everything of a workload once, as a trial would, and restores the original."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tuner.core import Clock, Estimate, Knob, Setting, TuningError, Value
 READS = 5
 WAIT_S = 0.5
 APART, LEAST_CHANGE = 4.0, 0.02
-"""An effect is so many standard errors, and two percent: few parts make standard errors uncertain. Ours."""
+"""Standard errors of an effect, which must also exceed 2 %: they are uncertain with few parts. Ours."""
 Estimates = Mapping[str, Estimate]
 
 
 def rehearse(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
     """Yield how each knob, the meter and each signal did; a window is `seconds` long, or whole runs.
 
-    What was in force is put back, also where the rest fails.
+    What was in force is restored, also where the rest fails.
 
     Raises:
-        ActuationError: it could not be put back.
+        ActuationError: it could not be restored.
     """
     try:
         original = side.actuator.read()
@@ -57,7 +57,11 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
     """Set a knob to another value and back."""
     value = _other(side, knob, original)
     if value is None:
-        return Symptom(knob.name, True, f"{original[knob.name]}, and nothing else beside the rest")
+        return Symptom(
+            knob.name,
+            True,
+            f"{original[knob.name]}; no other value is allowed with the other knobs",
+        )
     began = clock.monotonic()
     try:
         side.actuator.apply({**original, knob.name: value})
@@ -65,12 +69,12 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
         took_s = clock.monotonic() - began
         side.actuator.apply(original)
     except TuningError as error:
-        with suppress(TuningError):  # the caller puts back, and says where that fails
+        with suppress(TuningError):  # the caller restores, and says where that fails
             side.actuator.apply(original)
         return _failed(knob.name, error)
     seen = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
     if now != value:
-        return Symptom(knob.name, False, f"it was set to {value}, but {now} is read back")
+        return Symptom(knob.name, False, f"it was set to {value}, but {now} was read back")
     return Symptom(knob.name, True, seen)
 
 
@@ -94,7 +98,7 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
     load = window.load()
     did = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
     yield Symptom("the meter", load.completed > 0 and not load.failed, did,
-                  "" if load.completed else "have it work meanwhile, or add a [load]")  # fmt: skip
+                  "" if load.completed else "keep the workload busy, or add a [load]")  # fmt: skip
     estimates = window.estimates()
     for metric in side.metrics:
         found = estimates.get(metric.name)
@@ -102,8 +106,8 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
             yield Symptom(
                 metric.name,
                 False,
-                "not shown",
-                "see that there is work, or ask for a longer --window",
+                "not measured",
+                "check that there is load, or give a longer --window",
             )
         else:
             yield Symptom(
@@ -137,7 +141,7 @@ def _effect(
     """Tell by what is measured whether a knob that cannot be read back does anything.
 
     It is set to its value that is farthest in the list. No difference is no proof that it is not in force,
-    so that is said and nothing more.
+    so that is reported and nothing more.
     """
     about, why = f"effect of {knob.name}", side.unproven[knob.name]
     places = sorted(
@@ -164,7 +168,7 @@ def _effect(
         about,
         False,
         f"{change} changed nothing that is measured, and {why}",
-        "see by hand whether the service takes it up, or ask for a longer --window",
+        "check manually that the service uses the value, or give a longer --window",
     )
 
 

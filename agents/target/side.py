@@ -38,16 +38,16 @@ class NothingToSet:
 
 
 class WorkloadChanged(ActuationError):
-    """What runs is not what was attached: former measurements are void; attach anew."""
+    """What runs is not what was attached: former measurements are void; attach again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignalSample:
     """A signal at one moment, one of the two numbers at least.
 
-    `present` is its value now. `integral` adds up the signal over the seconds since what tells it was
+    `present` is its value now. `integral` adds up the signal over the seconds since what reports it was
     started, so that its growth per second is the exact mean between two looks; `incarnation` is another
-    word after each such start, empty where it is not told.
+    word after each such start, empty where unknown.
     """
 
     present: float | None = None
@@ -58,7 +58,7 @@ class SignalSample:
 class LiveSignal(Protocol):
     """A signal that can be read at any moment, windows or not.
 
-    Raises DeviceLost where what tells it is away, WorkloadChanged where another has taken its place.
+    Raises DeviceLost where what reports it is away, WorkloadChanged where another has taken its place.
     """
 
     @property
@@ -76,13 +76,13 @@ class WaitingSignal(Protocol):
     """A live signal that can also be waited for."""
 
     def wait_above(self, value: float, seconds: float) -> SignalSample:
-        """Return it once it is at least `value`, or after so many seconds."""
+        """Return it when it is at least `value`, or after `seconds`."""
         ...
 
 
 @runtime_checkable
 class HoldGuard(Protocol):
-    """An actuator behind which somebody else guards a side, and puts it back when its agent is gone.
+    """An actuator behind which another program guards a side, and restores it when its agent is gone.
 
     What is applied is a trial there, unless it is confirmed here.
     """
@@ -96,7 +96,7 @@ class HoldGuard(Protocol):
         ...
 
     def release(self) -> None:
-        """Put the side back to its original and let go of it. Raises ActuationError."""
+        """Restore the side to its original and release it. Raises ActuationError."""
         ...
 
     def conflict(self) -> str:
@@ -115,7 +115,7 @@ class Narrows(Protocol):
 
 @runtime_checkable
 class Restartable(Protocol):
-    """An actuator of a workload that may be started again, which loses what was set."""
+    """An actuator of a workload that may be started again, which loses the setting."""
 
     def incarnation(self) -> str:
         """Return another word after each start.
@@ -145,7 +145,7 @@ class FollowsPlans(Protocol):
 
 @runtime_checkable
 class OffersLoad(Protocol):
-    """A meter that sends the load itself, and can be asked for another one."""
+    """A meter that sends the load itself, and can be requested another one."""
 
     @property
     def context(self) -> Context:
@@ -159,7 +159,7 @@ class OffersLoad(Protocol):
 
 @runtime_checkable
 class MeasuresRuns(Protocol):
-    """A meter whose windows are so many whole runs of a program: each a batch, and none to warm up by."""
+    """A meter whose windows are complete runs of a program: each a batch, and none to warm up by."""
 
     runs: int
 
@@ -188,7 +188,7 @@ class TellsForeignLoad(Protocol):
     """A meter of a device that several programs may use at a time, each counted on its own there."""
 
     def attribute_to(self, workload: WorkloadIdentity) -> None:
-        """Take what is known as the workload's for its from now on; everything else may be foreign."""
+        """Update the identified processes of the workload; everything else may be foreign."""
         ...
 
 
@@ -197,7 +197,7 @@ class Closing(Protocol):
     """An actuator or a meter that holds something open."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         ...
 
 
@@ -210,9 +210,9 @@ class Side:
     `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
     be set or measured here and why. `source` says in words where its numbers come from (`our load
     generator, closed loop of 4`); empty: the side's own meter. `shared` says who else uses what is
-    measured here; empty: nobody is known to. `signals` is what a plan can go by. `unproven` says of knobs
+    measured here; empty: it is not shared. `signals` is what a plan can go by. `unproven` says of knobs
     that are set without being read back from what uses them, why. `warm_up_s` is how long the load is to be
-    on before a window counts, at least. `spec` opens this very side again, whatever place it is found at;
+    on before a window counts, at least. `spec` opens this very side again, at any place;
     empty: what it was opened by does.
 
     What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
@@ -243,7 +243,7 @@ class Side:
     warm_up_s: float = 0.0
     spec: str = ""
     identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
-    """By what a workload's processes are known."""
+    """How a workload's processes are identified."""
     energy_of: frozenset[str] = frozenset()
     """The parts of the host that its energy covers; what another side covers, too, is not added twice."""
 
@@ -259,11 +259,11 @@ class Side:
 
     @property
     def guard(self) -> HoldGuard | None:
-        """Who else guards the side, None where nobody does."""
+        """Who else guards the side, None where there is none."""
         return self.actuator if isinstance(self.actuator, HoldGuard) else None
 
     def close(self) -> None:
-        """Let go of what the side holds open."""
+        """Release what the side holds open."""
         for part in (self.meter, self.actuator):
             if isinstance(part, Closing):
                 part.close()

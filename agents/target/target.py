@@ -55,15 +55,15 @@ class Target:
             if other.clock is not first.clock:
                 simulated, real = (first, other) if first.clock is not None else (other, first)
                 raise ConfigError(
-                    f"{simulated.name} runs on simulated time, {real.name} does not run on that",
-                    hint="leave one of the two out, or choose a real device",
+                    f"{simulated.name} uses simulated time, {real.name} does not",
+                    hint="remove one of the two, or choose a real device",
                 )
         names = [knob.name for side in self.sides.values() for knob in side.space.knobs]
         twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
         if twice:
             raise ConfigError(
                 f"{twice[0]} is a knob of two sides of {self.name}",
-                hint="tune the two as devices of their own",
+                hint="tune the two as separate devices",
             )
 
     @cached_property
@@ -149,13 +149,13 @@ class Target:
         return {live.signal.name: live for side in self.sides.values() for live in side.signals}
 
     def askable(self, context: Context) -> Context:
-        """Return the part of a load that can be asked for here."""
+        """Return the part of a load that can be requested here."""
         offered = {name for name, live in self.signals.items() if live.signal.askable}
         return {name: value for name, value in context.items() if name in offered}
 
     @property
     def restartable(self) -> Restartable | None:
-        """What runs, where it tells that it was started again."""
+        """What runs, where it reports that it was started again."""
         actuator = self.runs.actuator
         return actuator if isinstance(actuator, Restartable) else None
 
@@ -248,15 +248,15 @@ class Target:
         for key, setting in settings.items():
             try:
                 if key not in self.sides:
-                    raise ActuationError("it is not attached any more")
+                    raise ActuationError("it is no longer attached")
                 self._set(key, setting)
             except TuningError as error:
-                text = f"{key} is not back at {render_setting(setting)}: {error.message}"
+                text = f"{key} is not restored to {render_setting(setting)}: {error.message}"
                 failures.append(text)
         return failures
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
-        """Confirm a setting that is in force to whoever guards a side. Raises ActuationError."""
+        """Confirm a setting that is in force to the guard of a side. Raises ActuationError."""
         for side in self.sides.values():
             if side.guard is not None:
                 side.guard.hold(_of(side, setting), study, revision, valid_for_s)
@@ -271,7 +271,7 @@ class Target:
     def put_back(self, settings: SideSettings) -> list[str]:
         """Put sides back to their originals, in the safe order, and return what failed.
 
-        Where somebody guards a side, what it was is theirs to know.
+        Where a side has a guard, the guard keeps its original.
         """
         failures: list[str] = []
         for key, setting in self.back_order(settings).items():
@@ -282,7 +282,7 @@ class Target:
             try:
                 guard.release()
             except TuningError as error:
-                failures.append(f"{key} is not back at its original: {error.message}")
+                failures.append(f"{key} is not restored to its original: {error.message}")
         return failures
 
     def back_order(self, settings: SideSettings) -> SideSettings:
@@ -305,7 +305,7 @@ class Target:
         return actuator.followed() == self._workload_plan(plan)
 
     def close(self) -> None:
-        """Let go of all sides, the workload first."""
+        """Release all sides, the workload first."""
         for side in reversed(list(self.sides.values())):
             side.close()
 
@@ -335,7 +335,7 @@ class Target:
         now = side.actuator.read()
         wrong = [f"{k} is {now.get(k)!r}, not {v!r}" for k, v in setting.items() if now.get(k) != v]
         if wrong:
-            raise ActuationError(f"{key} reads back otherwise: {', '.join(wrong)}")
+            raise ActuationError(f"{key} reads back different values: {', '.join(wrong)}")
 
     def _order(self, before: SideSettings, wanted: SideSettings) -> Sequence[str]:
         """Return the sides in the order in which a change never asks more of a device than it is set for.

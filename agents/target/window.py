@@ -37,7 +37,7 @@ SECONDS = "seconds"
 MOST_SUSPENDED_S = 0.1
 """Two clocks that are read one after the other differ by less."""
 ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
-NO_CPU_TIME = "unknown: the workload does not tell its CPU time"
+NO_CPU_TIME = "unknown: the workload does not report its CPU time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class TargetWindow:
     the scatter between batches, so it covers whatever the meters do within the window. A total that is
     called like a declared metric that adds up over devices becomes that metric, per item. The devices'
     energy adds up, and such totals; of what disturbs them the most counts; of anything else that several
-    sides total, the workload's word counts. `context` is a load to be asked for, nothing for whatever load
-    there is; `follows` a signal whose mean is told as the window's load, where nothing else tells it.
+    sides total, the workload's word counts. `context` is a load to be requested, nothing for whatever load
+    there is; `follows` a signal whose mean is reported as the window's load, unless it has another.
 
     Raises:
         MeasurementError: a meter does not answer.
@@ -142,7 +142,7 @@ class TargetWindow:
         return "arrival_rate_per_s" in self._metrics
 
     def total(self, name: str) -> float | None:
-        """Return a total at the last reading that told it, None where nobody tells it."""
+        """Return a total at the last reading that had it, None where it is not reported."""
         return next((m[name] for m in reversed(self._marks) if name in m), None)
 
     def read(self) -> None:
@@ -186,7 +186,7 @@ class TargetWindow:
                 continue
 
     def estimates(self) -> dict[str, Estimate]:
-        """Return every metric that can be told so far.
+        """Return every metric available so far.
 
         What a meter finishes itself stands: it knows of doubts that batches cannot show.
         """
@@ -199,7 +199,7 @@ class TargetWindow:
         return derived | self._finished
 
     def context(self) -> Context:
-        """Return the load so far as far as no setting changes it: its rate, where somebody offers one."""
+        """Return the load so far as far as no setting changes it: its rate, where available."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
         told = {} if self._signal is None else self._signal.context
@@ -234,8 +234,8 @@ class TargetWindow:
     def foreign(self) -> float:
         """Return the share of the machine that neither the workload, its load nor this process used.
 
-        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told,
-        which the notes say. A workload that does not tell its CPU time cannot be told from others.
+        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is available,
+        which the notes say. A workload that does not tell its CPU time cannot be distinguished from others.
         """
         on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
@@ -270,7 +270,7 @@ class TargetWindow:
         for name in self._own.keys() - {n for r in readings[self._devices :] for n in r.totals}:
             known = [so_far[name] for so_far in devices if name in so_far]
             totals.pop(name, None)
-            if known and len(known) == self._own[name]:  # else nobody knows the sum
+            if known and len(known) == self._own[name]:  # else the sum is unknown
                 totals[name] = math.fsum(known)
         for side, so_far in zip(devices, self._disturbed, strict=True):
             so_far |= {n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)}
@@ -285,8 +285,8 @@ class TargetWindow:
     ) -> dict[str, float]:
         """Return the totals with the sum of the devices' energy, where several have a meter.
 
-        Where one of these has not told it this time, or stands still beside another that does not,
-        nobody knows the sum.
+        Where one of these did not report it this time, or did not change while another did,
+        the sum is unknown.
         """
         if len(devices) > 1 and self._metered:
             totals.pop(ENERGY, None)
@@ -318,7 +318,7 @@ def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
     if not any(isinstance(meter, OffersLoad) for meter in meters):
         asked = ", ".join(f"{name} = {value:g}" for name, value in context.items())
         raise InvalidInput(
-            f"nothing here sends load, so {asked} cannot be asked for",
-            hint="try it under whatever load there is",
+            f"no load generator is configured, so {asked} cannot be set",
+            hint="try it under the present load",
         )
     return [m.offering(context) if isinstance(m, OffersLoad) else m for m in meters]

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=BaseModel)
 
 PATIENCE_S = 10.0
-"""How long an answer may take beyond what the tuner was asked to wait."""
+"""How long an answer may take beyond the tuner's waiting time."""
 
 MOST_AGAIN_S = 60.0
 MOST_ANSWER_BYTES = 1024 * 1024
@@ -118,7 +118,7 @@ class TunerClient:
         return self._call("PUT", path, message, TypeAdapter(Registered)).lease_s
 
     def next(self, device: str, poll: Poll) -> Assignment | HoldOrder | Idle | Release:
-        """Ask what to do; takes up to `poll.wait_s`."""
+        """Poll for an assignment; returns within `poll.wait_s`."""
         path = f"/v1/devices/{quote(device, safe='')}/next"
         return self._call("POST", path, poll, ORDER, poll.wait_s + PATIENCE_S)
 
@@ -166,7 +166,7 @@ class TunerClient:
         return self._ask(self._credentials.own, method, path, message, schema, timeout_s)
 
     def _enrol(self, token: str, message: Enrolment) -> None:
-        """Enrol with a token. What is wrong with that says nothing of what was to be asked."""
+        """Enrol with a token. An error of enrolment does not concern the request itself."""
         try:
             self._ask(token, "POST", "/v1/enrol", message, TypeAdapter(Enrolled), PATIENCE_S)
         except (Conflict, Forbidden, InvalidInput, NotFound) as error:
@@ -195,7 +195,7 @@ class TunerClient:
                 why = f"cannot reach the tuner at {self._http.base_url}"
                 raise LinkError(
                     f"{why}: {error or type(error).__name__}",
-                    hint="is it running, and is the address right?",
+                    hint="check that it is running, and check the address",
                 ) from error
             if response.is_success:
                 return self._understood(response, schema)
@@ -219,21 +219,21 @@ class TunerClient:
             return schema.validate_json(response.content)
         except ValidationError as error:
             raise LinkError(
-                f"the answer of {self._http.base_url} to {response.request.url.path} is not the "
+                f"the response of {self._http.base_url} to {response.request.url.path} is not the "
                 f"tuner's: {error.errors()[0]['msg']}",
-                hint="is it a jouletune tuner of this release?",
+                hint="check that it is a jouletune tuner of this release",
             ) from None
 
 
 def refusal_of(status: int, body: bytes, retry_after: str) -> TuningError:
-    """Return the error that a refusal stands for: by its code, for anybody may answer with a status."""
+    """Return the error that a refusal represents: by its code, for anybody may answer with a status."""
     try:
         problem = Problem.model_validate_json(body)
         if not problem.model_fields_set >= WHOLE:  # gateways have codes and messages, too
             raise ValueError("not the tuner's")
     except ValueError:
-        text = f"HTTP {status} came back, but not as the tuner answers"
-        return LinkError(text, hint="is a proxy in between, and is the address right?")
+        text = f"HTTP {status}, but not in the tuner's format"
+        return LinkError(text, hint="check the address, and any proxy in between")
     kind = error_of(problem.code)
     if kind is None or not issubclass(kind, OURS):
         busy = LinkError(problem.message, hint=problem.hint)

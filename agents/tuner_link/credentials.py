@@ -22,7 +22,7 @@ Enrol = Callable[[str, Enrolment], object]
 class Credentials:
     """An agent's own token in its state folder, and the token file that it enrols with.
 
-    A token is written down before it is enrolled, so that an answer that gets lost can be asked for
+    A token is written down before it is enrolled, so that an answer that gets lost can be requested
     again; and beside the name it is for, so that a folder copied to another host is not believed.
     Safe from many threads.
     """
@@ -41,7 +41,7 @@ class Credentials:
         Raises:
             Unauthorised: there is no token to enrol with.
             LinkError: it cannot be read just now.
-            StoreError: the new token could not be written down; nothing was asked.
+            StoreError: the new token could not be written down; nothing was requested.
         """
         with self._lock:
             if self.own != refused:  # another thread has enrolled meanwhile

@@ -18,7 +18,7 @@ class LeaseKeeper:
     """Renews a trial's lease in the background while the trial runs.
 
     Losing it (the tuner says so) ends the trial; not reaching the tuner does not: what keeps the
-    device safe is enforced here, and the tuner gives the same trial to nobody else.
+    device safe is enforced here, and the tuner gives the same trial to no other program.
     """
 
     def __init__(

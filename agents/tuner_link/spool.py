@@ -87,7 +87,7 @@ class Spool:
     def deliver(self, send: Callable[[Report], object]) -> int:
         """Send everything that waits, oldest first, and return how many arrived.
 
-        What the tuner refuses for good goes to `refused/` with the reason. A crash between sending
+        What the tuner refuses permanently goes to `refused/` with the reason. A crash between sending
         and removing sends once more, which the tuner recognises.
 
         Raises:
@@ -126,7 +126,7 @@ class Spool:
                     files.remove(self._folder / name)
                     self._gone.discard(name)
             except StoreError:
-                return  # said when it began
+                return  # reported when it began
 
     def _drop(self, path: Path) -> None:
         with self._lock:

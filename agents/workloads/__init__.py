@@ -43,8 +43,8 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
     opener = None if spec in ("http", "ray") else plugins.load(GROUP, WORKLOADS, kind)
     if opener is None and kind == "text":
         raise InvalidInput(
-            f"there is no workload {spec!r}: the text engine is no part of the package any more",
-            hint="start `jouletune speculation proxy` before a llama-server, and name its address: "
+            f"there is no workload {spec!r}: the text engine was removed",
+            hint="start `jouletune speculation proxy` in front of a llama-server, and give its address: "
             "llama_cpp:http://127.0.0.1:8090",
         )
     if opener is None:
@@ -52,9 +52,9 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
         more = f"; other packages offer: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no workload {spec!r}",
-            hint="choose reference, http://127.0.0.1:PORT of a running server, "
-            "service:/PATH/FILE.toml of any that such a file describes, command:/PATH/FILE.toml of a "
-            "program that runs to an end, llama_cpp:http://127.0.0.1:PORT "
+            hint="choose reference, http://127.0.0.1:PORT (a running server), service:/PATH/FILE.toml "
+            "(a service that the file describes), command:/PATH/FILE.toml "
+            "(a program that ends by itself), llama_cpp:http://127.0.0.1:PORT "
             f"or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT{more}",
         )
     side: Side = opener(spec, seed=seed, state_dir=state_dir, clock=clock)

@@ -82,16 +82,16 @@ class Served:
         """Return a figure of the simulation. Raises ActuationError."""
         value = ctypes.c_double()
         if self._library.fakenvml_get(0, name.encode(), ctypes.byref(value)):
-            raise ActuationError(f"the simulated GPU does not tell {name}")
+            raise ActuationError(f"the simulated GPU does not report {name}")
         return value.value
 
     def set(self, name: str, value: float) -> None:
         """Set a figure of the simulation. Raises ActuationError."""
         if self._library.fakenvml_set(0, name.encode(), value):
-            raise ActuationError(f"the simulated GPU does not take {name}")
+            raise ActuationError(f"the simulated GPU does not accept {name}")
 
     def latencies_ms(self, since: int) -> tuple[int, list[float]]:
-        """Return the sampled requests' latencies since a mark, and the mark to go on from."""
+        """Return the sampled requests' latencies since a mark, and the mark to continue from."""
         mark, room = ctypes.c_uint64(since), (ctypes.c_double * ROOM)()
         count = self._library.fakenvml_latencies(0, ctypes.byref(mark), room, ROOM)
         return int(mark.value), list(room[: max(0, count)])

@@ -38,7 +38,7 @@ def read_url(text: str) -> URL:
             f"cannot read the database URL '{scheme}{colon and ':…'}'", hint=EXAMPLES
         ) from None
     if url.drivername not in DRIVERS:
-        raise ConfigError(f"{url.drivername!r} is no database we speak", hint=EXAMPLES)
+        raise ConfigError(f"{url.drivername!r} is not a supported database", hint=EXAMPLES)
     if "@" in (url.host or ""):  # the rest of a password, which would be shown as the host
         raise ConfigError(
             "the database URL has more than one @", hint="write %40 for an @ in a password"
@@ -46,7 +46,7 @@ def read_url(text: str) -> URL:
     url = url.set(drivername=DRIVERS[url.drivername])
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigError(
-            "an SQLite URL needs a file", hint="name one, or use memory:// to keep nothing"
+            "an SQLite URL needs a file", hint="name a file, or use memory:// to store nothing"
         )
     return url
 

@@ -1,4 +1,4 @@
-"""The bus over a database: PostgreSQL tells other processes, SQLite is asked every second."""
+"""The bus over a database: PostgreSQL notifies other processes, SQLite is polled every second."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SqlBus:
                 self._notify(connection, notice)
         except StoreError as error:
             log.warning(
-                "event=notice_late study=%s: other tuners hear of it only later: %s",
+                "event=notice_late study=%s: other tuners are notified late: %s",
                 notice.study or "this",
                 error,
             )
@@ -144,7 +144,7 @@ class SqlBus:
                 self._hear_on_one_connection()
             except (StoreError, Error) as error:
                 log.warning(
-                    "event=bus_deaf the tuners of this database do not hear each other: %s", error
+                    "event=bus_deaf replicas of this database get no notifications: %s", error
                 )
                 self._ended.wait(RETRY_S)
             finally:
@@ -190,7 +190,7 @@ class SqlBus:
             try:
                 last = self._look_once(last)
             except StoreError as error:
-                log.warning("event=bus_blind what others write is not seen: %s", error)
+                log.warning("event=bus_blind changes by other replicas are not seen: %s", error)
 
     def _look_once(self, last: int | None) -> int:
         with self._database.read() as connection:
@@ -218,7 +218,7 @@ class SqlBus:
 
 
 def _takes_lead(connection: Connection) -> bool:
-    """Return whether nobody else leads; the lock ends with the connection, whatever ends that."""
+    """Return whether no other program leads; the lock ends with the connection, whatever ends that."""
     asked = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
     return bool(connection.execute(asked).scalar())
 

@@ -39,7 +39,7 @@ def keep_copy(database: Path, schema: str) -> Path:
 
 
 def copy(source: Path, part: Path) -> None:
-    """Copy in one read transaction: in WAL mode writers go on meanwhile, and the copy is one moment.
+    """Copy in one read transaction: in WAL mode writers continue meanwhile, and the copy is one moment.
 
     Raises:
         StoreError: the source is damaged, or the copy cannot be written.

@@ -29,7 +29,7 @@ from tuner.core import InvalidInput, StoreError, TuningError
 DISK_FULL = "53100"
 """PostgreSQL's SQLSTATE."""
 Timed = Callable[[str, float], None]
-"""Is told of every transaction: `read` or `write`, and how many seconds it took."""
+"""Called for every transaction: `read` or `write`, and how many seconds it took."""
 
 
 def untimed(_kind: str, _seconds: float) -> None:
@@ -83,7 +83,7 @@ class Database:
         locks that SQLite has on it.
 
         Raises:
-            StoreError: somebody restores it just now.
+            StoreError: it is being restored.
         """
         file = Path(self._url.database or "").open("rb")  # noqa: SIM115  its caller closes it
         try:
@@ -108,7 +108,7 @@ class Database:
             raise StoreError(
                 f"the file of database {self.name} was {'replaced' if now else 'deleted'} while it was "
                 "in use",
-                hint="stop the tuner, put the file back or restore a backup with "
+                hint="stop the tuner, move the file to its place or restore a backup with "
                 f"{command('restore FILE', self.name)}, and start it",
             )
 
@@ -121,7 +121,7 @@ class Database:
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open what is asked one statement at a time, each seeing the state of its moment.
+        """Open a connection for single statements, each seeing the state of its moment.
 
         Raises StoreError.
         """
@@ -131,7 +131,7 @@ class Database:
 
     @contextmanager
     def act(self) -> Iterator[Connection]:
-        """Open what one statement that writes is asked on: it needs no BEGIN and no COMMIT.
+        """Open a connection for one writing statement: it needs no BEGIN and no COMMIT.
 
         Raises:
             Refused, InvalidInput, StoreError: as `write` does.
@@ -208,16 +208,16 @@ class Database:
         if _is_full(error):
             return StoreError(
                 f"database {self.name} cannot grow: {_first_line(error)}",
-                hint="free space on its disk; what was stored is still there",
+                hint="free space on its disk; stored data is intact",
             )
         return StoreError(
             f"database {self.name} does not answer: {_first_line(error)}",
-            hint="check that it runs, that the URL is right and that you may use it",
+            hint="check that it is running, the URL and your access rights",
         )
 
 
 def _inode(path: str | None) -> tuple[int, int] | None:
-    """Return what SQLite's file is known by; None where there is none. Asked before every statement."""
+    """Return the identity of SQLite's file; None where there is none. Asked before every statement."""
     if path is None:
         return None
     try:
@@ -244,7 +244,7 @@ def put(connection: Connection, table: type[Base], values: Mapping[str, Any]) ->
 
 def _unkeepable(name: str, error: Exception) -> TuningError:
     return InvalidInput(
-        f"database {name} cannot keep a value: {_first_line(error)}", hint="nothing was stored"
+        f"database {name} cannot store a value: {_first_line(error)}", hint="nothing was stored"
     )
 
 

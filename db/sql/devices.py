@@ -17,8 +17,8 @@ from db.sql.rows import APPLIED, DEVICES, described, device_values
 from tuner.core import Applied, Device, Notice, Topic
 
 SEEN = text(
-    "UPDATE devices SET seen_at = told.at FROM (SELECT id, at FROM unnest(CAST(:ids AS text[]), "
-    "CAST(:ats AS timestamptz[])) AS heard(id, at) ORDER BY id) AS told WHERE devices.id = told.id"
+    "UPDATE devices SET seen_at = seen.at FROM (SELECT id, at FROM unnest(CAST(:ids AS text[]), "
+    "CAST(:ats AS timestamptz[])) AS heard(id, at) ORDER BY id) AS seen WHERE devices.id = seen.id"
 )
 """Ten thousand devices at once, in one order: two processes must not wait for each other."""
 LATEST = AppliedRow.id.desc()
@@ -86,11 +86,20 @@ class SqlDevices:
             self._bus.announce(connection, Notice(Topic.DEVICES, devices=(applied.device,)))
 
     def standing(self) -> Mapping[str, Applied]:
-        """Return what each device is set to, by its id; without those of which nothing is known."""
+        """Return what each device is set to, by its id; without devices that have no data."""
         latest = select(func.max(AppliedRow.id)).group_by(AppliedRow.device)
         with self._database.look() as connection:
             rows = connection.execute(APPLIED.all.where(AppliedRow.id.in_(latest))).all()
         return {row.device: APPLIED.read(row) for row in rows}
+
+    def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
+        """Return what was applied to a device since a time, and the setting before it, oldest first."""
+        own = APPLIED.all.where(AppliedRow.device == device).order_by(LATEST)
+        with self._database.look() as connection:
+            rows = list(connection.execute(own.where(AppliedRow.at >= since).limit(last)))
+            if len(rows) < last:
+                rows += connection.execute(own.where(AppliedRow.at < since).limit(1))
+        return tuple(APPLIED.read(row) for row in reversed(rows))
 
     def refuse(self, device: str, why: str) -> None:
         """Note why a device takes no orders; empty: it takes them."""

@@ -57,9 +57,16 @@ def connect(url: URL) -> Engine:
         raise ConfigError(
             "the PostgreSQL driver is not installed", hint="pip install 'jouletune[postgres]'"
         ) from error
+    event.listen(engine, "connect", _without_jit)
     event.listen(engine, "checkin", _note_use)
     event.listen(engine, "checkout", partial(_refuse_gone, engine))
     return engine
+
+
+def _without_jit(connection: Any, _record: object) -> None:  # noqa: ANN401  the driver's
+    """Turn off the compiling of statements: it took 2.4 s for a chart that is read in 20 ms."""
+    connection.execute("SET jit = off")
+    connection.commit()
 
 
 class MemoryEngines:
@@ -99,7 +106,7 @@ def _to_json(value: object) -> str:
 def _as_dict(value: object) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
@@ -109,7 +116,7 @@ def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
 def _refuse_gone(
     engine: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object
 ) -> None:
-    """Have the pool make another connection in place of one that has gone while nobody used it."""
+    """Have the pool make another connection in place of an idle one that was lost."""
     idle_s = time.monotonic() - record.info.get("used_s", time.monotonic())
     if idle_s < FRESH_S and not _has_arrived(record):
         return

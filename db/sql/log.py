@@ -14,6 +14,7 @@ from db import refusals
 from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.bus import SqlBus
+from db.sql.courses import course, points, recent
 from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import EVENTS, OBSERVATIONS, without_id
 from db.sql.tables import pruned
@@ -26,6 +27,7 @@ from tuner.core import (
     Observation,
     SettingKey,
     Topic,
+    WindowPoint,
     setting_key,
 )
 
@@ -141,6 +143,25 @@ class SqlObservations:
         with self._database.look() as connection:
             return connection.scalar(asked) or 0
 
+    def recent(
+        self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
+    ) -> Sequence[WindowPoint]:
+        """Return metrics of each device's last windows in some studies, by their start."""
+        with self._database.look() as connection:
+            return points(connection, recent(studies, metrics, since, last))
+
+    def course(
+        self,
+        device: str,
+        studies: Collection[str],
+        metrics: Collection[str],
+        since: datetime,
+        step_s: float,
+    ) -> Sequence[WindowPoint]:
+        """Return metrics of a device's windows since a time, one point per `step_s`, by their start."""
+        with self._database.look() as connection:
+            return points(connection, course(device, studies, metrics, since, step_s))
+
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
         return pruned(self._database, ObservationRow, ObservationRow.at < before)
@@ -163,7 +184,7 @@ class SqlEvents:
             return ()
         with self._database.write() as connection:
             if connection.dialect.name == "postgresql":
-                # Ids must become visible in their order: who follows never looks back.
+                # Ids must become visible in their order: a follower never looks back.
                 connection.execute(
                     text("SELECT pg_advisory_xact_lock(hashtext('jouletune events'))")
                 )
@@ -180,7 +201,7 @@ class SqlEvents:
     def after(
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
-        """Return at most so many (None: all) of the events with a greater id, by id."""
+        """Return at most the given number (None: all) of the events with a greater id, by id."""
         asked = _narrowed(study, device).where(EventRow.id > event)
         with self._database.look() as connection:
             rows = connection.execute(asked.order_by(EventRow.id).limit(most))

@@ -1,4 +1,4 @@
-"""How long PostgreSQL may keep us waiting. Imports psycopg, so only who has it imports this."""
+"""How long PostgreSQL may keep us waiting. Imports psycopg; import this only where psycopg is installed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from psycopg import Connection, OperationalError
 from sqlalchemy import Engine, event
 
 STATEMENT_S = 30
-"""The longest statement, unless somebody has set another `statement_timeout`: in the URL, for the role …
+"""The longest statement, unless another `statement_timeout` is set: in the URL, for the role …
 
-As long, likewise, may a transaction idle: else what it locked stays locked for as long as the server
-does not know that nobody holds the other end any more, by default two hours.
+As long, likewise, may a transaction idle: else what it locked stays locked for as long as the server does
+not notice the lost client, by default two hours.
 """
 GRACE_S = 15.0
 """How much longer than the longest statement a connection may be silent, before it is given up."""
@@ -34,7 +34,7 @@ class PatientConnection(Connection[Any]):
         return super().wait(self._within(gen), *args, **kwargs)
 
     def _within(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Run psycopg's exchange with the server, which is told every 0.1 s whether anything came."""
+        """Run psycopg's exchange with the server, with a check every 0.1 s for data."""
         heard_s = time.monotonic()
         try:
             wanted = next(gen)
@@ -62,7 +62,7 @@ def _connect(_dialect: object, _record: object, args: Any, options: Any) -> Conn
 
 
 def _limit_statements(connection: PatientConnection, _record: object) -> None:
-    """Set limits where nobody has set any, and be a little more patient than a statement may take."""
+    """Set limits where none are set, and be a little more patient than a statement may take."""
     connection.execute(
         "SELECT set_config(name, %s, false) FROM pg_settings WHERE source = 'default'"
         " AND name IN ('statement_timeout', 'idle_in_transaction_session_timeout')",

@@ -1,4 +1,4 @@
-"""The order to stop the fleet over SQLAlchemy: at most one row, and who is back since."""
+"""The order to stop the fleet over SQLAlchemy: at most one row, and the devices restored since."""
 
 from __future__ import annotations
 

@@ -54,14 +54,14 @@ class SqlStore:
             connection.execute(first.on_conflict_do_update(index_elements=["id"], set_=counted))
 
     def close(self) -> None:
-        """End listening, and let go of connections."""
+        """End listening, and release connections."""
         self.bus.close()
         self._database.engine.dispose()
         self.bus.let_go()
 
 
 def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> SqlStore:
-    """Open a database and bring its schema up to date; `timed` is told of every transaction.
+    """Open a database and bring its schema up to date; `timed` is called for every transaction.
 
     Raises:
         ConfigError: the URL names no database we speak, or its driver is not installed.
@@ -95,5 +95,5 @@ def _find_file(url: URL, *, create: bool) -> None:
     except OSError as error:
         raise StoreError(
             f"the file of database {shown(url)} cannot be made: {error.strerror}",
-            hint="name a file you may write",
+            hint="give a file that you can write",
         ) from error

@@ -82,7 +82,7 @@ REVISIONS = select(RevisionRow.study, DOCUMENT, RevisionRow.who, RevisionRow.why
 BY_AGE = (StudyRow.created_at, StudyRow.id)
 ONE = CURRENT.where(StudyRow.id == bindparam("study"))
 NAMED_AT_ONCE = 5_000
-"""So many devices are named in one statement; databases take some ten thousand values."""
+"""How many devices are named in one statement; databases take some ten thousand values."""
 LAST_NOTE = (
     select(func.max(AppliedRow.id))
     .where(AppliedRow.device == DeviceRow.id)
@@ -383,7 +383,8 @@ class SqlStudies:
         if taken is not None:
             raise refusals.device_busy(*taken) from refused
         raise Conflict(
-            f"study {study.id!r} collided with another that is gone again", hint="repeat the change"
+            f"study {study.id!r} conflicted with another study that no longer exists",
+            hint="repeat the change",
         ) from refused
 
 

@@ -15,7 +15,7 @@ from tuner.core import AuditEntry, Delivery, TunerReplica
 
 Kept = TypeVar("Kept")
 AT_ONCE = 2_000
-"""So many old rows are deleted in one transaction."""
+"""How many old rows are deleted in one transaction."""
 
 
 class Keyed(Generic[Kept]):
@@ -34,7 +34,7 @@ class Keyed(Generic[Kept]):
         return None if row is None else self.rows.read(row)
 
     def put(self, value: Kept, /) -> None:
-        """Keep a value in the place of the one with its name."""
+        """Keep a value instead of the one with its name."""
         with self._database.act() as connection:
             put(connection, self.rows.table, self.rows.values(value))
 
@@ -63,11 +63,11 @@ class SqlReplicas(Keyed[TunerReplica]):
     rows = REPLICAS
 
     def tell(self, replica: TunerReplica) -> None:
-        """Keep what a tuner tells of itself, in the place of what it told before."""
+        """Keep what a tuner reports about itself, instead of its former report."""
         self.put(replica)
 
     def prune(self, before: datetime) -> int:
-        """Delete those that have told nothing since a time and return how many."""
+        """Delete those without a report since a time and return how many."""
         return pruned(self._database, ReplicaRow, ReplicaRow.seen_at < before)
 
 

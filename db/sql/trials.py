@@ -68,7 +68,7 @@ WINDOWS_ON_TRIAL = OF_WINDOWS.join(ReportRow, MeasurementRow.report_id == Report
     OF_TRIAL
 )
 CHANGING = ("state", "attempt", "ended_at", "broke", "reason")
-"""What of a trial is not said when it begins."""
+"""What of a trial is not reported when it begins."""
 
 
 class SqlTrials:
@@ -290,7 +290,7 @@ def _report(row: Sequence[Any], measurement: Measurement | None) -> Report:
 
 
 def _locked(connection: Connection, study: str, number: int) -> Trial:
-    """Return a trial that nobody else changes until the end of the transaction. Raises NotFound."""
+    """Return a trial that no other program changes until the end of the transaction. Raises NotFound."""
     own = TRIALS.all.where(TrialRow.study == study, TrialRow.number == number)
     row = connection.execute(own.with_for_update()).first()
     if row is None:

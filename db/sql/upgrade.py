@@ -35,8 +35,8 @@ def bring_up(database: Database, *, create: bool, keep: bool = True) -> None:
         return
     if found is None and not create:
         raise StoreError(
-            f"database {database.name} answers, but no tuner has made its tables there",
-            hint="start one with `jouletune tuner serve --db`, or check the URL",
+            f"database {database.name} has no jouletune tables",
+            hint="create them with `jouletune tuner serve --db`, or check the URL",
         )
     with _ALEMBIC, database.alone() as connection:
         found = revision(connection)
@@ -64,8 +64,8 @@ def _upgrade(connection: Connection, found: str | None, database: Database, *, k
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if found is not None and found not in known:
         raise StoreError(
-            f"database {name} was written by a newer jouletune (schema {found}, ours is {SCHEMA})",
-            hint="upgrade the program",
+            f"database {name} was written by a newer jouletune (schema {found}, this program has {SCHEMA})",
+            hint="upgrade jouletune",
         )
     copy = keep_copy(database.path, found) if keep and found and database.path else None
     try:

@@ -14,7 +14,7 @@ from db.sql.rows import ESTIMATES, LOADS, WINDOWS
 from tuner.core import Estimate, Measurement
 
 AT_ONCE = 200
-"""So many windows are named in one statement: databases plan for each."""
+"""How many windows are named in one statement: databases plan for each."""
 OF_WINDOWS = select(
     *WINDOWS.columns,
     *LOADS.columns,

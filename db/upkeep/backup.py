@@ -41,7 +41,7 @@ def backup(url_text: str, file: Path) -> None:
     try:
         if _is_in_use(url, file):
             raise InvalidInput(
-                f"{file} is the database itself, or of its log", hint="name another file"
+                f"{file} is the database itself or its log", hint="name another file"
             )
         part.unlink(missing_ok=True)
         files.make_private(part)
@@ -101,11 +101,11 @@ def restore(url_text: str, file: Path) -> Path | None:
             begins = opened.read(len(kind))
     except OSError as error:
         raise NotFound(
-            f"cannot read the backup {file}: {error.strerror}", hint="name a file that can be read"
+            f"cannot read the backup {file}: {error.strerror}", hint="give a readable file"
         ) from None
     if begins != kind:
         raise InvalidInput(
-            f"{file} is no backup of {shown(url)}", hint="name a file of `jouletune db backup`"
+            f"{file} is not a backup of {shown(url)}", hint="name a file of `jouletune db backup`"
         )
     if kind == POSTGRES:
         _restore_postgres(url, file)
@@ -162,7 +162,7 @@ def _restore_postgres(url: URL, file: Path) -> None:
             if present not in (None, of_backup):
                 raise Conflict(
                     f"{shown(url)} has schema {present}, the backup {of_backup}",
-                    hint="restore it into an empty database, and name that one in tuner.toml",
+                    hint="restore it into an empty database and set `db` to that database in tuner.toml",
                 )
             if of_backup > SCHEMA:
                 raise _newer(file, of_backup)
@@ -180,22 +180,22 @@ def _prove(part: Path, file: Path) -> None:
             found = copy.execute("PRAGMA integrity_check").fetchone()[0]
             schema = copy.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.Error as error:
-        raise InvalidInput(f"{file} is no backup, or damaged: {error}") from None
+        raise InvalidInput(f"{file} is not a backup or is damaged: {error}") from None
     if found != "ok":
-        raise InvalidInput(f"the backup {file} is damaged: {found}", hint="take an older one")
+        raise InvalidInput(f"the backup {file} is damaged: {found}", hint="use an older backup")
     if schema is None or schema[0] > SCHEMA:
         raise _newer(file, schema[0] if schema else "none")
 
 
 def _newer(file: Path, schema: str) -> StoreError:
     return StoreError(
-        f"the backup {file} was written by a newer jouletune (schema {schema}, ours is {SCHEMA})",
-        hint="upgrade the program",
+        f"the backup {file} was written by a newer jouletune (schema {schema}, this program has {SCHEMA})",
+        hint="upgrade jouletune",
     )
 
 
 def _at_work(name: str) -> Conflict:
-    return Conflict(f"a tuner is at work on {name}", hint="stop it, then restore")
+    return Conflict(f"a tuner is using {name}", hint="stop it and restore again")
 
 
 def _end_wal(path: Path) -> None:
@@ -245,5 +245,5 @@ def _copied_revision(dump: str) -> str:
         if line.startswith("COPY ") and "alembic_version" in line:
             return next(lines, "").strip()
     raise InvalidInput(
-        "the backup has no schema of ours", hint="name a file of `jouletune db backup`"
+        "the backup has no jouletune schema", hint="name a file of `jouletune db backup`"
     )

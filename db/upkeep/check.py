@@ -21,17 +21,17 @@ LEAST_FREE_BYTES = 1 << 30
 MOST_DAYS = 7.0
 MOST_NAMED = 8
 QUESTIONS = {
-    "trials are counted up": "SELECT count(*) FROM studies s WHERE s.last_trial <> "
+    "trial numbers are consecutive": "SELECT count(*) FROM studies s WHERE s.last_trial <> "
     "(SELECT coalesce(max(t.number), 0) FROM trials t WHERE t.study_id = s.id) OR s.last_trial <> "
     "(SELECT count(*) FROM trials t WHERE t.study_id = s.id)",
-    "every ended trial has its end": "SELECT count(*) FROM trials WHERE ended_at IS NULL AND state "
+    "every ended trial has an end time": "SELECT count(*) FROM trials WHERE ended_at IS NULL AND state "
     "NOT IN ('pending', 'running')",
-    "every study has its present revision": "SELECT count(*) FROM studies s WHERE NOT EXISTS (SELECT "
+    "every study has its current revision": "SELECT count(*) FROM studies s WHERE NOT EXISTS (SELECT "
     "1 FROM study_revisions r WHERE r.study_id = s.id AND r.revision = s.revision)",
-    "no device has two studies": "SELECT count(*) FROM (SELECT device_id FROM study_devices WHERE "
+    "no device has two active studies": "SELECT count(*) FROM (SELECT device_id FROM study_devices WHERE "
     "active GROUP BY device_id HAVING count(*) > 1) AS twice",
 }
-"""What must be zero, whatever was written and whoever died meanwhile."""
+"""Counts that must be zero, after any write and any crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def check(url_text: str, now: Now) -> list[Checked]:
         with database.spoken(), database.engine.connect() as connection:
             schema = revision(connection)
             known = schema == SCHEMA
-            hint = "" if known else "start a tuner of this release on it, or upgrade the program"
+            hint = "" if known else "start a tuner of this release on it, or upgrade jouletune"
             found = [Checked("schema", known, f"{schema}, this program's is {SCHEMA}", hint)]
             if known:
                 found += [
@@ -79,7 +79,7 @@ def _whole(connection: Connection, path: Path | None, restore: str) -> Iterator[
         seen = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
         yield Checked("file", seen == "ok", str(seen), "" if seen == "ok" else restore)
         broken = len(connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall())
-        yield _none("rows belong to others that are there", broken, restore)
+        yield _none("foreign keys are valid", broken, restore)
     for about, question in QUESTIONS.items():
         yield _none(about, connection.scalar(text(question)) or 0, restore)
 
@@ -91,12 +91,12 @@ def _none(about: str, wrong: int, restore: str) -> Checked:
 
 
 def _readable(studies: SqlStudies, restore: str) -> Checked:
-    """Name the studies that cannot be read: each has its own document, and the others go on."""
+    """Name the studies that cannot be read: each has its own document, and the others continue."""
     hurt = [study.id for study in studies.stored() if isinstance(study, UnreadableStudy)]
     more = f" and {len(hurt) - MOST_NAMED} more" if len(hurt) > MOST_NAMED else ""
     seen = f"not {', '.join(hurt[:MOST_NAMED])}{more}" if hurt else "yes"
-    hint = f"update to the release that wrote them, or {restore}" if hurt else ""
-    return Checked("every study can be read", not hurt, seen, hint)
+    hint = f"upgrade to the release that wrote them, or {restore}" if hurt else ""
+    return Checked("every study is readable", not hurt, seen, hint)
 
 
 def _kept(connection: Connection) -> Checked:
@@ -121,4 +121,4 @@ def _room(path: Path | None, prune: str) -> Iterator[Checked]:
     free, size = shutil.disk_usage(path.parent).free, path.stat().st_size
     well = free >= LEAST_FREE_BYTES
     seen = f"{size / 1e6:,.1f} MB, {free / 1e9:,.1f} GB free"
-    yield Checked("room", well, seen, "" if well else f"free some, or {prune}")
+    yield Checked("room", well, seen, "" if well else f"free space, or {prune}")

@@ -1,4 +1,4 @@
-"""What is deleted after a while: told first, and done in steps that no tuner waits for."""
+"""What is deleted after a while: listed first, and done in steps that do not block a tuner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from db.sql.upgrade import bring_up
 
 NOBODY = 2**62
 AT_ONCE = 500
-"""So many rows are deleted in one transaction: some 20 ms."""
+"""How many rows are deleted in one transaction: some 20 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class Pruning:
             raise
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Release the database."""
         self._database.engine.dispose()
 
     def plan(self, before: datetime, keep_stopped: int | None) -> PrunePlan:
-        """Return what would be deleted: of stopped studies all but the latest so many, None: none.
+        """Return what would be deleted: of stopped studies all but the latest the given number, None: none.
 
-        Active studies keep all trials. Events that somebody is still to be told of stay, and the newest.
+        Active studies keep all trials. Undelivered events stay, and the newest.
         """
         with self._database.read() as connection:
             stopped: Sequence[str] = ()
@@ -76,7 +76,7 @@ class Pruning:
             )
 
     def carry_out(self, plan: PrunePlan) -> None:
-        """Delete what a plan says, and nothing that has come since; again after a crash goes on."""
+        """Delete what a plan says, and nothing that has come since; again after a crash continues."""
         for table, old in (
             (ObservationRow, [ObservationRow.at < plan.before]),
             (EventRow, _old_events(plan.before)),

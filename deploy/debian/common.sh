@@ -25,7 +25,7 @@ active() {
   esac
 }
 
-# Stopped by the version that is installed: what it set, it puts back.
+# Stopped by the installed version, which restores its settings.
 stop_and_note() {
   for unit in "$@"; do
     if active "$unit"; then

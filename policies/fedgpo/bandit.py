@@ -1,6 +1,6 @@
 """The setting that is expected to reach the goal with the least joules, seconds or grams from here.
 
-What a round takes is known by its parts (`costs`), how many are left by a saturating curve of the error
+The cost of a round is learned by its parts (`costs`), how many are left by a saturating curve of the error
 (`curve`). In doubt by chance: Thompson sampling (Thompson 1933; Agrawal and Goyal 2013), the weights of
 the curve drawn by seed and round; what a round takes is learnt at any setting, so that trying for its sake
 does not pay. All of it is our own: the table of FedGPO's learner has many cells, and a training few rounds.
@@ -24,12 +24,12 @@ from policies.fedgpo.rounds import RoundPolicy
 from tuner.core import Context, Past, Prediction, Setting, Try, Verdict
 
 MOST_ROUNDS = 150
-"""Only so many of the latest rounds are learnt from: older ones tell little of how far the training is."""
+"""Number of latest rounds to learn from: older ones say little about the present progress."""
 EXPLORATION = 0.3
 """Of the weights' doubt: a training ends after some dozens of rounds. Chosen on made tasks that are not
 judged."""
 DRAWS = 64
-"""So many say how much in doubt a prediction is."""
+"""How many say how much in doubt a prediction is."""
 MARGIN = 0.1
 """A limit is kept with so much to spare, in the logarithm."""
 LATE, DEARER, SPARE, HEEDED = 3.0, 0.35, 2.0, 0.25
@@ -101,7 +101,7 @@ class _Outlook:
     def late(self, left: float, works: Sequence[RoundWork], rng: np.random.Generator) -> Array:
         """Return what it weighs that each setting may take more rounds to the goal than are left.
 
-        Nothing where there is no goal, and in a training's first part: little is known of the curve then.
+        Nothing where there is no goal, and in a training's first part: the curve is uncertain then.
         """
         done = len(self.learnt)
         if self.goal is None or not math.isfinite(left) or done < HEEDED * (left + done):
@@ -124,7 +124,7 @@ class _Outlook:
         return found
 
     def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
-        """Return what a round is expected to take of what was told so far, by some draws of its costs."""
+        """Return the predicted spending of a round, by some draws of its costs."""
         told = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
         drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in told}
         return {
@@ -134,7 +134,7 @@ class _Outlook:
 
 
 def _labels(now: Context) -> float:
-    """Return the share of all labels that a client holds, in the mean of what was told of classes."""
+    """Return the share of all labels that a client holds, in the mean of the reports of classes."""
     told = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
     return fmean(told) if told else USUAL_LABELS
 
@@ -162,10 +162,10 @@ def _proven(past: Past, options: Sequence[Setting]) -> Array:
 
 def _why(learnt: Sequence[Round], goal: TrainingGoal, metric: str, logs: Array) -> str:
     if not learnt:
-        return "nothing has been learnt yet: what usually takes the least"
+        return "no data yet: the setting that usually takes the least"
     least, most = (float(np.exp(np.quantile(logs, q))) for q in (0.1, 0.9))
     towards = "half of the error" if goal.accuracy is None else f"accuracy {goal.accuracy:g}"
     return (
-        f"the least {metric} to {towards} by what {len(learnt)} rounds taught: "
+        f"the least {metric} to {towards} learned from {len(learnt)} rounds: "
         f"{least:.3g} to {most:.3g} from here (80 % likely)"
     )

@@ -35,7 +35,7 @@ MEANS: Mapping[str, tuple[float, float]] = {
     "crowd": (0.34, 0.07),
 }
 """Of the logarithms, but of the exponent `crowd`: mean and standard deviation. Joules and seconds are over
-those of the first round that tells them; `slow` says by how much more of the time than of the joules is
+those of the first round that reports them; `slow` says by how much more of the time than of the joules is
 computing, not sending."""
 FEWEST = 10.0
 

@@ -18,7 +18,7 @@ from policies.fedgpo.fitting import Array, Prior, Weights, fitted
 K_SD, E_SD, B_MEAN, B_SD = 0.10, 0.18, -0.40, 0.12
 """What a round's share rises by with K, B and E: of made tasks, none of which is judged."""
 USUAL_LABELS = 0.7
-"""The share of all labels that a client holds, where nobody tells it."""
+"""The share of all labels that a client holds, where it is not reported."""
 STAGE, STAGE_SD, STAGE_E_SD, STAGE_K_SD = 0.0, 0.3, 0.12, 0.08
 RATE, RATE_SD = 0.1, 1.0
 FLOOR_OF_GOAL, FLOOR_SD = 0.7, 0.3
@@ -27,8 +27,7 @@ OPEN_FLOOR, OPEN_FLOOR_SD = 0.03, 0.7
 FLOOR_E_SD = 0.06
 """How the floor may change with local work: chosen on made tasks, none of which is judged."""
 CREEP, STALLED = 0.1, 2.0
-"""Near its floor and below, the error still falls as by this share of the goal's; by up to so many e-folds
-less the further the floor lies above it."""
+"""Near and below its floor the error falls by this share of the goal's; above, by these e-folds less."""
 NOISE = 0.02
 LEAST_LEFT, HIGHEST = 1e-3, -0.1
 """Of what is left; and of the logarithm of the floor."""
@@ -50,7 +49,7 @@ class LogWork:
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """The curve's weights by rounds that were seen, and where the training stands by them."""
+    """The curve's weights by rounds that were seen, and the present progress."""
 
     weights: Weights
     works: tuple[LogWork, ...]

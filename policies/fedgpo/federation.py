@@ -70,7 +70,7 @@ class Federation:
         )
         if len(participants) != 1 or not batches or batches.keys() != epochs.keys():
             raise InvalidInput(
-                f"fedgpo sets one knob of the role {Role.PARTICIPANTS}, and one of the roles "
+                f"fedgpo needs one knob of the role {Role.PARTICIPANTS}, and one of the roles "
                 f"{Role.LOCAL_BATCH} and {Role.LOCAL_EPOCHS} for each class of clients; the space has "
                 f"{len(participants)}, and the classes {sorted(batches)} and {sorted(epochs)}",
                 hint="choose another policy, or a federation",
@@ -82,7 +82,7 @@ class Federation:
             ):
                 raise InvalidInput(
                     f"{knob.name} cannot be one of {knob.values}",
-                    hint="give the knob whole numbers from 1 on",
+                    hint="give the knob integers >= 1",
                 )
         found = tuple(ClientClass(name, batches[name], epochs[name]) for name in batches)
         return cls(participants[0], found, space.default, next(iter(steps), None))
@@ -134,11 +134,11 @@ class Federation:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: what was set, the state it began from, and what it took and brought.
+    """One round: its setting, its first state, its cost and its gain.
 
-    `before` and `accuracy` are shares of right answers of the global model; `shown` is all that it told,
+    `before` and `accuracy` are shares of right answers of the global model; `shown` is its whole report,
     `spent` of it what the study is to spend the least of, `class_spent` that of the clients of a class
-    where joules are spent, and told.
+    where joules are spent and reported.
     """
 
     number: int
@@ -160,7 +160,7 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
     """Return the rounds that can be learnt from, in their order.
 
     Rounds that failed, or show no finite accuracy or nothing of the objective, are left out. A round whose
-    state does not tell the accuracy before it goes by the latest round that tells one.
+    state does not tell the accuracy before it goes by the latest round that reports one.
     """
     metric = past.study.objective.metric
     found: list[Round] = []
@@ -196,7 +196,7 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
 
 
 def state_now(past: Past, learnt: Sequence[Round]) -> Context:
-    """Return the state that the coming round starts from: as told, else that of the latest round."""
+    """Return the state that the coming round starts from: as reported, else that of the latest round."""
     if past.context:
         return past.context
     return {**learnt[-1].state, ACCURACY: learnt[-1].accuracy} if learnt else {}

@@ -31,7 +31,7 @@ class Weights:
     cov: Array
 
     def drawn(self, rng: np.random.Generator, doubt: float, count: int) -> Array:
-        """Return so many draws, a row each, with a share of the doubt."""
+        """Return `draws` draws, a row each, with a share of the doubt."""
         return rng.multivariate_normal(
             self.mean, doubt**2 * self.cov, size=count, method="cholesky"
         )

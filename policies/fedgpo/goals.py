@@ -1,4 +1,4 @@
-"""What a study of a federation asks for, what of it a policy heeds, and when its goal is reached."""
+"""What a study of a federation asks for, what of it a policy supports, and when its goal is reached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPENT = (ENERGY_J, SECONDS, CARBON_G)
 LIMITED = (*SPENT, COMPUTE_J, SENDING_J, WAITING_J)
 """What of a round can be limited."""
 SMOOTHED = 3
-"""A goal is reached once the latest round has it, and so many in the mean: single ones are noisy."""
+"""A goal is reached by the latest round and by the mean of this number: single rounds are noisy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +44,30 @@ class TrainingGoal:
 
 
 def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> None:
-    """Return quietly where a policy that spends the least of `spent` and limits `limited` heeds a study.
+    """Return quietly where a policy that spends the least of `spent` and limits `limited` supports a study.
 
     Raises:
-        InvalidInput: the space is no federation's, or a part is not heeded; the message names it.
+        InvalidInput: the space is no federation's, or a part is not supported; the message names it.
     """
     Federation.of(study.space)
     if study.terms.mode is not Mode.CONTINUOUS:
         raise InvalidInput(
-            f"the policy {study.policy} does not heed the mode {study.terms.mode}: it goes round by round",
+            f"the policy {study.policy} does not support the "
+            f"mode {study.terms.mode}: it works round by round",
             hint=f"choose the mode {Mode.CONTINUOUS}",
         )
     objective = study.objective
     if objective.metric not in spent or objective.sign < 0.0:
         raise InvalidInput(
-            f"the policy {study.policy} does not heed the objective {objective.goal} {objective.metric}",
+            f"the policy {study.policy} does not support the objective {objective.goal} {objective.metric}",
             hint=f"minimize one of {', '.join(spent)}; or choose another policy, like fedgpo",
         )
     for constraint in study.constraints:
         if not _heeds(constraint, limited):
             limits = "".join(f', "{metric} <= …"' for metric in limited)
             raise InvalidInput(
-                f'the policy {study.policy} does not heed the constraint "{constraint}"',
-                hint=f'it heeds a goal, like "{ACCURACY} >= 0.9"{limits}',
+                f'the policy {study.policy} does not support the constraint "{constraint}"',
+                hint=f'use a goal like "{ACCURACY} >= 0.9"{limits}',
             )
 
 

@@ -7,7 +7,7 @@ import math
 from policies.fedgpo.federation import Round
 
 LEAST_ERROR = 0.02
-"""Added to every error: which accuracy can be reached at all, nobody knows."""
+"""Added to every error: the reachable accuracy is unknown."""
 
 
 def error(accuracy: float) -> float:

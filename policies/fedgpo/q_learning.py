@@ -31,7 +31,7 @@ hundred; ours are relative to 1."""
 FALL = -1.0
 """The reward of a round whose accuracy fell, at an accuracy of 0: less the percents it is short of all."""
 FIRST_ROUNDS = 3
-"""Energies are relative to the mean of so many first rounds."""
+"""Energies are relative to the mean of the given number of first rounds."""
 LOAD_BINS = (0.001, 0.25, 0.75)
 """Of processor and memory in use by other apps: none, some, much, nearly all."""
 NETWORK_MBPS, DATA_BINS = 40.0, (0.25, 0.999)
@@ -62,8 +62,12 @@ class QLearning(RoundPolicy):
         )
         explored = [name for name, picked in actions.items() if picked.explored]
         explored += ["the number of participants"] if participants.explored else []
-        why = f"explores {', '.join(explored)}" if explored else "the best known in this state"
-        return Try(setting, f"{why}; {len(learnt)} rounds taught it")
+        why = (
+            f"explores {', '.join(explored)}"
+            if explored
+            else "the best setting learned in this state"
+        )
+        return Try(setting, f"{why}; {len(learnt)} rounds of data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ def reward(one: Round, global_energy: float, local_energy: float) -> float:
 def state(context: Context, kind: str = "") -> State:
     """Return the bins of a round's state: those of one class of clients, or of all by their mean.
 
-    What is not told has a bin of its own.
+    A missing value has its own bin.
     """
 
     def mean_of(name: str) -> float:

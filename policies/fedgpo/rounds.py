@@ -16,7 +16,8 @@ from tuner.core import Done, Past, Plan, Study, Suggestion, Try, Wait
 class RoundPolicy(ABC):
     """Suggests the next round's setting; done once the study's accuracy is reached.
 
-    `spends` are the objectives that it heeds, `limits` the metrics of a round that it keeps under a limit.
+    `spends` are the objectives that it supports, `limits` the metrics of a round that it keeps under a
+    limit.
     """
 
     heeds: frozenset[str] = frozenset({"objective", "constraints"})
@@ -26,7 +27,7 @@ class RoundPolicy(ABC):
     limits: ClassVar[tuple[str, ...]] = ()
 
     def refuse(self, study: Study) -> None:
-        """Return quietly where all of a study is heeded. Raises InvalidInput: names what is not."""
+        """Return quietly where all of a study is supported. Raises InvalidInput: names what is not."""
         goals.refuse(study, self.spends, self.limits)
 
     def suggest(self, past: Past) -> Suggestion:

@@ -26,7 +26,7 @@ def least_bottleneck(
     """Return the cells whose greatest cost is least; None where none make up the batch.
 
     At most `most` cells of `threads` threads in all, with exactly `batch` items, or with `pad` at
-    least so many. Among equals the fewest cells win, then the fewest threads.
+    least the given number. Among equals the fewest cells win, then the fewest threads.
     """
     levels = sorted(set(costs.values()))
 
@@ -52,7 +52,7 @@ def _fewest(
 ) -> list[Cell] | None:
     """Return the fewest cells, on the fewest threads, that make up the batch.
 
-    Layer n holds, for each number of items, the fewest threads with which n cells have so many.
+    Layer n holds, for each number of items, the fewest threads with which n cells have the given number.
     """
     import numpy as np  # comes with the first plan only
 

@@ -49,8 +49,8 @@ def allowed(study: Study) -> dict[Group, Setting]:
     for knob in present:
         if not all(isinstance(v, int) and v >= 1 for v in knob.values):
             raise InvalidInput(
-                f"packrat counts {knob.name}, and cannot with {knob.values}",
-                hint="give the knob whole numbers from 1 on",
+                f"packrat needs integer values of {knob.name}, not {knob.values}",
+                hint="give the knob integers >= 1",
             )
     listed = {setting_key(s) for s in space.only}
     most = max((int(v) for k in present if k.name == "threads" for v in k.values), default=None)
@@ -76,7 +76,7 @@ def group_of(setting: Setting) -> Group:
 def under_way(study: Study, evidence: Evidence) -> float | None:
     """Return how many requests the load keeps under way; None where no closed loop shows it.
 
-    The median latency stands in for a mean that too few requests show, as with slow models.
+    The median latency replaces a mean of too few requests, as with slow models.
     """
     base = evidence.of(study.baseline)
     if base is None or any("arrival_rate_per_s" in t.ran_at for t in base.trials):
@@ -90,7 +90,7 @@ def under_way(study: Study, evidence: Evidence) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of packings and what is expected of the others: always to be minimised.
+    """The data on packings and what is expected of the others: always to be minimised.
 
     By the batch's latency, or, where the objective is another (CPU time, energy), by what the
     objective showed; there several instances are expected to be as good as one alone.
@@ -161,7 +161,7 @@ class Outlook:
 
 
 def demands_within(requests: float) -> list[int]:
-    """Return the powers of two that so many requests under way can fill, give or take a seventh."""
+    """Return the powers of two that these requests in progress can fill, give or take a seventh."""
     return [2**k for k in range(max(1, int(requests * UNDER_WAY_ROOM)).bit_length())]
 
 

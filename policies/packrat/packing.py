@@ -20,7 +20,7 @@ from tuner.compat import StrEnum
 from tuner.core import InvalidInput, MetricUnavailable
 
 MOST_THREADS, MOST_ITEMS = 4096, 2**20
-"""Larger questions are refused: the tables would not fit into memory, and nobody means them."""
+"""Larger questions are refused: the tables would not fit into memory, and are not useful."""
 
 
 class Aim(StrEnum):
@@ -36,7 +36,7 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """So many instances alike: threads of each, and items of each."""
+    """How many instances alike: threads of each, and items of each."""
 
     instances: int
     threads: int
@@ -197,7 +197,7 @@ def _mixed(task: _Task, *, pad: bool) -> Iterator[Packing]:
     """Yield packings among which the best of all is.
 
     How slow an instance is depends on how many threads are busy, so each number is tried: a packing
-    of fewer threads is only better than what was asked for, and comes up again at its own number.
+    of fewer threads is only better than what was requested, and comes up again at its own number.
     """
     slowed = task.interference.share > 0.0
     best_s = math.inf
@@ -224,7 +224,7 @@ def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] |
     if task.aim is Aim.THROUGHPUT:
         room = min(task.batch, task.most * task.profile.batches[-1])
         return least_sum(costs, busy, task.most, (1, room))
-    # A part larger than the whole batch holds all of it, and no more is asked of it.
+    # A part larger than the whole batch holds all of it, and needs no more.
     parts: dict[Cell, Cell] = {}
     for cell in sorted(costs, key=lambda c: (-costs[c], -c[1])):
         if pad or cell[1] <= task.batch:
@@ -243,17 +243,19 @@ def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
     if math.isinf(memory_bytes) and memory_bytes > 0.0:
         return threads
     if not memory_bytes > 0.0:
-        raise InvalidInput(f"a memory of {memory_bytes} bytes holds nothing", hint="give more")
+        raise InvalidInput(
+            f"a memory of {memory_bytes} bytes is too small", hint="give more memory"
+        )
     if profile.memory_bytes is None:
         raise InvalidInput(
-            "the profile does not say what memory an instance takes",
+            "the profile has no memory size of an instance",
             hint="add the column memory_bytes, or plan without a limit on memory",
         )
     most = int(memory_bytes // profile.memory_bytes)
     if most < 1:
         raise InvalidInput(
-            f"the model does not fit: one instance takes {profile.memory_bytes:,.0f} bytes of the "
-            f"{memory_bytes:,.0f} there are",
+            "the model does not fit: one instance takes "
+            f"{profile.memory_bytes:,.0f} bytes of {memory_bytes:,.0f} available",
             hint="give more memory, or choose a smaller model",
         )
     return min(most, threads)
@@ -279,7 +281,7 @@ def _check(task: _Task) -> None:
     ):
         raise MetricUnavailable(
             "the profile has no energy_j",
-            hint="measure it where there is a meter, or aim at another",
+            hint="measure it where there is a meter, or choose another objective",
         )
 
 
@@ -296,16 +298,16 @@ def _nothing_fits(task: _Task) -> InvalidInput:
     if not within:
         least = min(threads for threads, _ in task.profile.points)
         return InvalidInput(
-            f"{asked}: the profile begins at {least} threads", hint="profile fewer threads"
+            f"{asked}: the profile starts at {least} threads", hint="profile fewer threads"
         )
     quickest = min(task.profile.points[cell].latency_s for cell in within)
     if quickest > task.limit_s:
         return InvalidInput(
-            f"{asked} keeps latency_s <= {task.limit_s:g}: the quickest point takes {quickest:g} s",
-            hint="loosen the limit",
+            f"{asked} keeps latency_s <= {task.limit_s:g}: the fastest point takes {quickest:g} s",
+            hint="raise the limit",
         )
     limited = "" if math.isinf(task.limit_s) else f" with latency_s <= {task.limit_s:g}"
     return InvalidInput(
-        f"{asked}{limited}: the profile's points, in at most {task.most} instances, do not hold so many",
-        hint="ask for a smaller batch, profile larger ones, or loosen limit and memory",
+        f"{asked}{limited}: the profile's points, in at most {task.most} instances, do not fit this batch",
+        hint="choose a smaller batch, profile larger ones, or raise limit and memory",
     )

@@ -100,11 +100,11 @@ def _one_by_one(
     if untried and left > 0:
         return Try(
             settings[untried[0]],
-            f"one of {len(untried)} settings to compare: at an offered rate a window does not "
-            "show how long a batch takes",
+            f"one of {len(untried)} settings to compare: at an "
+            "offered rate, a window does not measure the time of a batch",
         )
     best = incumbent(study, evidence)
-    found = "nothing is proven feasible" if best is None else "the best that is proven feasible"
+    found = "no setting is proven feasible" if best is None else "the best setting proven feasible"
     return Done(
         Plan.single(study.baseline if best is None else best.setting),
         f"{'all trials are used' if untried else 'every setting was tried'}; {found}. "
@@ -136,8 +136,8 @@ class _Search:
         return Try(
             self.settings[Group(1, threads, items)],
             f"profile: one instance alone, threads={threads} batch_size={items}; "
-            f"{len(self.outlook.points)} of {len(self.grid())} points are known, "
-            f"{len(wanted)} may still matter",
+            f"{len(self.outlook.points)} of {len(self.grid())} "
+            f"points are measured, {len(wanted)} may still matter",
         )
 
     def grid(self) -> set[tuple[int, int]]:
@@ -145,7 +145,7 @@ class _Search:
         return {(g.threads, g.batch) for g in self.packings}
 
     def open(self) -> list[tuple[int, int]]:
-        """Return the cells that may still matter. Bounds are known for times only."""
+        """Return the cells that may still matter. There are bounds for times only."""
         seen = {*self.shut, *self.outlook.measured}
         closed = {(g.threads, g.batch) for g in seen if g.instances == 1}
         if self.outlook.timed:
@@ -172,7 +172,7 @@ class _Search:
         return Try(self.settings[group], self.reason(gain, demand, group), self.predicted(group))
 
     def rest(self, left: int) -> Try | None:
-        """Return what else may matter where nothing that is known promises a gain.
+        """Return further candidates where no measured one promises a gain.
 
         Points that had no share yet, then packings of an instance that came to nothing alone: beside a
         single thread others may have computed on the other cores, which a packing has for itself.
@@ -195,8 +195,8 @@ class _Search:
         )
         return Try(
             self.settings[group],
-            f"check {group.instances} instances side by side for a demand of {demand}: one alone gave no "
-            "result, so nothing is predicted",
+            f"check {group.instances} instances in parallel for a demand of "
+            f"{demand}: a single instance gave no result, so there is no prediction",
         )
 
     def usable(self, demand: int) -> Iterator[Group]:
@@ -210,16 +210,18 @@ class _Search:
 
     def reason(self, gain: float, demand: int, group: Group) -> str:
         """Return why a packing is checked."""
-        what = f"check {group.instances} instances side by side for a demand of {demand}"
+        what = f"check {group.instances} instances in parallel for a demand of {demand}"
         than = f"{100 * gain:.0f} % better than the best so far"
         if math.isinf(gain):
-            than = "no other was measured for it yet"
+            than = "no other was measured yet"
         value = self.outlook.expected(group)
         if not self.outlook.timed or value is None:
-            return f"{what}: predicted from one alone, {self.study.objective.metric}: {than}"
+            return (
+                f"{what}: predicted from a single instance, {self.study.objective.metric}: {than}"
+            )
         slower = self.outlook.interference.slowdown(group.threads, group.instances * group.threads)
         return (
-            f"{what}: a batch should take {1000 * value:.3g} ms, {than} "
+            f"{what}: predicted time of a batch {1000 * value:.3g} ms, {than} "
             f"(each instance {100 * (slower - 1):.0f} % slower than alone)"
         )
 
@@ -240,7 +242,9 @@ class _Search:
         """
         fit = incumbent(self.study, evidence)
         if evidence.broken is not None and fit is not None:
-            kept = f"the best that keeps {evidence.broken.in_short}, which the baseline breaks"
+            kept = (
+                f"the best setting that meets {evidence.broken.in_short}, which the baseline breaks"
+            )
             return Done(Plan.single(fit.setting), f"{kept}: {self.account(most)}")
         chosen = {d: g for d in self.demands if (g := self.best(evidence, d)) is not None}
         picked = self.few(set(chosen.values()))
@@ -259,7 +263,7 @@ class _Search:
         plan = Plan(tuple(rows), DEMAND) if len(rows) > 1 else Plan.single(rows[0].setting)
         why = self.account(most)
         if not picked:
-            why = f"nothing has proven to beat the baseline: {why}"
+            why = f"no setting is proven better than the baseline: {why}"
         return Done(plan, why)
 
     def best(self, evidence: Evidence, demand: int) -> Group | None:
@@ -319,7 +323,7 @@ class _Search:
     def gain(self, spans: Sequence[tuple[Group, list[int]]], k: int) -> float:
         """Return the share that a row saves on its demands, against staying at a neighbouring row.
 
-        At least the margin, below which nothing is told apart: a smaller batch size also waits less
+        At least the margin, below which nothing is distinguished: a smaller batch size also waits less
         for its batch to fill, which no full batch shows.
         """
         own, demands = spans[k]
@@ -334,15 +338,15 @@ class _Search:
         """Return in a sentence what the plan rests on."""
         grid, known, unknown = len(self.grid()), len(self.outlook.points), len(self.open())
         checked = sum(g.instances > 1 for g in self.outlook.measured)
-        missed = f", {unknown} were not reached" if unknown else ""
+        missed = f", {unknown} were not measured" if unknown else ""
         text = (
-            f"demands up to {self.demands[-1]} ({most:.0f} requests were under way) from {known} of "
+            f"demands up to {self.demands[-1]} ({most:.0f} requests in progress) from {known} of "
             f"{grid} profile points ({grid - known - unknown} cannot matter{missed}) and "
-            f"{checked} packing{'' if checked == 1 else 's'} side by side"
+            f"{checked} packing{'' if checked == 1 else 's'} in parallel"
         )
         learnt = self.outlook.interference
         if learnt.windows:
             text += f"; with all cores busy an instance is {100 * learnt.share:.0f} % slower"
         if learnt.error_median is not None:
-            text += f", predicted to {100 * learnt.error_median:.0f} % on packings left out"
+            text += f", predicted to {100 * learnt.error_median:.0f} % on held-out packings"
         return text

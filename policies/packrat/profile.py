@@ -41,12 +41,14 @@ class Profile:
         for (threads, items), point in self.points.items():
             where = f"the profile at {threads} threads, batch {items}"
             if threads < 1 or items < 1:
-                raise InvalidInput(f"{where}: both count from 1", hint="mend or remove the row")
+                raise InvalidInput(
+                    f"{where}: threads and batch must be >= 1", hint="correct or remove the row"
+                )
             _positive(f"{where}: latency_s", point.latency_s)
             if not (math.isfinite(point.stderr_s) and point.stderr_s >= 0.0):
                 raise InvalidInput(
                     f"{where}: the standard error cannot be {point.stderr_s}",
-                    hint="mend or remove the row",
+                    hint="correct or remove the row",
                 )
             if point.energy_j is not None:
                 _positive(f"{where}: energy_j", point.energy_j)
@@ -85,6 +87,6 @@ class Profile:
 def _positive(what: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0.0):
         raise InvalidInput(
-            f"{what} cannot be {value}: it must be finite and above zero",
-            hint="mend or remove the row",
+            f"{what} cannot be {value}; it must be finite and above zero",
+            hint="correct or remove the row",
         )

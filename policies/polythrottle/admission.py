@@ -45,7 +45,7 @@ from tuner.core import (
 BATCH = "batch_size"
 
 LEAST_FREEDOM = 3
-"""So many windows more than coefficients are needed: with fewer the doubt itself is a guess."""
+"""How many windows more than coefficients are needed: with fewer the doubt itself is a guess."""
 
 SAME = 1e-9
 """Features that differ by less, relative to the greatest seen, do not differ."""
@@ -69,7 +69,7 @@ class Demand:
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(x) and x >= 0.0 for x in (self.gflop, self.flop_per_byte)):
-            raise InvalidInput(f"a job cannot ask for {self}")
+            raise InvalidInput(f"a job cannot need {self}")
 
 
 NOTHING = Demand()
@@ -153,7 +153,7 @@ def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
 def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
     """Return the latency that a window of a mix would show, with its one-sided 95 % bounds.
 
-    Least squares over the windows; features that never varied, or only together, are told apart no
+    Least squares over the windows; features that never varied, or only together, are distinguished no
     further than the windows tell them. The standard error is that of one further window: the
     residuals', not below the windows' own doubt, times √(1 + leverage); Student's t with the
     freedom left.
@@ -168,7 +168,7 @@ def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
     scale[scale == 0.0] = 1.0
     rows, wanted = rows / scale, np.array(mix.features) / scale
     if np.any(wanted > rows.max(axis=0) + SAME) or np.any(wanted < rows.min(axis=0) - SAME):
-        raise MeasurementError("no window was measured at so large or so small a mix")
+        raise MeasurementError("no window was measured with a mix of this size")
     inverse = np.linalg.pinv(rows, rcond=SAME)
     freedom = len(seen) - int(np.linalg.matrix_rank(rows, tol=SAME))
     if freedom < LEAST_FREEDOM:
@@ -176,7 +176,7 @@ def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
             f"{len(seen)} windows are too few: {LEAST_FREEDOM - freedom} more are needed"
         )
     if not np.allclose(wanted @ inverse @ rows, wanted, atol=1e-6):
-        raise MeasurementError("the windows do not separate the features that this mix differs by")
+        raise MeasurementError("the windows do not vary the features of this mix independently")
     shown = np.array([s.latency.mean for s in seen])
     weights = wanted @ inverse
     mean = float(weights @ shown)
@@ -198,13 +198,13 @@ def admit(seen: Sequence[MixWindow], mix: Mix, limit: Limit, *, running: bool) -
     keeps the limit.
     """
     if running:
-        return Admission(False, "a fine-tuning request is running; they go one after another")
+        return Admission(False, "another fine-tuning request is running; wait for its end")
     try:
         predicted = predict(seen, mix)
     except MeasurementError as unknown:
-        return Admission(False, f"the latency beside it cannot be predicted: {unknown.message}")
+        return Admission(False, f"the latency next to it cannot be predicted: {unknown.message}")
     words = (
-        f"{limit.metric} should be {predicted.mean:.4g}, at most {predicted.high:.4g}, "
-        f"beside it; the limit is {limit.value:.4g}"
+        f"{limit.metric} is predicted at {predicted.mean:.4g}, at most "
+        f"{predicted.high:.4g}, next to it; the limit is {limit.value:.4g}"
     )
     return Admission(limit.verdict(predicted) is Verdict.FEASIBLE, words, predicted)

@@ -15,6 +15,9 @@ from policies.speculation.grid import Cell
 from policies.speculation.surface import Array, CostSurface
 
 NODES = 32
+SURELY = 1.0
+"""Standard errors by which drafting must beat plain decoding to be chosen: a loss costs more than a gain
+missed; our choice."""
 
 
 def best_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Cell:
@@ -25,6 +28,22 @@ def best_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Cel
     """
     cells = [c for c in outlook.cells if c.batch == batch and c not in out]
     return min(cells, key=lambda cell: float(outlook.mean[outlook.index[cell]]))
+
+
+def surely_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Cell:
+    """Return the cheapest cell of a batch, the plain one where drafting is not surely cheaper.
+
+    Raises:
+        ValueError: all of them are out.
+    """
+    best = best_at(outlook, batch, out)
+    plain = next((c for c in outlook.cells if c.batch == batch and not c.choice.length), best)
+    if plain in out:
+        return best
+    i, j = outlook.index[best], outlook.index[plain]
+    spread = outlook.cov[i, i] + outlook.cov[j, j] - 2.0 * outlook.cov[i, j]
+    gain = float(outlook.mean[j] - outlook.mean[i])
+    return best if gain > SURELY * math.sqrt(max(0.0, float(spread))) else plain
 
 
 def next_cell(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from policies.speculation.choice import best_at, next_cell
+from policies.speculation.choice import best_at, next_cell, surely_at
 from policies.speculation.grid import Cell, Choice, choices, chosen
 from policies.speculation.surface import CostSurface, outlook
 from policies.speculation.windows import CellWindow, believable, observations, shared
@@ -44,6 +44,8 @@ NOISE = 0.03
 """The standard error that a further window is expected to have, where none was seen."""
 REACHED = 0.8
 """The share of the requests asked for that must decode together, else the load does not allow them."""
+PROVING = 2
+"""So many points more are measured at most, where the best at the most requests was not."""
 RETRIES = 2
 """How often a cell is tried whose windows come to nothing."""
 
@@ -72,7 +74,7 @@ class Speculation:
         search = _GridSearch(past, settings, profiled)
         further = iter(FURTHER if profiled else ())
         while True:
-            answer = search.plain() or search.informative()
+            answer = search.plain() or search.informative() or search.proving()
             if answer is not None:
                 return answer
             batch = next(further, math.inf)
@@ -200,9 +202,8 @@ class _GridSearch:
 
     def informative(self) -> Try | None:
         """Return the window that is expected to improve the table most; None once all are spent."""
-        points = len(self.measured)
-        most = max(int(SHARE * len(self.cells)), 2 * len(self.batches) + 1, LEAST_POINTS)
-        if self.past.left <= 0 or points >= most:
+        reserved = 1 if self._unproven else 0
+        if self.past.left <= 0 or len(self.measured) >= self._most_points - reserved:
             return None
         out = self.closed | self.infeasible
         unknown = [c for c in self.cells if c not in out | self.measured]
@@ -213,11 +214,32 @@ class _GridSearch:
         share = 100.0 * gain / len(self.batches)
         return self._try(cell, f"expected to make the table {share:.2g} % better")
 
+    def proving(self) -> Try | None:
+        """Return a window of the best cell of the most requests at which the plan may draft.
+
+        That one is the dearest to be wrong about, and whether more requests are profiled goes by it.
+        """
+        spent = self.past.left <= 0 or len(self.measured) >= self._most_points + PROVING
+        if spent or self._unproven is None:
+            return None
+        return self._try(self._unproven, "drafting at the most requests is always measured")
+
+    @property
+    def _unproven(self) -> Cell | None:
+        likeliest = [best_at(self.outlook, batch, self._out) for batch in self.bests]
+        drafted = [cell for cell in likeliest if cell.choice.length]
+        highest = max(drafted, key=lambda cell: cell.batch, default=None)
+        return None if highest in self.measured else highest
+
+    @property
+    def _most_points(self) -> int:
+        return max(int(SHARE * len(self.cells)), 2 * len(self.batches) + 1, LEAST_POINTS)
+
     @property
     def drafts_at_most(self) -> bool:
         """Whether drafting still pays at the highest batch that is profiled."""
-        best = self.bests.get(self.batches[-1])
-        return best is not None and best.choice.length > 0
+        most = self.batches[-1]
+        return most in self.bests and best_at(self.outlook, most, self._out).choice.length > 0
 
     def done(self) -> Done:
         """Return the plan by decoding requests, or the one length for the load that runs."""
@@ -239,7 +261,7 @@ class _GridSearch:
     def bests(self) -> dict[int, Cell]:
         """The best cell of each batch where one is left."""
         return {
-            batch: best_at(self.outlook, batch, self._out)
+            batch: surely_at(self.outlook, batch, self._out)
             for batch in self.batches
             if any(c.batch == batch and c not in self._out for c in self.cells)
         }
@@ -261,6 +283,8 @@ class _GridSearch:
         spans: list[tuple[Choice, list[int]]] = []
         for batch in self.batches:
             choice = self._kept(batch, spans[-1][0] if spans else None)
+            if batch > self._proven and self._plain and Cell(batch, self._plain) not in self._out:
+                choice = self._plain
             if not spans or spans[-1][0] != choice:
                 spans.append((choice, []))
             spans[-1][1].append(batch)
@@ -283,8 +307,18 @@ class _GridSearch:
         most = 2 * self.batches[-1]
         if not last.length or most >= _too_many(self.past.trials):
             return None
-        plain = next((s for choice, s in self.settings.items() if not choice.length), None)
+        plain = None if self._plain is None else self.settings[self._plain]
         return Row(math.inf, plain or self.past.study.baseline, at=float(most))
+
+    @property
+    def _plain(self) -> Choice | None:
+        return next((choice for choice in self.settings if not choice.length), None)
+
+    @property
+    def _proven(self) -> int:
+        """The most requests at which what the plan drafts was measured; none above it draft."""
+        chosen_ones = [cell for cell in self.bests.values() if cell.choice.length]
+        return max((cell.batch for cell in chosen_ones if cell in self.measured), default=0)
 
     def _kept(self, batch: int, before: Choice | None) -> Choice:
         """Return a batch's choice: the one of the batch before where it is as good."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import typer
 
+from tests.bench.admission.command import admission
 from tests.bench.allocators.command import allocators
 from tests.bench.contest.command import made_up, surfaces
 from tests.bench.declared.command import declared
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
-from tests.bench.speculation.command import speculation
+from tests.bench.load.command import load
+from tests.bench.speculation.command import speculation, speculation_synthetic
 
 commands = typer.Typer(
     help="Judge tuners where the truth is known.",
@@ -23,9 +25,12 @@ for verb, command in (
     ("made-up", made_up),
     ("devices", devices),
     ("speculation", speculation),
+    ("speculation-synthetic", speculation_synthetic),
+    ("admission", admission),
     ("allocators", allocators),
     ("federated", federated),
     ("fleet", fleet),
+    ("load", load),
     ("declared", declared),
 ):
     commands.command(verb)(command)

@@ -21,6 +21,7 @@ from tests.bench.federated.compare import FederationComparison
 from tests.bench.federated.intervals import IntervalComparison
 from tests.bench.federated.judge import Verdict
 from tests.bench.fleet.fleet import SimulationFigures
+from tests.bench.load.judge import CellRow
 
 FROZEN: dict[str, Any] = json.loads(Path(__file__).with_name("frozen.json").read_text())
 
@@ -57,6 +58,7 @@ WRITTEN: dict[str, object] = {
         "judged": keys(Verdict),
     },
     "fleet": keys(SimulationFigures),
+    "load": {"cells": [keys(CellRow)]},
 }
 
 

@@ -49,9 +49,14 @@ def page(chromium: Browser) -> Iterator[Page]:
 def sign_in(page: Page, played: Stage, role: str = "operator") -> str:
     """Sign in with a token of a role; return where the pages are."""
     made = played.call("POST", "/tokens", {"name": f"{role}-of-the-day", "role": role})
+    return enter(page, played, str(made["token"]))
+
+
+def enter(page: Page, played: Stage, token: str = "") -> str:
+    """Sign in with a token, else with the tuner's own; return where the pages are."""
     base = f"http://127.0.0.1:{played.tuner_port}"
     page.goto(f"{base}/login")
-    page.get_by_label("Token").fill(made["token"])
+    page.get_by_label("Token").fill(token or played.token_file.read_text().strip())
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(f"{base}/")
     return base

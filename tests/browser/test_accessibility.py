@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import sign_in
+from tests.browser.conftest import enter, sign_in
 from tests.integration.stage import Stage
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 AXE = "axe-core@4"
-OF_STUDY = ("/studies/{}", "/studies/{}/constraints", "/studies/{}/trials/1")
+OF_STUDY = ("/studies/{}", "/studies/{}/constraints", "/studies/{}/trials/1", "/studies/{}/explain")
 ACROSS = ("/history", "/compare?trial={}:1&trial={}:3", "/events")
 PAGES = ("/", "/studies", "/studies/new", *OF_STUDY, *ACROSS, "/access", "/about", "/nowhere")
 
@@ -65,19 +64,10 @@ def test_no_page_keeps_anybody_out(chromium: Browser, played: Stage, tuned: str,
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{played.tuner_port}/login")
         wrong["/login", scheme] = faults(page, axe)
-        base = sign_in(page, played, "admin") if scheme == "light" else _again(page, played)
+        base = sign_in(page, played, "admin") if scheme == "light" else enter(page, played)
         for path in PAGES:
             page.goto(f"{base}{path.replace('{}', tuned)}")
             wrong[path, scheme] = faults(page, axe)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         context.close()
     assert {where: what for where, what in wrong.items() if what} == {}
-
-
-def _again(page: Page, played: Stage) -> str:
-    """Sign in with the tuner's own token."""
-    base = f"http://127.0.0.1:{played.tuner_port}"
-    page.get_by_label("Token").fill(Path(played.token_file).read_text().strip())
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(f"{base}/")
-    return base

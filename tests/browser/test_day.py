@@ -36,7 +36,7 @@ def test_an_operators_day(page: Page, played: Stage) -> None:
     base = sign_in(page, played)
 
     # A study is made from the fleet's page, and watched: nobody loads the page again.
-    page.get_by_role("link", name="tune it").click()
+    page.get_by_role("link", name="Tune it").click()
     page.get_by_label("Policy", exact=True).fill("sobol")
     page.get_by_label("Trials").fill("12")
     # The agent stands still until the study has been seen: on a quiet machine all is over in a second.
@@ -59,9 +59,9 @@ def test_an_operators_day(page: Page, played: Stage) -> None:
     # The limit is tightened, after a look at what that does to the history.
     page.get_by_role("link", name="Change constraints").click()
     page.get_by_label("Constraints").fill("latency_p99_ms <= 0.6x baseline")
-    page.get_by_label("Why").fill("a new SLO")
-    page.get_by_role("button", name="Show what would change").click()
-    seen = page.get_by_label("What would change").inner_text()
+    page.get_by_label("Reason").fill("a new SLO")
+    page.get_by_role("button", name="Preview the change").click()
+    seen = page.get_by_label("Preview").inner_text()
     assert "become infeasible" in seen
     page.get_by_role("button", name="Set these constraints").click()
     page.wait_for_url(f"{base}/studies/{study}")
@@ -73,7 +73,7 @@ def test_an_operators_day(page: Page, played: Stage) -> None:
     page.goto(f"{base}/history?study={study}")
     for box in page.get_by_role("checkbox").all()[:2]:
         box.check()
-    page.get_by_role("button", name="Compare the ticked").click()
+    page.get_by_role("button", name="Compare the selected trials").click()
     assert page.locator("thead th").count() == 3
     page.goto(f"{base}/history?study={study}")
     with page.expect_download() as download:
@@ -88,8 +88,8 @@ def test_an_operators_day(page: Page, played: Stage) -> None:
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Pause").wait_for()
     page.get_by_role("link", name="Change constraints").click()
-    page.get_by_role("link", name="go back to these").first.click()
-    page.get_by_role("button", name="Show what would change").click()
+    page.get_by_role("link", name="Restore these").first.click()
+    page.get_by_role("button", name="Preview the change").click()
     page.get_by_role("button", name="Set these constraints").click()
     page.wait_for_url(f"{base}/studies/{study}")
     says(page, "back to revision", "#revisions")

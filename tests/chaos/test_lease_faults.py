@@ -38,7 +38,7 @@ def of_no_known_kind(line: ActuatorClient, request: bytes, exchange: Exchange) -
 
 
 def unheard(line: ActuatorClient, request: bytes, exchange: Exchange) -> dict[str, Any]:
-    raise ConnectionResetError("it closed the connection")
+    raise ConnectionResetError("the actuator closed the connection")
 
 
 def heard_unanswered(line: ActuatorClient, request: bytes, exchange: Exchange) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class DevicesContract:
             ),
             metrics=(Metric("energy_j", Origin.ESTIMATED, Scope.RAIL), Metric("power_w")),
             signals=(Signal("price", "EUR/kWh"), Signal("requests_in_system", askable=True)),
-            cannot={"gpu.clock_mhz": "no right to set it"},
+            cannot={"gpu.clock_mhz": "no permission to set it"},
             versions={"cuda": "12.4"},
         )
         store.devices.put(rich)
@@ -107,6 +107,22 @@ class DevicesContract:
         store.devices.apply(applied("other"))
         assert list(applied_to(store, "sim")) == notes[::-1]
         assert store.devices.standing() == {"sim": notes[-1], "other": applied("other")}
+
+    def test_what_was_applied_since_a_time_comes_after_what_was_applied_before(
+        self, store: Store
+    ) -> None:
+        store.devices.put(device())
+        clocks = (1000, 800, 600, 400)
+        notes = [
+            replace(applied("sim", Level.HOLD, setting(c)), at=START + timedelta(hours=n))
+            for n, c in enumerate(clocks)
+        ]
+        for note in notes:
+            store.devices.apply(note)
+        since = START + timedelta(minutes=90)
+        assert store.devices.applied("sim", since, 9) == tuple(notes[1:])
+        assert store.devices.applied("sim", since, 2) == tuple(notes[2:])
+        assert store.devices.applied("other", since, 9) == ()
 
     def test_the_same_note_is_kept_once_until_something_else_was_noted(self, store: Store) -> None:
         again = replace(applied(), at=START + timedelta(hours=1))

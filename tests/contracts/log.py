@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from db import open_store
-from tests.builders import START, setting, study, window
+from tests.builders import START, completed, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
 from tests.errors import raised
@@ -23,6 +23,7 @@ from tuner.core import (
     NotFound,
     Notice,
     Observation,
+    Phase,
     Setting,
     Store,
     Topic,
@@ -128,6 +129,33 @@ class ObservationsContract:
                 stderr=0.1,
             ),
         )
+
+    def test_the_last_windows_of_each_device_come_with_those_of_the_last_trials(
+        self, store: Store
+    ) -> None:
+        for minute in range(4):
+            store.observations.add_all([observation(minute), observation(minute, "s2", "s2")])
+        trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START, device="sim")
+        store.trials.end("s1", trial.number, completed(7.0, 70.0), START)
+        names = ["latency_p99_ms", "power_w"]
+        found = store.observations.recent(["s1"], names, START, 2)
+        assert {(p.study, p.device) for p in found} == {("s1", "sim")}
+        latency = [(p.at.minute, p.mean) for p in found if p.metric == "latency_p99_ms"]
+        assert latency == [(0, 70.0), (1, 100.0), (2, 100.0)]
+        assert all(p.least == p.mean == p.most for p in found)
+        assert store.observations.recent([], names, START, 2) == ()
+
+    def test_a_course_merges_the_windows_of_a_step_of_time(self, store: Store) -> None:
+        for minute, latency in enumerate((90.0, 110.0, 100.0, 130.0)):
+            kept = observation(minute)
+            shown = replace(window(latency_p99_ms=latency), started_at=kept.measurement.started_at)
+            store.observations.add_all([replace(kept, measurement=shown)])
+        names = ["latency_p99_ms"]
+        found = store.observations.course("sim", ["s1"], names, EARLY, 172_800.0)
+        assert [(p.mean, p.least, p.most) for p in found] == [(107.5, 90.0, 130.0)]
+        fine = store.observations.course("sim", ["s1"], names, START, 1.0)
+        assert [p.mean for p in fine] == [110.0, 100.0, 130.0]
+        assert store.observations.course("other", ["s1"], names, EARLY, 60.0) == ()
 
     def test_only_windows_that_show_the_metric_are_told(self, store: Store) -> None:
         for number in (2, 0, 3, 1):

@@ -17,16 +17,17 @@ SECTION = re.compile(r"^=== (.+) ===\n", re.MULTILINE)
 
 
 TIME = re.compile(r"20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:[+-]\d\d:?\d\d|Z)?")
+AGE = re.compile(r"\b\d+ (?:s|min|h|days?) ago")
 CREATED = re.compile(r"\bstudy ([0-9a-f]{8}) created")
 
 
 def steady(text: str, **names: object) -> str:
-    """Return a text with its times as TIME, a new study as NEW, and values by the names given."""
+    """Return a text with times as TIME, ages as AGO, a new study as NEW, and values by their names."""
     for made in CREATED.findall(text):
         text = text.replace(made, "NEW")
     for name, value in names.items():
         text = text.replace(str(value), name)
-    return TIME.sub("TIME", text)
+    return AGE.sub("AGO", TIME.sub("TIME", text))
 
 
 def sections(file: Path) -> dict[str, str]:

@@ -240,8 +240,8 @@ def test_an_emergency_stop_reaches_a_running_agent_and_stays(
     site.wait(lambda: site.setting() == wanted)
     stayed = revert(site, "--stay")
     assert stayed.returncode == 0, stayed.stderr
-    assert "is back as it was found" in stayed.stdout
-    assert "lift with `jouletune agent revert --lift`" in stayed.stdout
+    assert "is at its original setting" in stayed.stdout
+    assert "lift it with `jouletune agent revert --lift`" in stayed.stdout
     assert site.setting() == ORIGINAL
     agent.kill()
     agent.wait()

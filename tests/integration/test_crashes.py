@@ -145,7 +145,7 @@ def test_a_killed_agent_leaves_a_journal_by_which_revert_restores(played: Stage)
     assert batch_size(toy) == 1
     played.start_agent("cpu", f"http://127.0.0.1:{toy}")
     played.await_phase(study, "paused")
-    assert "the operator put" in played.call("GET", f"/studies/{study}")["phase_why"]
+    assert "an operator reverted" in played.call("GET", f"/studies/{study}")["phase_why"]
     assert batch_size(toy) == 1
 
 

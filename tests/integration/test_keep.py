@@ -85,7 +85,7 @@ def test_services_that_cannot_keep_it_are_told_before_anything_is_tried(
 ) -> None:
     code, _, err = run(services, tmp_path, "--device", "simulated:a100")
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "has no device 'simulated-a100@" in err and "registered are: simulated-orin@" in err
+    assert "has no device 'simulated-a100@" in err and "registered devices: simulated-orin@" in err
     busy = services.create(terms={"trials": 3, "window_s": 5.0})
     code, _, err = run(services, tmp_path, "--device", "simulated:orin")
     assert code == 1
@@ -112,4 +112,4 @@ def test_where_the_services_refuse_in_the_end_nothing_is_left_altered(
     now = applied(services)
     assert (now["level"], now["setting"]) == ("original", original["setting"])
     left = list((tmp_path / ".jouletune" / "agent" / "journal").glob("*.journal"))
-    assert left == [], "the run put the device back"
+    assert left == [], "the run restore the device"

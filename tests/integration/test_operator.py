@@ -66,7 +66,7 @@ def test_a_stopped_fleet_is_at_its_original_through_a_crash_until_it_is_lifted(
     until(lambda: batch_size(toy) != 1, "nothing is held")
     held, trials = batch_size(toy), len(played.trials(study))
 
-    code, out, err = ask(played, "stop-all", "--why", "smoke")
+    code, out, err = ask(played, "stop-all", "--yes", "--why", "smoke")
     assert code == 0, out + err
     assert batch_size(toy) == 1, "it says so only once the device is back"
     assert "is back at its original setting" in out
@@ -74,7 +74,7 @@ def test_a_stopped_fleet_is_at_its_original_through_a_crash_until_it_is_lifted(
     played.start_tuner()
     played.kill("agent")
     played.start_agent("cpu", f"http://127.0.0.1:{toy}")
-    code, out, err = ask(played, "stop-all")
+    code, out, err = ask(played, "stop-all", "--yes")
     assert (code, batch_size(toy)) == (0, 1), out + err
     view = played.call("GET", f"/studies/{study}")
     assert (view["phase"], view["stopped"]) == ("holding", True), "the study stays as it is"
@@ -89,7 +89,7 @@ def test_a_trial_under_way_ends_when_the_fleet_is_stopped(played: Stage) -> None
     toy = start(played)
     study = played.create(**LONG)
     until(lambda: bool(played.trials(study)), "no trial begins")
-    code, out, err = ask(played, "stop-all")
+    code, out, err = ask(played, "stop-all", "--yes")
     assert code == 0, out + err
     assert batch_size(toy) == 1
     assert [t["state"] for t in played.trials(study)] == ["aborted"]
@@ -108,7 +108,7 @@ def test_a_killed_agent_is_offline_after_its_lease_and_can_be_forgotten(played: 
     until(lambda: not played.call("GET", "/devices")[0]["online"], "it still counts as online")
     assert played.call("GET", f"/studies/{study}")["offline"] == [device]
 
-    code, out, _ = ask(played, "stop-all")
+    code, out, _ = ask(played, "stop-all", "--yes")
     assert code == 1, "nobody knows how it is set"
     assert f"{device} OFFLINE since " in out
     played.call("POST", f"/studies/{study}/stop", {})

@@ -67,7 +67,7 @@ def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Fold
         ('trace = "/no.csv"', (), "bad.toml: load: cannot read the trace /no.csv"),
         ("", ("--load", "no.csv"), "no.csv: No such file or directory"),
         ("[restart]\ncommand = 'reboot'", (), "restart: command must be a list, not 'reboot'"),
-        ("[process]\nunit = '*'", (), "process: '*' is no unit"),
+        ("[process]\nunit = '*'", (), "process: '*' is not a systemd unit"),
         ("[[json]]\nname = 'a'\npath = 'http://example.org/'", (), "json 1 has no json"),
     ],
 )

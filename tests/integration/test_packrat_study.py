@@ -89,7 +89,7 @@ def test_a_plan_is_found_confirmed_held_and_followed(scene: Stage) -> None:
     assert {t["state"] for t in trials} == {"completed"}
     tuning = [t["why"] for t in trials if t["phase"] == "tuning"]
     assert any(why.startswith("profile: one instance alone, threads=1") for why in tuning), trials
-    assert any(why.startswith("check 2 instances side by side for a demand of") for why in tuning)
+    assert any(why.startswith("check 2 instances in parallel for a demand of") for why in tuning)
     assert len(tuning) <= 5
 
     plan = scene.call("GET", f"/studies/{study}")["plan"]

@@ -116,7 +116,7 @@ def test_an_agent_needs_a_certificate_where_the_tuner_asks_for_one(
             yield TunerClient(http, credentials, Spool(tmp_path / "spool"))
 
     (tmp_path / "agent").mkdir()
-    with link(None) as bare, pytest.raises(Forbidden, match="showed no certificate"):
+    with link(None) as bare, pytest.raises(Forbidden, match="sent no client certificate"):
         bare.register(device("gpu"))
     with link(tmp_path / "client.pem") as known:
         known.register(device("gpu"))

@@ -182,7 +182,7 @@ def test_killed_in_a_trial_the_original_is_still_known(demo: Cluster, tmp_path: 
 
 
 def test_what_is_not_there_is_said(demo: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="there are: "):
+    with pytest.raises(InvalidInput, match="available: "):
         open_workload(
             demo.spec.replace("/demo/", "/dmeo/"), seed=0, state_dir=tmp_path, clock=HostClock()
         )

@@ -53,7 +53,7 @@ def test_ray_suggests_what_is_suggested_here_and_a_lost_worker_is_said(place: st
             killer.join()
         again = read(worker.answer(ask("polythrottle", pasts()), LONG_S), 3)
         assert [one.suggestion for one in again] == here
-        with pytest.raises(WorkerLost, match="not there after"):
+        with pytest.raises(WorkerLost, match="no suggestion after"):
             worker.answer(ask("polythrottle", pasts() * 20), 0.05)
     finally:
         opened.close()

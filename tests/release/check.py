@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,8 @@ class Results:
         except CannotRun as error:
             told = {"not_run": str(error)}
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
-            told = {"result": "failed", "why": str(error)[-3000:]}
+            where = traceback.extract_tb(error.__traceback__)[-1].line
+            told = {"result": "failed", "why": f"{where}: {error}"[-3000:]}
         self.note(name, root, {"seconds": round(time.monotonic() - began, 1), **told})
         return told.get("result") == "ok"
 
@@ -169,7 +171,9 @@ def judged(packages: Packages) -> dict[str, Any]:
         kind: Counter(words[2] for words in lines if words[0] == f"{letter}:")
         for kind, letter in (("errors", "E"), ("warnings", "W"), ("overridden", "O"))
     }
-    assert done.returncode == 0 and not found["errors"], done.stdout[-2500:] + done.stderr
+    # 2: something was found, what is overridden included.
+    assert done.returncode in (0, 2), done.stderr
+    assert not found["errors"], [line for line in done.stdout.splitlines() if line[:2] == "E:"]
     told = {kind: dict(tags) for kind, tags in found.items()}
     return {"lintian": told, "seconds": round(time.monotonic() - began, 1)}
 

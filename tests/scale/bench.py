@@ -24,7 +24,9 @@ from tests.integration.stage import Stage, stage
 from tests.scale.fill import fill
 from tuner import release
 
-PAGES = ("/", "/?find=gpu1", "/studies", "/studies/00000001", "/studies/00000001/constraints", "/history",
+PAGES = ("/", "/?find=gpu1", "/?group=host", "/studies", "/studies/00000001",
+         "/studies/00000001?sort=energy_j", "/studies/00000001/constraints", "/devices/gpu1@host0",
+         "/devices/gpu1@host0?range=30d", "/history",
          "/history?page=7", "/history?verdict=infeasible&device=gpu1@host0", "/events", "/access", "/about",
          "/studies/new", "/v1/fleet")  # fmt: skip
 HISTORY = "/history?device=gpu1@host0"
@@ -114,10 +116,13 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=500)
     parser.add_argument("--studies", type=int, default=200)
     parser.add_argument("--trials", type=int, default=100_000)
+    parser.add_argument("--database", choices=("SQLite", "PostgreSQL"), help="default: both")
     given = parser.parse_args()
     found = []
     with tempfile.TemporaryDirectory() as text, databases(Path(text)) as urls:
         for kind, url in urls.items():
+            if given.database not in (None, kind):
+                continue
             fill(url, given.devices, given.studies, given.trials)
             folder = Path(text) / kind
             folder.mkdir()

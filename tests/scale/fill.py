@@ -10,15 +10,11 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import insert, update
-
 from db import open_store
-from db.schema import StudyRow, TrialRow, TrialStateRow
 from db.sql.address import read_url
 from db.sql.database import Database
-from db.sql.rows import TRIALS
-from db.sql.windows import keep_window
 from tests.builders import device, setting, study, surface
+from tests.scale.bulk import store_trials
 from tuner.core import (
     Applied,
     Event,
@@ -40,6 +36,9 @@ CLOCKS, BATCHES = (1000, 900, 800, 700, 600), (1, 2, 4)
 EVERY = timedelta(minutes=3)
 HELD_WINDOWS = 30
 EVENTS = 2_000
+WATCHED, LOOKED_AT = "gpu1@host0", 300
+"""One study is of the size that its page is measured with."""
+HELD_DAYS = 30
 
 
 def main() -> None:
@@ -72,7 +71,8 @@ def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> No
             terms=Terms(trials=trials // studies),
         )
         store.studies.add(asked, "somebody", "created")
-        _tried(database, asked, trials // studies, dice)
+        most = LOOKED_AT if name == WATCHED else trials // studies
+        store_trials(database, asked.id, _tried(most, dice))
         if number % 4:
             _held(store, asked, dice)
     for number in range(EVENTS):
@@ -82,29 +82,26 @@ def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> No
     store.close()
 
 
-def _tried(database: Database, asked: Study, trials: int, dice: random.Random) -> None:
-    """Store the trials of a study: its baseline first, then any settings."""
-    with database.write() as connection:
-        for number in range(1, trials + 1):
-            began = BEGAN + number * EVERY
-            first = number < 3
-            at = setting() if first else setting(dice.choice(CLOCKS), dice.choice(BATCHES))
-            trial = Trial(
+def _tried(trials: int, dice: random.Random) -> list[Trial]:
+    """Return the trials of a study: its baseline first, then any settings."""
+    made = []
+    for number in range(1, trials + 1):
+        began = BEGAN + number * EVERY
+        first = number < 3
+        at = setting() if first else setting(dice.choice(CLOCKS), dice.choice(BATCHES))
+        made.append(
+            Trial(
                 number=number,
                 setting=at,
                 phase=Phase.BASELINE if first else Phase.TUNING,
                 state=TrialState.COMPLETED,
                 started_at=began,
                 ended_at=began + timedelta(seconds=20),
+                measurement=_window(at, began, dice),
                 why="made up",
             )
-            values = TRIALS.values(trial)
-            connection.execute(insert(TrialRow).values(study=asked.id, **values))
-            keep_window(connection, _window(at, began, dice), study=asked.id, trial=number)
-            state = insert(TrialStateRow).values(study=asked.id, trial=number, attempt=1, at=began)
-            connection.execute(state.values(state=TrialState.COMPLETED))
-        own = update(StudyRow).where(StudyRow.id == asked.id)
-        connection.execute(own.values(last_trial=trials))
+        )
+    return made
 
 
 def _held(store: Store, asked: Study, dice: random.Random) -> None:
@@ -119,19 +116,21 @@ def _held(store: Store, asked: Study, dice: random.Random) -> None:
         moved = study.moved(phase, plan)
         study = store.studies.revise(moved, "tuner", "made up", datetime.now(UTC))
     now = datetime.now(UTC)
-    for number in range(HELD_WINDOWS):
-        began = now + timedelta(seconds=10 + 60 * number)
-        store.observations.add_all(
-            [
-                Observation(
-                    study=asked.id,
-                    device=asked.devices[0],
-                    setting=best,
-                    measurement=_window(best, began, dice),
-                    at=began,
-                )
-            ]
-        )
+    begun = [now + timedelta(seconds=10 + 60 * number) for number in range(HELD_WINDOWS)]
+    if asked.devices == (WATCHED,):
+        begun += [now - timedelta(minutes=5 * n) for n in range(1, HELD_DAYS * 24 * 12)]
+    for first in range(0, len(begun), 1_000):
+        windows = [
+            Observation(
+                study=asked.id,
+                device=asked.devices[0],
+                setting=best,
+                measurement=_window(best, began, dice),
+                at=began,
+            )
+            for began in begun[first : first + 1_000]
+        ]
+        store.observations.add_all(windows)
 
 
 def _window(at: Setting, began: datetime, dice: random.Random) -> Measurement:

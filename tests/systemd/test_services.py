@@ -388,7 +388,7 @@ def test_removing_puts_back_and_leaves_nothing(site: Site) -> None:
     assert site.gpu != ORIGINAL
     assert site.machine.call(*INSTALL, "--purge").returncode == 2
     assert site.gpu != ORIGINAL
-    site.machine.run(*INSTALL, "--uninstall")
+    site.machine.run(*INSTALL, "--uninstall", "--yes")
     assert site.gpu == ORIGINAL
     for kept in ("etc/jouletune/token", "var/lib/jouletune-tuner/jouletune.sqlite"):
         assert (site.machine.root / kept).exists()

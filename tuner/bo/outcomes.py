@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from botorch.models.model import Model
@@ -37,9 +37,8 @@ class OutcomeModel(Model):
     """The outcomes of one mixture: inputs are row numbers of the grid, batches its components.
 
     Where `has_objective` is set the first outcome is the objective, the others are margins: a limit is
-    kept where its margin is at or below zero. Acquisition functions give one value per component, which
-    `mixed` averages by their weights. `moved` is by how much a further window of each row is expected to
-    move its mean: a deviation.
+    kept where its margin is at or below zero. Acquisition functions give one value per component.
+    `moved` is by how much a further window of each row is expected to move its mean: a deviation.
     """
 
     def __init__(
@@ -78,6 +77,14 @@ class OutcomeModel(Model):
         """Which outcomes are margins of a limit."""
         return range(int(self.has_objective), len(self.outcomes))
 
+    @cached_property
+    def kept(self) -> Tensor:
+        """How likely each row keeps all its limits: `components x rows`."""
+        kept = torch.ones(self.mean.shape[:2], dtype=torch.float64)
+        for column in self.margins:
+            kept = kept * ndtr(-self.mean[..., column] / self.sd[..., column])
+        return kept
+
     def trusted(self, sure: float) -> Tensor:
         """Return how likely a further window of each row leaves all its limits kept with a chance.
 
@@ -96,20 +103,7 @@ class OutcomeModel(Model):
 
         `components x rows`. Its mean is taken to move no further than by a deviation.
         """
-        by, moved = best - self.mean[..., 0], self.moved[..., 0].clamp_max(widest)
-        found: Tensor = by * ndtr(by / moved) + moved * phi(by / moved)
-        return found
-
-    def sobered(self, widest: float) -> OutcomeModel:
-        """Return the same model, its objective's marginals no wider than a deviation."""
-        model = copy(self)
-        objective = torch.arange(self.num_outputs) == 0
-        model.sd = torch.where(objective, self.sd.clamp_max(widest), self.sd)
-        return model
-
-    def mixed(self, log_values: Tensor) -> Tensor:
-        """Return the log of the average over the components, the last dimension."""
-        return torch.logsumexp(log_values + self.weights.log(), dim=-1)
+        return improvement(best - self.mean[..., 0], self.moved[..., 0].clamp_max(widest))
 
     def joint(self, rows: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return means `components x rows x outcomes` and covariances of them all, flattened so.
@@ -150,3 +144,9 @@ class OutcomeModel(Model):
             least = (LEAST_VARIANCE * self._factor.square()).repeat(rows.shape[-1])
             joint = joint + least.diag()
         return GPyTorchPosterior(MultitaskMultivariateNormal(means, joint))
+
+
+def improvement(by: Tensor, sd: Tensor) -> Tensor:
+    """Return the expected part above zero of what is normal with a mean `by` and a deviation."""
+    found: Tensor = (by * ndtr(by / sd) + sd * phi(by / sd)).clamp_min(0.0)
+    return found

@@ -161,11 +161,15 @@ def draw_laws(
     of each row over the reference, None where it is always the same. A few settings at a time: what is
     needed on the way is a dozen times the result.
     """
-    loads = [None] * len(ratios) if load is None else torch.split(load, DRAWS)
-    parts = zip(torch.split(ratios, DRAWS), loads, strict=False)
-    some = [_drawn_laws(roles, part, facts, its) for part, its in parts]
-    columns = zip(*((x.work, x.step, x.power) for x in some), strict=True)
-    work, step, power = (torch.cat(each, dim=1) for each in columns)
+    columns = ratios if load is None else torch.cat([ratios, load[:, None]], dim=1)
+    distinct, place = torch.unique(columns, dim=0, return_inverse=True)
+    count = ratios.shape[1]
+    some = [
+        _drawn_laws(roles, part[:, :count], facts, None if load is None else part[:, count])
+        for part in torch.split(distinct, DRAWS)
+    ]
+    laws = zip(*((x.work, x.step, x.power) for x in some), strict=True)
+    work, step, power = (torch.cat(each, dim=1)[:, place] for each in laws)
     return Laws(work, step, power, load is not None)
 
 

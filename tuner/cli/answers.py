@@ -1,22 +1,26 @@
-"""What a verb answers: the same as one JSON document with `--json`, and as lines and tables without."""
+"""The result of a verb: one JSON document with `--json`, else lines and lists."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
 import typer
 
-from tuner.cli.options import AsJson
-from tuner.cli.output import echo_json, echo_table
+from tuner.bounds import visible
+from tuner.cli import listing
+from tuner.cli.options import AsJson, ListFormat
+from tuner.cli.output import echo_json, list_width
+from tuner.cli.reach import reaching
+from tuner.core import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table, or what is said where it has no rows."""
+    """A list, or the line to print where it is empty. The first column is the name to type."""
 
     columns: Sequence[str]
     rows: Iterable[Sequence[str]]
@@ -25,69 +29,113 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found: `value` for a program, `lines` for people; `failed` makes the exit code 1."""
+    """A result: `value` for a program, `lines` for people; `failed` makes the exit code 1."""
 
     value: object
     lines: str | Rows | Iterable[str | Rows] = ()
     failed: bool = False
 
 
-def checked(found: Iterable[tuple[bool, str, str, str]], nothing: str) -> Rows:
-    """Return what was looked at as a table: whether it is well, what it is, what was seen, what to do."""
-    rows = (("yes" if well else "no", *rest) for well, *rest in found)
-    return Rows(("", "what", "seen", "next step"), rows, nothing)
+def checked(checks: Iterable[tuple[bool, str, str, str]], nothing: str) -> Iterator[str]:
+    """Yield checks as lines: passed or not, its subject, its result, and below them the next step."""
+    empty = True
+    for passed, about, seen, hint in checks:
+        empty = False
+        yield f"{'ok' if passed else 'FAILED':<8}{about}: {seen}"
+        if hint:
+            yield f"{'':<8}next: {hint}"
+    if empty:
+        yield nothing
 
 
 Verb = Callable[..., Answer | None]
 
 JSON = Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+FORMAT = Parameter("form", Parameter.KEYWORD_ONLY, default="table", annotation=ListFormat)
+LISTS = (FORMAT, JSON)
 
 
 def tells(verb: Verb) -> Callable[..., None]:
-    """Give a verb the option `--json`, and print what it answers.
+    """Give a verb the option `--json`, and print its result.
 
-    One that has a parameter `as_json` itself is told of it; one that answers None has printed already.
+    A verb with a parameter `as_json` receives it; one that returns None has printed already.
     """
 
-    def told(*, as_json: bool, **given: object) -> None:
-        show(asked(verb, as_json, given), as_json)
+    def run(*, as_json: bool, **given: object) -> None:
+        show(called(verb, as_json, given), "json" if as_json else "table")
 
-    return typed(told, verb, [JSON])
+    return typed(run, verb, [JSON])
 
 
-def asked(verb: Verb, as_json: bool, given: dict[str, object], *first: object) -> Answer | None:
-    """Call a verb with what was given."""
+def lists(verb: Verb) -> Callable[..., None]:
+    """Give a verb the options `-o` and `--json` of lists, and print its result."""
+
+    def run(*, form: str, as_json: bool, **given: object) -> None:
+        show(called(verb, as_json, given), chosen(form, as_json))
+
+    return typed(run, verb, LISTS)
+
+
+def chosen(form: str, as_json: bool) -> str:
+    """Return the format of `-o` and `--json`. Raises ConfigError where they contradict each other."""
+    if as_json and form not in ("table", "json"):
+        raise ConfigError(f"both --json and -o {form} are given", hint="give one of them")
+    return "json" if as_json else form
+
+
+def called(verb: Verb, as_json: bool, given: dict[str, object], *first: object) -> Answer | None:
+    """Call a verb with its options."""
     if "as_json" in inspect.signature(verb).parameters:
         given = {**given, "as_json": as_json}
     return verb(*first, **given)
 
 
-def show(answer: Answer | None, as_json: bool) -> None:
-    """Print an answer. Raises Exit with 1 for one that failed."""
+def show(answer: Answer | None, form: str = "table", options: str = "") -> None:
+    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit with 1 for one that failed.
+
+    `options` complete the commands in it: see `tuner.cli.reach`.
+    """
     if answer is None:
         return
-    if as_json:
+    if form == "json":
         echo_json(answer.value)
     else:
-        lines = [answer.lines] if isinstance(answer.lines, str | Rows) else answer.lines
-        for line in lines:
-            if isinstance(line, str):
-                typer.echo(line)
-            else:
-                echo_table(*line.columns, rows=line.rows, nothing=line.nothing)
+        parts = [answer.lines] if isinstance(answer.lines, str | Rows) else answer.lines
+        for part in parts:
+            _print(part, form, options)
     if answer.failed:
         raise typer.Exit(1)
+
+
+def _print(part: str | Rows, form: str, options: str) -> None:
+    """Print a line or a list; of a list with `name` its first column, and nothing besides lists."""
+    if isinstance(part, str):
+        if form != "name":
+            typer.echo(reaching(part, options))
+        return
+    rows = [[reaching(value, options) for value in row] for row in part.rows]
+    if form == "name":
+        for row in rows:
+            typer.echo(visible(row[0]))
+    elif not rows:
+        typer.echo(part.nothing)
+    else:
+        width = None if form == "wide" else list_width()
+        head, *body = listing.lines(part.columns, rows, width)
+        typer.echo(typer.style(head, bold=True))
+        for line in body:
+            typer.echo(line)
 
 
 def typed(
     call: Callable[..., None], verb: Verb, added: Sequence[Parameter], skip: int = 0
 ) -> Callable[..., None]:
-    """Return `call` with the parameters that Typer is to see: the verb's after `skip`, and those added."""
+    """Return `call` with the parameters for Typer: the verb's after `skip`, and those added."""
     names = {one.name for one in added}
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[skip:]
-    seen = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name not in names]
+    kept = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name not in names]
     made: Any = call
-    made.__signature__ = inspect.Signature([*seen, *added])
-    made.__annotations__ = {one.name: one.annotation for one in (*seen, *added)}
+    made.__signature__ = inspect.Signature([*kept, *added])
+    made.__annotations__ = {one.name: one.annotation for one in (*kept, *added)}
     made.__name__, made.__doc__, made.__module__ = verb.__name__, verb.__doc__, verb.__module__
     return call

@@ -13,6 +13,7 @@ from typing import Annotated, cast
 import typer
 
 from tuner.cli.lazy import LazyGroup
+from tuner.cli.reach import reaching, typed_options
 from tuner.errors import (
     ConfigError,
     InvalidInput,
@@ -34,9 +35,10 @@ app = typer.Typer(
     name="jouletune",
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=True,
+    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -81,8 +83,10 @@ def main(
 
     Errors of the family and of usage become one line on stderr, a JSON object with `--json`.
     """
+    if "_JOULETUNE_COMPLETE" in os.environ:
+        return 0  # a script of an earlier release, replaced by `jouletune completion`
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    as_json = "--json" in given
+    as_json = wants_json(given)
     if why := too_old(given, sys.version_info[:2]):
         return _refuse("usage", *why, as_json=as_json, code=2)
     try:
@@ -93,7 +97,8 @@ def main(
         return _refuse("usage", *_usage(error), as_json=as_json, code=2)
     except TuningError as error:
         code = EX_CONFIG if _misconfigured(given, error) else _exit_code(error)
-        return _refuse(error.code, error.message, error.hint, as_json=as_json, code=code)
+        hint = reaching(error.hint, typed_options(given))
+        return _refuse(error.code, error.message, hint, as_json=as_json, code=code)
     except ValueError as error:
         if (said := _unfit(error)) is None:
             raise
@@ -108,6 +113,14 @@ def main(
     if code == CTRL_C:
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
     return min(code, 1) if isinstance(code, int) and code not in CODES else code or 0
+
+
+def wants_json(given: Sequence[str]) -> bool:
+    """Return whether errors are to be JSON: `--json`, `-o json` or `--format json` is given."""
+    pairs = {*pairwise(given)}
+    return bool({"--json", "-ojson", "--format=json"} & {*given}) or any(
+        (option, "json") in pairs for option in ("-o", "--format")
+    )
 
 
 def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | None:
@@ -180,12 +193,12 @@ def _unfit(error: ValueError) -> tuple[str, str] | None:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     words = first["msg"].replace(PYDANTICS, "")
-    message = f"the command cannot be carried out: {f'{where}: ' if where else ''}{words}"
-    return message, "correct that, or shorten it, and give the command again"
+    message = f"invalid value: {f'{where}: ' if where else ''}{words}"
+    return message, "correct or shorten it, and run the command again"
 
 
 def _refuse(kind: str, message: str, hint: str, *, as_json: bool, code: int) -> int:
-    """Say what is wrong in one line on stderr and return the exit code."""
+    """Print an error in one line on stderr and return the exit code."""
     if as_json:
         problem = {"code": kind, "message": message, "hint": hint}
         typer.echo(json.dumps(problem, ensure_ascii=False), err=True)

@@ -1,4 +1,4 @@
-"""Verbs that ask a running tuner over HTTP, or the database itself."""
+"""Verbs that call a running tuner over HTTP, or open the database itself."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable
 from inspect import Parameter
 from pathlib import Path
 
-from tuner.cli.answers import JSON, Verb, asked, show, typed
+from tuner.cli.answers import JSON, LISTS, Verb, called, chosen, show, typed
 from tuner.cli.options import Db, TokenFile, TunerUrl
 from tuner.cli.place import open_api
+from tuner.cli.reach import options_of
 from tuner.cli.watching import Watch, looks
 from tuner.verbs.table import Verbs
 from tuner.wire import StudyView
 
 Api = Verbs[StudyView]
-"""What a verb asks."""
+"""The API that a verb calls."""
 
 
 def _option(name: str, annotation: object, default: object) -> Parameter:
@@ -25,17 +26,18 @@ PLACE = (
     _option("tuner", TunerUrl, ""),
     _option("token_file", TokenFile, None),
     _option("db", Db, ""),
-    JSON,
 )
-"""The options that every one of these verbs has."""
+"""The options of each of these verbs."""
 WATCH = _option("watch", Watch, False)
 
 
-def asks(*, watch: bool = False, quiet: bool = False) -> Callable[[Verb], Callable[..., None]]:
-    """Give a verb, as its first argument, what `--tuner`, `--token-file` and `--db` name, and `--json`.
+def asks(
+    *, watch: bool = False, lists: bool = False, quiet: bool = False
+) -> Callable[[Verb], Callable[..., None]]:
+    """Give a verb, as its first argument, the API of `--tuner`, `--token-file` and `--db`, and `--json`.
 
-    With `watch` also `--watch`: it is asked again when something changes. A `quiet` one does not say that
-    every device is stopped.
+    With `lists` it also has `-o`, with `watch` also `--watch`: it runs again after each change. A `quiet`
+    one does not print that every device is stopped.
     """
 
     def decorated(verb: Verb) -> Callable[..., None]:
@@ -43,10 +45,13 @@ def asks(*, watch: bool = False, quiet: bool = False) -> Callable[[Verb], Callab
             *, tuner: str, token_file: Path | None, db: str, as_json: bool, **given: object
         ) -> None:
             again = bool(given.pop("watch", False))
+            form = chosen(str(given.pop("form", "table")), as_json)
+            options = options_of(tuner, token_file, db)
             with open_api(tuner, token_file, db, quiet=quiet) as api:
                 for _ in looks(api, again):
-                    show(asked(verb, as_json, given, api), as_json)
+                    show(called(verb, form == "json", given, api), form, options)
 
-        return typed(asking, verb, (*([WATCH] if watch else []), *PLACE), skip=1)
+        added = (*([WATCH] if watch else []), *PLACE, *(LISTS if lists else [JSON]))
+        return typed(asking, verb, added, skip=1)
 
     return decorated

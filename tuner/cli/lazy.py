@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
@@ -56,10 +57,15 @@ def below(group: object, name: str) -> TyperCommand | TyperGroup | None:
 
 
 def load(name: str, module: str) -> TyperCommand:
-    """Import the function of a row: it is called like the verb, or so with `_` at its end."""
-    found = import_module(f"tuner.cli.{module}")
-    word = name.replace("-", "_")
+    """Return the command of a row, its function imported."""
     # Plain help: rich's would double the time of `--help`.
     around = typer.Typer(rich_markup_mode=None)
-    around.command(name)(getattr(found, f"{word}_", None) or getattr(found, word))
+    around.command(name)(function(name, module))
     return cast("TyperCommand", get_group(around).commands[name])
+
+
+def function(name: str, module: str) -> Callable[..., object]:
+    """Import the function of a row: it has the verb's name, or that with `_` at its end."""
+    found, word = import_module(f"tuner.cli.{module}"), name.replace("-", "_")
+    verb: Callable[..., object] = getattr(found, f"{word}_", None) or getattr(found, word)
+    return verb

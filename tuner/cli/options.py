@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from policies import POLICIES
 from tuner.bounds import MOST_SENTENCE
 from tuner.config import holds_password
 from tuner.core import ConfigError
@@ -45,7 +46,8 @@ OBJECTIVE = (
     'Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, or CPU time '
     "without a meter."
 )
-NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Save without any limit.")]
+POLICY = f"The search policy: {', '.join(sorted(POLICIES))}, or one of an installed package."
+NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Tune without any limit.")]
 
 
 def wished(constraints: Sequence[str] | None, none_wanted: bool) -> tuple[str, ...] | None:
@@ -60,12 +62,21 @@ def wished(constraints: Sequence[str] | None, none_wanted: bool) -> tuple[str, .
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ListFormat = Annotated[
+    Literal["table", "wide", "json", "name"],
+    typer.Option(
+        "--format",
+        "-o",
+        metavar="FORM",
+        help="table (columns that fit), wide (every column in full), json, or name (ids only).",
+    ),
+]
 TunerUrl = Annotated[
     str,
     typer.Option(
         "--tuner",
         metavar="URL",
-        help="The tuner to ask (else $JOULETUNE_TUNER); $JOULETUNE_CA_FILE has its authority.",
+        help="The tuner (default $JOULETUNE_TUNER); $JOULETUNE_CA_FILE is its CA certificate.",
         show_default=False,
     ),
 ]
@@ -73,7 +84,7 @@ TokenFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The file with the tuner's or an operator's bearer token (else $JOULETUNE_TOKEN_FILE).",
+        help="File with the bearer token (default $JOULETUNE_TOKEN_FILE).",
         show_default=False,
     ),
 ]
@@ -83,21 +94,25 @@ Db = Annotated[
         "--db",
         metavar="URL",
         callback=without_password,
-        help="A database to ask without a tuner (else $JOULETUNE_DB, else that of the last "
-        "`jouletune run` in this folder).",
+        help="A database, to read without a tuner (default $JOULETUNE_DB, or the last `jouletune run` "
+        "of this folder).",
         show_default=False,
     ),
 ]
+DeviceId = Annotated[str, typer.Argument(metavar="ID", help="The device's id, or its beginning.")]
 StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id, or its beginning.")]
 OfStudy = Annotated[
     str,
-    typer.Option("--study", metavar="ID", help="Only this study; the beginning of its id will do."),
+    typer.Option("--study", metavar="ID", help="Only this study: its id, or its beginning."),
 ]
 OneStudy = Annotated[
     str, typer.Argument(metavar="STUDY", help="Only this study: its id, or its beginning.")
 ]
 Since = Annotated[
-    str, typer.Option("--since", metavar="TIME", help=f"From then on: {FORMS}; 2d is two days ago.")
+    str,
+    typer.Option(
+        "--since", metavar="TIME", help=f"From this time on: {FORMS}; 2d is two days ago."
+    ),
 ]
 Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="Before that time, in the same forms.")
@@ -114,7 +129,7 @@ def whole(text: str) -> str:
     """Return a sentence that is kept as it is; longer ones would be shortened without a word."""
     if len(text) > MOST_SENTENCE:
         raise typer.BadParameter(
-            f"it has {len(text)} characters, and {MOST_SENTENCE} are the most; shorten it"
+            f"it has {len(text)} characters, at most {MOST_SENTENCE} are allowed; shorten it"
         )
     return text
 
@@ -122,7 +137,7 @@ def whole(text: str) -> str:
 Why = Annotated[
     str,
     typer.Option(
-        "--why", metavar="TEXT", callback=whole, help="The reason, kept with the revision."
+        "--why", metavar="TEXT", callback=whole, help="The reason, stored with the revision."
     ),
 ]
 
@@ -134,7 +149,7 @@ ForeignShare = Annotated[
         min=0.01,
         max=1.0,
         show_default=False,
-        help="Windows in which other programs used more of this machine are measured again (0.15).",
+        help="Repeat windows in which other programs used more than this share of the machine (0.15).",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Where commands write: one JSON document on stdout, or rich tables and lines."""
+"""Where commands write: one JSON document on stdout, or lines."""
 
 from __future__ import annotations
 
@@ -6,25 +6,20 @@ import json
 import math
 import os
 import re
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
 from tuner import files
-from tuner.bounds import CONTROL, visible
+from tuner.bounds import CONTROL
+from tuner.cli import listing
 from tuner.core import StoreError
 
 PIPE_WIDTH = 240
-TABLE_WIDTH = 120
-"""A narrower terminal gets paragraphs where a table would break its words."""
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
@@ -84,62 +79,16 @@ def write_text(output: Path, text: str) -> None:
     files.write(output, text, 0o600, keep_mode=True)
 
 
-def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Table:
-    """Return a plain table; columns whose name begins with `>` are aligned to the right.
-
-    The first column is what one types or searches for: it is never folded.
-    """
-    made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
-        made.add_column(
-            column.lstrip(">"),
-            justify="right" if right else "left",
-            overflow="fold",
-            no_wrap=not made.columns,
-        )
-    for row in rows:
-        made.add_row(*map(visible, row))
-    return made
-
-
-def echo_table(*columns: str, rows: Iterable[Sequence[str]], nothing: str) -> None:
-    """Print a table, or a line that says there is nothing."""
-    found = list(rows)
-    if not found:
-        typer.echo(nothing)
-        return
+def list_width() -> int | None:
+    """Return the columns that a list may take: the terminal's or $COLUMNS; None in a pipe."""
     screen = console()
-    screen.print(listed(*columns, rows=found, width=screen.width), soft_wrap=True)
+    return screen.width if screen.is_terminal or "COLUMNS" in os.environ else None
 
 
-def listed(*columns: str, rows: Sequence[Sequence[str]], width: int) -> Table | str:
-    """Return a table; on a narrow terminal that it does not fit into, a paragraph a row.
-
-    Of the columns the first is what one types or searches for: it begins the paragraph.
-    """
-    made = table(*columns, rows=rows)
-    ample = Console(width=10_000)
-    if width >= TABLE_WIDTH or Measurement.get(ample, ample.options, made).maximum <= width:
-        return made
-    names = [column.lstrip(">") for column in columns]
-    return "\n".join(_paragraph(names, row, width) for row in rows)
-
-
-def _paragraph(names: Sequence[str], row: Sequence[str], width: int) -> str:
-    """Return a row as text of lines that are no longer than so many characters, but for long words."""
-    row = list(map(visible, row))
-    parts = [
-        f"{name} {cell}" if name else cell
-        for name, cell in zip(names[1:], row[1:], strict=True)
-        if cell not in ("", "–")
-    ]
-    return textwrap.fill(
-        f"{'#' if names[0] == '#' else ''}{row[0]}: {', '.join(parts)}",
-        width,
-        subsequent_indent="  ",
-        break_on_hyphens=False,
-    )
+def print_list(screen: Console, names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a list with every value in full; a column whose name begins with `>` is of numbers."""
+    for line in listing.lines(names, rows):
+        screen.print(line, soft_wrap=True)
 
 
 def console(*, stderr: bool = False) -> Console:

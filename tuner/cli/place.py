@@ -1,4 +1,4 @@
-"""Where verbs ask: a running tuner over HTTP, or the database itself."""
+"""The place that verbs work on: a running tuner over HTTP, or a database."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tuner.cli.options import STATE_DIR
+from tuner.cli.reach import options_of, reaching
 from tuner.cli.runfile import read_run
 from tuner.client import Client, read_token
 from tuner.core import ConfigError
@@ -68,7 +69,7 @@ def _last_run(state_dir: Path) -> str:
     """Return the database of the last `jouletune run` of a folder."""
     last = read_run(state_dir)
     if last is None:
-        raise ConfigError("no tuner and no database given, and no run in this folder", hint=WAYS)
+        raise ConfigError("no tuner, no database, and no run in this folder", hint=WAYS)
     return last.db
 
 
@@ -86,7 +87,7 @@ def open_api(
     """
     with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as api:
         if not quiet and (stop := api.stop_state()).in_force:
-            typer.echo(stopped(stop), err=True)
+            typer.echo(reaching(stopped(stop), options_of(tuner, token_file, db)), err=True)
         yield api
 
 

@@ -1,4 +1,4 @@
-"""Lists that are shown again whenever something has changed: `--watch`."""
+"""Lists that are redrawn after every change: `--watch`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tuner.wire import StudyView
 
 PACE_S = 1.0
-"""A list is shown at most so often."""
+"""The shortest time between two redraws."""
 LOOK_S = 10.0
-"""And at least so often: that a device fell silent is no event."""
+"""The longest time between two redraws: a device that goes offline is no event."""
 
-Watch = Annotated[bool, typer.Option("--watch", help="Show it again when something changes.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Redraw after every change, until Ctrl-C.")]
 
 
 def looks(api: Verbs[StudyView], watch: bool, *, clear: bool = True) -> Iterator[None]:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """How often a study is looked at that is waited for."""
 RETRY_S = 2.0
-"""After a lost connection the stream of events is asked for again so late."""
+"""After a lost connection the stream of events is requested again so late."""
 RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
-"""Phases that a study leaves only when somebody or something else acts."""
+"""Phases that a study leaves only by another action."""
 
 
 class Client(Verbs["RemoteStudy"]):
@@ -74,7 +74,7 @@ class Client(Verbs["RemoteStudy"]):
                 verify=tls.context(),
             )
         except httpx.InvalidURL as error:
-            raise ConfigError(f"{url!r} is no URL: {error}", hint="check it") from None
+            raise ConfigError(f"{url!r} is not a URL: {error}", hint="check it") from None
 
     def __enter__(self) -> Self:
         return self
@@ -128,13 +128,13 @@ class Client(Verbs["RemoteStudy"]):
     def follow(
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> Iterator[Event]:
-        """Yield events as they come, from now on or after one; after a lost connection all missed.
+        """Yield events in order, from now on or after one; after a lost connection all missed.
 
         A study that changed without an event comes as one without an id.
         """
         asked = {"study": study, "device": device}
         query = {name: value for name, value in asked.items() if value is not None}
-        self.events(last=1)  # a tuner that is not there, or not for us, is said at once
+        self.events(last=1)  # a tuner that is not there, or not for us, is reported at once
         place = Place(after)
         while True:
             try:
@@ -160,7 +160,7 @@ class Client(Verbs["RemoteStudy"]):
         skip: int = 0,
         **narrow: Unpack[Narrowing],
     ) -> History:
-        """Return the trials asked for, across studies, by start; or so many, the latest first.
+        """Return the trials asked for, across studies, by start; or the given number, the latest first.
 
         Raises:
             InvalidInput: what is to narrow it is no such thing.
@@ -187,7 +187,7 @@ class Client(Verbs["RemoteStudy"]):
         return self._seen(found)
 
     def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """Return the answer; a mere question is asked again where its connection broke.
+        """Return the answer; a read request is sent again where its connection broke.
 
         A server closes idle connections, and now and then just as one is used again.
         """
@@ -214,7 +214,7 @@ class RemoteTokens(TokenVerbs):
 
 
 class RemoteStudy(StudyView):
-    """A study as it stood when it was asked for, and what can be done with it.
+    """A study as it stood when it was requested, and what can be done with it.
 
     Each verb that changes it returns it as it stands then; this one stays as it was.
     """
@@ -255,19 +255,19 @@ class RemoteStudy(StudyView):
         return self._client.pause(self.id, Change(why=why))
 
     def resume(self, why: str = "") -> RemoteStudy:
-        """Go on where the study was paused."""
+        """Continue where the study was paused."""
         return self._client.resume(self.id, Change(why=why))
 
     def stop(self, why: str = "") -> RemoteStudy:
-        """End the study for good; its devices are free."""
+        """End the study permanently; its devices are free."""
         return self._client.stop(self.id, Change(why=why))
 
     def approve(self, why: str = "") -> RemoteStudy:
-        """Hold what the study proposed when it was asked for; refused where that is another by now."""
+        """Hold what the study proposed when it was requested; refused where that is another by now."""
         return self._client.approve(self.id, Decision(why=why, revision=self.revision))
 
     def reject(self, why: str = "") -> RemoteStudy:
-        """End the study; what it proposed when it was asked for is not wanted."""
+        """End the study; what it proposed when it was requested is not wanted."""
         return self._client.reject(self.id, Decision(why=why, revision=self.revision))
 
     def delete(self) -> None:
@@ -275,7 +275,7 @@ class RemoteStudy(StudyView):
         self._client.delete(self.id, Change())
 
     def constrain(self, *constraints: str, why: str = "") -> RemoteStudy:
-        """Replace all constraints; everything measured is judged anew. Without any there is no limit."""
+        """Replace all constraints; everything measured is judged again. Without any there is no limit."""
         change = ConstraintChange(constraints=constraints, why=why)
         return self._client.set_constraints(self.id, change)
 
@@ -313,7 +313,7 @@ class RemoteStudy(StudyView):
         return self._client.events(self.id, last=last)
 
     def follow(self, after: int | None = None) -> Iterator[Event]:
-        """Yield the study's events as they come, from now on or after one."""
+        """Yield the study's events in order, from now on or after one."""
         return self._client.follow(self.id, after=after)
 
     def plot(self) -> Figure:

@@ -32,7 +32,7 @@ def read(url: str, verb: Verb, answer: httpx.Response) -> object:
     """Return what a tuner answered, or raise what it refused with.
 
     Raises:
-        LinkError: it is no answer of a tuner's; else the error of the family that it stands for.
+        LinkError: it is no answer of a tuner's; else the error of the family that it represents.
     """
     if not answer.is_success:
         raise refusal(url, answer)
@@ -40,18 +40,18 @@ def read(url: str, verb: Verb, answer: httpx.Response) -> object:
         return verb.read(answer.content)
     except ValidationError:
         raise LinkError(
-            f"{url}{answer.url.path} answered something else than a tuner does",
-            hint="check the URL, or bring both sides to the same release",
+            f"{url}{answer.url.path} sent a response that is not a tuner's",
+            hint="check the URL, or upgrade both sides to the same release",
         ) from None
 
 
 def refusal(url: str, answer: httpx.Response) -> TuningError:
-    """Return the error that an answer stands for."""
+    """Return the error that an answer represents."""
     try:
         problem = Problem.model_validate_json(answer.content)
     except ValidationError:
         return LinkError(
-            f"{url} answered {answer.status_code} {answer.reason_phrase}, but not as a tuner does",
+            f"{url} answered {answer.status_code} {answer.reason_phrase}, but not in a tuner's format",
             hint="check the URL",
         )
     unnamed = InvalidInput if answer.status_code < 500 else TuningError
@@ -59,10 +59,10 @@ def refusal(url: str, answer: httpx.Response) -> TuningError:
 
 
 def unsent(url: str, error: httpx.TransportError) -> TuningError:
-    """Return the error that stands for a request which got no answer."""
+    """Return the error that represents a request which got no answer."""
     if isinstance(error, httpx.UnsupportedProtocol):
         return ConfigError(
-            f"{url!r} is no http URL", hint="check the tuner's URL, e.g. http://127.0.0.1:8790"
+            f"{url!r} is not an http URL", hint="check the tuner's URL, e.g. http://127.0.0.1:8790"
         )
     return LinkError(
         f"the tuner at {url} does not answer: {error or type(error).__name__}",

@@ -1,4 +1,4 @@
-"""The tuner's server-sent events, line by line, and where a stream goes on."""
+"""The tuner's server-sent events, line by line, and where a stream continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EVENT = TypeAdapter(Event)
 
 @dataclass
 class Place:
-    """The event after which a stream goes on once it broke."""
+    """The event after which a stream continues once it broke."""
 
     last: int | None
 
@@ -27,7 +27,7 @@ class Place:
         return {} if self.last is None else {"Last-Event-ID": str(self.last)}
 
     def passed(self, event: Event) -> None:
-        """Go on after this event."""
+        """Continue after this event."""
         self.last = event.id or self.last
 
 

@@ -1,4 +1,4 @@
-"""What was tried, as rows, as a pandas frame or as a file; and the question it answers."""
+"""The trials, as rows, as a pandas frame or as a file; and the question it answers."""
 
 from __future__ import annotations
 

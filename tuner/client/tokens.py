@@ -24,6 +24,6 @@ def read_token(file: Path | None) -> str:
         ) from None
     if not token:
         raise ConfigError(
-            f"the token file {file} is empty", hint="write one with `jouletune token create`"
+            f"the token file {file} is empty", hint="create a token with `jouletune token create`"
         )
     return token

@@ -28,7 +28,7 @@ class AccessRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sent a request, by the token it came with."""
+    """The sender of a request, by its token."""
 
     name: str
     role: AccessRole
@@ -57,9 +57,9 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """A change that somebody asked for, or a request that was refused.
+    """A requested change, or a refused request.
 
-    `who` is the token's name, `role` its role; both empty where nobody knows the caller. `path` is the
+    `who` is the token's name, `role` its role; both empty where unknown the caller. `path` is the
     request's, without its query; `status` what it was answered (HTTP). `id` grows as they are stored.
     """
 

@@ -18,18 +18,19 @@ from tuner.core.measurements import Estimate
 from tuner.core.plans import Context
 from tuner.core.studies import Study
 from tuner.core.trials import Trial
+from tuner.moments import when
 
 __all__ = ["BaselineCourse", "BaselinePart", "BaselineShift", "FIRST"]
 
 FIRST = 0
-"""Stands for the first baseline where others are named by the number of their trial."""
+"""Represents the first baseline where others are named by the number of their trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaselinePart:
     """What one measurement of the baseline has to say of a moment: an estimate, and the share it counts.
 
-    `number` is its trial's, or `FIRST`; `at` when it was measured, None where nobody knows.
+    `number` is its trial's, or `FIRST`; `at` when it was measured, None where unknown.
     """
 
     number: int
@@ -64,15 +65,14 @@ class BaselineShift:
         way = "higher" if percent >= 0.0 else "lower"
         return (
             f"the baseline has drifted: its {metric} is {abs(percent):.1f} ± {doubt:.1f} % {way} than "
-            f"the study's first baseline, by {self.windows} windows of it since "
-            f"{self.since:%Y-%m-%d %H:%M} UTC"
+            f"the study's first baseline ({self.windows} windows since {when(self.since)})"
         )
 
 
 class BaselineCourse:
     """What the baseline showed at a time and a load, from the control windows near it.
 
-    `first` tells what it showed at a load before the first control window, and `first_at` when that was
+    `first` reports what it showed at a load before the first control window, and `first_at` when that was
     last measured. `again` are its windows since, measured to the end.
     """
 

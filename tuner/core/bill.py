@@ -30,7 +30,7 @@ FRESH = timedelta(days=1)
 class Bill:
     """Energy in joules over the whole study; None where no meter saw it.
 
-    Trials that ended without a window (a refused setting, a crash) cost energy that nobody measured:
+    Trials that ended without a window (a refused setting, a crash) cost energy that was not measured:
     they are counted in `trials` and not in `explored_j`.
 
     `explored_j` is all that was used in trial windows and between them, `overhead_j` how much of it
@@ -97,15 +97,15 @@ def draw_up(
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
-    `held` is what the held windows showed of the energy of an item, by their start. `course` tells what
+    `held` is what the held windows showed of the energy of an item, by their start. `course` reports what
     the baseline showed when and at which load; a window at whose load it was not measured is left out of
-    what was saved and of what exploring used more. Without it the baseline is the same at all times.
-    A trial's energy is its mean power over window and overhead; what one of so many like `devices` tried
-    alone is told as of all, and is billed as one's: an equal part. Windows without a power reading make
-    the whole sum unknown rather than too small; those whose numbers cannot be true are left out. A held
-    window stands for the time since the one before it, at most `GAP_S`, where the study was holding all
-    that time; else for itself. Time is counted once where windows overlap, and never more of it than
-    passed on the tuner's clock since the first hold. A window beyond what the trials have shown
+    what was saved and of what exploring used more. Without it the baseline is the same at all times. A
+    trial's energy is its mean power over window and overhead; what one of the given number of like
+    `devices` tried alone is scaled to all, and is billed as one's: an equal part. Windows without a power
+    reading make the whole sum unknown rather than too small; those whose numbers cannot be true are left
+    out. A held window represents the time since the one before it, at most `GAP_S`, where the study was
+    holding all that time; else for itself. Time is counted once where windows overlap, and never more of it
+    than passed on the tuner's clock since the first hold. A window beyond what the trials have shown
     (`HeldRange`) saves nothing, nor does one at `rests`, the baseline's setting.
     """
     tried = [t for t in trials if not t.control]
@@ -183,7 +183,7 @@ class _Saved:
 
     Its error has three sources. Every measurement of the baseline is off by its own error in all the
     windows that rest on it; every held window by its own; and where the baseline went from one value to
-    another between two measurements nobody knows when: a step at any moment of that time, all equally
+    another between two measurements at an unknown time: a step at any moment of that time, all equally
     likely, puts the straight line off by the step over √12.
     """
 
@@ -207,7 +207,7 @@ class _Saved:
         return math.sqrt(self._own + math.fsum(j * j for j in self._baseline_j.values()) + steps)
 
     def add(self, window: MetricSample, speaks_s: float, baseline: Sequence[BaselinePart]) -> None:
-        """Add a held window that speaks for so many seconds, beside the baseline at its time."""
+        """Add a held window that represents `seconds`, beside the baseline at its time."""
         if not baseline:
             return
         items = window.completed / window.seconds * speaks_s
@@ -229,7 +229,7 @@ class _Saved:
 def _spoken_for(
     held: Sequence[MetricSample], revisions: Sequence[Revision], controls: Sequence[Trial]
 ) -> Iterator[tuple[MetricSample, float]]:
-    """Yield every held window, oldest first, with the seconds that it stands for."""
+    """Yield every held window, oldest first, with the seconds that it represents."""
     turns, runs = [r.at for r in revisions], _runs(revisions)
     away = _Away(controls)
     since = min((run for run in runs if run is not None), default=None)

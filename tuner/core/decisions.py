@@ -65,7 +65,7 @@ class Past:
         return self._at[key]
 
     def behind(self, plan: Plan, row: Row) -> Evidence:
-        """Return what a row of a plan rests on: what is known at its load, where the baseline is."""
+        """Return the basis of a row of a plan: the evidence at its load, where the baseline is."""
         there = self.at(plan.context(row))
         return there if there.baseline and there.limits is not None else self.evidence
 
@@ -99,7 +99,7 @@ class Past:
     def left(self) -> int:
         """How many tuning trials may still be spent; below zero where more were than are allowed.
 
-        A continuous study goes on below zero: nobody but its policy ends it.
+        A continuous study continues below zero: only its policy ends it.
         """
         return self.study.terms.trials - self.spent
 
@@ -136,7 +136,7 @@ class Try:
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, self.context.values())):
-            raise InvalidInput(f"a load of {dict(self.context)} cannot be offered")
+            raise InvalidInput(f"a load of {dict(self.context)} cannot be generated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Enough is known: hold this plan once it is confirmed."""
+    """No more trials are needed: hold this plan once it is confirmed."""
 
     plan: Plan
     why: str

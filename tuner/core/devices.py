@@ -25,6 +25,7 @@ __all__ = [
     "Observation",
     "Topic",
     "TunerReplica",
+    "WindowPoint",
 ]
 
 
@@ -39,7 +40,7 @@ class Device:
     `kind` is the class of device (`simulated`, `cpu`, `nvidia`), `board` what it is, `driver` and
     `workload_version` what a change of which starts a study's evidence afresh. `space` has the knobs
     of both parts, `metrics` what can be measured here; `cannot` says in words what cannot and why.
-    `shared` says who else uses what its energy is counted of; empty: nobody is known to. `signals` is
+    `shared` says who else uses what its energy is counted of; empty: it is not shared. `signals` is
     what a plan can go by. `labels` are the operator's own words for it, from agent.toml.
     """
 
@@ -70,7 +71,7 @@ class Device:
         return None if own is None else str(own)
 
     def metric(self, name: str) -> Metric | None:
-        """Return the metric of that name, None where nobody measures it here."""
+        """Return the metric of that name, None where it is not measured."""
         return next((m for m in self.metrics if m.name == name), None)
 
     @property
@@ -117,7 +118,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSample:
-    """What one held window showed of one metric: all that is asked of thousands of them.
+    """What one held window showed of one metric: enough for a query over thousands of them.
 
     `mean` and `stderr` are the metric's, in its unit; `at` is when the tuner heard of it, None where
     that is not known.
@@ -134,6 +135,22 @@ class MetricSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowPoint:
+    """One metric over one window or several in a row: the mean of their means, the least and the most.
+
+    `at` is the mean of the windows' starts. An empty `device` means every device of the study.
+    """
+
+    study: str
+    device: str
+    metric: str
+    at: datetime
+    mean: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that happened, for the operator's log. `id` grows as they are stored; 0: not yet."""
 
@@ -147,7 +164,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How far a destination of notifications has been told of the events.
+    """How far a destination of notifications has received the events.
 
     `event` is the last that is done with. `attempts` of the next one have failed, the last for `why`;
     it is tried again at `next_at`. `given_up` counts those that were never taken.
@@ -163,10 +180,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunerReplica:
-    """One tuner's process at work on a database, as it last told of itself.
+    """One tuner's process at work on a database, as it last reported.
 
     `leads` says whether it does what one alone does for all. `bus_lag_s` is how long a notice took it
-    to hear itself through the database, None where it hears nobody. `agents` counts the devices that it
+    to hear itself through the database, None where it hears nothing. `agents` counts the devices that it
     heard last, by the protocol they speak. `token_mark` tells tuners of different token files apart. By
     `seen_at` the process has used `cpu_s` seconds of processors, and has `memory_bytes`.
     """
@@ -192,7 +209,7 @@ class Topic(StrEnum):
     EVENTS = "events"
     """The operator's log has a further entry."""
     DEVICES = "devices"
-    """What a device is set to, or whether it takes orders, is stored anew."""
+    """What a device is set to, or whether it takes orders, is stored again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +233,7 @@ class Notice:
 class FleetStop:
     """The operator's order that every device be at its original setting until it is lifted.
 
-    `back` are the devices that have said since that they are.
+    `back` are the devices that have reported since that they are.
     """
 
     at: datetime

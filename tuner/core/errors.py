@@ -59,7 +59,7 @@ class TooLarge(InvalidInput, code="too_large"):
 
 
 class MetricUnavailable(InvalidInput, code="metric_unavailable"):
-    """A study asks for a metric that nobody measures here. Choose another, or add the meter."""
+    """A study needs a metric that is not measured here. Choose another, or add the meter."""
 
 
 class IllegalTransition(Conflict, code="illegal_transition"):
@@ -71,19 +71,19 @@ class StaleToken(Conflict, code="stale_token"):
 
 
 class StaleRevision(Conflict, code="stale_revision"):
-    """Somebody else changed the study since it was read. Read it again, then decide."""
+    """Another program changed the study since it was read. Read it again, then decide."""
 
 
 class Unreadable(Conflict, code="unreadable"):
-    """What is stored of a study cannot be read. Update the tuner or restore a backup; the others go on."""
+    """A stored study cannot be read. Upgrade the tuner or restore a backup; the others continue."""
 
 
 class Forbidden(Unauthorised, code="forbidden"):
-    """The token is known, but does not allow this. Use one that does; do not retry with the same."""
+    """The token is valid, but does not allow this. Use one that does; do not retry with the same."""
 
 
 class RateLimited(TuningError, code="rate_limited"):
-    """Too many requests came with this token, or from this address. Wait `again_s`, then go on."""
+    """Too many requests came with this token, or from this address. Wait `again_s`, then continue."""
 
     def __init__(self, message: str, *, hint: str = "", again_s: float = 1.0) -> None:
         """Say who asked too much in `message`, and after how many seconds to ask again."""
@@ -105,7 +105,7 @@ class MeasurementError(TuningError, code="measurement"):
 
 
 class SettingContested(MeasurementError, code="contested"):
-    """Another program sets what is held, again and again. End the hold; do not fight it."""
+    """Another program sets the held setting, again and again. End the hold; do not fight it."""
 
 
 class LinkError(TuningError, ConnectionError, code="link"):

@@ -1,6 +1,6 @@
 """What the trials of a study show, derived on every read and never stored.
 
-Whoever changes a constraint re-judges all history: these functions are the only judges.
+A changed constraint re-judges all history: these functions are the only judges.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOAD_BAND = 0.2
 def counted(study: Study, trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Return the trials that still count for the study, in order of number.
 
-    Without control windows: they are the bill's, and what is held must not change its limits by them.
+    Without control windows: they are the bill's, and the held setting must not change its limits by them.
     """
     own = (t for t in trials if t.number >= study.since_trial and not t.control)
     return tuple(sorted(own, key=lambda t: t.number))
@@ -70,7 +70,7 @@ def comparable(context: Context, other: Context) -> bool:
 
 
 def is_at(measured_at: Context, context: Context) -> bool:
-    """Return whether a window that tells its load was measured at this one: all of it is told."""
+    """Return whether a window that reports its load was measured at this one: all of it is reported."""
     return context.keys() <= measured_at.keys() and comparable(measured_at, context)
 
 
@@ -116,7 +116,7 @@ class Evidence:
         return None
 
     def of(self, setting: Setting) -> Candidate | None:
-        """Return what is known of one setting, None where it was never measured."""
+        """Return the data on one setting, None where it was never measured."""
         key = setting_key(setting)
         return next((c for c in self.candidates if setting_key(c.setting) == key), None)
 
@@ -137,7 +137,7 @@ def weigh(study: Study, trials: Iterable[Trial], at: Context | None = None) -> E
     """Derive baseline, limits and candidates from the trials that still count, measured at one load.
 
     `at` is that load. Without it only windows like the latest baseline window that was not asked for a
-    load count, and of those that were asked for one what that window tells to be the same: what was
+    load count, and of those that were requested one what that window tells to be the same: what was
     fast by night says nothing of the day.
     """
     useful = [t for t in counted(study, trials) if t.state.evidence]

@@ -41,7 +41,7 @@ class Explanation:
     """What a policy believes at the moment. `through` is the setting that the slices go through.
 
     `refused` are the most promising settings that would not be tried, best first; `text` what would be
-    done next, or why nothing can be said.
+    done next, or why nothing can be reported.
     """
 
     text: str

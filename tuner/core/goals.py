@@ -86,26 +86,26 @@ class Objective:
         made = cls(metric, goal or better or "minimize")
         if not goal and not better:
             raise ConstraintSyntax(
-                f"it is not declared whether less or more {metric} is better",
-                hint=f'say "minimize {metric}" or "maximize {metric}"; known are {known_metrics()}',
+                f"{metric} does not declare whether less or more is better",
+                hint=f'write "minimize {metric}" or "maximize {metric}"; known metrics: {known_metrics()}',
             )
         if better and made.goal != better:
             way = "less" if better == "minimize" else "more"
             raise ConstraintSyntax(
                 f"cannot {made.goal} {metric}: {way} of it is better",
-                hint=f'say "{better} {metric}"; bounds on it belong into a constraint',
+                hint=f'write "{better} {metric}"; use a constraint to bound it',
             )
         return made
 
     def __post_init__(self) -> None:
         if not re.fullmatch(METRIC, self.metric):
             raise ConstraintSyntax(
-                f"{self.metric!r} is no metric name", hint='name one like "energy_j"'
+                f"{self.metric!r} is not a metric name", hint='name one like "energy_j"'
             )
         if self.goal not in BETTER.values():
             raise ConstraintSyntax(
                 f"an objective cannot {self.goal!r}",
-                hint=f'say "minimize {self.metric}" or "maximize {self.metric}"',
+                hint=f'write "minimize {self.metric}" or "maximize {self.metric}"',
             )
 
     @property
@@ -151,7 +151,7 @@ class Constraint:
         bound = float(match["bound"])
         if abs(bound) >= ABSURD:
             raise ConstraintSyntax(
-                f"the limit on {match['metric']} cannot be {match['bound']}: nothing is ever beyond it",
+                f"the limit on {match['metric']} cannot be {match['bound']}: no value exceeds it",
                 hint="leave the constraint out, or give a smaller number",
             )
         return cls(match["metric"], match["op"], bound, match["baseline"] is not None)
@@ -197,7 +197,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A constraint with its number worked out: what a device may be told without its history."""
+    """A constraint with its number worked out: it can be sent to a device without history."""
 
     metric: str
     op: str
@@ -255,7 +255,7 @@ class Limit:
 def refuse_contradiction(constraints: Sequence[Constraint]) -> None:
     """Return quietly unless two constraints leave no value of their metric.
 
-    One relative to the baseline and one that is not can only be told apart once there is a baseline.
+    One relative to the baseline and one that is not can only be distinguished once there is a baseline.
 
     Raises:
         InvalidInput: two do; the message names them.

@@ -116,7 +116,7 @@ class Knob:
         if any(isinstance(v, float) and not math.isfinite(v) for v in self.values):
             raise InvalidInput(f"knob {self.name!r} has a value that is not finite")
         if len(set(self.values)) != len(self.values):
-            raise InvalidInput(f"knob {self.name!r} lists a value twice")
+            raise InvalidInput(f"knob {self.name!r} has a value twice")
         if self.default not in self.values:
             raise InvalidInput(
                 f"knob {self.name!r}: default {self.default!r} is not in its list",
@@ -164,7 +164,7 @@ class Space:
     def __post_init__(self) -> None:
         names = [k.name for k in self.knobs]
         if len(set(names)) != len(names):
-            raise InvalidInput(f"a knob is named twice among {', '.join(names)}")
+            raise InvalidInput(f"two knobs have the same name in {', '.join(names)}")
         for knob in self.knobs:
             self._refuse_cycle(knob)
         for setting in self.only:
@@ -199,7 +199,7 @@ class Space:
             if knob.name == name:
                 return knob
         known = ", ".join(k.name for k in self.knobs) or "none"
-        raise UnknownKnob(f"there is no knob {name!r}", hint=f"the knobs here are: {known}")
+        raise UnknownKnob(f"there is no knob {name!r}", hint=f"available knobs: {known}")
 
     def check(self, setting: Setting) -> None:
         """Return quietly when the setting is a point of the space.
@@ -249,7 +249,7 @@ class Space:
             if knob.default not in values:
                 raise OutOfRange(
                     f"the choice for {name!r} leaves out its default {knob.default!r}",
-                    hint="keep it: the default is the baseline everything is compared with",
+                    hint="keep it: the default is the baseline of every comparison",
                 )
         knobs = tuple(
             replace(k, values=tuple(v for v in k.values if v in choices[k.name]))
@@ -357,7 +357,7 @@ class Space:
         )
 
     def _grid_below(self, setting: dict[str, Value], knobs: tuple[Knob, ...]) -> Iterator[Setting]:
-        """Yield every setting that goes on from some knobs' values by those of the others."""
+        """Yield every setting that extends some knobs' values by those of the others."""
         if not knobs:
             yield setting
             return
@@ -367,7 +367,7 @@ class Space:
                 yield from self._grid_below(longer, knobs[1:])
 
     def _may_be(self, knob: Knob, setting: Setting) -> bool:
-        """Return whether a knob may have its value in what is known of a setting so far."""
+        """Return whether a knob may have its value in a partial setting."""
         if setting.get(knob.name, knob.default) == knob.default:
             return True
         while (condition := knob.condition) is not None and condition.knob in setting:
@@ -382,7 +382,7 @@ class Space:
         missing = [k.name for k in self.knobs if k.name not in setting]
         if missing:
             raise UnknownKnob(
-                f"the setting does not say what {', '.join(missing)} should be",
+                f"the setting has no value for {', '.join(missing)}",
                 hint="give every knob a value",
             )
 

@@ -14,7 +14,7 @@ LOAD_STEP = math.sqrt(1.25)
 windows that are compared do (`LOAD_BAND`)."""
 
 LOAD_REACH = math.sqrt(LOAD_STEP)
-"""A setting that is confirmed at a load may be held at loads up to so many times as high: half a band."""
+"""A setting that is confirmed at a load may be held at loads up to this many times as high: half a band."""
 
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""
@@ -28,9 +28,10 @@ def load_band(load: float) -> int:
 def confirms_at(measured: float, load: float) -> bool:
     """Return whether a window at one load may confirm a row of a plan at another.
 
-    One at a lower load, by more than a row reaches, shows too little of it.
+    One at a lower load, by more than a row reaches, shows too little of it; one at a higher load shows
+    more, as far as loads are compared.
     """
-    return load / LOAD_REACH <= measured <= load * LOAD_STEP
+    return load / LOAD_REACH <= measured <= load * LOAD_STEP**2
 
 
 def band_edges(band: int) -> tuple[float, float]:

@@ -34,10 +34,10 @@ Z95 = 1.6448536269514722
 """One-sided 95 % point of the normal distribution."""
 
 UNSAID = Quantity("unsaid")
-"""Stands for the quantity of a standard metric until its name was looked up."""
+"""Represents the quantity of a standard metric until its name was looked up."""
 
 ABSURD = 1e100
-"""No meter of anything reads so much: whoever sends it is broken, and its square is no number."""
+"""No meter of anything reads so much: its sender is broken, and its square is not finite."""
 
 
 class Origin(StrEnum):
@@ -61,7 +61,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric somebody can measure here, and what it means: a standard name says that by itself.
+    """A metric that is measured here, and its meaning: a standard name says that by itself.
 
     Raises:
         InvalidInput: it is no standard metric and its quantity is not declared.
@@ -79,8 +79,8 @@ class Metric:
         if known is None:
             raise InvalidInput(
                 f"the metric {self.name} has no declared quantity",
-                hint="declare its quantity where the metric is offered: its unit, and which way is "
-                f"better; known are {', '.join(STANDARD)}",
+                hint="declare its quantity (unit, and whether less or more is better) "
+                f"where the metric is defined; known metrics: {', '.join(STANDARD)}",
             )
         object.__setattr__(self, "quantity", known)
 
@@ -136,7 +136,7 @@ class Load:
     """What the load came to within a window.
 
     `completed` are the items that came back, `failed` those that did not, `utilisation` is the busy
-    share of the machine's cores where it is known.
+    share of the machine's cores where available.
 
     Raises:
         MeasurementError: a share that is not finite, or anything negative.
@@ -149,18 +149,18 @@ class Load:
     def __post_init__(self) -> None:
         share = self.utilisation or 0.0
         if not (math.isfinite(share) and min(share, self.completed, self.failed) >= 0):
-            raise MeasurementError(f"a load cannot be {self}")
+            raise MeasurementError(f"not a valid load: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What one window showed: an estimate per metric, and the circumstances that qualify them.
 
-    `context` is the load as far as it does not depend on the setting: `arrival_rate_per_s` where
-    requests arrive at a rate of their own, `requests_in_system` under our closed loop of so many
-    callers; empty where nobody knows. `seconds` is the window's length on the device's clock,
-    `overhead_s` what applying, settling and warming up took beside it. `throttled` names the throttle
-    reasons seen; `foreign` is the share of the machine that others used.
+    `context` is the load as far as it does not depend on the setting: `arrival_rate_per_s` where requests
+    arrive at a rate of their own, `requests_in_system` under our closed loop of the given number of
+    callers; empty where unknown. `seconds` is the window's length on the device's clock, `overhead_s` what
+    applying, settling and warming up took beside it. `throttled` names the throttle reasons seen; `foreign`
+    is the share of the machine that others used.
 
     Raises:
         MeasurementError: a metric whose unit forbids it is negative, the window has no length, or
@@ -198,7 +198,7 @@ def refuse_negative(estimates: Mapping[str, Estimate], declared: Quantities = UN
     for name, estimate in estimates.items():
         if estimate.mean < 0.0 and not quantity_of(name, declared).signed:
             raise MeasurementError(
-                f"{name} = {estimate.mean} cannot be right: it is negative",
+                f"{name} = {estimate.mean} is negative",
                 hint="check the meter; the number was not stored",
             )
 
@@ -219,7 +219,7 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate:
         MeasurementError: there is nothing to pool.
     """
     if not estimates:
-        raise MeasurementError("there is no estimate to pool")
+        raise MeasurementError("no estimate to pool")
     if len(estimates) == 1:
         return estimates[0]
     least = min(e.stderr for e in estimates)
@@ -269,7 +269,7 @@ def student_t95(freedom: int) -> float:
 
 
 FOREIGN_SHARE = 0.15
-"""The share of the machine that others may use in a window where nobody says otherwise: our choice."""
+"""The share of the machine that others may use in a window by default: our choice."""
 LEAST_BATCHES = 3
 """A standard error from fewer batches would be a guess."""
 
@@ -277,7 +277,7 @@ LEAST_BATCHES = 3
 def ratio_estimate(
     steps: Sequence[tuple[float, float]], scale: float, metric: Metric
 ) -> Estimate | None:
-    """Return `scale` × Σ numerators / Σ denominators over batches; None where it cannot be told.
+    """Return `scale` × Σ numerators / Σ denominators over batches; None where unknown.
 
     The standard error is the ratio estimator's (Cochran, Sampling Techniques, §6.4), taken over the
     batches that make up the window; the bounds use Student's t for that many batches.

@@ -17,12 +17,12 @@ Context = Mapping[str, float]
 """Values of signals, by name: `arrival_rate_per_s`, `requests_in_system`, `decoding_requests`."""
 
 ANYWHERE: Context = MappingProxyType({})
-"""The context of whatever runs: nothing is asked for, nothing is told."""
+"""The context of whatever runs: it is neither requested nor reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What a plan can go by: how much is asked of a workload, or a price, or the time of day.
+    """A signal of a plan: the load of a workload, or a price, or the time of day.
 
     `askable` where the agent owns the load generator: a trial may then ask for a value of it.
     """
@@ -37,7 +37,7 @@ class Row:
     """Below `below` of the plan's quantity (and not in an earlier row) this setting is held.
 
     `gain` is the share of time that it is predicted to save there, against staying at a neighbouring
-    row; a change of row is worth its cost sooner the more it gains. 1 where nobody predicts it. `at`
+    row; a change of row is worth its cost sooner the more it gains. 1 where it is not predicted. `at`
     is the value at which the row was decided, and is to be confirmed and watched; None for none.
     """
 
@@ -71,16 +71,16 @@ class Plan:
         if not bounds or not ascending or bounds[-1] != math.inf:
             raise InvalidInput("a plan's boundaries must ascend and end at infinity")
         if len(bounds) > 1 and not self.by:
-            raise InvalidInput("a plan of several rows must say by which quantity it chooses")
+            raise InvalidInput("a plan of several rows must name the signal that selects a row")
         if not 0.0 <= self.hysteresis < 1.0:
             raise InvalidInput(f"a plan's hysteresis cannot be {self.hysteresis}")
         if not all(0.0 <= row.gain <= 1.0 for row in self.rows):
-            raise InvalidInput("a row's gain is a share: it lies from 0 to 1")
+            raise InvalidInput("a row's gain must be a share from 0 to 1")
         lows = [-math.inf, *bounds]
         for low, row in zip(lows, self.rows, strict=False):
             if row.at is not None and not (self.by and low <= row.at < row.below):
                 raise InvalidInput(
-                    f"a row from {low:g} to {row.below:g} is not decided at {row.at:g}"
+                    f"a row from {low:g} to {row.below:g} does not include its own load {row.at:g}"
                 )
 
     @classmethod
@@ -89,7 +89,7 @@ class Plan:
         return cls((Row(math.inf, setting),))
 
     def chief(self, baseline: Setting) -> Setting:
-        """Return the setting that a plan is told by: of those beside the baseline the highest load's."""
+        """Return the setting that represents a plan: of those beside the baseline the highest load's."""
         others = [r.setting for r in self.rows if setting_key(r.setting) != setting_key(baseline)]
         return others[-1] if others else self.rows[-1].setting
 

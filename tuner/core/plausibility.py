@@ -54,7 +54,7 @@ def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
     if mean > most or doubt > most:
         return f"{name} is {mean:.4g} ± {doubt:.4g}{unit}, beyond {most:.4g}{unit}"
     if any(0.0 < abs(x) < SMALLEST for x in (mean, doubt)):
-        return f"{name} is {mean:.4g} ± {doubt:.4g}{unit}: nearer to 0 than any meter tells"
+        return f"{name} is {mean:.4g} ± {doubt:.4g}{unit}: closer to 0 than any meter can measure"
     return ""
 
 
@@ -70,7 +70,7 @@ def not_compared(window: Measurement, declared: Quantities = UNDECLARED) -> str:
     ):
         if mine != other:
             return f"their {word} differs: {mine} and {other}"
-    return "" if window.load.completed else "the windows do not tell their items"
+    return "" if window.load.completed else "the windows do not report their items"
 
 
 def _contradicts_power(window: Measurement, declared: Quantities) -> str:
@@ -122,11 +122,11 @@ class HeldRange:
         """Return in words what of a held window is beyond it; empty where nothing is."""
         rate, most = completed / seconds, self.most_rate_per_s
         if rate > TIMES_SHOWN * most:
-            return f"{rate:.4g} items/s, its trials showed at most {most:.4g} ({_LIMIT})"
+            return f"{rate:.4g} items/s, its trials measured at most {most:.4g} ({_LIMIT})"
         least_w, most_w = self.power_w
         if completed and not least_w / TIMES_SHOWN <= rate * energy_j <= TIMES_SHOWN * most_w:
             shown = f"{least_w:.4g} to {most_w:.4g} W"
-            return f"{rate * energy_j:.4g} W, its trials showed {shown} ({_LIMIT})"
+            return f"{rate * energy_j:.4g} W, its trials measured {shown} ({_LIMIT})"
         return ""
 
 

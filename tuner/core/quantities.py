@@ -61,7 +61,7 @@ class OverWindows(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What a metric means. `better` is None where neither way is: a load is nobody's merit.
+    """What a metric means. `better` is None where neither way is: a load is neither good nor bad.
 
     `signed` is whether it may be below zero.
     """
@@ -89,7 +89,7 @@ Quantities = Mapping[str, Quantity]
 
 UNDECLARED: Quantities = MappingProxyType({})
 UNKNOWN = Quantity("", signed=True)
-"""What nobody declared: nothing is assumed of it."""
+"""An undeclared quantity: nothing is assumed of it."""
 
 ENERGY, POWER, CAPACITY = "energy_j", "power_w", "throughput_per_s"
 """The capacity is what a workload gets done: a saving is always shown beside it."""
@@ -133,5 +133,5 @@ def called(metric: str, declared: Quantities) -> str:
 
 
 def known_metrics() -> str:
-    """Return the metrics of which it is known which way is better, in words."""
+    """Return the metrics that have a better direction, in words."""
     return ", ".join(name for name, known in STANDARD.items() if known.better is not None)

@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 CAPACITY_LOSS = 0.05
-"""A larger loss of capacity, or growth of a latency that nothing limits, is said in the same line as what
-it saves: our choice."""
+"""A larger loss of capacity, or growth of a latency that nothing limits, is reported in the same line as
+what it saves: our choice."""
 
 Estimates = Mapping[str, Estimate]
 
@@ -104,7 +104,7 @@ def capacity_lost(
     if capacity in asked:
         return f"{text}, as its constraint allows"
     kept = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
-    return f'{text}: add --constraint "{kept}" to keep it'
+    return f'{text}: add the constraint "{kept}" to keep it'
 
 
 def slower_by(
@@ -115,7 +115,7 @@ def slower_by(
 ) -> str:
     """Return a clause that says by how much the latency that grew most did, where nothing limits any.
 
-    Empty where one is asked for, and where none grew by over 5 %.
+    Empty where one is requested, and where none grew by over 5 %.
     """
 
     def is_latency(metric: str) -> bool:
@@ -129,7 +129,7 @@ def slower_by(
     if not metric or grown[metric] <= CAPACITY_LOSS:
         return ""
     kept = f"{metric} <= {1.0 + CAPACITY_LOSS:g}x baseline"
-    return f'{metric} is {100 * grown[metric]:.1f} % higher: add --constraint "{kept}" to keep it'
+    return f'{metric} is {100 * grown[metric]:.1f} % higher: add the constraint "{kept}" to keep it'
 
 
 def capacity_beside(

@@ -78,7 +78,7 @@ class Safety(StrEnum):
 
     STRICT tries only what very likely keeps every limit, and saves less. BALANCED goes near a limit
     where that promises much. ADVISE searches like it and holds nothing before an operator's yes. OFF
-    knows no fear: limits bind what is deployed, not what is tried.
+    knows no fear: limits apply to holds, not to trials.
     """
 
     STRICT = "strict"
@@ -88,7 +88,7 @@ class Safety(StrEnum):
 
 
 class Mode(StrEnum):
-    """How a study goes on.
+    """How a study continues.
 
     SEARCH looks for what to hold, confirms it and holds it. CONTINUOUS decides step by step for as
     long as the policy likes: every step is a trial, nothing is confirmed, and neither the number of
@@ -110,8 +110,8 @@ class Terms:
     `canary_windows` of it confirm it there. While a plan is held `control_share` of the windows measure
     the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
     is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
-    nothing was said. `plan_by` is the signal that the plan is to follow, with settings of their own for
-    ranges of it; empty: one setting is held at every load.
+    none was given. `plan_by` is the signal that the plan is to follow, with separate settings for
+    its ranges; empty: one setting is held at every load.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -140,7 +140,7 @@ class Terms:
             raise InvalidInput(f"a study cannot have {self.trials} trials", hint="give 1 or more")
         if self.canary_windows < 1:
             raise InvalidInput(
-                f"a canary cannot be judged by {self.canary_windows} windows", hint="give 1 or more"
+                f"canary_windows cannot be {self.canary_windows}", hint="give 1 or more"
             )
         if self.max_window_s == 0.0:
             object.__setattr__(self, "max_window_s", min(MOST_WINDOWS * self.window_s, LONGEST_S))
@@ -159,12 +159,12 @@ class Terms:
             )
         if self.mode is Mode.CONTINUOUS and self.safety is Safety.ADVISE:
             raise InvalidInput(
-                "a continuous study cannot only advise: every step of it is set",
+                "a continuous study cannot be advisory: it applies every step",
                 hint="choose another safety, or the mode `search`",
             )
         if self.mode is Mode.CONTINUOUS and self.canary:
             raise InvalidInput(
-                "a continuous study has no canary: every step is set on all of its devices",
+                "a continuous study cannot have a canary: it applies every step on all devices",
                 hint="leave the canary out, or choose the mode `search`",
             )
         if not 0.0 <= self.control_share <= MOST_CONTROL:
@@ -175,8 +175,8 @@ class Terms:
         parse_hours(self.control_hours, "control_hours")
         if self.energy_share is not None and not 0.0 < self.energy_share <= 1.0:
             raise InvalidInput(
-                f"the share of a device's joules cannot be {self.energy_share:g}",
-                hint="give more than 0, and at most 1 (all of them)",
+                f"energy_share cannot be {self.energy_share:g}",
+                hint="give more than 0 and at most 1 (all energy of the device)",
             )
 
 
@@ -186,9 +186,9 @@ class Study:
 
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
     without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
-    resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
+    resumed study continues. `plan` is the held setting (or was, before the study was stopped) or, while
     CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
-    in the one that it goes on in when resumed; whoever changes something else leaves both. `quantities` is
+    in the one that it continues in when resumed; other changes keep both. `quantities` is
     what its devices declared of their metrics, `signals` what they all can tell a plan to go by. `group`
     is the group of a fleet file that declares it; empty: none does.
     """
@@ -229,9 +229,7 @@ class Study:
         if self.phase in PLANNED and self.plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {self.phase} without a plan")
         if (self.phase is Phase.PAUSED) != (self.paused_from is not None):
-            raise IllegalTransition(
-                f"study {self.id}: only a paused study is paused from somewhere"
-            )
+            raise IllegalTransition(f"study {self.id}: only a paused study has a phase to resume")
 
     @property
     def baseline(self) -> Setting:
@@ -249,7 +247,7 @@ class Study:
 
     @property
     def held(self) -> Plan | None:
-        """What is held, or was when the study was paused or stopped; never a mere proposal."""
+        """The held setting, or was when the study was paused or stopped; never a mere proposal."""
         holding = self.phase in HELD | {Phase.STOPPED} or self.paused_from in HELD
         return self.plan if holding else None
 
@@ -301,7 +299,9 @@ class Study:
         return replace(self.moved(self.paused_from, self.plan), reason=self.paused_reason)
 
     def _ended(self) -> IllegalTransition:
-        return IllegalTransition(f"study {self.id} is stopped for good", hint="create a new study")
+        return IllegalTransition(
+            f"study {self.id} is stopped permanently", hint="create a new study"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +345,7 @@ class StudyStamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableStudy:
-    """A stored study whose document cannot be read: what is known beside it, and why it cannot."""
+    """A stored study whose document cannot be read: its remaining data, and the reason."""
 
     id: str
     devices: tuple[str, ...]

@@ -80,7 +80,7 @@ def bucketed_quantile(
     """
     rising = all(a < b for a, b in pairwise(edges)) and len(edges) == len(counts)
     if not rising or not edges or edges[-1] != math.inf or min(counts) < 0:
-        raise MeasurementError("these are not the buckets of a histogram")
+        raise MeasurementError("not valid histogram buckets")
     n = sum(counts)
     if n == 0:
         raise MeasurementError("a quantile needs at least one sample")
@@ -122,7 +122,7 @@ def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
         MeasurementError: there is nothing to pool.
     """
     if not estimates:
-        raise MeasurementError("there is no estimate to pool")
+        raise MeasurementError("no estimate to pool")
     if len(estimates) == 1:
         return estimates[0]
     total = sum(e.n for e in estimates)

@@ -91,9 +91,9 @@ class Trial:
 
     `phase` is the study's phase when it was assigned, so baseline and confirming windows are trials
     like any other; one of a study that holds is a control window, at the baseline. `context` is the
-    load that was asked for; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
+    load that was requested; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
     why it ended as it did. `device` is the one of several like devices that tries it alone; empty: all of
-    the study's do. What one alone shows is told as of all (`tuner.study.apart`).
+    the study's do. What one alone shows is scaled to all (`tuner.study.apart`).
     """
 
     number: int
@@ -133,7 +133,7 @@ class Trial:
 
     @property
     def ran_at(self) -> Context:
-        """The load that its window ran under: as measured, else as asked; empty where nobody knows."""
+        """The load that its window ran under: as measured, else as asked; empty where unknown."""
         measured = self.measurement.context if self.measurement is not None else {}
         return {**self.context, **measured} if self.context else measured
 
@@ -169,7 +169,7 @@ class Trial:
         """
         if self.state.final:
             raise IllegalTransition(
-                f"trial {self.number} is {self.state} already", hint="the first end stands"
+                f"trial {self.number} is already {self.state}", hint="the first result is kept"
             )
         return replace(
             self,
@@ -189,10 +189,10 @@ class Trial:
 class Lease:
     """The right of one agent to run one trial on one device until `expires_at`.
 
-    `token` fences: it only grows, per device, so a report with an older one is from an attempt that
-    somebody newer has replaced. `nonce` is known only to whom it was granted. `agent` is the agent's
-    name, a slash, and a word made anew at each of its starts: the same agent asking twice differs so
-    from one that came back after a crash.
+    `token` fences: it only grows, per device, so a report with an older one is from an attempt that a newer
+    one has replaced. `nonce` is sent to its owner only. `agent` is the agent's name, a slash, and a new
+    word at each of its starts: the same agent asking twice differs so from one that came back after a
+    crash.
     """
 
     device: str
@@ -220,15 +220,15 @@ class Lease:
         """
         if token != self.token:
             raise StaleToken(
-                f"token {token} is not in force for trial {self.trial} on {self.device} "
+                f"token {token} is not valid for trial {self.trial} on {self.device} "
                 f"(attempt {self.attempt} holds {self.token})",
-                hint="ask for the next assignment",
+                hint="request the next assignment",
             )
         if not hmac.compare_digest(nonce.encode(), self.nonce.encode()):
             raise StaleToken(
                 f"this is not the nonce granted with token {token} for trial {self.trial} on "
                 f"{self.device}",
-                hint="ask for the next assignment",
+                hint="request the next assignment",
             )
 
 

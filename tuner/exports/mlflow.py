@@ -57,12 +57,12 @@ class MlflowExport:
             self._client: MlflowClient = MlflowClient(tracking_uri=tracking_uri)
         except MlflowException as error:
             raise ConfigError(
-                f"MLflow does not know the address {self._uri!r}: {_first(error)}",
+                f"MLflow does not support the address {self._uri!r}: {_first(error)}",
                 hint="give --tracking-uri like http://127.0.0.1:5000 or sqlite:///mlflow.db",
             ) from None
 
     def write(self, study: ExportedStudy) -> ExportCount:
-        """Write a study and its ended trials; what is there already is changed only where it differs.
+        """Write a study and its ended trials; existing data is changed only where it differs.
 
         Interrupted anywhere and repeated, it comes to the same.
 
@@ -74,7 +74,7 @@ class MlflowExport:
         except self._refusal as error:
             raise StoreError(
                 f"MLflow at {self._uri} refused: {_first(error)}",
-                hint="mend that and export again; what is there stays",
+                hint="correct this and export again; it is safe to re-run",
             ) from None
 
     def _write(self, study: ExportedStudy) -> ExportCount:
@@ -134,7 +134,7 @@ class MlflowExport:
         )
 
     def _renew_parent(self, run: Run, study: ExportedStudy) -> None:
-        """Write what is said of a study where it differs from what the run has."""
+        """Write what is reported of a study where it differs from what the run has."""
         from mlflow.entities import Metric, Param
 
         view, id = study.view, run.info.run_id

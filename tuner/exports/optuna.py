@@ -56,7 +56,7 @@ class OptunaExport:
     def write(self, study: ExportedStudy) -> ExportCount:
         """Write a study and its ended trials, adding those that are not there yet.
 
-        Where limits or ranges have changed since, the study is written anew: Optuna changes no trial that
+        Where limits or ranges have changed since, the study is written again: Optuna changes no trial that
         has ended.
 
         Raises:
@@ -77,15 +77,18 @@ class OptunaExport:
         try:
             yield
         except (ImportError, ValueError) as error:
-            raise ConfigError(f"{self._url!r} is no storage: {_first(error)}", hint=hint) from None
+            raise ConfigError(
+                f"{self._url!r} is not a storage of Optuna: {_first(error)}", hint=hint
+            ) from None
         except Exception as error:
             kind = type(error)
             if kind.__module__.partition(".")[0] not in ("optuna", "sqlalchemy"):
                 raise
             if kind.__name__ in ("ArgumentError", "NoSuchModuleError"):
-                raise ConfigError(f"{self._url!r} is no storage", hint=hint) from None
+                raise ConfigError(f"{self._url!r} is not a storage of Optuna", hint=hint) from None
             raise StoreError(
-                f"the storage {self._url} does not answer, or refuses: {_first(error)}", hint=hint
+                f"the storage {self._url} does not answer or refused the request: {_first(error)}",
+                hint=hint,
             ) from None
 
     def _write(self, study: ExportedStudy) -> ExportCount:
@@ -120,7 +123,7 @@ class OptunaExport:
         new = [trial for trial in ended if trial_id(trial) not in there]
         for trial in new:
             made.add_trial(_frozen(trial, metric, ranges, study))
-        # Last: what was interrupted is written anew.
+        # Last: what was interrupted is written again.
         if made.user_attrs.get(WRITTEN_WITH) != written_with:
             made.set_user_attr(WRITTEN_WITH, written_with)
         changed = sum(trial_id(trial) in former for trial in new)
@@ -203,7 +206,7 @@ def _frozen(
         value=shown.mean if state is State.COMPLETE and shown is not None else None,
         params=dict(trial.setting),
         distributions={name: ranges[name] for name in trial.setting},
-        # Of what was cut short only a bound is known: no value.
+        # A censored trial gives only a bound: no value.
         intermediate_values={0: shown.mean}
         if state is State.PRUNED and shown is not None
         else None,
@@ -229,5 +232,5 @@ def _make_private(storage: str) -> None:
     """Make the file of an SQLite storage, readable by its owner alone, where there is none."""
     scheme, _, path = storage.partition(":///")
     if scheme.partition("+")[0] == "sqlite" and path:
-        with suppress(OSError):  # said as it is opened
+        with suppress(OSError):  # reported as it is opened
             files.make_private(Path(path.partition("?")[0]))

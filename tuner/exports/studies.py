@@ -1,4 +1,4 @@
-"""What is exported of a study, whoever it is for."""
+"""The exported data of a study, for every target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.wire import StudyReport, StudyView, TrialView
 
 STUDY = "jouletune.study"
 TRIAL = "jouletune.trial"
-"""The names under which exports keep the ids by which they find again what is there already."""
+"""The names under which exports keep the ids by which they find existing data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def numbers(trial: TrialView) -> dict[str, float]:
 
 
 def circumstances(trial: TrialView) -> dict[str, str]:
-    """Return what else is known of a trial, as text; the verdict is today's."""
+    """Return further data of a trial, as text; the verdict is today's."""
     about = {
         "phase": str(trial.phase),
         "state": str(trial.state),

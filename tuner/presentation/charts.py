@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tuner.core import Estimate, KnobSlice, Phase, Plan, Prediction, Verdict, quantity_of
-from tuner.presentation.figures import change, shown
+from tuner.core import Estimate, Phase, Plan, Verdict
+from tuner.presentation.figures import ShownUnit, change, scale_of, shown
 from tuner.presentation.texts import asked_metrics
-from tuner.wire import ExplanationView, SettingView, StudyReport, StudyView, TrialView
+from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
 Chart = dict[str, Any]
 
@@ -25,6 +26,23 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 """What tells the knobs of a plan apart, whatever colours one sees."""
 BOUND = 1.96
 """Bars are 95 % intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The two metrics of a chart, and the units they are drawn in."""
+
+    x: str
+    y: str
+    of_x: ShownUnit
+    of_y: ShownUnit
+
+    def place(self, by: SettingView) -> tuple[float, float] | None:
+        """Return where a setting is drawn, None where it did not show both."""
+        if not {self.x, self.y} <= by.metrics.keys():
+            return None
+        x, y = by.metrics[self.x], by.metrics[self.y]
+        return x.mean / self.of_x.size, y.mean / self.of_y.size
 
 
 def against_limit(
@@ -43,20 +61,18 @@ def against_limit(
         return None
     groups: dict[str, list[TrialView]] = {}
     for trial in tried:
-        groups.setdefault(_group(trial), []).append(trial)
-    data = [
-        _points(name, groups[name], view, beside, objective) for name in SYMBOLS if name in groups
-    ]
-    data += _front(front, beside, objective)
-    for name, marked in (("baseline", report.baseline), ("best", report.best)):
-        if marked is not None and {objective, beside} <= marked.metrics.keys():
-            data.append(_mark(name, marked, beside, objective))
-    limits = [limit.value for limit in view.limits if limit.metric == beside]
+        groups.setdefault(group_of(trial), []).append(trial)
+    axes = Axes(beside, objective, scale(report, beside), scale(report, objective))
+    data = [_points(name, groups[name], view, axes) for name in SYMBOLS if name in groups]
+    data += _front(front, axes)
+    marks, labels = _marks(report, axes)
+    data += marks
+    limits = [x.value / axes.of_x.size for x in view.limits if x.metric == beside]
     return {
         "data": data,
         "layout": {
-            "xaxis": {"title": {"text": _axis(beside, view)}},
-            "yaxis": {"title": {"text": _axis(objective, view)}},
+            "xaxis": {"title": {"text": axis_title(beside, axes.of_x.unit)}},
+            "yaxis": {"title": {"text": axis_title(objective, axes.of_y.unit)}},
             "shapes": [
                 {
                     "type": "line",
@@ -69,8 +85,16 @@ def against_limit(
                 }
                 for x in limits
             ],
+            "annotations": labels
+            + [
+                {
+                    "x": x, "y": 0.02, "yref": "paper", "text": f"limit {x:.4g}", "showarrow": False,
+                    "xanchor": "right", "yanchor": "bottom",
+                }
+                for x in limits
+            ],
         },
-    }
+    }  # fmt: skip
 
 
 def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
@@ -81,21 +105,22 @@ def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
     if not tried:
         return None
     sign = -1.0 if view.objective.startswith("maximize") else 1.0
+    unit = scale(report, objective)
     best, steps = math.inf, []
     for trial in tried:
         if trial.verdict in (None, Verdict.FEASIBLE) and not trial.censored:
-            best = min(best, sign * trial.metrics[objective].mean)
+            best = min(best, sign * trial.metrics[objective].mean / unit.size)
         steps.append(sign * best if math.isfinite(best) else None)
     numbers = [t.number for t in tried]
     return {
         "data": [
             {
                 "name": "trials", "mode": "markers", "x": numbers,
-                "y": [t.metrics[objective].mean for t in tried],
-                "error_y": _bars([t.metrics[objective] for t in tried]),
-                "text": [_hover_text(t, view) for t in tried],
+                "y": [t.metrics[objective].mean / unit.size for t in tried],
+                "error_y": _bars([t.metrics[objective] for t in tried], unit),
+                "text": [hover_text(t, view) for t in tried],
                 "hoverinfo": "text",
-                "marker": {"symbol": [SYMBOLS[_group(t)] for t in tried], "opacity": 0.7},
+                "marker": {"symbol": [SYMBOLS[group_of(t)] for t in tried], "opacity": 0.7},
             },
             {
                 "name": "best so far", "mode": "lines", "x": numbers, "y": steps,
@@ -104,23 +129,16 @@ def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
         ],
         "layout": {
             "xaxis": {"title": {"text": "trial"}},
-            "yaxis": {"title": {"text": _axis(objective, view)}},
+            "yaxis": {"title": {"text": axis_title(objective, unit.unit)}},
         },
     }  # fmt: skip
 
 
-def knob_slices(told: ExplanationView) -> list[tuple[str, Chart]]:
-    """Return, for each knob and metric, what is believed along the knob, with 95 % bands."""
-    found = []
-    for knob in told.explanation.slices:
-        for metric in told.metrics:
-            points = [p.predicted[metric] for p in knob.points if metric in p.predicted]
-            if len(points) == len(knob.points) > 1:
-                limits = [x.value for x in told.limits if x.metric == metric]
-                unit = quantity_of(metric, told.quantities).unit
-                axis = f"{metric} ({unit})" if unit and unit not in metric else metric
-                found.append((f"{knob.knob} and {metric}", _slice(knob, points, limits, axis)))
-    return found
+def scale(report: StudyReport, metric: str) -> ShownUnit:
+    """Return the unit that a metric of a study is shown in, in its charts and its tables alike."""
+    known = (report.baseline, report.best)
+    seen = [by.metrics[metric].mean for by in known if by is not None and metric in by.metrics]
+    return scale_of(metric, seen[0] if seen else 0.0, report.study.quantities)
 
 
 def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
@@ -137,10 +155,10 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
         most = max(values)
         if most <= 0.0 or len(set(values)) == 1:
             continue
-        told = [f"{_plain(name)} {value:g}" for value in (*values, values[-1])]
+        told = [f"{plain(name)} {value:g}" for value in (*values, values[-1])]
         data.append(
             {
-                "name": _plain(name), "mode": "lines", "x": [*lows, end], "text": told,
+                "name": plain(name), "mode": "lines", "x": [*lows, end], "text": told,
                 "y": [100.0 * value / most for value in (*values, values[-1])],
                 "hoverinfo": "text",
                 "line": {"shape": "hv", "width": 2, "dash": DASHES[len(data) % len(DASHES)]},
@@ -149,7 +167,7 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
     data += [
         {
             "name": "now", "mode": "markers+text", "x": [value], "y": [0.0], "hoverinfo": "text",
-            "text": [f"{_plain(device)}: {value:.3g} now"], "textposition": "top center",
+            "text": [f"{plain(device)}: {value:.3g} now"], "textposition": "top center",
             "marker": {"symbol": "triangle-up", "size": 14}, "showlegend": False,
         }
         for device, value in loads.items()
@@ -157,7 +175,7 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
     return {
         "data": data,
         "layout": {
-            "xaxis": {"title": {"text": _plain(plan.by)}, "range": [0.0, end]},
+            "xaxis": {"title": {"text": plain(plan.by)}, "range": [0.0, end]},
             "yaxis": {"title": {"text": "% of the most"}, "range": [-5.0, 105.0]},
         },
     }
@@ -167,64 +185,23 @@ def _number(value: object) -> float | None:
     return None if isinstance(value, bool | str) or value is None else float(value)  # type: ignore[arg-type]
 
 
-def _slice(
-    knob: KnobSlice, points: Sequence[Prediction], limits: Sequence[float], axis: str
-) -> Chart:
-    places = [str(v) if isinstance(v, bool | str) else v for v in knob.values]
-    measured = [n for n, p in enumerate(knob.points) if p.measured]
-    refused = [n for n, p in enumerate(knob.points) if p.refused]
-    mean = [p.mean for p in points]
-    band = {
-        "mode": "lines",
-        "hoverinfo": "skip",
-        "line": {"width": 0},
-        "showlegend": False,
-        "x": places,
-    }
-    marked = [("measured", measured, "circle"), ("refused", refused, "x")]
-    return {
-        "data": [
-            {**band, "name": "band", "y": [p.mean - BOUND * p.sd for p in points]},
-            {**band, "name": "band", "y": [p.mean + BOUND * p.sd for p in points], "fill": "tonexty"},
-            {"name": "believed", "mode": "lines", "x": places, "y": mean},
-            *(
-                {
-                    "name": name, "mode": "markers", "marker": {"symbol": symbol, "size": 9},
-                    "x": [places[n] for n in at], "y": [mean[n] for n in at],
-                    "text": [_plain(knob.points[n].refused or "measured") for n in at],
-                    "hoverinfo": "text",
-                }
-                for name, at, symbol in marked
-                if at
-            ),
-        ],
-        "layout": {
-            "xaxis": {"title": {"text": _plain(knob.knob)}},
-            "yaxis": {"title": {"text": _plain(axis)}},
-            "shapes": [
-                {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y} for y in limits
-            ],
-        },
-    }  # fmt: skip
-
-
-def _points(name: str, trials: Sequence[TrialView], view: StudyView, x: str, y: str) -> Chart:
+def _points(name: str, trials: Sequence[TrialView], view: StudyView, axes: Axes) -> Chart:
+    x, y = axes.x, axes.y
     return {
         "name": name,
         "mode": "markers",
-        "x": [t.metrics[x].mean for t in trials],
-        "y": [t.metrics[y].mean for t in trials],
-        "error_x": _bars([t.metrics[x] for t in trials]),
-        "error_y": _bars([t.metrics[y] for t in trials]),
-        "text": [_hover_text(t, view) for t in trials],
+        "x": [t.metrics[x].mean / axes.of_x.size for t in trials],
+        "y": [t.metrics[y].mean / axes.of_y.size for t in trials],
+        "error_x": _bars([t.metrics[x] for t in trials], axes.of_x),
+        "error_y": _bars([t.metrics[y] for t in trials], axes.of_y),
+        "text": [hover_text(t, view) for t in trials],
         "hoverinfo": "text",
         "marker": {"symbol": SYMBOLS[name], "size": 8},
     }
 
 
-def _front(front: Sequence[SettingView], x: str, y: str) -> list[Chart]:
-    known = [s for s in front if {x, y} <= s.metrics.keys()]
-    points = sorted((s.metrics[x].mean, s.metrics[y].mean) for s in known)
+def _front(front: Sequence[SettingView], axes: Axes) -> list[Chart]:
+    points = sorted(p for s in front if (p := axes.place(s)) is not None)
     if len(points) < 2:
         return []
     return [
@@ -236,48 +213,67 @@ def _front(front: Sequence[SettingView], x: str, y: str) -> list[Chart]:
     ]  # fmt: skip
 
 
-def _mark(name: str, found: SettingView, x: str, y: str) -> Chart:
-    return {
-        "name": name,
-        "mode": "markers+text",
-        "x": [found.metrics[x].mean],
-        "y": [found.metrics[y].mean],
-        "text": [name],
-        "textposition": "top center",
-        "hoverinfo": "skip",
-        "marker": {"symbol": "star" if name == "best" else "square", "size": 14},
-    }
+def _marks(report: StudyReport, axes: Axes) -> tuple[list[Chart], list[Chart]]:
+    """Return baseline and best, and their labels: apart from their marks, away from each other."""
+    best = None if report.best is None else axes.place(report.best)
+    base = axes.place(report.baseline)
+    high, right = True, True
+    if best is not None and base is not None:
+        high, right = base[1] >= best[1], base[0] >= best[0]
+    marks: list[Chart] = []
+    labels: list[Chart] = []
+    for name, symbol, place, up, to_right in (
+        ("baseline", "square", base, high, right), ("best", "star", best, not high, not right),
+    ):  # fmt: skip
+        if place is None:
+            continue
+        x, y = place
+        marks.append(
+            {
+                "name": name, "mode": "markers", "x": [x], "y": [y], "hoverinfo": "skip",
+                "marker": {"symbol": symbol, "size": 14},
+            }
+        )  # fmt: skip
+        labels.append(
+            {
+                "x": x, "y": y, "text": name, "showarrow": True, "arrowhead": 0,
+                "ax": 44 if to_right else -44, "ay": -34 if up else 34,
+            }
+        )  # fmt: skip
+    return marks, labels
 
 
-def _bars(estimates: Sequence[Estimate]) -> Chart:
+def _bars(estimates: Sequence[Estimate], unit: ShownUnit) -> Chart:
     return {
         "type": "data",
-        "array": [BOUND * e.stderr for e in estimates],
+        "array": [BOUND * e.stderr / unit.size for e in estimates],
         "thickness": 1,
         "width": 0,
     }
 
 
-def _group(trial: TrialView) -> str:
+def group_of(trial: TrialView) -> str:
+    """Return the name of a trial's symbol: its verdict, or that it was cut short."""
     if trial.censored:
         return "censored"
     return str(trial.verdict) if trial.verdict is not None else "unsure"
 
 
-def _hover_text(trial: TrialView, view: StudyView) -> str:
+def hover_text(trial: TrialView, view: StudyView) -> str:
+    """Return a trial's number, setting and metrics, a line each."""
     has, known = trial.metrics, view.quantities
     lines = [f"trial {trial.number}", change(trial.setting, view.baseline.setting)]
     lines += [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
     if trial.phase is not Phase.TUNING:
         lines[0] += f" ({trial.phase})"
-    return "<br>".join(_plain(line) for line in lines)
+    return "<br>".join(plain(line) for line in lines)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text that plotly.js does not take for markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _axis(metric: str, view: StudyView) -> str:
-    unit = quantity_of(metric, view.quantities).unit
-    return _plain(f"{metric} ({unit})" if unit and unit not in metric else metric)
+def axis_title(metric: str, unit: str) -> str:
+    """Return a metric with its unit, once."""
+    return plain(f"{metric} ({unit})" if unit and not metric.endswith(f"_{unit}") else metric)

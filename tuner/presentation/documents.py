@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tuner.core import ConfigError, Improvement, Phase
+from tuner.moments import when
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
-from tuner.presentation.figures import change, duration, figure, how_many, joined, when
+from tuner.presentation.figures import change, duration, figure, how_many, joined
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.pictures import drawn, inline
 from tuner.presentation.plans import PLAN_COLUMNS, plan_table
@@ -19,7 +20,7 @@ from tuner.presentation.standing import standing
 from tuner.presentation.texts import asked_metrics, improved, sized
 from tuner.wire import SettingView, StudyView
 
-COLUMNS = ("study", "device", "workload", "stands", ">trials", ">saves", ">saved since", "setting")
+COLUMNS = ("study", "device", "workload", "status", ">trials", ">saving", ">saved", "setting")
 """Of the overview; a name that begins with `>` is of numbers."""
 
 

@@ -51,7 +51,9 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         not_yet = "" if now == saved else "; not applied now"
         found.append(("saving", f"{now.removeprefix('saves ')}{not_yet}"))
     if view.phase is Phase.PROPOSED:
-        found.append(("decide", f"jouletune study approve {view.id}, or reject {view.id}"))
+        found.append(
+            ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
+        )
     found.append(("bill", billed(report.bill, won=bool(saved))))
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from dataclasses import dataclass
 
 from tuner.core import UNDECLARED, Estimate, Quantities, Setting, quantity_of
 
@@ -24,6 +24,14 @@ EXACT = 1e-9
 _DURATIONS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
+@dataclass(frozen=True, slots=True)
+class ShownUnit:
+    """A unit to show a quantity in, and how large it is in the quantity's own."""
+
+    unit: str
+    size: float
+
+
 def figure(metric: str, mean: float, stderr: float = 0.0, declared: Quantities = UNDECLARED) -> str:
     """Return a metric's value with its unit: `12.34 ± 0.12 mJ`; no ± where nothing is in doubt."""
     return amount(quantity_of(metric, declared).unit, mean, stderr)
@@ -38,6 +46,18 @@ def amount(of: str, mean: float, stderr: float = 0.0) -> str:
     if doubt > 0.0:
         text += f" ± {doubt:,.{digits}f}"
     return text if unit in ("", "1") else f"{text} {unit}"
+
+
+def scale_of(metric: str, mean: float, declared: Quantities = UNDECLARED) -> ShownUnit:
+    """Return the unit that fits a metric about as large as `mean`, for a whole chart or column."""
+    return ShownUnit(*_unit(quantity_of(metric, declared).unit, mean))
+
+
+def scaled(estimate: Estimate | None, scale: ShownUnit) -> str:
+    """Return an estimate as a number in a column's unit, a dash where there is none."""
+    if estimate is None:
+        return "–"
+    return amount("", estimate.mean / scale.size, estimate.stderr / scale.size)
 
 
 def shown(metric: str, estimates: Mapping[str, Estimate], declared: Quantities = UNDECLARED) -> str:
@@ -58,11 +78,6 @@ def duration(seconds: float) -> str:
         ((unit, size) for unit, size in _DURATIONS if seconds >= size), _DURATIONS[-1]
     )
     return f"{seconds / size:.3g} {unit}"
-
-
-def when(at: datetime) -> str:
-    """Return a time as this machine's clock shows it: `2026-11-21 13:25:34`."""
-    return at.astimezone().isoformat(" ", "seconds")[:19]
 
 
 def change(setting: Setting, baseline: Setting) -> str:

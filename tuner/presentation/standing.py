@@ -5,14 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.core import Phase
-from tuner.presentation.figures import THE_BASELINE, change, figure, joined, when
+from tuner.moments import when
+from tuner.presentation.figures import THE_BASELINE, change, figure, joined
 from tuner.study.moves import LIMIT_NOT_MET
+from tuner.wire import Health
 
 if TYPE_CHECKING:
     from tuner.wire import DeviceView, StopView, StudyView
 
 
 SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
+
+
+def status(view: StudyView) -> str:
+    """Return a study's status in a few words: the worst first, without numbers."""
+    if view.error:
+        return "unreadable"
+    word = "awaiting approval" if view.phase is Phase.PROPOSED else str(view.phase)
+    parts = [str(Health.LIMIT_NOT_MET) if view.unmet is not None else word]
+    if view.stopped and view.phase is not Phase.STOPPED:
+        parts.append("stop-all")
+    if view.offline:
+        parts.append("offline")
+    if view.unable:
+        parts.append("blocked")
+    return ", ".join(parts)
+
+
+def device_status(view: DeviceView) -> str:
+    """Return a device's status in a few words: offline, blocked, or what set its knobs."""
+    if not view.online:
+        return "offline"
+    if view.unable:
+        return "blocked"
+    return str(view.applied.level) if view.applied else "–"
 
 
 def standing(view: StudyView) -> str:

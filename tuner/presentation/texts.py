@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tuner.core import (
     CAPACITY,
@@ -21,6 +21,7 @@ from tuner.core import (
     render_setting,
     slower_by,
 )
+from tuner.moments import when
 from tuner.presentation.figures import (
     THE_BASELINE,
     change,
@@ -28,7 +29,6 @@ from tuner.presentation.figures import (
     figure,
     percent,
     shown,
-    when,
 )
 from tuner.study.moves import in_words
 from tuner.wire import (
@@ -45,19 +45,6 @@ def asked_metrics(view: StudyView) -> list[str]:
     """Return the metrics a study asks for: the objective's first, then the constraints'."""
     names = [view.objective.rpartition(" ")[2], *(c.split()[0] for c in view.constraints)]
     return list(dict.fromkeys(names))
-
-
-def row(trial: TrialView, view: StudyView, metrics: Sequence[str]) -> list[str]:
-    """Return a trial as a row: number, phase, state, verdict, its metrics, setting, remark."""
-    return [
-        str(trial.number),
-        str(trial.phase),
-        f"{trial.state}, cut short" if trial.censored else str(trial.state),
-        str(trial.verdict) if trial.verdict else "–",
-        *(shown(m, trial.metrics, view.quantities) for m in metrics),
-        change(trial.setting, view.baseline.setting),
-        remark(trial),
-    ]
 
 
 def remark(trial: TrialView) -> str:

@@ -41,7 +41,7 @@ from tuner.profiling.speculation import (
 )
 
 LONGEST = 4.0
-"""So many times its length a window may last, until its rate is known well enough."""
+"""How many times its length a window may last, until its rate is precise enough."""
 LOADS = len((*BATCHES, *FURTHER))
 """Numbers of requests that the policy goes through at most."""
 
@@ -80,11 +80,11 @@ class ServerBench:
         self._window_s = window_s
 
     def profile(self, report: Callable[[str], None]) -> ServerProfile:
-        """Measure what the policy asks for until it has its plan; then put back what was in force.
+        """Measure what the policy asks for until it has its plan; then restore the former setting.
 
         Raises:
             MeasurementError: the server cannot be measured without drafting.
-            ActuationError, DeviceLost: it does not answer, or what was in force cannot be put back.
+            ActuationError, DeviceLost: it does not answer, or what was in force cannot be restored.
         """
         study = profiling_study(self._space, LOADS * len([*self._space.grid()]))
         policy, trials = load_policy("speculation"), list[Trial]()
@@ -94,7 +94,8 @@ class ServerBench:
                 plain = self._measured(before, self._space.default, {})
                 if not plain.state.evidence:
                     raise MeasurementError(
-                        plain.reason, hint="see that the server answers, and that the host is quiet"
+                        plain.reason,
+                        hint="check that the server answers and that no other load runs on the host",
                     )
                 trials.append(
                     measured_trial(number, self._space.default, {}, plain, Phase.BASELINE)
@@ -125,7 +126,7 @@ class ServerBench:
 
     @contextmanager
     def _put_back(self) -> Iterator[Setting]:
-        """Yield what is in force, and put it back after the block. Raises ActuationError, DeviceLost."""
+        """Yield what is in force, and restore it after the block. Raises ActuationError, DeviceLost."""
         before, plan = dict(self._actuator.read()), None
         if isinstance(self._actuator, FollowsPlans):
             plan = self._actuator.followed()
@@ -140,18 +141,19 @@ class ServerBench:
 
 
 def _told(done: Done, trials: Sequence[Trial]) -> ServerProfile:
-    """Return the profile. Raises MeasurementError: no window that was asked for came to anything."""
+    """Return the profile. Raises MeasurementError: no window that was requested came to anything."""
     asked = [t for t in trials if t.phase is Phase.TUNING]
     if asked and not any(t.state.evidence for t in asked):
         raise MeasurementError(
-            f"no window came to anything, the last one for: {asked[-1].reason}",
-            hint="see that the server answers, and that the host is quiet; or raise --most-foreign",
+            f"no window was completed; reason of the last: {asked[-1].reason}",
+            hint="check that the server answers and that no "
+            "other load runs on the host; or raise --most-foreign",
         )
     return ServerProfile(done.plan, done.why, tuple(trials))
 
 
 def _go_on() -> None:
-    """Let a window go on: nobody but the operator ends it."""
+    """Let a window continue: only the operator ends it."""
 
 
 def _offered(server: Side, draft: str) -> Space:
@@ -159,20 +161,21 @@ def _offered(server: Side, draft: str) -> Space:
     knobs = {knob.name: knob for knob in server.space.knobs if knob.name in (LENGTH, DRAFT)}
     if LENGTH not in knobs:
         raise InvalidInput(
-            f"{server.name} has no knob {LENGTH}, so that there is nothing to profile",
-            hint="name a server that decodes speculatively: --workload llama_cpp:http://127.0.0.1:8090, "
+            f"{server.name} has no knob {LENGTH}, so there is nothing to profile",
+            hint="give a server with speculative decoding: --workload llama_cpp:http://127.0.0.1:8090, "
             "the address of `jouletune speculation proxy`",
         )
     if not any(live.signal.name == SIGNAL and live.signal.askable for live in server.signals):
         raise InvalidInput(
-            f"no load is known that could be sent to {server.name}",
-            hint="add texts like your own to its address: #prompts:FILE.json, a JSON list of at least 64",
+            f"no prompts to send to {server.name}",
+            hint="add a file of your prompts to its address: "
+            "#prompts:FILE.json, a JSON list of at least 64 texts",
         )
     drafts = knobs[DRAFT].values if DRAFT in knobs else ()
     if draft and draft not in drafts:
-        offered = ", ".join(map(str, drafts)) or "one draft, which is not named"
+        offered = ", ".join(map(str, drafts)) or "one unnamed draft"
         raise InvalidInput(
-            f"there is no draft {draft!r} to choose: {server.name} offers {offered}",
+            f"no draft {draft!r}: {server.name} offers {offered}",
             hint="leave out --draft, or name one of them",
         )
     if draft:

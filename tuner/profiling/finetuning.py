@@ -43,7 +43,8 @@ def read_windows(path: Path, metric: str) -> list[MixWindow]:
         batch = _above(where, row, BATCH)
         if not batch.is_integer():
             raise InvalidInput(
-                f"{where}: {BATCH} = {row[BATCH]!r} is no count", hint="mend the row"
+                f"{where}: {BATCH} = {row[BATCH]!r} is not a positive integer",
+                hint="correct the row",
             )
         windows.append(MixWindow(Mix(Demand(), int(batch), beside), shown))
     return windows
@@ -54,7 +55,7 @@ def _above(where: str, row: Row, name: str) -> float:
     value = _cell(where, row, name)
     if value == 0.0:
         raise InvalidInput(
-            f"{where}: {name} = {row[name]!r} is not above zero", hint="mend the row"
+            f"{where}: {name} = {row[name]!r} is not above zero", hint="correct the row"
         )
     return value
 
@@ -67,7 +68,9 @@ def _cell(where: str, row: Row, name: str, default: float = math.nan) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0.0):
-        raise InvalidInput(f"{where}: {name} = {text!r} is no usable number", hint="mend the row")
+        raise InvalidInput(
+            f"{where}: {name} = {text!r} is not a finite number", hint="correct the row"
+        )
     return value
 
 
@@ -82,21 +85,21 @@ def _rows(path: Path, metric: str) -> Sequence[Row]:
         # DictReader files surplus cells under None and fills missing ones with None.
         if None in row or None in row.values():
             raise InvalidInput(
-                f"{path}, row {number}: not as many cells as columns", hint="mend the row"
+                f"{path}, row {number}: not as many cells as columns", hint="correct the row"
             )
     knobs = {n for row in read for n in row if n and n.startswith(KNOB)} - {KNOB + BATCH}
     moved = [name for name in sorted(knobs) if len({row[name] for row in read}) > 1]
     if moved:
         raise InvalidInput(
             f"{path} has windows at several values of {', '.join(moved)}",
-            hint="keep those of the setting that is held: interference depends on it",
+            hint="keep the rows of the held setting only; interference depends on the setting",
         )
     rows = [{name.removeprefix(KNOB): text for name, text in row.items() if name} for row in read]
     missing = [n for n in (BATCH, metric, GFLOP, INTENSITY) if not rows or n not in rows[0]]
     if missing:
         raise InvalidInput(
             f"{path} has no column {', '.join(missing)}" if rows else f"{path} has no rows",
-            hint=f"say what ran beside each window in {GFLOP} and {INTENSITY}",
+            hint=f"describe the work beside each window in the columns {GFLOP} and {INTENSITY}",
         )
     return rows
 

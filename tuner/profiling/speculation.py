@@ -58,7 +58,7 @@ def profiling_study(space: Space, trials: int) -> Study:
 def profiling_trial(
     number: int, setting: Setting, batch: float, shown: dict[str, Estimate], phase: Phase
 ) -> Trial:
-    """Return a window as a trial; a tuning one was asked for at its number of requests."""
+    """Return a window as a trial; a tuning one was requested at its number of requests."""
     return Trial(
         number=number,
         setting=setting,
@@ -137,7 +137,7 @@ def read_profile(path: Path) -> tuple[Space, list[Trial]]:
     if missing:
         raise InvalidInput(
             f"{path} has no row, or no column {', '.join(missing)}",
-            hint="write it by `jouletune speculation profile --out FILE.csv`",
+            hint="create it with `jouletune speculation profile --out FILE.csv`",
         )
     drafts = tuple(dict.fromkeys(row[DRAFT] for row in rows))
     windows = [_window(f"{path}, row {number}", row) for number, row in enumerate(rows, 2)]
@@ -146,7 +146,7 @@ def read_profile(path: Path) -> tuple[Space, list[Trial]]:
     if bare := sorted({batch for batch, *_ in windows} - plain):
         raise InvalidInput(
             f"{path} has no row of length 0 at {bare[0]:g} requests",
-            hint="plain decoding is always measured, and always a candidate",
+            hint="add the row: decoding without drafting is always a candidate",
         )
     space = Space(
         (
@@ -176,7 +176,7 @@ def planned(space: Space, trials: Sequence[Trial]) -> Done:
         Past(study=profiling_study(space, spent), trials=tuple(trials))
     )
     if not isinstance(answer, Done):
-        raise InvalidInput(f"the profile gives no plan: {answer.why}")
+        raise InvalidInput(f"no plan from this profile: {answer.why}")
     return answer
 
 
@@ -184,7 +184,7 @@ def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str,
     batch, length = _number(where, row, SIGNAL), _number(where, row, LENGTH)
     if batch < 1.0 or batch % 1.0 or length < 0.0 or length % 1.0:
         raise InvalidInput(
-            f"{where}: no length {length:g} at {batch:g} requests", hint="mend the row"
+            f"{where}: no length {length:g} at {batch:g} requests", hint="correct the row"
         )
     shown = {}
     for name, text in row.items():
@@ -194,7 +194,9 @@ def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str,
         metric = SIGNAL if name == _column(SIGNAL) else name
         shown[metric] = Estimate.of_mean(_number(where, row, name), doubt, 1000)
     if shown[RATE].mean <= 0.0:
-        raise InvalidInput(f"{where}: a rate of {shown[RATE].mean:g} is none", hint="mend the row")
+        raise InvalidInput(
+            f"{where}: a rate of {shown[RATE].mean:g} is not valid", hint="correct the row"
+        )
     return batch, int(length), row[DRAFT], shown
 
 
@@ -205,7 +207,7 @@ def _number(where: str, row: dict[str, str], column: str) -> float:
         value = math.nan
     if not math.isfinite(value) or value < 0.0:
         raise InvalidInput(
-            f"{where}: {column} = {row[column]!r} is no finite number from 0 on",
-            hint="mend the row",
+            f"{where}: {column} = {row[column]!r} is not a finite number >= 0",
+            hint="correct the row",
         )
     return value

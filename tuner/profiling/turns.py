@@ -44,7 +44,7 @@ class QuietTimer(Generic[ArmT]):
     worst: float = 0.0
 
     def __call__(self, arm: ArmT) -> TimedBatches:
-        """Return a window, of so many tries the first quiet or the quietest one."""
+        """Return a window, of the given number of tries the first quiet or the quietest one."""
         seen: list[TimedBatches] = []
         while len(seen) < TRIES:
             shown = self.window(arm)
@@ -79,7 +79,7 @@ def in_turns(
     turns: int,
     report: Callable[[int], None] = lambda turn: None,
 ) -> list[Pair]:
-    """Return windows of both, in pairs, each first in its turn; `report` is told which turn it is."""
+    """Return windows of both, in pairs, each first in its turn; `report` gets the turn."""
     pairs: list[Pair] = []
     for turn in range(turns):
         report(turn + 1)

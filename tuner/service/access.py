@@ -47,7 +47,7 @@ NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 class Access(TokenVerbs):
     """The tokens of a store, and what they allow. A refused wish changes nothing.
 
-    What was looked up is remembered until the bus tells of a change, for a while at most.
+    What was looked up is remembered until the bus reports about a change, for a while at most.
     """
 
     store: Store
@@ -79,7 +79,7 @@ class Access(TokenVerbs):
         """Return whose token it is.
 
         Raises:
-            Unauthorised: nobody's, or no longer.
+            Unauthorised: it is unknown or no longer valid.
         """
         if not token:
             raise no_token()
@@ -90,7 +90,7 @@ class Access(TokenVerbs):
         if state in ENDED:
             raise Unauthorised(
                 f"the token {found.name} is {state}",
-                hint="have another one made with `jouletune token create`",
+                hint="create a new one with `jouletune token create`",
             )
         return Caller(found.name, found.role)
 
@@ -102,7 +102,7 @@ class Access(TokenVerbs):
         return Caller(known.name, known.role)
 
     def stored(self, name: str) -> str:
-        """Return what is stored of a token that is in force; a text nobody has where there is none."""
+        """Return the stored data of a valid token; a text that matches no token where there is none."""
         found = self._named(name)
         return found.digest if found is not None and self._state(found) not in ENDED else "\0"
 
@@ -110,7 +110,7 @@ class Access(TokenVerbs):
         """Return whom a token of that name makes its owner. Raises Unauthorised."""
         found = self._named(name)
         if found is None or self._state(found) in ENDED:
-            raise Unauthorised(f"the token {name} does not count any more", hint="sign in again")
+            raise Unauthorised(f"the token {name} has expired or was revoked", hint="sign in again")
         return Caller(found.name, found.role)
 
     def _named(self, name: str) -> AccessToken | None:
@@ -164,7 +164,7 @@ class Access(TokenVerbs):
         else:
             changed = self.store.tokens.add(token, using=caller.name)
         if changed:
-            self._note("enrolled", f"{message.agent} by the token {caller.name}")
+            self._note("enrolled", f"{message.agent} with the token {caller.name}")
         return Enrolled(agent=message.agent)
 
     def claimed(self, caller: Caller, device: Device) -> Device:
@@ -192,9 +192,9 @@ class Access(TokenVerbs):
         owner = self._owner(device)
         if owner != caller.name:
             raise Forbidden(
-                f"the device {device} is {owner}'s, not {caller.name}'s",
+                f"the device {device} belongs to the agent {owner}, not to {caller.name}",
                 hint="give one of the two hosts another `name` in its agent.toml; or, where one "
-                "replaces the other, enrol it under the name the device is registered by",
+                "replaces the other, enrol it with the agent name that registered the device",
             )
 
     def _owner(self, device: str) -> str:
@@ -217,7 +217,7 @@ class Access(TokenVerbs):
         enrol = draft.role is AccessRole.ENROL
         name = draft.name or (f"enrol-{secrets.token_hex(3)}" if enrol else "")
         if not name:
-            hint = "give one, or --enrol for a new agent's"
+            hint = "give a name, or --enrol for the token of a new agent"
             raise InvalidInput(f"a token for the role {draft.role} needs a name", hint=hint)
         _check_name(name)
         secret = secrets.token_urlsafe(32)
@@ -253,7 +253,7 @@ class Access(TokenVerbs):
             return "revoked"
         if token.expires_at is not None and token.expires_at <= self.now():
             return "expired"
-        return "in force" if token.used_at is None else "used"
+        return "valid" if token.used_at is None else "used"
 
     def _view(self, token: AccessToken) -> TokenView:
         return TokenView(
@@ -273,13 +273,13 @@ def no_token(how: str = "missing") -> Unauthorised:
     return Unauthorised(
         f"the bearer token is {how}",
         hint="name the token file of the tuner, the operator or the agent with --token-file, or "
-        "send what it contains as Authorization: Bearer …",
+        "send its content as Authorization: Bearer …",
     )
 
 
 def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise InvalidInput(
-            f"a token cannot be called {name!r}",
+            f"not a valid token name: {name!r}",
             hint="use up to 100 letters, digits, '.', '_', '@', '+' and '-'",
         )

@@ -1,4 +1,4 @@
-"""Other limits for a study: what was measured is judged anew, and it searches on only where it must."""
+"""Other limits for a study: what was measured is judged again, and it searches on only where it must."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def preview(loop: Loop, found: Study, change: ConstraintChange) -> ConstraintPre
 
 
 def _under(loop: Loop, found: Study, change: ConstraintChange) -> Study:
-    """Return a study as it is to go on under other constraints. Raises as `set_constraints` does."""
+    """Return a study as it is to continue under other constraints. Raises as `set_constraints` does."""
     baseline = weigh(found, loop.store.trials.list(found.id)).baseline
     constraints = read_constraints(change.constraints, baseline)
     if not found.active:
         raise IllegalTransition(
-            f"study {found.id} is stopped: it keeps its last constraints",
+            f"study {found.id} is stopped; its constraints can no longer change",
             hint="create a new study",
         )
     for device in (device_of(loop, name) for name in found.devices):
@@ -88,9 +88,9 @@ def revise(loop: Loop, study: Study, who: str, why: str, kind: str = "") -> None
 
 
 def tuning_on(loop: Loop, study: Study, *, granting: bool = True) -> Study:
-    """Return the study tuning again: what it tried counts.
+    """Return the study tuning again: its trials count.
 
-    Where its trials are used, half of its first number is granted anew. A paused one stays paused, to
+    Where its trials are used, half of its first number is granted again. A paused one stays paused, to
     tune when it is resumed.
     """
     spent = trials_spent(counted(study, loop.store.trials.list(study.id)))

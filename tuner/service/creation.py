@@ -27,14 +27,14 @@ from tuner.wire import StudyDraft
 
 
 def create(loop: Loop, draft: StudyDraft) -> str:
-    """Store a study, have its devices told, and return its id. Raises as `Operations.create` does."""
+    """Store a study, notify its devices, and return its id. Raises as `Operations.create` does."""
     study = drafted(loop, draft)
     store(loop, study, draft.who, "created")
     return study.id
 
 
 def store(loop: Loop, study: Study, who: str, why: str) -> None:
-    """Store a new study and have its devices told. Raises DeviceBusy."""
+    """Store a new study and notify its devices. Raises DeviceBusy."""
     loop.store.studies.add(study, who, why)
     loop.changes.publish(study)
     constraints = ", ".join(map(str, study.constraints)) or "no constraint"

@@ -69,7 +69,7 @@ def refuse_too_much(draft: StudyDraft) -> None:
     for what, (count, most) in counts.items():
         if count > most:
             raise InvalidInput(
-                f"{what}: {count} are more than a study may have", hint=f"give {most} at most"
+                f"{what}: {count} exceeds the limit of a study", hint=f"give {most} at most"
             )
 
 
@@ -78,10 +78,10 @@ def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
 
     Without an objective it is the first that the device measures of energy, CPU time and latency;
     without constraints (None) the latency may be at most 1.2 times the baseline's. Where no latency is
-    measured there is none, and a study of energy is refused until somebody says that none is wanted.
+    measured there is none, and a study of energy is refused until the operator disables it.
 
     Raises:
-        InvalidInput: nothing was asked for, and the device measures neither energy nor time.
+        InvalidInput: nothing was requested, and the device measures neither energy nor time.
     """
     measured = [metric.name for metric in device.metrics]
     objective = draft.objective or usual_objective(measured)
@@ -100,17 +100,17 @@ def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
 def constraints_of(
     draft: StudyDraft, objective: Objective, device: Device
 ) -> tuple[Constraint, ...]:
-    """Return the constraints of a draft. Whoever wants none for an energy objective has to say so.
+    """Return the constraints of a draft. For energy, none needs an explicit empty list.
 
     Raises:
         ConstraintSyntax: one cannot be read.
-        InvalidInput: two contradict each other, or nothing is said of any.
+        InvalidInput: two contradict each other, or nothing is given of any.
     """
     if draft.constraints is None and quantity_of(objective.metric, device.quantities).of_energy:
         raise InvalidInput(
             f"{objective.metric} needs a constraint: without one the slowest setting is best",
-            hint="add a --constraint; or say --no-constraint (`constraints: []` over HTTP) to save "
-            "without a limit",
+            hint="add a --constraint; or set --no-constraint "
+            "(`constraints: []` over HTTP) to tune without a limit",
         )
     return read_constraints(draft.constraints or (), {})
 
@@ -126,7 +126,7 @@ def read_constraints(
     """
     if len(texts) > MOST_CONSTRAINTS:
         raise InvalidInput(
-            f"{len(texts)} constraints are more than a study may have",
+            f"{len(texts)} constraints exceed the limit of a study",
             hint=f"give {MOST_CONSTRAINTS} at most",
         )
     read = tuple(Constraint.parse(text) for text in texts)
@@ -149,8 +149,8 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
     for device in devices[1:]:
         if (device.space, device.workload) != (first.space, first.workload):
             raise InvalidInput(
-                f"{device.id} and {first.id} are not alike",
-                hint="one study has like devices with one workload",
+                f"{device.id} and {first.id} differ in hardware or workload",
+                hint="create one study for each kind of device and workload",
             )
     choices = {name: tuple(values) for name, values in draft.choices.items()}
     fixed = {k.name: (k.default,) for k in first.space.knobs if _waits_for_a_choice(k, draft.terms)}
@@ -160,7 +160,7 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
         single = ", ".join(knob.name for knob in space.knobs)
         missing = "; ".join(f"{k}: {v}" for k, v in first.cannot.items())
         raise InvalidInput(
-            f"there is nothing to set on {first.id}",
+            f"no knob of {first.id}",
             hint=f"offer more than one value of {single}"
             if single
             else missing or "offer more values",
@@ -183,29 +183,29 @@ def refuse_controls(draft: StudyDraft) -> None:
     """
     if draft.terms.control_share > 0.0 and len(draft.devices) > 1:
         raise InvalidInput(
-            "control windows need a study of one device: a held window is one device's, the baseline "
-            "all of theirs, so nothing could be said from them",
-            hint="leave the control share at 0, or make a study for each device",
+            "control windows need a study of one device, because a "
+            "held window is measured on one device and the baseline on all",
+            hint="set the control share to 0, or create one study for each device",
         )
 
 
 def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
-    """Refuse to count the joules of a shared device as one workload's, unless it is said how many are.
+    """Refuse to count the joules of a shared device as one workload's, unless it is reported how many are.
 
     Raises:
-        InvalidInput: one is shared, and nothing is said.
+        InvalidInput: one is shared, and nothing is given.
     """
     shared = next((device for device in devices if device.shared), None)
     if shared is not None and draft.terms.energy_share is None:
         raise InvalidInput(
-            f"{shared.id} is shared ({shared.shared}): which joules are this workload's is not measured",
-            hint="say which part of them is, by energy_share of a study's terms (1: all); or "
-            "have the device alone",
+            f"{shared.id} is shared ({shared.shared}): the energy of this workload alone is not measured",
+            hint="set energy_share in the study's terms to the "
+            "workload's part (1: all), or do not share the device",
         )
 
 
 def refuse_unheeded(study: Study, policy: Policy) -> None:
-    """Refuse what a study asks for and its policy does not heed.
+    """Refuse what a study asks for and its policy does not support.
 
     Raises:
         InvalidInput: there is such a part; the message names it.
@@ -235,7 +235,7 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
     for part, (what, instead) in asked.items():
         if what and part not in heeded:
             raise InvalidInput(
-                f"the policy {study.policy} does not heed {what}",
+                f"the policy {study.policy} does not support {what}",
                 hint=f"{instead}, or choose another policy, like polythrottle",
             )
     if isinstance(policy, RefusesStudies):
@@ -279,7 +279,7 @@ def refuse_plan(study: Study, policy: Policy) -> None:
 
 
 def require(device: Device, name: str, study: Study) -> None:
-    """Refuse a metric that nobody measures, or that is only estimated, with the ways out.
+    """Refuse a metric that is not measured, or that is only estimated, with the ways out.
 
     Raises:
         MetricUnavailable: it is either.
@@ -287,11 +287,11 @@ def require(device: Device, name: str, study: Study) -> None:
     metric = device.metric(name)
     measured = ", ".join(m.name for m in device.metrics) or "nothing"
     if metric is None:
-        reason = device.cannot.get(name, "no meter here measures it")
+        reason = device.cannot.get(name, "no meter of this device measures it")
         ways = f"choose another metric ({measured}) or add a meter"
         raise MetricUnavailable(f"{name} is not measured on {device.id}: {reason}", hint=ways)
     if metric.origin is Origin.ESTIMATED and not study.terms.allow_estimated:
         raise MetricUnavailable(
-            f"{name} on {device.id} is only an estimate, not a measurement",
+            f"{name} on {device.id} is an estimate, not a measurement",
             hint="allow it explicitly (allow_estimated), add a meter, or choose another metric",
         )

@@ -8,14 +8,14 @@ from tuner.wire import ExplanationView
 
 
 def explained(loop: Loop, name: str) -> ExplanationView:
-    """Return what a study's policy believes by its trials, worked out anew. Raises NotFound."""
+    """Return what a study's policy believes by its trials, worked out again. Raises NotFound."""
     study = loop.store.studies.get(name)
     past = Past(study=study, trials=tuple(loop.store.trials.list(name)))
     policy = loop.policies(study.policy)
     if isinstance(policy, Explains):
         found = policy.explain(past)
     else:
-        found = Explanation(text=f"the policy {study.policy} does not say what it believes")
+        found = Explanation(text=f"the policy {study.policy} has no model to explain")
     metrics = (study.objective.metric, *(c.metric for c in study.constraints))
     return ExplanationView(
         study=name,

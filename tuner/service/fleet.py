@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, UnreadableStudy, called
+from tuner.service.courses import watched_metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import StudySummary, Summaries
 from tuner.wire import FleetRow, FleetView, Health, Savings
@@ -27,7 +28,7 @@ class EnergyPrice:
 
 @dataclass(frozen=True)
 class FleetOverview:
-    """What is asked of all devices at once."""
+    """Requests about all devices together."""
 
     operations: Operations
     summaries: Summaries
@@ -37,12 +38,13 @@ class FleetOverview:
     )
 
     def view(self) -> FleetView:
-        """Return how every device stands. Sums are of the studies that are known by now."""
+        """Return how every device stands. Sums cover the studies evaluated so far."""
         store = self.operations.loop.store
         studies, standing = self._active(), store.devices.standing()
         known = self.summaries.of_each((study.id for study in studies), store.studies.stopped())
         owners = {device: study for study in studies for device in study.devices}
         stopped = store.stops.current() is not None
+        standing = {**standing, **({} if stopped else self._on_trial(owners))}
         rows = tuple(
             self._row(d, standing.get(d.id), owner, known.get(owner.id) if owner else None, stopped)
             for d in store.devices.list()
@@ -67,6 +69,20 @@ class FleetOverview:
         if fresh:
             known |= {study.id: study for study in store.studies.stored(among=fresh)}
         return [study for name in revisions if (study := known.get(name)) and study.active]
+
+    def _on_trial(self, owners: Mapping[str, Study | UnreadableStudy]) -> dict[str, Applied]:
+        """Return what running trials have set: an agent reports nothing while it measures."""
+        trials = self.operations.loop.store.trials
+        found = {}
+        for study in {work.study for work in trials.at_work()}:
+            for trial in trials.running(study):
+                for device, owner in owners.items():
+                    if owner.id == study and trial.device in ("", device):
+                        found[device] = Applied(
+                            device=device, setting=trial.setting, level=Level.TRIAL,
+                            at=trial.started_at, study=study,
+                        )  # fmt: skip
+        return found
 
     def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
         """Return what holding saved in all, None where no study tells."""
@@ -100,10 +116,13 @@ class FleetOverview:
         level = applied.level if applied else Level.ORIGINAL
         in_force = online and not stopped and saves_now(study, applied)
         energy = device.metric(called(ENERGY, device.quantities))
+        limits = known.limits if known else ()
+        latency, power = watched_metrics(device, limits)
         return FleetRow(
             device=device.id,
             board=device.board,
             workload=device.workload,
+            host=device.agent,
             health=_health(online, bool(unable), level, study, known, stopped),
             unable=unable,
             shared=device.shared,
@@ -118,6 +137,9 @@ class FleetOverview:
             saving=known.saving if known and in_force else None,
             saved_j=known.saved_j if known else None,
             saved_stderr_j=known.saved_stderr_j if known else None,
+            latency=latency,
+            power=power,
+            limit=next((limit for limit in limits if limit.metric == latency), None),
         )
 
 
@@ -144,7 +166,7 @@ def _health(
     known: StudySummary | None,
     stopped: bool,
 ) -> Health:
-    """Return in one word how a device stands: what is wrong comes first."""
+    """Return in one word the status of a device: what is wrong comes first."""
     if not online:
         return Health.OFFLINE
     if stopped:

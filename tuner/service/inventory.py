@@ -16,7 +16,7 @@ def device_of(loop: Loop, name: str) -> Device:
     except NotFound:
         known = ", ".join(d.id for d in loop.store.devices.list()) or "none yet"
         raise NotFound(
-            f"no device {name!r} is registered", hint=f"registered are: {known}"
+            f"no device {name!r} is registered", hint=f"registered devices: {known}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The operator's verbs: create, watch, change and stop studies; ask what was tried and saved."""
+"""The operator's verbs: create, watch, change and stop studies; ask the trials and saved."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from tuner.wire import (
 class Operations(Verbs[StudyView]):
     """What operators do, over one loop and its store. A refused wish changes nothing.
 
-    Whoever names a study may give the beginning of its id, where no other begins so; only `delete` wants
+    A study can be given by the beginning of its id, if it is unique; only `delete` wants
     all of it.
     """
 
@@ -108,7 +108,7 @@ class Operations(Verbs[StudyView]):
 
     @looking_again
     def reverted(self, message: Reverted) -> Receipt:
-        """Pause the study whose device an operator put back on its host; a repeat changes nothing."""
+        """Pause the study whose device an operator reverted on its host; a repeat changes nothing."""
         study = self.loop.store.studies.of(message.device)
         if study is None:
             return Receipt(result="late")
@@ -121,9 +121,9 @@ class Operations(Verbs[StudyView]):
 
     @looking_again
     def resume(self, study: str, change: Change) -> StudyView:
-        """Go on in the phase a paused study was in; what is counted by phase counts anew.
+        """Continue in the phase a paused study was in; what is counted by phase counts again.
 
-        One that is not paused goes on as it is.
+        One that is not paused continues as it is.
         """
         study = self.full_id(study)
         with self.loop.changes.lock(study):
@@ -142,7 +142,7 @@ class Operations(Verbs[StudyView]):
 
     @looking_again
     def stop(self, study: str, change: Change) -> StudyView:
-        """End a study for good; its devices go back to their original settings and are free.
+        """End a study permanently; its devices go back to their original settings and are free.
 
         Ending it twice changes nothing.
         """
@@ -178,11 +178,11 @@ class Operations(Verbs[StudyView]):
 
     @looking_again
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
-        """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
+        """Replace the constraints: all history is judged again, and tuning continues only if needed.
 
         A held plan that is proven best under them stays; otherwise, and where one was proposed, the study
-        tunes on: nobody is to approve what was confirmed under other limits. Where its trials are used it
-        is granted half of its first number anew. The same constraints again change nothing.
+        tunes on: a plan confirmed under other limits cannot be approved. Where its trials are used it
+        is granted half of its first number again. The same constraints again change nothing.
 
         Raises:
             NotFound: there is no such study.
@@ -254,7 +254,7 @@ class Operations(Verbs[StudyView]):
         if view.best is None:
             raise NotFound(
                 f"study {view.id} has no feasible setting yet",
-                hint="see what was tried with `trial list`",
+                hint="list its trials with `trial list`",
             )
         return view.best
 
@@ -267,7 +267,7 @@ class Operations(Verbs[StudyView]):
     ) -> tuple[HistoryRow, ...]:
         """Return the trials a question asks for, across studies, by start.
 
-        With `last` so many of the latest, latest first, after `skip` of them. Raises NotFound.
+        With `last` the given number of the latest, latest first, after `skip` of them. Raises NotFound.
         """
         if question.study is not None:
             question = replace(question, study=self.full_id(question.study))
@@ -303,7 +303,7 @@ class Operations(Verbs[StudyView]):
         Raises:
             ConfigError: the file does not fit; nothing was changed.
             Conflict: the changes are not those expected; nothing was changed.
-            DeviceBusy: somebody else made a study of a device meanwhile.
+            DeviceBusy: another request created a study of a device meanwhile.
         """
         return declared.apply(self.loop, draft)
 
@@ -316,7 +316,7 @@ class Operations(Verbs[StudyView]):
         return device_views(self.loop, only)
 
     def replicas(self) -> list[ReplicaView]:
-        """Return the tuners of this database, by id, also those that told nothing for a while."""
+        """Return the tuners of this database, by id, also those without a recent report."""
         now = self.loop.now()
         return [
             ReplicaView(replica=one, told_s=(now - one.seen_at).total_seconds())
@@ -328,7 +328,7 @@ class Operations(Verbs[StudyView]):
 
         Raises:
             NotFound: it is not registered.
-            Conflict: it is online, and would only register anew.
+            Conflict: it is online, and would only register again.
             DeviceBusy: an active study has it.
         """
         inventory.forget(self.loop, device, change)
@@ -339,7 +339,7 @@ class Operations(Verbs[StudyView]):
         return self.stop_state()
 
     def lift(self, change: Change) -> StopView:
-        """Let the studies go on as they were before everything was stopped."""
+        """Let the studies continue as they were before everything was stopped."""
         stops.lift(self.loop, change)
         return self.stop_state()
 

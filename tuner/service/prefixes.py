@@ -27,5 +27,6 @@ def begun_with(studies: Studies, name: str) -> Study:
     listed = ", ".join(f"{study.id} ({study.phase})" for study in shown)
     more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
     raise InvalidInput(
-        f"{len(found)} studies begin with {name!r}: {listed}{more}", hint="give more of the id"
+        f"{len(found)} studies begin with {name!r}: {listed}{more}",
+        hint="give more characters of the id",
     )

@@ -27,7 +27,7 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
 
     Raises:
         NotFound: there is no such study.
-        IllegalTransition: it proposes nothing.
+        IllegalTransition: it has no proposal.
         Conflict: it proposes something else than what was seen.
     """
     with loop.changes.lock(study):
@@ -41,11 +41,11 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
 
 @looking_again
 def reject(loop: Loop, study: str, decision: Decision) -> None:
-    """End a study for good whose proposal is not wanted. Saying it twice changes nothing.
+    """End a study permanently whose proposal is not wanted. Saying it twice changes nothing.
 
     Raises:
         NotFound: there is no such study.
-        IllegalTransition: it proposes nothing.
+        IllegalTransition: it has no proposal.
         Conflict: it proposes something else than what was seen.
     """
     with loop.changes.lock(study):
@@ -76,8 +76,8 @@ def _proposed(study: Study, decision: Decision) -> Plan:
     """Return what a study proposes now, which is what the operator has seen."""
     if study.proposed is None:
         raise IllegalTransition(
-            f"study {study.id} is {study.phase}: it proposes nothing",
-            hint=f"look at it with `jouletune study show {study.id}`",
+            f"study {study.id} is {study.phase} and has no proposal",
+            hint=f"see `jouletune study show {study.id}`",
         )
     if study.phase is Phase.PAUSED:
         raise IllegalTransition(
@@ -85,9 +85,8 @@ def _proposed(study: Study, decision: Decision) -> Plan:
         )
     if decision.revision not in (None, study.revision):
         raise Conflict(
-            f"study {study.id} proposes its revision {study.revision} now, "
-            f"not revision {decision.revision}",
-            hint=f"look at it with `jouletune study show {study.id}`, then decide again",
+            f"study {study.id} now proposes revision {study.revision}, not revision {decision.revision}",
+            hint=f"see `jouletune study show {study.id}`, then decide again",
         )
     return study.proposed
 

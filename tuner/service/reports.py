@@ -91,8 +91,8 @@ def look(loop: Loop, found: Study, trials: Sequence[Trial], view: StudyView) -> 
 def _held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
     """Return the held windows that the study's baseline can be compared with.
 
-    Of several devices a window is one device's, the baseline all of theirs; and what was held
-    before the evidence started anew has no baseline any more.
+    Of several devices a window is one device's, the baseline all of theirs; and the previously held setting
+    before the evidence started again has no baseline any more.
     """
     since = min((t.started_at for t in counted(study, trials)), default=None)
     if since is None or len(study.devices) > 1:

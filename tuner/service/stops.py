@@ -1,4 +1,4 @@
-"""The order to stop the whole fleet: given, shown and lifted. The loop heeds it at every poll."""
+"""The order to stop the whole fleet: given, shown and lifted. The loop supports it at every poll."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def stop_all(loop: Loop, change: Change) -> None:
     asked = FleetStop(at=loop.now(), who=change.who, why=change.why)
     stop = loop.store.stops.order(asked)
     if stop == asked:
-        loop.changes.note("stop-all", f"every device goes back to its original setting: {stop}")
+        loop.changes.note("stop-all", f"every device reverts to its original setting: {stop}")
     for study in loop.store.studies.list():
         # Beside a tuner's process a trial may end just now: that must not keep the others running.
         with loop.changes.lock(study.id), suppress(Conflict):
@@ -24,7 +24,7 @@ def stop_all(loop: Loop, change: Change) -> None:
 
 
 def lift(loop: Loop, change: Change) -> None:
-    """End the order: every study goes on where it was, and what was held is ordered anew.
+    """End the order: every study continues where it was, and the previously held setting is ordered again.
 
     An agent that has ended a hold does not take the same one up again, so it gets a further revision.
     """

@@ -93,7 +93,7 @@ class StudyViews:
 def _as_of_now(
     loop: Loop, view: StudyView, device: Callable[[str], Device], *, stopped: bool
 ) -> StudyView:
-    """Return a study's view with what stands in its way: it changes without the study."""
+    """Return a study's view with its obstacles: it changes without the study."""
     active, here = view.phase in ACTIVE, loop.presence
     found = [device(name) for name in view.devices] if active else []
     now = {

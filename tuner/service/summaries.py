@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tuner.core import (
     HELD,
     Estimate,
+    Limit,
     NotFound,
     Notice,
     StoreError,
@@ -31,11 +32,11 @@ from tuner.service.reports import StudyLook
 log = logging.getLogger(__name__)
 
 FRESH_S = 60.0
-"""A hold goes on saving without any news of it."""
+"""A hold continues saving without any news of it."""
 IDLE_S = 120.0
 """So long after a page was last asked for nothing is worked out any more."""
 DUTY, DUTY_AGAIN = 0.25, 0.01
-"""The share of a core used beside requests: for what nobody knows yet, and to renew what is known."""
+"""The share of a core used beside requests: for the missing ones, and to renew old ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class StudySummary:
 
     `uncounted` says that it holds on several devices together, and what that saves is not billed.
     `trials` counts them by state and by what today's limits say of them. `error` says why the rest is
-    unknown; empty where it is known.
+    unknown; empty where it is available.
     """
 
     saving: Estimate | None = None
@@ -52,6 +53,7 @@ class StudySummary:
     saved_stderr_j: float | None = None
     explored_j: float | None = None
     origin: str = ""
+    limits: tuple[Limit, ...] = ()
     unmet: bool = False
     uncounted: bool = False
     trials: Mapping[tuple[TrialState, Verdict | None], int] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class StudySummary:
             saved_stderr_j=bill.saved_stderr_j,
             explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
+            limits=report.study.limits,
             unmet=report.study.unmet is not None,
             uncounted=report.study.phase in HELD and len(report.study.devices) > 1,
             trials=Counter((trial.state, trial.verdict) for trial in look.trials),
@@ -81,7 +84,7 @@ class _Known:
 
 
 class Summaries:
-    """Keeps the summary of every study that was asked for; a thread renews what has changed."""
+    """Keeps the summary of every study that was requested; a thread renews what has changed."""
 
     def __init__(
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
@@ -94,21 +97,21 @@ class Summaries:
         self._unsubscribe = operations.loop.store.bus.subscribe(self._heard)
 
     def of(self, study: Study | UnreadableStudy) -> StudySummary | None:
-        """Return what is known of a study at the moment; None before it was worked out."""
+        """Return the data on a study at the moment; None before it was worked out."""
         with self._lock:
             return self._of(study.id, active=study.active)
 
     def of_each(
         self, active: Iterable[str], stopped: Iterable[str]
     ) -> dict[str, StudySummary | None]:
-        """Return what is known of studies by their ids; of those that are over nothing changes."""
+        """Return the data on studies by their ids; of those that are over nothing changes."""
         with self._lock:
             return {study: self._of(study, active=True) for study in active} | {
                 study: self._of(study, active=False) for study in stopped
             }
 
     def _of(self, study: str, *, active: bool) -> StudySummary | None:
-        """Return what is known of a study, with the lock held."""
+        """Return the data on a study, with the lock held."""
         known = self._known.get(study)
         if known is None:
             known = self._known[study] = _Known()
@@ -144,7 +147,7 @@ class Summaries:
         return count
 
     def _due(self) -> tuple[str, float] | None:
-        """Return what is to be worked out next, one that nobody knows yet first, and how eagerly."""
+        """Return what is to be worked out next, a missing one first, and its priority."""
         with self._lock:
             stale = [(study, known.summary) for study, known in self._known.items() if known.stale]
         new = (study for study, summary in stale if summary is None)
@@ -159,7 +162,7 @@ class Summaries:
             try:
                 self.renew()
             except TuningError as error:
-                log.warning("event=pages_late they show what was known before: %s", error)
+                log.warning("event=pages_late the pages show old data: %s", error)
                 self._over.wait(1.0 / DUTY)
 
     def _renew(self, study: str) -> None:
@@ -179,7 +182,7 @@ class Summaries:
         except Unreadable as error:
             summary = StudySummary(error=str(error))
         except Exception as error:  # one bad study must not keep the others from being worked out
-            log.exception("event=no_summary study=%s cannot be worked out", study)
+            log.exception("event=no_summary study=%s its summary failed", study)
             summary = StudySummary(error=f"{type(error).__name__}: {error}")
         with self._lock:
             known.summary, known.at_s = summary, self._monotonic()

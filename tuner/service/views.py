@@ -34,7 +34,7 @@ from tuner.wire import SettingView, StudyView, TrialView, Violations
 
 
 def chosen(study: Study, evidence: Evidence) -> Candidate | None:
-    """Return what is held or proposed, where that was measured, else the best feasible candidate."""
+    """Return the held setting or proposed, where that was measured, else the best feasible candidate."""
     plan = study.held or study.proposed
     if plan is not None:
         found = evidence.of(plan.chief(study.baseline))
@@ -89,7 +89,7 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
 
 
 def faulty_view(study: Study, error: Exception) -> StudyView:
-    """Return what can be said of a study whose view cannot be worked out, and why it cannot."""
+    """Return what can be reported of a study whose view cannot be worked out, and why it cannot."""
     why = f"{type(error).__name__}: {error}"
     return StudyView(
         id=study.id,
@@ -101,7 +101,7 @@ def faulty_view(study: Study, error: Exception) -> StudyView:
         second_objective=_second(study),
         constraints=tuple(str(c) for c in study.constraints),
         phase=study.phase,
-        phase_why=f"it cannot be shown: {why}; the tuner's log shows where",
+        phase_why=f"it cannot be shown: {why}; see the tuner's log",
         revision=study.revision,
         terms=study.terms,
         exploration=study.exploration,
@@ -124,7 +124,7 @@ def _second(study: Study) -> str:
 
 
 def unreadable_view(study: UnreadableStudy) -> StudyView:
-    """Return what is known of a study that cannot be read, and why it cannot."""
+    """Return the data on a study that cannot be read, and why it cannot."""
     return StudyView(
         id=study.id,
         devices=study.devices,
@@ -149,7 +149,7 @@ def unreadable_view(study: UnreadableStudy) -> StudyView:
 
 
 def unmet(past: Past) -> Limit | None:
-    """Return the limit that what is held is proven to break, None where there is none."""
+    """Return the limit that the held setting is proven to break, None where there is none."""
     plan = past.study.plan
     if past.study.phase is not Phase.HOLDING or plan is None:
         return None
@@ -165,7 +165,7 @@ def unmet(past: Past) -> Limit | None:
 
 
 def violations(past: Past) -> Violations:
-    """Return how often, and for how long, what was tried broke a limit as they are today.
+    """Return how often, and for how long, the trials broke a limit as they are today.
 
     Of the trials that still count: others were made against another baseline.
     """
@@ -188,7 +188,7 @@ def _load(study: Study, trial: Trial) -> Context:
 
 
 def setting_view(evidence: Evidence, setting: Setting) -> SettingView:
-    """Return what is known of a setting, which may be nothing."""
+    """Return the data on a setting, which may be nothing."""
     found = evidence.of(setting)
     return candidate_view(found) if found else SettingView(setting=setting, metrics={})
 
@@ -229,7 +229,7 @@ def trial_view(past: Past, trial: Trial) -> TrialView:
 
 
 def _foreign(window: Measurement | None) -> float | None:
-    """Return what share of the machine others used; None where nobody could tell."""
+    """Return what share of the machine others used; None where it is unknown."""
     if window is None:
         return 0.0
     unknown = FOREIGN_LOAD in window.sources and window.foreign == 0.0
@@ -244,7 +244,7 @@ def _notes(window: Measurement | None) -> dict[str, str]:
 
 
 def limit_kept(best: Candidate | None) -> bool | None:
-    """Return whether the best setting keeps the limits, None where nobody can say."""
+    """Return whether the best setting keeps the limits, None where unknown."""
     if best is None or best.verdict is Verdict.UNSURE:
         return None
     return best.verdict is Verdict.FEASIBLE

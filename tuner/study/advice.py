@@ -9,9 +9,9 @@ from tuner.study.moves import Move, Step
 
 
 def advised(past: Past, step: Step) -> Step:
-    """Return a step with a proposal in the place of a hold, where the study may only advise.
+    """Return a step with a proposal instead of a hold, where the study may only advise.
 
-    The baseline, too, is only proposed: no device is set before somebody said so.
+    The baseline, too, is only proposed: no device is set before approval.
     """
     study = past.study
     if study.terms.safety is not Safety.ADVISE or not isinstance(step, Move):
@@ -21,7 +21,7 @@ def advised(past: Past, step: Step) -> Step:
     if all(study.rests(row.setting) for row in step.plan.rows):
         return replace(step, phase=Phase.PROPOSED)
     limits = ", ".join(limit.in_short for limit in past.evidence.limits or ()) or "none"
-    waits = f"{plan_in_words(step.plan)} waits for an operator's yes"
+    waits = f"{plan_in_words(step.plan)} awaits approval"
     return replace(step, phase=Phase.PROPOSED, why=f"{waits}: {step.why}; limits: {limits}")
 
 

@@ -1,9 +1,9 @@
-"""Like devices of one study that try a setting each: which may, and what one alone tells of all.
+"""Like devices of one study that try a setting each: which may, and what one alone reports about all.
 
 A study's numbers are those of its devices together: joules are summed, of a latency the slowest's stands.
-While tuning, a trial may be one device's alone. What it shows is told as of all by what its own baseline
-is to theirs; the limits that cut its window short are told to it the other way round. Baseline, confirming
-and holding are of all devices together, so nothing is held that was not proven on each of them.
+While tuning, a trial may be one device's alone. What it shows is scaled to all by what its own baseline is
+to theirs; the limits that cut its window short are instructed to it the other way round. Baseline,
+confirming and holding are of all devices together, so nothing is held that was not proven on each of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def may_explore(study: Study, devices: Sequence[Device], policy: Policy) -> bool
 
     Only while tuning, by a policy that is made for it, and where nothing but their names tells them apart.
     Each on a host of its own: several GPUs of one may serve the same items, and their settings meet in
-    what each shows. Of what is shared nobody knows whether it is one thing seen twice.
+    what each shows. For shared metrics it is unknown whether both devices measured the same thing.
     """
     if len(devices) < 2 or study.phase is not Phase.TUNING or study.terms.mode is not Mode.SEARCH:
         return False
@@ -73,7 +73,7 @@ def shares(
     """Return what all devices show of what one shows, by the baseline windows that all of them made.
 
     The error is that of the device's own level. That of what all show together is left out, as it is in
-    the baseline, too, which everything is compared with. Nothing where one has not told of a window.
+    the baseline, too, which everything is compared with. Nothing where one has not reported a window.
     """
     found = weigh(study, trials).of(study.baseline)
     together, own = [], []
@@ -125,7 +125,7 @@ def _level(levels: Mapping[str, Estimate], device: str) -> Estimate:
 
 
 def told(outcome: Outcome, known: Shares) -> Outcome:
-    """Return what one device reported as it is told of all; metrics that not all show are left out."""
+    """Return one device's report, scaled to all devices; metrics that not all show are left out."""
     window, broke = outcome.measurement, outcome.broke
     if window is None:
         return outcome
@@ -158,5 +158,5 @@ def own_limits(limits: Sequence[Limit], known: Shares) -> tuple[Limit, ...]:
 
 
 def can_tell(study: Study, known: Shares) -> bool:
-    """Return whether what one device shows can be told of all, in every metric that counts."""
+    """Return whether what one device shows can be scaled to all, in every metric that counts."""
     return set(needed_metrics(study)) <= known.keys()

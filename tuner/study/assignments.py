@@ -1,4 +1,4 @@
-"""What a device is told to do, composed from a study and its trials."""
+"""What a device is instructed to do, composed from a study and its trials."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tuner.wire import Assignment, HoldOrder, Poll, Release
 
 OBSERVE_S = 60.0
 MOST_WINDOWS_PER_S = 40.0
-"""So many windows of holds a tuner takes; with more devices than give these it wants fewer of each."""
+"""How many windows of holds a tuner takes; with more devices than give these it wants fewer of each."""
 RAREST_REPORT_S = 240.0
 """A held window speaks for up to 300 s in the bill: none must be rarer."""
 
 
 def report_every_s(devices: int) -> float:
-    """Return how often a window of each of so many devices is wanted, in whole minutes; 0: every one."""
+    """Return the interval between windows of each device, in whole minutes; 0: every window."""
     return min(RAREST_REPORT_S, OBSERVE_S * (devices / MOST_WINDOWS_PER_S // OBSERVE_S))
 
 
@@ -48,14 +48,14 @@ def assignment(
 
     `shares` tell the study's limits to a device that tries it alone.
 
-    A window that was asked for a load is to be compared with that; in a continuous study any load will do.
+    A window that was requested a load is to be compared with that; in a continuous study any load will do.
     """
     at_baseline = trial.tries(study.baseline)
     by = study.terms.plan_by
     any_load = at_baseline or bool(by) or study.terms.mode is Mode.CONTINUOUS
     if at_baseline:
         limits: Sequence[Limit] = ()
-    elif by and not trial.context:  # nobody knows yet at which load it will run
+    elif by and not trial.context:  # it is unknown yet at which load it will run
         limits = in_force([c for c in study.constraints if not c.relative], {}) or ()
     else:
         limits = weigh(study, trials, trial.context).limits or ()
@@ -127,7 +127,7 @@ def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
     """Return whether a held setting is proven to break a limit that the baseline is not.
 
     At every load that it was measured at: a row of a plan is held at its own. Where the load is the world's
-    no window of a trial speaks for all of them, and the agent's own windows judge what is held.
+    no window of a trial speaks for all of them, and the agent's own windows judge the held setting.
     """
     if study.terms.plan_by:
         return False

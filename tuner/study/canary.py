@@ -39,7 +39,7 @@ from tuner.study.confirm import asked, duel
 from tuner.study.moves import Move, Step
 
 MOST_ROUNDS = 3
-"""A limit that is not proven after so many times the windows asked for is not kept: our choice."""
+"""A limit not proven after this multiple of the requested windows counts as not met: our choice."""
 LEAST_SHARE = 0.5
 """What surely saves less than this share of what it did while confirming contradicts it: our choice."""
 
@@ -61,7 +61,7 @@ def first_phase(study: Study, plan: Plan) -> Phase:
 
 
 def staged(study: Study, step: Step) -> Step:
-    """Return a step with the canary's hold in the place of everybody's."""
+    """Return a step with the canary's hold instead of everybody's."""
     if not isinstance(step, Move) or step.phase is not Phase.HOLDING or step.plan is None:
         return step
     return replace(step, phase=first_phase(study, step.plan))
@@ -124,7 +124,7 @@ def _row_result(
     before, together = duel(study, own, row.setting, at), duel(study, past.trials, row.setting, at)
     where = f"in {len(held)} windows on {study.terms.canary}"
     if before is None or together is None:
-        return CanaryResult(False, f"what {study.terms.canary} showed while confirming is lost")
+        return CanaryResult(False, f"the confirmation of {study.terms.canary} is missing")
     evidence = past.behind(plan, row)
     limits = _shares(study, evidence, before[0], together[0])
     shown = pool_windows([w.measurement.estimates for w in held], study.quantities)
@@ -133,7 +133,7 @@ def _row_result(
         may_be = guard.may_be_shown(shown, limits, study.quantities)
         if may_be and len(held) < MOST_ROUNDS * study.terms.canary_windows:
             return None
-        return CanaryResult(False, f"{broken.in_short} is not proven to be kept {where}")
+        return CanaryResult(False, f"{broken.in_short} is not proven to hold {where}")
     return _saved(study, evidence, before, shown, where)
 
 
@@ -171,5 +171,5 @@ def _saved(
     surely = difference(baseline, held, sign).high
     contradicted = surely < LEAST_SHARE * max(difference(baseline, confirmed, sign).mean, 0.0)
     if contradicted and evidence.broken is None:
-        return CanaryResult(False, f"{text}, not {promised.text(unit)} as while confirming")
+        return CanaryResult(False, f"{text}, but {promised.text(unit)} while confirming")
     return CanaryResult(True, f"confirmed: {text}")

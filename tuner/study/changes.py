@@ -1,6 +1,6 @@
 """What a tuner does to a study: it ends trials, revises it, moves it on, and tells everybody.
 
-Each change is stored first, then told: to the devices that wait for orders, and to the operator.
+Each change is stored first, then announced: to the devices that wait for orders, and to the operator.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Changes:
         self._ended = EndedTrials(self.store.trials)
 
     def lock(self, study: str) -> threading.RLock:
-        """Return the lock that whoever changes a study holds meanwhile."""
+        """Return the lock that a change of a study holds."""
         return self._locks[study]
 
     def publish(self, study: Study) -> None:
@@ -83,7 +83,7 @@ class Changes:
         return replace(study, phase_since=self.store.trials.count(study.id) + 1)
 
     def start_over(self, study: Study, why: str) -> Study:
-        """Start a study's evidence anew from its baseline; nothing is forgotten, it only stops counting."""
+        """Restart a study's evidence from its baseline; old trials are kept, but do not count."""
         fresh = replace(study, since_trial=self.store.trials.count(study.id) + 1)
         if study.phase is Phase.PAUSED:
             fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
@@ -115,7 +115,7 @@ class Changes:
         """Say that what a study proposed until now, if anything, cannot be approved any more."""
         if study.proposed is not None:
             plan = advice.plan_in_words(study.proposed)
-            self.note("withdrawn", f"{plan} is proposed no more: {why}", study.id)
+            self.note("withdrawn", f"{plan} is no longer proposed: {why}", study.id)
 
     def abort(self, study: Study, reason: str) -> None:
         """End the study's running trials from outside; their agents learn it at their next renewal."""
@@ -167,7 +167,7 @@ class Changes:
         return True
 
     def shares(self, study: Study, trials: Sequence[Trial], device: str) -> apart.Shares:
-        """Return by what the numbers of a trial that a device runs alone are told of all."""
+        """Return the factors that scale a trial of one device to all devices."""
         if not device:
             return apart.ALIKE
         return apart.shares(

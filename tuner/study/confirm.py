@@ -48,19 +48,19 @@ CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 CONFIRM_MOST = 30
-"""So many windows end the phase, however many rows there are; what is not settled then is lost."""
+"""How many windows end the phase, however many rows there are; what is not settled then is lost."""
 
 
 def asked(study: Study, plan: Plan, row: Row) -> Context:
-    """Return the load that a row is confirmed at; empty where none can be asked for."""
+    """Return the load that a row is confirmed at; empty where none can be requested."""
     return plan.context(row) if plan.by in study.askable else ANYWHERE
 
 
 def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
-    """Return the next step of confirming: a window, or what is held in the end."""
+    """Return the next step of confirming: a window, or the held setting in the end."""
     study = past.study
     if study.plan is None or past.evidence.limits is None:
-        return Move(Phase.BASELINE, "the baseline is no longer known")
+        return Move(Phase.BASELINE, "the baseline is missing")
     windows = of_this_phase(study, trials)
     rejected: dict[str, None] = {}
     for contender in _contenders(study, study.plan, trials):
@@ -73,11 +73,9 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         pending = next((row for row, result in rows if not (result.won or result.lost)), None)
         if pending is not None:
             at = asked(study, contender, pending)
-            return alternate(
-                study, pending.setting, at, [t for t in windows if t.context == at], at
-            )
+            return _alternate(study, pending.setting, at, windows)
         return Move(Phase.HOLDING, _reason(study, contender, rows, rejected), plan)
-    reason = "; ".join(rejected) or "nothing was left to confirm"
+    reason = "; ".join(rejected) or "no setting left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
 
@@ -90,14 +88,10 @@ def duel(
 ) -> Duel | None:
     """Return what baseline and setting showed in their latest alternating windows, None without any.
 
-    Of those that were asked for a load `at`, or for none.
+    Of those that were requested a load `at`, or for none.
     """
     phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
-    return duel_of(study, setting, [t for t in phase if t.context == at])
-
-
-def duel_of(study: Study, setting: Setting, windows: Sequence[Trial]) -> Duel | None:
-    """Return what baseline and setting showed in alternating windows, None without any."""
+    windows = [t for t in phase if t.context == at]
     own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
     if not own:
         return None
@@ -143,9 +137,7 @@ def _reason(
         texts = list(dict.fromkeys(row_text(study, plan, *one) for one in judged if one[1].won))
         texts += [f"the baseline is held instead of {text}" for text in rejected]
     if any(row.at is not None and not asked(study, plan, row) for row in plan.rows):
-        texts.append(
-            f"confirmed under the load that ran: a trial cannot ask for a value of {plan.by}"
-        )
+        texts.append(f"confirmed under the present load, because a trial cannot set {plan.by}")
     return "; ".join(texts)
 
 
@@ -166,7 +158,7 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
 
 
 def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
-    """Judge a row by the windows that were asked for its load."""
+    """Judge a row by the windows that were requested its load."""
     study = past.study
     at = asked(study, plan, row)
     own = [t for t in windows if t.context == at]
@@ -179,13 +171,17 @@ def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> Confi
 
 
 def judged(
-    study: Study, setting: Setting, windows: Sequence[Trial], evidence: Evidence
+    study: Study,
+    setting: Setting,
+    windows: Sequence[Trial],
+    evidence: Evidence,
+    rival: Sequence[Trial] | None = None,
 ) -> ConfirmResult:
     """Judge a setting by its own confirming windows: the one that proposed it was selected.
 
-    Of the baseline itself nothing is judged. The rival is the baseline in the windows alternating with the
-    setting's own, so what comes later for other contenders changes nothing. A baseline that breaks a limit
-    is no rival: what is proven to keep all wins, whatever it costs.
+    Of the baseline itself nothing is judged. The rival is the baseline in these windows, or in those
+    alternating with the setting's own, so that what comes later for other contenders changes nothing. A
+    baseline that breaks a limit is no rival: what is proven to keep all wins, whatever it costs.
     """
     if study.rests(setting):
         return THE_BASELINE
@@ -209,8 +205,9 @@ def judged(
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
         if len(own) < CONFIRM_TRIES and may_be:
             return PENDING
-        return _lost("its confirming windows do not prove that it keeps the limits")
-    reference = _pools(study, _alternating_with(study, good, windows))
+        return _lost("its confirming windows do not prove that it meets the limits")
+    beside = _alternating_with(study, good, windows) if rival is None else rival
+    reference = _pools(study, beside)
     return _compared(study, evidence, reference, shown)
 
 
@@ -244,7 +241,7 @@ def _compared(
     seen = reference, shown, needed_metrics(study), study.quantities
     cost = "".join(f"; {loss}" for loss in (capacity_lost(*seen), slower_by(*seen)) if loss)
     if evidence.broken is not None:
-        kept = f"confirmed: it keeps {evidence.broken.in_short}, which the baseline breaks"
+        kept = f"confirmed: it meets {evidence.broken.in_short}, which the baseline breaks"
         return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
     if gain.amount.low <= 0.0:
         return _lost(f"its gain over the baseline is not proven ({size})")
@@ -268,15 +265,15 @@ def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
     return pool_windows([t.shown for t in windows], study.quantities)
 
 
-def alternate(
-    study: Study, setting: Setting, at: Context, windows: Sequence[Trial], ask: Context
-) -> Assign:
-    """Return the next of the alternating windows at a load: baseline, contender, baseline, contender.
+def _alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Trial]) -> Assign:
+    """Return the next of the alternating windows: baseline, contender, baseline, contender."""
+    done = [t for t in windows if t.state is TrialState.COMPLETED and t.context == at]
+    turn = bool(done) and done[-1].tries(study.baseline)
+    return measuring(study, setting if turn else study.baseline, at, at)
 
-    `ask` is what of the load a trial can ask for.
-    """
+
+def measuring(study: Study, setting: Setting, at: Context, ask: Context) -> Assign:
+    """Return a confirming window at a load, of which `ask` is what can be asked for."""
+    what = "the baseline" if study.rests(setting) else "the proposed setting"
     load = f", at {in_words(at)}" if at else ""
-    done = [t for t in windows if t.state is TrialState.COMPLETED]
-    if not done or not done[-1].tries(study.baseline):
-        return Assign(study.baseline, f"confirming: measuring the baseline{load}", ask)
-    return Assign(setting, f"confirming: measuring the proposed setting{load}", ask)
+    return Assign(setting, f"confirming: measuring {what}{load}", ask)

@@ -1,7 +1,7 @@
 """Control windows: while a plan is held the baseline is measured again, sparsely and by the clock.
 
-They are trials of the holding phase, and count for what is said to have been saved: neither limits nor
-what is held goes by them.
+They are trials of the holding phase, and count for what is reported to have been saved: neither limits nor
+the held setting goes by them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def interval_s(terms: Terms) -> float:
 def is_due(terms: Terms, last: datetime, now: datetime) -> bool:
     """Return whether a control window is due: long enough after the last, and within its hours.
 
-    Also where the last lies as far ahead: then the clock was set back, and nobody knows how long it is.
+    Also where the last lies as far ahead: then the clock was set back, and its length is unknown.
     """
     away_s = abs((now - last).total_seconds())
     return away_s >= interval_s(terms) and within_hours(terms.control_hours, now)
@@ -60,8 +60,8 @@ def due_in_s(terms: Terms, last: datetime, now: datetime) -> float:
 def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) -> datetime | None:
     """Return when a hold's last control window began, or the hold; None where there is to be none.
 
-    There is none where nothing but the baseline is held, nor where the baseline is known to break a
-    limit, from before or from a control window: that would be broken again and again.
+    There is none where nothing but the baseline is held, nor where the baseline has broken a limit, before
+    or in a control window: that would be broken again and again.
     """
     plan, terms = study.plan, study.terms
     if terms.control_share <= 0.0 or plan is None or len(study.devices) > 1:
@@ -78,7 +78,7 @@ def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) ->
 
 
 def control(study: Study, plan: Plan, held: Setting) -> Assign:
-    """Return the step to a control window, at the load that what is held now is confirmed at."""
+    """Return the step to a control window, at the load that the held setting now is confirmed at."""
     row = plan.row_of(held)
     at = {} if row is None else asked(study, plan, plan.rows[row])
     load = f", at {in_words(at)}" if at else ""
@@ -186,9 +186,11 @@ def news_of(study: Study, trials: Sequence[Trial], ended: Trial) -> Iterator[tup
     starts = _starts(seen)
     if len(starts) > len(_starts(before)):
         shift = _shift(seen[starts[-1] :]).in_words(study.objective.metric)
-        claim = f"what is saved is counted from there: `jouletune study show {study.id}`"
+        claim = (
+            f"savings are now counted from the new baseline; see `jouletune study show {study.id}`"
+        )
         yield "baseline drifted", f"{shift}; {claim}"
     limit = _broken(Past(study=study, trials=tuple(trials)), ended)
     if limit is not None:
         why = f"the baseline breaks {limit.in_short} in trial {ended.number}"
-        yield "control windows ended", f"{why}; there are no more of them while this plan is held"
+        yield "control windows ended", f"{why}; no more control windows while this plan is held"

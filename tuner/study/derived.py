@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Derived(Generic[T]):
-    """Keeps the latest value of each study; it is computed anew at another revision or after a new trial.
+    """Keeps the latest value of each study; it is computed again at another revision or after a new trial.
 
     It holds while all trials have ended, and `trials` is how many there were before that was seen.
     """

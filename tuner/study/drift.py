@@ -1,4 +1,4 @@
-"""Drift: a metric that no longer is what it was, told from noise window by window."""
+"""Drift: a metric that has changed, distinguished from noise window by window."""
 
 from __future__ import annotations
 

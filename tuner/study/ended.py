@@ -10,13 +10,13 @@ from itertools import takewhile
 from tuner.core import Trial, Trials
 
 MOST_KEPT = 20_000
-"""So many trials are kept, some 2 kB each; the study that was not asked for longest goes first."""
+"""How many trials are kept, some 2 kB each; the study that was not asked for longest goes first."""
 
 
 class EndedTrials:
-    """Keeps what has ended, as that never changes; what came since is asked for. Safe from many threads.
+    """Keeps what has ended, as that never changes; what came since is requested. Safe from many threads.
 
-    The last that is kept is asked for again: where it is another by now, its study was deleted, and its
+    The last that is kept is requested again: where it is another by now, its study was deleted, and its
     name given to a new one.
     """
 

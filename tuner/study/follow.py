@@ -1,7 +1,7 @@
 """Studies whose plan follows the load: rows confirmed each at its own load, and plans that grow.
 
 Where the load is the world's nothing waits for it. What is confirmed is held, with the baseline in the
-place of every other row; once a load comes by for which no row is held, the study goes on at that.
+place of every other row; once a load comes by for which no row is held, the study continues at that.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from tuner.core import (
     counted,
     is_at,
     load_band,
+    pool_windows,
     render_setting,
     setting_key,
 )
 from tuner.study.confirm import (
     CONFIRM_MOST,
+    CONFIRM_WINDOWS,
     PENDING,
     ConfirmResult,
     Duel,
-    alternate,
-    duel_of,
     judged,
+    measuring,
     row_text,
 )
 from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase
@@ -49,7 +50,7 @@ from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_pha
 log = logging.getLogger(__name__)
 
 MOST_HELD = 2000
-"""Of so many held windows, the latest, the loads are counted: a day and a half of one a minute."""
+"""Of this number of held windows, the latest, the loads are counted: a day and a half of one a minute."""
 
 
 @dataclass
@@ -72,9 +73,9 @@ class PlanGrowth:
     def why(
         self, study: Study, count: int, now: Context, trials: Callable[[str], Sequence[Trial]]
     ) -> str:
-        """Return why a study that holds should go on at the load there is now; empty where it should not.
+        """Return why a holding study should search at the present load; empty where it should not.
 
-        `count` is how many trials it has. A policy that fails is logged: what is held is held on.
+        `count` is how many trials it has. A policy that fails is logged: the hold continues.
         """
         by = study.terms.plan_by
         if by not in now:
@@ -102,22 +103,23 @@ def history(study: Study, trials: Sequence[Trial], held: Sequence[MetricSample])
 
 
 def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
-    """Return the next step of confirming a plan by the load: a window at a row's load, or what is held.
+    """Return the next step of confirming a plan by the load: a window at a row's load, or the held setting.
 
     Windows of earlier rounds count, as far as they are at a row's load. Where a row is not confirmed and
-    its load can neither be asked for nor comes by now, what was confirmed there before is held, else the
+    its load can neither be requested nor comes by now, what was confirmed there before is held, else the
     baseline.
     """
     study = past.study
     if study.plan is None or past.evidence.limits is None:
-        return Move(Phase.BASELINE, "the baseline is no longer known")
+        return Move(Phase.BASELINE, "the baseline is missing")
     plan, here = study.plan, of_this_phase(study, trials)
     results = [row_result(past, plan, row, trials) for row in plan.rows]
     for row, result in zip(plan.rows, results, strict=True):
         if result == PENDING and len(here) < CONFIRM_MOST and _comes_by(past, row):
             at = plan.context(row)
             asked = at if plan.by in study.askable else ANYWHERE
-            return alternate(study, row.setting, at, _at(study, trials, row.at), asked)
+            few = len(_rival(study, _at(study, trials, row.at))) < CONFIRM_WINDOWS
+            return measuring(study, study.baseline if few else row.setting, at, asked)
     kept = _kept(past, plan, results, trials)
     why = "; ".join(_texts(study, plan, results, kept))
     if all(study.rests(row.setting) for row in kept.rows):
@@ -126,27 +128,43 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
 
 
 def row_result(past: Past, plan: Plan, row: Row, trials: Sequence[Trial]) -> ConfirmResult:
-    """Return how a row stands, by all confirming windows at its load."""
-    windows = _at(past.study, trials, row.at)
-    return judged(past.study, row.setting, windows, past.at(plan.context(row)))
+    """Return how a row stands, by all confirming windows at its load and the baseline's of any phase."""
+    study, windows = past.study, _at(past.study, trials, row.at)
+    rival = _rival(study, windows)
+    if len(rival) < CONFIRM_WINDOWS and not study.rests(row.setting):
+        return PENDING
+    own = [t for t in windows if t.phase is Phase.CONFIRMING]
+    return judged(study, row.setting, own, past.at(plan.context(row)), rival)
 
 
 def row_duel(past: Past, row: Row) -> Duel | None:
-    """Return what baseline and setting showed in the confirming windows at a row's load."""
-    return duel_of(past.study, row.setting, _at(past.study, past.trials, row.at))
+    """Return what baseline and setting showed in the windows that a row is confirmed by."""
+    study, windows = past.study, _at(past.study, past.trials, row.at)
+    own = [t for t in windows if t.phase is Phase.CONFIRMING and t.solid and t.tries(row.setting)]
+    rival = _rival(study, windows)
+    if not own or not rival:
+        return None
+    before, after = (
+        pool_windows([t.shown for t in some], study.quantities) for some in (rival, own)
+    )
+    return before, after
 
 
 def _at(study: Study, trials: Sequence[Trial], load: float | None) -> list[Trial]:
-    """Return the confirming windows at a load."""
-    by = study.terms.plan_by
-    windows = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
+    """Return the windows at a load."""
+    by, windows = study.terms.plan_by, counted(study, trials)
     return [t for t in windows if load is not None and confirms_at(t.ran_at.get(by, 0.0), load)]
+
+
+def _rival(study: Study, windows: Sequence[Trial]) -> list[Trial]:
+    """Return the baseline's windows of any phase: nobody selected it by them."""
+    return [t for t in windows if t.solid and t.tries(study.baseline)]
 
 
 def _kept(
     past: Past, plan: Plan, results: Sequence[ConfirmResult], trials: Sequence[Trial]
 ) -> Plan:
-    """Return a plan with its confirmed rows; in the place of others what was confirmed before."""
+    """Return a plan with its confirmed rows; instead of others what was confirmed before."""
     study, rows = past.study, list[Row]()
     for row, result in zip(plan.rows, results, strict=True):
         low = rows[-1].below if rows else 0.0
@@ -180,7 +198,7 @@ def _former(past: Past, plan: Plan, low: float, row: Row, trials: Sequence[Trial
 
 
 def why_grow(past: Past, trials: Sequence[Trial], policy: Policy) -> str:
-    """Return why a study that holds a plan by the load should go on; empty where it should not.
+    """Return why a study that holds a plan by the load should continue; empty where it should not.
 
     A load has come by at which the baseline is held, or a row that was confirmed at quite another load, and
     there is something to try or to confirm.
@@ -194,7 +212,7 @@ def why_grow(past: Past, trials: Sequence[Trial], policy: Policy) -> str:
         return ""
     answer = policy.suggest(past)
     if isinstance(answer, Try):
-        return f"no row is confirmed at {load}, and there is more to try: {answer.why}"
+        return f"no row is confirmed at {load}, and more trials are needed: {answer.why}"
     if isinstance(answer, Done) and answer.plan.by:
         row = _held(study, answer.plan, now)
         new = not study.rests(row.setting) and _comes_by(past, row)
@@ -221,7 +239,7 @@ def _texts(study: Study, plan: Plan, results: Sequence[ConfirmResult], kept: Pla
     for row, result in zip(plan.rows, results, strict=True):
         if study.rests(row.setting):
             continue
-        waits = "not confirmed yet: its load has not come by since"
+        waits = "not confirmed yet: its load has not occurred since"
         shown = result if result != PENDING else ConfirmResult(False, False, waits)
         text = row_text(study, plan, row, shown)
         there = render_setting(kept.rows[kept.row(plan.context(row))].setting)

@@ -1,11 +1,11 @@
 """What a study does next, derived from its trials alone: after a crash the same step comes out.
 
-BASELINE measures the default until it is known, TUNING asks the policy, CONFIRMING pits the proposed
-plan against the baseline in alternating windows, HOLDING rests. A study that only advises rests in
-PROPOSED until an operator says yes, one with a canary in CANARY until that confirms its plan. A
-continuous study asks the policy round by round and confirms nothing; its policy may do without a
-baseline. Where trials fail in a row, and one of them is the baseline's, whatever is wrong is not the
-setting: the study is PAUSED.
+BASELINE measures the default, TUNING asks the policy, CONFIRMING pits the proposed
+plan against the baseline in alternating windows, HOLDING rests, until a load comes by that a plan by the
+load lacks. A study that only advises rests in PROPOSED until an operator says yes, one with a canary in
+CANARY until that confirms its plan. A continuous study asks the policy round by round and confirms
+nothing; its policy may do without a baseline. Where trials fail in a row, and one of them is the
+baseline's, whatever is wrong is not the setting: the study is PAUSED.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tuner.core import (
 from tuner.study.advice import advised
 from tuner.study.canary import staged
 from tuner.study.confirm import confirming
-from tuner.study.follow import confirming_rows
+from tuner.study.follow import confirming_rows, why_grow
 from tuner.study.moves import (
     Assign,
     Move,
@@ -52,9 +52,9 @@ from tuner.study.moves import (
 BASELINE_WINDOWS = 2
 BASELINE_TRIES = 6
 FAILED_IN_A_ROW = 4
-"""After so many failed trials in a row the baseline has to show that anything works: our choice."""
+"""After this number of failed trials in a row the baseline is measured again as a check: our choice."""
 LOAD_CHANGED = 2
-"""So many trials in a row under another load mean that the load is not the baseline's any more."""
+"""How many trials in a row under another load mean that the load is not the baseline's any more."""
 
 
 def next_step(past: Past, policy: Policy, device: str = "", says: Policy | None = None) -> Step:
@@ -79,13 +79,16 @@ def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
         return _tuning(past, trials, policy, says)
     if study.phase is Phase.CONFIRMING:
         return (confirming_rows if study.terms.plan_by else confirming)(past, trials)
+    if study.phase is Phase.HOLDING and study.terms.plan_by:
+        why = why_grow(past, trials, policy)
+        return Move(Phase.TUNING, why) if why else Rest("no load has come by that the plan lacks")
     return Rest(f"the study is {study.phase}")
 
 
 def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
     """Return what to do where one trial after the other fails: ask the baseline, then pause.
 
-    A device that somebody has to see to (it is lost, or the actuator has paused it) fails at any
+    A device that needs an operator (it is lost, or the actuator has paused it) fails at any
     setting, and would fail at every further one.
     """
     study = past.study
@@ -95,7 +98,7 @@ def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
     why = f"{FAILED_IN_A_ROW} trials in a row failed"
     if any(t.tries(study.baseline) for t in latest):
         reason = latest[-1].reason or "no reason given"
-        then = f"mend that, then `jouletune study resume {study.id}`, or the run once more"
+        then = f"correct the cause, then `jouletune study resume {study.id}` or repeat the run"
         return Move(Phase.PAUSED, f"{why}, at the baseline too; last reason: {reason}; {then}")
     if study.phase is Phase.TUNING and not _continuous(study) and past.left <= 0:
         return None
@@ -105,7 +108,7 @@ def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
 def _baseline(past: Past, trials: Sequence[Trial], says: Policy) -> Step:
     study = past.study
     if not _needs_baseline(study, says):
-        return Move(Phase.TUNING, "no baseline is asked for: no saving is told")
+        return Move(Phase.TUNING, "no baseline is requested, so no saving is reported")
     windows = of_this_phase(study, trials)
     needed = set(needed_metrics(study))
     good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
@@ -162,8 +165,8 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
         return _proposal(judged, trials, suggestion.plan, suggestion.why)
     if suggestion.context.keys() - study.askable:
         can = ", ".join(sorted(study.askable)) or "nothing"
-        why = f"policy {study.policy} asks for {in_words(suggestion.context)}"
-        return Move(Phase.PAUSED, f"{why}, and a trial here can ask for: {can}")
+        why = f"policy {study.policy} requests {in_words(suggestion.context)}"
+        return Move(Phase.PAUSED, f"{why}, but a trial of this workload can only set: {can}")
     return _attempt(judged, trials, suggestion)
 
 
@@ -202,7 +205,7 @@ def _load_changed(study: Study, trials: Sequence[Trial]) -> bool:
 def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move:
     """Move to confirming a plan, unless it is the baseline or the guard speaks against a row.
 
-    A continuous study holds it at once, with the baseline in the place of what the guard refuses.
+    A continuous study holds it at once, with the baseline instead of what the guard refuses.
     """
     study, evidence = past.study, past.evidence
     if all(study.rests(row.setting) for row in plan.rows):

@@ -1,6 +1,6 @@
 """One study at work: past → step → order to the device → report → evidence.
 
-All state is in the store, so a tuner that dies goes on where it was. One lock per study keeps two
+All state is in the store, so a tuner that dies continues where it was. One lock per study keeps two
 callers of this process from working out the same step; of several processes one takes it, as the store
 takes a step only for the study as it was seen, and the others look again.
 """
@@ -75,7 +75,7 @@ Asked = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a device was told last, where nothing but news or another question changes that."""
+    """The last assignment of a device, valid until news or another poll."""
 
     mark: int
     asked: Asked
@@ -140,7 +140,7 @@ class Loop:
         return Registered(lease_s=self.lease_s)
 
     def _heard(self, notice: Notice) -> None:
-        """Wake who waits for a device that may have other orders; forget what others have stored anew."""
+        """Wake the polls of a device that may have new assignments; read the stored data again."""
         if notice.topic is Topic.DEVICES:
             self.presence.told_elsewhere(notice.devices)
             self._registry.forget(notice.devices)
@@ -191,8 +191,8 @@ class Loop:
         study = seen.study
         if study is None:
             stopped = self._stopped(seen, device, poll)
-            return stopped or Release(why=seen.unreadable or "no active study has this device")
-        if not (seen.stopped or seen.running):  # most devices hold: nobody need wait for that
+            return stopped or Release(why=seen.unreadable or "no active study uses this device")
+        if not (seen.stopped or seen.running):  # most devices hold: no poll needs to wait for that
             standing = self._standing(study, seen, device, poll)
             if standing is not None:
                 return standing
@@ -209,7 +209,7 @@ class Loop:
         seen = self.store.studies.situation(device)
         study = seen.study
         if study is None or study.id != name:
-            return Idle(why=f"study {name} does not have this device any more")
+            return Idle(why=f"study {name} no longer uses this device")
         if (stopped := self._stopped(seen, device, poll)) is not None:
             self.changes.abort(study, stopped.why)
             return stopped
@@ -228,7 +228,7 @@ class Loop:
         """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
         stop = self.store.stops.current()
         if stop is not None:
-            raise Conflict(f"every device is stopped ({stop})", hint="put the device back")
+            raise Conflict(f"every device is stopped ({stop})", hint="restore the device")
         lease = self.store.leases.renew(
             renewal.device, renewal.token, renewal.nonce, self._lease_end()
         )
@@ -254,7 +254,7 @@ class Loop:
             if in_time and lease.held_by(agent):  # the answer got lost on its way
                 return self._assigned(study, trial, lease, self.changes.trials(study.id))
             if in_time and not lease.succeeded_by(agent):
-                return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
+                return Idle(why=f"agent {lease.agent} is working on trial {trial.number}")
             if trial.attempt >= MOST_ATTEMPTS * len(trial.on(study.devices)):
                 why = f"{trial.attempt} attempts ended without a report"
                 self.changes.end(trial, study, Outcome(state=TrialState.FAILED, reason=why))
@@ -271,7 +271,7 @@ class Loop:
     def _standing(
         self, study: Study, seen: Situation, device: str, poll: Poll
     ) -> HoldOrder | Release | Idle | None:
-        """Return what a device is told where its study takes no step now; None where it is to take one."""
+        """Return the assignment of a device whose study takes no step now; None where it is to take one."""
         if study.phase is Phase.CANARY and device != study.terms.canary:
             return Release(why=f"its plan is tried on the canary {study.terms.canary} first")
         if study.phase in HELD and (plan := study.plan) is not None:
@@ -287,7 +287,7 @@ class Loop:
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
         if study.phase is Phase.PROPOSED:
-            return Release(why=f"study {study.id} waits for an operator's yes")
+            return Release(why=f"study {study.id} awaits approval")
         return None
 
     def _advance(
@@ -402,7 +402,7 @@ class Loop:
             log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
             why = str(error)
             if not isinstance(error, TuningError):
-                why = f"{type(error).__name__}: {why}; the tuner's log shows where"
+                why = f"{type(error).__name__}: {why}; see the tuner's log"
             return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {why}")
 
     def _granted(

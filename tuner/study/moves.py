@@ -20,7 +20,7 @@ from tuner.core import (
 )
 
 LIMIT_NOT_MET = "LIMIT NOT MET"
-"""How the reason begins where what is held breaks a limit."""
+"""How the reason begins where the held setting breaks a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def in_words(context: Context) -> str:
 
 
 def without(study: Study, plan: Plan, lost: Collection[int]) -> Plan | None:
-    """Return a plan with the baseline in the place of the rows lost; None if no other is left.
+    """Return a plan with the baseline instead of the rows lost; None if no other is left.
 
     What speaks against a row says nothing against the others.
     """

@@ -1,4 +1,4 @@
-"""Who waits for orders, and how they hear that there may be others: nobody looks in between."""
+"""Who waits for orders, and how they hear that there may be others: no polling in between."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Wake = Callable[[], None]
 
 
 class News:
-    """What may have changed a device's orders, told to those who wait for them, from any thread.
+    """What may have changed a device's orders, instructed to those who wait for them, from any thread.
 
-    It says that it is worth looking, not what there is to see: what is told while somebody looks is not
-    lost, as a look begins with `mark`.
+    It says that it is worth looking, not what there is to see: news during a look is not lost, as a look
+    begins with `mark`.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class News:
         return end
 
     def tell(self, devices: Iterable[str]) -> None:
-        """Wake who waits for one of these devices."""
+        """Wake the polls of these devices."""
         with self._lock:
             named = list(devices)
             for device in named:

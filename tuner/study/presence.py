@@ -12,17 +12,17 @@ from tuner.core import Conflict, Context, Device, Devices, Now, Study
 from tuner.wire import LONGEST_POLL_S, Poll, StudyView
 
 MOST_MET = 8
-"""So many starts of a device's agents are remembered."""
+"""How many starts of a device's agents are remembered."""
 MOST_AGAIN_S = 60.0
-"""For so long at most agents are sent away when too many ask; they do not heed more."""
+"""For so long at most agents are sent away when too many ask; they do not support more."""
 KEEP_S = 30.0
 """How often what was heard is stored, for those who ask the database and for a tuner's next start."""
 
 
 class Presence:
-    """Hears devices. Silence is counted on this process's own clock, which nobody sets.
+    """Hears devices. Silence is counted on this process's own clock, which is never set.
 
-    What was heard before this process, or by another, is known as it was stored, by wall time: of
+    What was heard before this process, or by another, is taken from the database, by wall time: of
     several tuners on one database each hears some of a device's requests. Safe from many threads.
     """
 
@@ -49,7 +49,7 @@ class Presence:
         self._lock = threading.Lock()
 
     def meet(self, device: str, poll: Poll) -> str:
-        """Remember who asks for a device; return what is new of whether it takes orders.
+        """Remember the agent that polls for a device; return what is new of whether it takes orders.
 
         Who was followed by another and asks again never died: left alone, two agents would take every
         trial from each other until it fails.
@@ -60,9 +60,8 @@ class Presence:
         met, agent = self._agents[device], poll.agent
         if agent in met[:-1]:
             raise Conflict(
-                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
-                hint="stop one of them, then start the other again, or give one of them another "
-                "`name` in its agent.toml",
+                f"{device} is used by two agents: {met[-1]} replaced {agent}",
+                hint="stop one agent and restart the other, or set another `name` in one agent.toml",
             )
         if agent not in met:
             met.append(agent)
@@ -74,10 +73,12 @@ class Presence:
             self._unable[device] = poll.unable
         self._loads[device] = poll.context, self._now()
         self._protocols[device] = poll.protocol
-        return "" if poll.unable == before else poll.unable or "it takes orders again"
+        return (
+            "" if poll.unable == before else poll.unable or "the device accepts assignments again"
+        )
 
     def load(self, device: str) -> tuple[Context, datetime] | None:
-        """Return the load that a device's agent last told of, and when; None where it did not so far."""
+        """Return the load that a device's agent last reported, and when; None where it did not so far."""
         return self._loads.get(device)
 
     def refusal(self, device: str) -> str:
@@ -92,7 +93,7 @@ class Presence:
         return self._unable.get(device, "")
 
     def told_elsewhere(self, devices: Collection[str]) -> None:
-        """Look up anew what other processes may have stored of devices; of all where none is named."""
+        """Look up again what other processes may have stored of devices; of all where none is named."""
         with self._lock:
             if not devices:
                 self._outdated = None
@@ -110,14 +111,14 @@ class Presence:
         return next((f"{d}: {why}" for d in devices if (why := self.refusal(d))), "")
 
     def note_contact(self, device: str, wait_s: float = 0.0) -> None:
-        """Note that a device's agent has said something just now, and waits so long for an answer."""
+        """Note that a device's agent has reported something just now, and waits so long for an answer."""
         with self._lock:
             self._last_heard[device] = self._monotonic(), self._now()
             self._due[device] = self._monotonic() + wait_s
             self._unstored.add(device)
 
     def sent_away(self) -> None:
-        """Note that some agent was told to come again later: any may be silent for so long."""
+        """Note that some agent was instructed to come again later: any may be silent for so long."""
         self._sent_away_s = self._monotonic()
 
     def hung_up(self, device: str) -> None:
@@ -167,7 +168,7 @@ class Presence:
         return self._now() - stored <= timedelta(seconds=silence_s + KEEP_S + LONGEST_POLL_S)
 
     def expect(self, devices: Iterable[str], away: Iterable[str]) -> None:
-        """Wait for devices that were there before this process; some were known to be away then."""
+        """Wait for devices that were there before this process; some were away then."""
         until = self._monotonic() + LONGEST_POLL_S
         self._expected = dict.fromkeys(devices, until)
         self._stored_before = dict(self._devices.heard_at())

@@ -105,7 +105,7 @@ class Registry:
             told = [
                 f"{name}: {device.cannot.get(name, 'fewer values take effect')}" for name in gone
             ]
-            why = f"{device.id} offers less than before; {'; '.join(told)}"
+            why = f"{device.id} offers fewer knobs or values than before; {'; '.join(told)}"
             narrowed = replace(study, space=space)
             if study.plan is not None and not all(space.has(r.setting) for r in study.plan.rows):
                 self.changes.abort(study, why)
@@ -118,5 +118,5 @@ class Registry:
         """End the running trials of settings that a study's space has no more."""
         for trial in self.store.trials.running(study.id):
             if not study.space.has(trial.setting):
-                why = f"{device.id} does not offer {render_setting(trial.setting)} any more"
+                why = f"{device.id} no longer offers {render_setting(trial.setting)}"
                 self.changes.cancel(study, trial, why, TrialState.FAILED)

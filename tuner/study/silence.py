@@ -15,8 +15,8 @@ AWAY_S = 60.0
 class Silence:
     """How long leases and trials have stayed as they are stored, on a monotonic clock in seconds.
 
-    What is stored bears wall time, which may step, and may have been told to another tuner on the same
-    database: only that it changes counts. What is seen for the first time has just changed.
+    What is stored bears wall time, which may step, and may have been instructed to another tuner on the
+    same database: only that it changes counts. What is seen for the first time has just changed.
     """
 
     def __init__(self, monotonic: Callable[[], float], lease_s: float, abandon_s: float) -> None:
@@ -30,7 +30,7 @@ class Silence:
     def listening(self) -> Iterator[None]:
         """Surround a look at all trials; what fails was none.
 
-        Who did not look for long (suspended, without its database) counts everything anew.
+        Who did not look for long (suspended, without its database) counts everything again.
         """
         if self._monotonic() - self._looked_at > AWAY_S:
             with self._lock:
@@ -43,7 +43,7 @@ class Silence:
         return self._seconds(lease.device, (lease.token, lease.expires_at)) < self._lease_s
 
     def abandoned(self, care: TrialCare) -> bool:
-        """Return whether nobody has cared for a trial for long, under any lease on its devices."""
+        """Return whether a trial had no contact for long, under any lease on its devices."""
         own = care.study, care.trial
         return self._seconds(own, care) > self._lease_s + self._abandon_s
 

@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def looking_again(act: Callable[P, R]) -> Callable[P, R]:
-    """Return the act so that it begins anew where the study was changed since it was read.
+    """Return the act so that it restarts where the study was changed since it was read.
 
     For what reads a study by itself, and may be done twice. Raises StaleRevision after six times.
     """

@@ -1,4 +1,4 @@
-"""What the loop tells of its own work, to whoever keeps figures of it."""
+"""What the loop reports about its own work, for metrics."""
 
 from __future__ import annotations
 

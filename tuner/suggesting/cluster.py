@@ -1,4 +1,4 @@
-"""Where suggestions are worked out: on a Ray cluster. Imports ray, so only who has it imports this.
+"""Where suggestions are worked out: on a Ray cluster. Imports ray; import this only where ray is installed.
 
 Between tuner and cluster Ray's own transport is spoken, within one trusted network; questions and
 answers are the same JSON as ever.
@@ -22,7 +22,7 @@ class RayCluster:
     """A connection to a Ray cluster whose nodes have jouletune installed.
 
     Raises:
-        ConfigError: nobody answers there.
+        ConfigError: no response.
     """
 
     def __init__(self, address: str) -> None:
@@ -39,11 +39,11 @@ class RayCluster:
         self._remote: Any = ray.remote(max_retries=0)(answer)
 
     def worker(self) -> RayWorker:
-        """Return somebody of the cluster who answers one question at a time."""
+        """Return a worker of the cluster; it answers one question at a time."""
         return RayWorker(self._remote)
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Release the cluster."""
         ray.shutdown()
 
 
@@ -60,11 +60,11 @@ class RayWorker:
             found: bytes = ray.get(asked, timeout=within_s)
         except GetTimeoutError:
             ray.cancel(asked, force=True)
-            raise WorkerLost(f"a suggestion was not there after {within_s:g} s") from None
+            raise WorkerLost(f"no suggestion after {within_s:g} s") from None
         except (RayError, ConnectionError) as error:
             first = next(iter(str(error).splitlines()), type(error).__name__)
-            raise WorkerLost(f"the Ray worker on a suggestion was lost: {first}") from error
+            raise WorkerLost(f"the Ray worker of a suggestion was lost: {first}") from error
         return found
 
     def close(self) -> None:
-        """Let go of nothing: the cluster keeps its processes."""
+        """Release nothing: the cluster keeps its processes."""

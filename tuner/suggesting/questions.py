@@ -1,4 +1,4 @@
-"""What is sent to whoever works out suggestions, and what comes back: JSON, exact to the last bit.
+"""Messages to the workers of suggestions, and their replies: JSON, exact to the last bit.
 
 A past is all that a policy may read, so the answer is the same wherever it is worked out.
 """
@@ -55,7 +55,7 @@ class Waited(BaseModel):
 
 
 class Finished(BaseModel):
-    """The answer that enough is known."""
+    """The reply that no more trials are needed."""
 
     model_config = EXACT
 
@@ -104,8 +104,8 @@ class Decided:
 def answer(question: bytes) -> bytes:
     """Decide for every past of a question; runs wherever the work is done.
 
-    What a policy raises is an answer, too. Each past is decided by itself, so that no answer depends on
-    what was asked beside it; what pasts of one space have in common a policy may remember.
+    What a policy raises is an answer, too. Each past is decided by itself, so no reply depends on other
+    questions; what pasts of one space have in common a policy may remember.
     """
     asked = BatchQuestion.model_validate_json(question)
     try:
@@ -134,7 +134,7 @@ def read(answers: bytes, count: int) -> list[Decided]:
 def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided:
     try:
         return _said(policy.suggest(past))
-    except Exception as error:  # noqa: BLE001  whatever a plug-in raises is told to its study
+    except Exception as error:  # noqa: BLE001  an error of a plug-in is reported to its study
         return _failed(error)
 
 

@@ -15,9 +15,9 @@ from tuner.suggesting.workers import SuggestionWorker, WorkerLost
 
 log = logging.getLogger(__name__)
 
-WORKING = "its next setting is being worked out"
+WORKING = "its next setting is being computed"
 TOGETHER_S = 1.0
-"""So many studies of one space are asked for at once as take this long, by what the last of such a size
+"""How many studies of one space are requested at once as take this long, by what the last of such a size
 took: what they have in common is worked out once, and what travels is worth its way."""
 WITHIN_S = 120.0
 """How long a suggestion may take; each further one of a question adds a tenth of it."""
@@ -51,11 +51,11 @@ class Wanted:
 
 @dataclass
 class Suggestions:
-    """Has policies decide elsewhere, several at a time: nobody who waits holds up anybody else.
+    """Has policies decide elsewhere, several at a time: a waiting request never blocks another.
 
     `policies` finds a policy by name, `workers` are who decides, each of them one question at a time;
-    `wake` is told of a study that is decided, `took` of how long that was. What is decided is kept until
-    it is taken; a study that has changed meanwhile asks anew. Safe from many threads.
+    `wake` gets a decided study, `took` its duration. What is decided is kept until
+    it is taken; a study that has changed meanwhile asks again. Safe from many threads.
     """
 
     policies: Callable[[str], Policy]
@@ -90,7 +90,7 @@ class Suggestions:
         return end
 
     def policy(self, name: str) -> Policy:
-        """Return a policy that is asked here and decides elsewhere; a quick one decides here."""
+        """Return a policy that is called here and decides elsewhere; a quick one decides here."""
         return Here(name, self) if name in QUICK else Elsewhere(name, self)
 
     def suggestion(self, policy: str, past: Past) -> Suggestion:
@@ -108,7 +108,7 @@ class Suggestions:
                     self._lock.notify()
                 return Wait(WORKING)
         if decided[1].suggestion is None:
-            raise decided[1].error or TuningError("nothing was decided")
+            raise decided[1].error or TuningError("no setting was suggested")
         return decided[1].suggestion
 
     def _work(self, worker: SuggestionWorker) -> None:
@@ -129,7 +129,7 @@ class Suggestions:
                     "event=no_suggestion study=%s", ", ".join(w.past.study.id for w in batch)
                 )
                 worker.close()
-                self._again(batch, WorkerLost(f"it could not be asked for: {error!r}"))
+                self._again(batch, WorkerLost(f"it could not be requested: {error!r}"))
                 continue
             seconds = (time.monotonic() - began) / len(batch)
             self._paces[batch[0].size] = seconds
@@ -140,7 +140,7 @@ class Suggestions:
     def _taken(self) -> list[Wanted]:
         """Wait for studies and return some of one space, oldest first; nothing at the end.
 
-        No more than this worker's share of them. One of a size that is new is asked for alone, and so
+        No more than this worker's share of them. One of a size that is new is requested alone, and so
         is who was lost with others.
         """
         with self._lock:
@@ -164,14 +164,14 @@ class Suggestions:
             return read(worker.answer(question, within_s), len(batch))
         except ValueError as error:
             worker.close()
-            raise WorkerLost(f"what came back is no answer: {error}") from error
+            raise WorkerLost(f"the worker's reply is not valid: {error}") from error
 
     def _again(self, batch: Sequence[Wanted], error: WorkerLost) -> None:
         """Have others try; give up on what took too many of them with it."""
         for wanted in batch:
             lost = wanted.lost + 1
             if lost >= MOST_TRIES:
-                why = f"{lost} workers were lost on it, the last one so: {error.message}"
+                why = f"{lost} workers were lost; the last error: {error.message}"
                 self._keep(wanted, Decided(None, WorkerLost(why)))
                 continue
             with self._lock:
@@ -204,7 +204,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """A policy by its name, which decides at once; how long it took is told, too."""
+    """A policy by its name, which decides at once; its duration is reported, too."""
 
     name: str
     suggestions: Suggestions

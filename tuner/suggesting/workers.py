@@ -12,18 +12,18 @@ from tuner.core import TuningError
 
 
 class WorkerLost(TuningError, code="worker_lost"):
-    """Whoever worked on a suggestion is gone, or took too long. Ask somebody else: nothing was stored."""
+    """The worker of a suggestion is gone, or took too long. Ask another program: nothing was stored."""
 
 
 class SuggestionWorker(Protocol):
-    """Somebody who answers one question at a time. Used by one thread."""
+    """A worker; it answers one question at a time. Used by one thread."""
 
     def answer(self, question: bytes, within_s: float) -> bytes:
         """Return the answers to a question. Raises WorkerLost; ask again, a new one is found."""
         ...
 
     def close(self) -> None:
-        """Let go of it. May be called twice."""
+        """Release it. May be called twice."""
         ...
 
 
@@ -58,8 +58,8 @@ class LocalWorker:
             return line
         self.close()
         if late.is_set():
-            raise WorkerLost(f"a suggestion was not there after {within_s:g} s")
-        raise WorkerLost(f"the process that worked on a suggestion ended ({process.returncode})")
+            raise WorkerLost(f"no suggestion after {within_s:g} s")
+        raise WorkerLost(f"the process of a suggestion ended ({process.returncode})")
 
     def close(self) -> None:
         """End the process, whatever it does."""

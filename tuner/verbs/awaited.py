@@ -70,11 +70,11 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("POST", "/v1/studies/{study}/resume", OPERATOR)
     async def resume(self, study: str, change: Change) -> Seen:
-        """Go on where a paused study was."""
+        """Continue where a paused study was."""
 
     @verb("POST", "/v1/studies/{study}/stop", OPERATOR)
     async def stop(self, study: str, change: Change) -> Seen:
-        """End a study for good; its devices are free."""
+        """End a study permanently; its devices are free."""
 
     @verb("POST", "/v1/studies/{study}/approve", OPERATOR)
     async def approve(self, study: str, decision: Decision) -> Seen:
@@ -86,7 +86,7 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("PUT", "/v1/studies/{study}/constraints", OPERATOR)
     async def set_constraints(self, study: str, change: ConstraintChange) -> Seen:
-        """Replace all constraints of a study; its history is judged anew."""
+        """Replace all constraints of a study; its history is judged again."""
 
     @verb("POST", "/v1/studies/{study}/constraints/preview", VIEWER)
     async def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
@@ -114,7 +114,7 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("GET", "/v1/studies/{study}/best", VIEWER)
     async def best(self, study: str) -> SettingView:
-        """Show what is held, or the best feasible setting measured."""
+        """Show the held setting, or the best feasible setting measured."""
 
     @verb("GET", "/v1/studies/{study}/pareto", VIEWER)
     async def pareto(self, study: str) -> Sequence[SettingView]:
@@ -166,7 +166,7 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("DELETE", "/v1/stop", OPERATOR, told=["who", "why"])
     async def lift(self, change: Change) -> StopView:
-        """Let the studies go on as they were before everything was stopped."""
+        """Let the studies continue as they were before everything was stopped."""
 
     @verb("GET", "/v1/history", VIEWER)
     async def history(
@@ -188,7 +188,7 @@ class AsyncVerbs(Asking[Seen]):
     def follow(
         self, study: str | None = None, device: str | None = None, after: Place | None = None
     ) -> AsyncIterator[Event]:
-        """Follow events as they come, from now on or after one; without an id: its study has changed."""
+        """Stream events in order, from now on or after one; without an id: its study has changed."""
 
     @property
     def access(self) -> AsyncTokenVerbs:

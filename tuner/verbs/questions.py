@@ -26,7 +26,7 @@ def asked_of(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> 
     for name, value in narrow.items():
         if name not in known:
             raise InvalidInput(
-                f"a history has no {name!r}", hint=f"narrow it by {', '.join(known)}"
+                f"a history has no filter {name!r}", hint=f"filter by {', '.join(known)}"
             )
         found[name] = parsed(name, value, now) if isinstance(value, str) else value
     return replace(question or HistoryQuestion(), **found)  # type: ignore[arg-type]

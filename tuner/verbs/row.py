@@ -16,7 +16,7 @@ from tuner.core import AccessRole, Conflict
 from tuner.wire import StudyView
 
 Seen = TypeVar("Seen", bound=StudyView, covariant=True)
-"""A study as whoever asks sees it: at a client it can be acted on."""
+"""A study as its client sees it: at a client it can be acted on."""
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
@@ -68,12 +68,12 @@ class Verb:
 
 
 class Asking(Generic[Seen]):
-    """Somebody of whom the verbs of a table are asked."""
+    """An implementation of the verbs of a table."""
 
     def ask(self, verb: Verb, given: Mapping[str, object]) -> Any:  # noqa: ANN401  as declared
-        """Return the answer. Raises Conflict where there is nobody that could give it."""
+        """Return the answer. Raises Conflict where there is none."""
         raise Conflict(
-            f"{verb.name} is answered by a running tuner only", hint="name it with --tuner URL"
+            f"{verb.name} needs a running tuner", hint="give its address with --tuner URL"
         )
 
 

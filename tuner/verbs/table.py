@@ -76,11 +76,11 @@ class Verbs(Asking[Seen]):
 
     @verb("POST", "/v1/studies/{study}/resume", OPERATOR)
     def resume(self, study: str, change: Change) -> Seen:
-        """Go on where a paused study was."""
+        """Continue where a paused study was."""
 
     @verb("POST", "/v1/studies/{study}/stop", OPERATOR)
     def stop(self, study: str, change: Change) -> Seen:
-        """End a study for good; its devices are free."""
+        """End a study permanently; its devices are free."""
 
     @verb("POST", "/v1/studies/{study}/approve", OPERATOR)
     def approve(self, study: str, decision: Decision) -> Seen:
@@ -92,7 +92,7 @@ class Verbs(Asking[Seen]):
 
     @verb("PUT", "/v1/studies/{study}/constraints", OPERATOR)
     def set_constraints(self, study: str, change: ConstraintChange) -> Seen:
-        """Replace all constraints of a study; its history is judged anew."""
+        """Replace all constraints of a study; its history is judged again."""
 
     @verb("POST", "/v1/studies/{study}/constraints/preview", VIEWER)
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
@@ -120,7 +120,7 @@ class Verbs(Asking[Seen]):
 
     @verb("GET", "/v1/studies/{study}/best", VIEWER)
     def best(self, study: str) -> SettingView:
-        """Show what is held, or the best feasible setting measured."""
+        """Show the held setting, or the best feasible setting measured."""
 
     @verb("GET", "/v1/studies/{study}/pareto", VIEWER)
     def pareto(self, study: str) -> Sequence[SettingView]:
@@ -172,7 +172,7 @@ class Verbs(Asking[Seen]):
 
     @verb("DELETE", "/v1/stop", OPERATOR, told=["who", "why"])
     def lift(self, change: Change) -> StopView:
-        """Let the studies go on as they were before everything was stopped."""
+        """Let the studies continue as they were before everything was stopped."""
 
     @verb("GET", "/v1/history", VIEWER)
     def history(
@@ -194,7 +194,7 @@ class Verbs(Asking[Seen]):
     def follow(
         self, study: str | None = None, device: str | None = None, after: Place | None = None
     ) -> Iterator[Event]:
-        """Follow events as they come, from now on or after one; without an id: its study has changed."""
+        """Stream events in order, from now on or after one; without an id: its study has changed."""
 
     @property
     def access(self) -> TokenVerbs:

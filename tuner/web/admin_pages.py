@@ -48,7 +48,7 @@ def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version:
             or not re.fullmatch("[0-9]{1,4}", days)
             or int(days) > 3650
         ):
-            raise InvalidInput("a token needs a role, and lasts 0 (for good) to 3650 days")
+            raise InvalidInput("a token needs a role and 0 (no expiry) to 3650 days")
         draft = TokenDraft.model_validate(
             {"name": form.text("name"), "role": form.text("role"), "days": int(days)}
         )
@@ -79,6 +79,6 @@ def facts(fleet: FleetOverview, version: str) -> dict[str, str]:
         "wire protocol": str(PROTOCOL),
         "Python": f"{platform.python_version()} on {sys.platform}",
         **{name: installed(name) for name in SHOWN},
-        "database": "answers",
+        "database": "responds",
         "agents' devices": f"{len(view.rows) - offline} of {len(view.rows)} online",
     }

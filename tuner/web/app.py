@@ -14,6 +14,7 @@ from tuner.service.http.gate import status_of
 from tuner.service.http.sessions import Sessions
 from tuner.web.admin_pages import admin_pages
 from tuner.web.assets import assets
+from tuner.web.device_pages import device_pages
 from tuner.web.fleet_pages import fleet_pages
 from tuner.web.history_pages import history_pages
 from tuner.web.looks import Looks
@@ -28,7 +29,7 @@ def create_pages(
 ) -> ASGIApp:
     """Return the pages. `secure` says that browsers reach them by TLS only."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    pages, looks = Pages(sessions, version), Looks(fleet.operations)
+    pages, looks = Pages(sessions, version, fleet.operations.loop.now), Looks(fleet.operations)
     for router in (
         session_pages(pages, sessions, secure=secure),
         assets(),
@@ -36,6 +37,7 @@ def create_pages(
         app.include_router(router)
     for router in (
         fleet_pages(pages, fleet, sessions),
+        device_pages(pages, fleet),
         study_pages(pages, fleet.operations, looks),
         study_actions(pages, fleet.operations, sessions),
         history_pages(pages, fleet.operations),
@@ -50,12 +52,16 @@ def create_pages(
     @app.exception_handler(ValidationError)
     def malformed(request: Request, error: ValidationError) -> Response:
         first = error.errors(include_url=False, include_input=False)[0]["msg"]
-        refused = InvalidInput(first.removeprefix("Value error, "), hint="go back and shorten it")
+        refused = InvalidInput(
+            first.removeprefix("Value error, "), hint="go back and shorten the text"
+        )
         return pages.page(request, "error", status_of(refused), error=refused)
 
     @app.exception_handler(HTTPException)
     def unroutable(request: Request, error: HTTPException) -> Response:
-        missing = NotFound(f"there is no page {request.scope['path']}", hint="begin at the fleet")
+        missing = NotFound(
+            f"there is no page {request.scope['path']}", hint="start from the fleet page"
+        )
         problem = missing if error.status_code == 404 else TuningError(str(error.detail))
         return pages.page(request, "error", error.status_code, error=problem)
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from tuner.core import Study
+from tuner.core import InvalidInput, Study
+from tuner.service.courses import recent_courses
 from tuner.service.fleet import FleetOverview, saves_now
 from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
-from tuner.wire import Change
+from tuner.wire import Change, FleetRow, Health
 
 PAGE = 100
+CONFIRMED = "stop"
+"""The word to type before every device is stopped."""
+ORDER = (
+    Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
+    Health.TRYING, Health.HOLDING, Health.SAFE,
+)  # fmt: skip
+"""Devices that need somebody come first."""
+GROUPS: Mapping[str, Callable[[FleetRow], str]] = {
+    "workload": lambda row: row.workload,
+    "board": lambda row: row.board,
+    "host": lambda row: row.host,
+}
 
 
 def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRouter:
@@ -21,19 +36,20 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
     operations = fleet.operations
 
     @router.get("/")
-    def show(request: Request, health: str = "", find: str = "", page: int = 1) -> Response:
+    def show(
+        request: Request, health: str = "", find: str = "", group: str = "", page: int = 1
+    ) -> Response:
         """Show every device."""
         view = fleet.view()
-        rows = [
-            row
-            for row in view.rows
-            if health in ("", row.health) and find.lower() in f"{row.device} {row.board}".lower()
-        ]
+        key = GROUPS.get(group)
+        rows = [row for row in in_order(view.rows, key) if _wanted(row, health, find)]
         last = max(1, -(-len(rows) // PAGE))
         at = min(max(page, 1), last)
+        shown = rows[(at - 1) * PAGE : at * PAGE]
         return pages.page(
-            request, "fleet", view=view, rows=rows[(at - 1) * PAGE : at * PAGE], found=len(rows),
-            health=health, find=find, at=at, last=last, stop=operations.stop_state(),
+            request, "fleet", view=view, rows=shown, health=health, find=find, at=at, last=last,
+            group=group if key else "", groups=list(GROUPS), key=key or (lambda _: ""), order=ORDER,
+            courses=recent_courses(operations.loop, shown, view.rows), stop=operations.stop_state(),
         )  # fmt: skip
 
     @router.get("/studies")
@@ -51,8 +67,13 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 
     @router.post("/stop")
     def stop(request: Request, fields: Posted) -> Response:
-        """Stop everything."""
+        """Stop everything, once the word is typed."""
         form = read_form(request, fields, sessions)
+        if form.text("confirm").lower() != CONFIRMED:
+            raise InvalidInput(
+                "nothing was stopped: the confirmation is missing",
+                hint=f"go back and type the word {CONFIRMED}",
+            )
         operations.stop_all(Change(who=form.caller.name, why=form.text("why")))
         return RedirectResponse("/", status_code=303)
 
@@ -64,3 +85,21 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         return RedirectResponse("/", status_code=303)
 
     return router
+
+
+def in_order(
+    rows: Sequence[FleetRow], key: Callable[[FleetRow], str] | None = None
+) -> list[FleetRow]:
+    """Return devices by group, then those that need somebody first, then by name."""
+
+    def place(row: FleetRow) -> tuple[str, bool, int, str]:
+        wrong = bool(row.error or row.unable)
+        return key(row) if key else "", not wrong, ORDER.index(row.health), row.device
+
+    return sorted(rows, key=place)
+
+
+def _wanted(row: FleetRow, health: str, find: str) -> bool:
+    """Return whether a device fits the filter; every word that is looked for is in its row."""
+    text = f"{row.device} {row.board} {row.workload} {row.host}".lower()
+    return health in ("", row.health) and all(word in text for word in find.lower().split())

@@ -14,14 +14,18 @@ from fastapi.responses import Response
 
 from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow, recent
-from tuner.core import InvalidInput, TrialState, Verdict
+from tuner.core import InvalidInput, Store, Study, TrialState, Verdict
+from tuner.presentation.figures import joined
 from tuner.service.operations import Operations
+from tuner.study.moves import needed_metrics
 from tuner.verbs.questions import asked_of
 from tuner.web.looks import Judges
 from tuner.web.render import Pages
 from tuner.wire import StudyView, TrialView
 
 PAGE = 50
+JUDGING_S = 0.3
+"""A page waits no longer for the verdicts of studies that nobody looked at since the start."""
 EVENTS, MOST_EVENT_PAGES = 100, 20
 SORTS: dict[str, Callable[[HistoryRow], Any]] = {
     "start": lambda row: -row.started_at.timestamp(),
@@ -32,9 +36,21 @@ SORTS: dict[str, Callable[[HistoryRow], Any]] = {
 }
 
 
+OWN: dict[str, Callable[[HistoryRow], str]] = {
+    "device": lambda row: joined(row.devices),
+    "workload": lambda row: row.workload,
+    "phase": lambda row: str(row.phase),
+    "state": lambda row: f"{row.state}, cut short" if row.censored else str(row.state),
+    "reason": lambda row: row.reason or "–",
+}
+"""Columns that are no metric, and what they show of a trial."""
+FIRST = ("device", "state")
+"""Those shown where none were chosen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the filter of the history says, as it stands in the address."""
+    """The filter of the history, as it is in the address."""
 
     device: str = ""
     workload: str = ""
@@ -62,14 +78,22 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
     ) -> Response:
         """Show trials across studies, latest first; the rows of a page in another order, if asked."""
         at = max(page, 1)
-        store = operations.loop.store
-        found = recent(store, asked.question(), PAGE + 1, (at - 1) * PAGE, judges.past)
+        store, question, pending = operations.loop.store, asked.question(), set[str]()
+        past = judges.past if question.verdict else judges.within(JUDGING_S, pending)
+        found = recent(store, question, PAGE + 1, (at - 1) * PAGE, past)
         rows = sorted(found[:PAGE], key=SORTS.get(sort, SORTS["start"]))
+        studies = _studies(store, rows)
+        wanted = dict.fromkeys(m for s in studies for m in needed_metrics(s))
+        measured = dict.fromkeys(m for row in rows for m in row.metrics)
+        offered = [*OWN, *wanted, *sorted(measured.keys() - wanted.keys())]
+        given = request.query_params.getlist("columns")
+        columns = [n for n in offered if n in given] if given else [*FIRST, *wanted]
         return pages.page(
             request, "history", asked=asked, rows=rows, more=len(found) > PAGE, at=at, sort=sort,
-            metrics=sorted({m for row in rows for m in row.metrics}),
+            metrics=[m for m in columns if m not in OWN], columns=columns, offered=offered,
+            chosen=bool(given), own=OWN, pending=pending, defaults={s.id: s.baseline for s in studies},
             verdicts=list(Verdict), states=list(TrialState), sorts=list(SORTS),
-            query=_query(request, "page", "sort"),
+            query=_query(request, "page", "sort", "columns"),
         )  # fmt: skip
 
     @router.get("/history/export")
@@ -93,14 +117,20 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
     def events(request: Request, study: str = "", device: str = "", page: int = 1) -> Response:
         """Show the log, latest first; its last pages only, as all of it is for `GET /v1/events`."""
         at = min(max(page, 1), MOST_EVENT_PAGES)
-        known = operations.events(study or None, device or None, at * EVENTS)[::-1]
-        last = at + 1 if len(known) == at * EVENTS and at < MOST_EVENT_PAGES else at
-        rows = known[(at - 1) * EVENTS :]
+        logged = operations.events(study or None, device or None, at * EVENTS)[::-1]
+        last = at + 1 if len(logged) == at * EVENTS and at < MOST_EVENT_PAGES else at
+        rows = logged[(at - 1) * EVENTS :]
         return pages.page(
             request, "events", rows=rows, study=study, device=device, at=at, last=last
         )
 
     return router
+
+
+def _studies(store: Store, rows: Sequence[HistoryRow]) -> list[Study]:
+    """Return the studies of some trials, without those that cannot be read."""
+    stored = store.studies.stored(among={row.study for row in rows})
+    return [study for study in stored if isinstance(study, Study)]
 
 
 def side_by_side(

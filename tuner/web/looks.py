@@ -11,6 +11,7 @@ from db.history import judging
 from tuner.core import Notice, Past, Study
 from tuner.service.operations import Operations
 from tuner.service.reports import StudyLook
+from tuner.wire import ExplanationView
 
 KEPT = 64
 TRUSTED_S = 30.0
@@ -55,21 +56,62 @@ class Looks:
                 self._known.clear()
 
 
+class Explanations:
+    """Predictions of studies, kept until a trial ends: a fit takes seconds. Safe from many threads."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._kept: OrderedDict[str, tuple[tuple[int, int], ExplanationView]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, study: str) -> ExplanationView:
+        """Return what a study's policy predicts, worked out once however many wait. Raises NotFound."""
+        store, study = self._operations.loop.store, self._operations.full_id(study)
+        with self._lock:
+            stamp = store.studies.get(study).revision, store.trials.count(study)
+            kept = self._kept.get(study)
+            if kept is None or kept[0] != stamp:
+                kept = self._kept[study] = stamp, self._operations.explain(study)
+                if len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            return kept[1]
+
+
 class Judges:
     """What the verdicts of studies are derived from, kept until a study changes. Safe from many threads."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._store = operations.loop.store
+    def __init__(
+        self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._monotonic = operations.loop.store, monotonic
         self._known: dict[str, Past] = {}
         operations.loop.store.bus.subscribe(self._heard)
 
     def _heard(self, notice: Notice) -> None:
         self._known.pop(notice.study, None)
 
+    def kept(self, study: Study) -> Past | None:
+        """Return a study's baseline where it was read before, None else."""
+        known = self._known.get(study.id)
+        return known if known is not None and known.study == study else None
+
     def past(self, study: Study) -> Past:
         """Return a study's baseline, as its trials are judged by it."""
-        known = self._known.get(study.id)
-        if known is None or known.study != study:
-            known = judging(self._store, study)
-            self._known[study.id] = known
+        known = self.kept(study)
+        if known is None:
+            known = self._known[study.id] = judging(self._store, study)
         return known
+
+    def within(self, seconds: float, pending: set[str]) -> Callable[[Study], Past | None]:
+        """Return `past`, which after that time reads none anew but adds the study to `pending`."""
+        until = self._monotonic() + seconds
+
+        def past(study: Study) -> Past | None:
+            known = self.kept(study)
+            if known is None and self._monotonic() < until:
+                return self.past(study)
+            if known is None:
+                pending.add(study.id)
+            return known
+
+        return past

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +13,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from tuner.core import AccessRole, Caller
-from tuner.presentation import figures, standing, texts
+from tuner.moments import ago, when
+from tuner.presentation import figures, next_steps, standing, texts
 from tuner.service.http.sessions import COOKIE, Sessions
 from tuner.web.assets import tag
+from tuner.web.gauges import gauge
 from tuner.web.requests import MAY_CHANGE
+from tuner.web.sparklines import sparkline
 
 HEADERS = {
     # The one hash is that of an empty text: plotly.js makes an empty style sheet and adds rules to it.
@@ -32,8 +35,8 @@ HEADERS = {
 class Pages:
     """Renders the templates of this room."""
 
-    def __init__(self, sessions: Sessions, version: str) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Sessions, version: str, now: Callable[[], datetime]) -> None:
+        self._sessions, self._now = sessions, now
         self._templates = Environment(
             loader=PackageLoader("tuner.web"),
             autoescape=select_autoescape(),
@@ -41,11 +44,14 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        for room in (figures, standing, texts):
+        for room in (figures, next_steps, standing, texts):
             self._templates.globals.update(
                 {n: f for n, f in vars(room).items() if not n.startswith("_") and callable(f)}
             )
-        self._templates.globals.update(version=version, moment=moment, data=data, tag=tag)
+        self._templates.globals.update(
+            version=version, moment=self._moment, data=data, tag=tag, sparkline=sparkline, gauge=gauge,
+            THE_BASELINE=figures.THE_BASELINE,
+        )  # fmt: skip
 
     def page(
         self, request: Request, name: str, status: int = 200, **values: object
@@ -64,13 +70,13 @@ class Pages:
         text = self._templates.get_template(f"{name}.html").render(shown)
         return HTMLResponse(text, status, HEADERS)
 
-
-def moment(at: datetime) -> Markup:
-    """Return a time that a browser shows in its own zone; without a script, in the tuner's."""
-    local = at.astimezone()
-    return Markup('<time datetime="{}">{}</time>').format(
-        at.isoformat(), local.strftime("%Y-%m-%d %H:%M:%S %Z")
-    )
+    def _moment(self, at: datetime) -> Markup:
+        """Return a time as its distance from now; the absolute time, in UTC, is its title."""
+        return Markup('<time datetime="{}" title="{}">{}</time>').format(
+            at.isoformat(),
+            when(at),
+            ago(at, self._now()),
+        )
 
 
 def data(value: Mapping[str, Any] | None) -> Markup:

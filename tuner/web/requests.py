@@ -69,7 +69,7 @@ def require_role(request: Request, *roles: AccessRole) -> Caller:
     caller = caller_of(request)
     if caller.role not in roles:
         raise Forbidden(
-            f"{caller.name} is a {caller.role} here and may not do this",
+            f"role {caller.role} of {caller.name} may not do this",
             hint=f"sign in with the token of an {' or '.join(roles)}",
         )
     return caller
@@ -85,5 +85,7 @@ def read_form(request: Request, fields: Fields, sessions: Sessions, *roles: Acce
     key = next(iter(fields.get("form_key", ())), "")
     wanted = sessions.form_key(request.cookies.get(COOKIE, ""))
     if not hmac.compare_digest(key.encode(), wanted.encode()):
-        raise Forbidden("the form is not of this session", hint="load the page again")
+        raise Forbidden(
+            "the form belongs to another session", hint="reload the page and send it again"
+        )
     return Form(caller, fields)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
@@ -14,9 +15,26 @@ from tuner.service.http.sessions import Sessions
 from tuner.service.operations import Operations
 from tuner.web.render import Pages
 from tuner.web.requests import Form, Posted, read_form
-from tuner.wire import Change, ConstraintChange, ConstraintPreview, Decision, StudyDraft, StudyView
+from tuner.wire import (
+    Change,
+    ConstraintChange,
+    ConstraintPreview,
+    Decision,
+    RevisionView,
+    StudyDraft,
+    StudyView,
+)
 
 Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChange:
+    """A revision that changed a study's constraints: which it added and removed."""
+
+    revision: RevisionView
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
 
 
 def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> APIRouter:
@@ -40,11 +58,13 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
         router.add_api_route(f"/{{study}}/{name}", _doing(verb, sessions), methods=["POST"])
 
     @router.get("/{study}/constraints")
-    def ask(request: Request, study: str, revision: int = 0) -> Response:
-        """Show a study's constraints, or an earlier revision's to go back to, and who changed them."""
+    def ask(request: Request, study: str, revision: int = 0, add: str = "") -> Response:
+        """Show a study's constraints and who changed them; or those of a revision, or with one more."""
         view = operations.study(study)
         earlier = [r for r in operations.revisions(study) if r.revision == revision]
         wanted = earlier[0].constraints if earlier else view.constraints
+        if add and add not in wanted:
+            wanted = (*wanted, add)
         return _constraints(
             request, view, "\n".join(wanted), f"back to revision {revision}" if earlier else ""
         )
@@ -78,10 +98,23 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
     ) -> Response:
         return pages.page(
             request, "constraints", status, view=view, text=text, why=why, error=error,
-            preview=preview, revisions=operations.revisions(view.id)[::-1],
+            preview=preview, changes=constraint_changes(operations.revisions(view.id))[::-1],
         )  # fmt: skip
 
     return router
+
+
+def constraint_changes(revisions: Sequence[RevisionView]) -> list[LimitsChange]:
+    """Return the revisions that changed the constraints, oldest first; the first of all is one."""
+    changes: list[LimitsChange] = []
+    before: tuple[str, ...] = ()
+    for revision in revisions:
+        if not changes or revision.constraints != before:
+            added = tuple(c for c in revision.constraints if c not in before)
+            removed = tuple(c for c in before if c not in revision.constraints)
+            changes.append(LimitsChange(revision, added, removed))
+        before = revision.constraints
+    return changes
 
 
 def _doing(verb: Callable[[str, Form], StudyView], sessions: Sessions) -> Callable[..., object]:
@@ -108,11 +141,11 @@ def _draft(form: Form) -> StudyDraft:
     trials, window_s = _number(form, "trials", int), _number(form, "window_s", float)
     safety = form.text("safety")
     if safety not in ("", *Safety):
-        raise InvalidInput(f"safety: there is no {safety!r}", hint=f"one of {', '.join(Safety)}")
+        raise InvalidInput(f"safety cannot be {safety!r}", hint=f"choose {', '.join(Safety)}")
     limits = form.lines("constraints")
     if limits and form.text("no_constraint"):
         raise InvalidInput(
-            "no_constraint: there are constraints, too", hint="leave one of both empty"
+            "no_constraint: constraints are given, too", hint="leave one of the two empty"
         )
     return StudyDraft(
         devices=form.fields.get("device", ()),
@@ -136,4 +169,4 @@ def _number(form: Form, name: str, kind: Callable[[str], Number]) -> Number | No
     try:
         return kind(text)
     except ValueError:
-        raise InvalidInput(f"{name}: {text!r} is no number", hint="write digits only") from None
+        raise InvalidInput(f"{name}: {text!r} is not a number", hint="use digits only") from None

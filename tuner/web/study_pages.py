@@ -1,29 +1,43 @@
-"""One study: where it stands, what was tried, what it saves, and who changed what."""
+"""One study: its status and next step, what was tried, what it saves, and who changed what."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from tuner.core import setting_key
-from tuner.presentation.charts import Chart, against_limit, course, knob_slices, plan_steps
-from tuner.presentation.figures import change, joined
-from tuner.presentation.texts import asked_metrics, row_spans
+from tuner.core import Value, setting_key
+from tuner.presentation.charts import Chart, against_limit, course, plan_steps, scale
+from tuner.presentation.figures import ShownUnit, change, joined
+from tuner.presentation.knob_charts import (
+    importance,
+    importance_bars,
+    knob_effects,
+    knob_slices,
+    parallel,
+    varying_knobs,
+)
+from tuner.presentation.next_steps import last_change, sentence, status_reason
+from tuner.presentation.texts import asked_metrics, gained, row_spans
 from tuner.service.operations import Operations
+from tuner.service.reports import StudyLook
 from tuner.web.history_pages import side_by_side
-from tuner.web.looks import Looks
+from tuner.web.looks import Explanations, Looks
 from tuner.web.render import Pages
-from tuner.wire import DeviceView, StudyView
+from tuner.wire import DeviceView, StudyView, TrialView
 
 PAGE = 50
+SUGGESTED = re.compile(r'[:;,]? add (?:the |--)constraint "([^"]+)" to keep it')
+"""How a saving that costs capacity names the constraint that would prevent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedRow:
-    """A row of a plan: from where to where, what it sets, and which devices are set so now."""
+    """A row of a plan: its range, what it sets, and which devices are set so now."""
 
     span: str
     setting: str
@@ -32,17 +46,31 @@ class FollowedRow:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A plan of several rows by a quantity, with the devices that told theirs."""
+    """A plan of several rows by a quantity, with the devices that reported theirs."""
 
     by: str
-    told: Sequence[DeviceView]
+    reported: Sequence[DeviceView]
     rows: Sequence[FollowedRow]
     chart: Chart
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTable:
+    """A page of a study's trials: its columns with their units, and its rows in the order asked for."""
+
+    knobs: Sequence[str]
+    metrics: Sequence[str]
+    units: dict[str, ShownUnit]
+    groups: dict[str, int]
+    rows: Sequence[TrialView]
+    page: int
+    last: int
 
 
 def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter:
     """Return the routes that show a study."""
     router = APIRouter(prefix="/studies")
+    explanations = Explanations(operations)
 
     @router.get("/new")
     def new(request: Request, device: str = "") -> Response:
@@ -51,41 +79,110 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
         return pages.page(request, "study_new", devices=free, chosen=device)
 
     @router.get("/{study}")
-    def show(request: Request, study: str, page: int = 1) -> Response:
+    def show(
+        request: Request, study: str, sort: str = "-trial", only: str = "", page: int = 1
+    ) -> Response:
         """Show a study."""
         look = looks.at(study)
-        trials = look.trials[::-1]
-        last = max(1, -(-len(trials) // PAGE))
-        at = min(max(page, 1), last)
+        report, view = look.report, look.report.study
+        revisions = operations.revisions(study)
+        saving = gained(report)
+        reason = status_reason(view)
+        kept = SUGGESTED.search(saving) or SUGGESTED.search(reason)
         return pages.page(
-            request, "study", report=look.report, view=look.report.study,
-            trials=trials[(at - 1) * PAGE : at * PAGE], at=at, last=last,
-            metrics=asked_metrics(look.report.study),
-            cloud=against_limit(look.report, look.trials, operations.pareto(study)),
-            course=course(look.report, look.trials),
-            revisions=operations.revisions(study)[::-1],
+            request, "study", report=report, view=view, table=trial_table(look, sort, only, page),
+            sort=sort, only=only, reason=sentence(SUGGESTED.sub("", reason)),
+            gain=SUGGESTED.sub("", saving), kept=kept[1] if kept else "",
+            changed=last_change(revisions), revisions=revisions[::-1],
+            cloud=against_limit(report, look.trials, operations.pareto(study)),
+            course=course(report, look.trials), effects=knob_effects(report, look.trials),
+            parallel=parallel(report, look.trials),
             events=operations.events(study=study, last=20)[::-1],
-            followed=_followed(look.report.study, operations),
+            followed=_followed(view, operations),
         )  # fmt: skip
+
+    @router.get("/{study}/importance")
+    def knob_importance(request: Request, study: str) -> Response:
+        """Give the part of a study's page that takes the model a while."""
+        model = explanations.of(study)
+        shares = importance(model.explanation, model.metrics[0])
+        return pages.page(
+            request, "importance", model=model, shares=shares, figure_data=importance_bars(shares)
+        )
 
     @router.get("/{study}/explain")
     def explain(request: Request, study: str) -> Response:
-        """Show what the study's policy believes."""
-        view, told = operations.study(study), operations.explain(study)
-        return pages.page(request, "explain", view=view, told=told, charts=knob_slices(told))
+        """Show what the model of a study's policy predicts."""
+        view, model = operations.study(study), explanations.of(study)
+        held = view.best.setting if view.best else None
+        charts = knob_slices(model, held)
+        return pages.page(request, "explain", view=view, model=model, charts=charts)
 
     @router.get("/{study}/trials/{number}")
     def trial(request: Request, study: str, number: int) -> Response:
         """Show one trial with everything it measured."""
         look = looks.at(study)
-        found = [t for t in look.trials if t.number == number]
-        return side_by_side(pages, request, [(look.report.study, t) for t in found])
+        shown = [t for t in look.trials if t.number == number]
+        return side_by_side(pages, request, [(look.report.study, t) for t in shown])
 
     return router
 
 
+def trial_table(look: StudyLook, sort: str, only: str, page: int) -> TrialTable:
+    """Return a page of a study's trials; `sort` is a column, with a minus the largest first.
+
+    `only` is a verdict or a state. Trials without a value in that column come last.
+    """
+    metrics = asked_metrics(look.report.study)
+    groups: dict[str, int] = {}
+    for trial in look.trials:
+        groups[_group(trial)] = groups.get(_group(trial), 0) + 1
+    rows = [t for t in look.trials if only in ("", _group(t))]
+    name, down = sort.removeprefix("-"), sort.startswith("-")
+    key = _sort_key(name, metrics)
+    there = [t for t in rows if key(t) is not None]
+    missing = [t for t in rows if key(t) is None]
+    there.sort(key=lambda t: key(t) or (0, 0.0, ""), reverse=down)
+    ordered = there + missing
+    last = max(1, math.ceil(len(ordered) / PAGE))
+    at = min(max(page, 1), last)
+    return TrialTable(
+        knobs=varying_knobs(look.trials),
+        metrics=metrics,
+        units={m: scale(look.report, m) for m in metrics},
+        groups=groups,
+        rows=ordered[(at - 1) * PAGE : at * PAGE],
+        page=at,
+        last=last,
+    )
+
+
+def _group(trial: TrialView) -> str:
+    return str(trial.verdict or trial.state)
+
+
+def _sort_key(
+    name: str, metrics: Sequence[str]
+) -> Callable[[TrialView], tuple[int, float, str] | None]:
+    def key(trial: TrialView) -> tuple[int, float, str] | None:
+        if name in metrics:
+            shown = trial.metrics.get(name)
+            return None if shown is None else (0, shown.mean, "")
+        if name in trial.setting:
+            return _ordered(trial.setting[name])
+        if name in ("verdict", "phase"):
+            return 0, 0.0, str(trial.verdict if name == "verdict" else trial.phase)
+        return 0, float(trial.number), ""
+
+    return key
+
+
+def _ordered(value: Value) -> tuple[int, float, str]:
+    return (1, 0.0, str(value)) if isinstance(value, bool | str) else (0, float(value), "")
+
+
 def _followed(view: StudyView, operations: Operations) -> Followed | None:
-    """Return what is followed now; None where one setting is held whatever the load, or nothing."""
+    """Return the plan that is followed now; None where one setting is held at every load, or nothing."""
     plan = view.plan
     if plan is None or len(plan.rows) == 1:
         return None
@@ -97,5 +194,5 @@ def _followed(view: StudyView, operations: Operations) -> Followed | None:
         key = setting_key(row.setting)
         on = [d.device.id for d in held if d.applied and setting_key(d.applied.setting) == key]
         rows.append(FollowedRow(span, change(row.setting, view.baseline.setting), joined(on, "–")))
-    told = [d for d in devices if d.device.id in loads]
-    return Followed(plan.by, told, rows, plan_steps(plan, loads))
+    reported = [d for d in devices if d.device.id in loads]
+    return Followed(plan.by, reported, rows, plan_steps(plan, loads))

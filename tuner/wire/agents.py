@@ -64,9 +64,9 @@ class Registered(Message):
 
 
 class Poll(Message):
-    """An agent asks what to do with a device, and says how it stands.
+    """A poll: an agent requests an assignment for a device and reports its status.
 
-    `agent` is its name, a slash, and a word made anew at each of its starts: asking twice gives the
+    `agent` is its name, a slash, and a new word at each of its starts: asking twice gives the
     same assignment, asking after a crash a further attempt.
     `holding` and `revision` name the hold in force (empty: none). The tuner waits up to `wait_s` for
     something new before it answers. `unable` says why the device takes no order now (empty: it does).
@@ -86,7 +86,7 @@ class Assignment(Message):
 
     `nonce` is that lease's secret: without it neither a renewal nor a report counts.
     `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
-    `context` is the load that is asked for, empty where any will do; `expected` the load that the window
+    `context` is the load that is requested, empty where any will do; `expected` the load that the window
     is to be compared with, empty where there is none. `follows` is a signal whose mean the window is to
     tell as its load, too; empty for none.
     """
@@ -135,7 +135,7 @@ class HoldOrder(Message):
     @model_validator(mode="after")
     def _of_every_row(self) -> HoldOrder:
         if len(self.limits) != len(self.plan.rows):
-            raise ValueError("an order to hold has the limits of every row of its plan")
+            raise ValueError("a hold assignment needs the limits of every row of its plan")
         return self
 
 
@@ -147,7 +147,7 @@ class Idle(Message):
 
 
 class Release(Message):
-    """No active study: end any hold and put the device back to its original setting."""
+    """No active study: end any hold and restore the device to its original setting."""
 
     kind: Literal["release"] = "release"
     why: str = ""
@@ -180,7 +180,7 @@ class TrialReport(Message):
 class StepReport(Message):
     """A step of a continuous study that an agent made by itself while the tuner was away.
 
-    `key` is the agent's own word for it: the same step told twice is one.
+    `key` is the agent's own word for it: a step reported twice counts once.
     """
 
     device: str
@@ -208,7 +208,7 @@ class HoldReport(Message):
 
 
 class Reverted(Message):
-    """An operator put a device back on its host; `why` says so, and when, unlike any other time."""
+    """An operator reverts a device on its host; `why` says so, and when, unlike any other time."""
 
     device: str
     why: str

@@ -1,4 +1,4 @@
-"""What operators are told of devices, of who may ask, and of the tuners."""
+"""Messages to operators: devices, tokens and tuners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from typing import Literal
 from pydantic import Field
 
 from tuner.compat import StrEnum
-from tuner.core import AccessRole, Applied, Device, Estimate, Level, Phase, Setting, TunerReplica
+from tuner.core import (
+    AccessRole,
+    Applied,
+    Device,
+    Estimate,
+    Level,
+    Limit,
+    Phase,
+    Setting,
+    TunerReplica,
+)
 from tuner.wire.message import OperatorView
 
 __all__ = [
@@ -47,9 +57,9 @@ class NewToken(TokenView):
 class DeviceView(OperatorView):
     """A device as operators see it: what it is, what can be set and measured, what is applied.
 
-    `online` is false once its agent has said nothing for longer than a lease: what is `applied` is
+    `online` is false once its agent has reported nothing for longer than a lease: what is `applied` is
     then only what was last heard. `unable` says why it takes no orders (empty: it does). `context` is
-    the load that its agent told of at `context_at`, since this tuner was started.
+    the load that its agent reported at `context_at`, since this tuner was started.
     """
 
     device: Device
@@ -63,7 +73,7 @@ class DeviceView(OperatorView):
 
 
 class Health(StrEnum):
-    """How a device stands, in a word."""
+    """The status of a device, in a word."""
 
     SAFE = "safe"
     """At its original setting, and nothing is tried."""
@@ -94,16 +104,18 @@ class Savings(OperatorView):
 
 
 class FleetRow(OperatorView):
-    """A device among all: how it stands, what is applied against its default, what its study saves.
+    """A device among all: its status, its applied setting against its default, its study's saving.
 
-    `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet),
+    `saving` is the share by which the objective is better; None, as `saved_j`, where unknown (yet),
     and where what saves is not applied now.
-    `error` says why the study cannot be read or worked out (empty: it can).
+    `error` says why the study cannot be read or worked out (empty: it can). `latency` and `power` are the
+    metrics to watch here (empty: not measured), `limit` is the limit on that latency.
     """
 
     device: str
     board: str
     workload: str
+    host: str = ""
     health: Health
     unable: str = ""
     shared: str = ""
@@ -118,6 +130,9 @@ class FleetRow(OperatorView):
     saving: Estimate | None = None
     saved_j: float | None = None
     saved_stderr_j: float | None = None
+    latency: str = ""
+    power: str = ""
+    limit: Limit | None = None
 
 
 class FleetView(OperatorView):
@@ -170,7 +185,7 @@ class StoppedDevice(OperatorView):
 
 
 class ReplicaView(OperatorView):
-    """A tuner of a database, and how long ago it told of itself, in seconds."""
+    """A tuner of a database, and the time since its last report, in seconds."""
 
     replica: TunerReplica
     told_s: float

@@ -25,7 +25,7 @@ SERVED = (PROTOCOL,)
 """Versions this side understands; a second release adds its predecessor."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0.0, le=LONGEST_S, allow_inf_nan=False)]
-"""A length that a device is told to keep: NaN compares with nothing, so a wait for it never ends."""
+"""A length that a device is instructed to keep: NaN compares with nothing, so a wait for it never ends."""
 
 
 def check_protocol(protocol: int) -> None:
@@ -37,7 +37,7 @@ def check_protocol(protocol: int) -> None:
     if protocol not in SERVED:
         served = ", ".join(str(v) for v in SERVED)
         raise ProtocolMismatch(
-            f"protocol {protocol} is not spoken here (only {served})",
+            f"protocol {protocol} is not supported (supported: {served})",
             hint="upgrade the older side to the same release",
         )
 

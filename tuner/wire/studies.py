@@ -1,4 +1,4 @@
-"""What operators are told of a study."""
+"""Messages to operators: studies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class SettingView(OperatorView):
-    """A setting and what is known of it."""
+    """A setting and the data on it."""
 
     setting: Setting
     metrics: dict[str, Estimate]
@@ -50,7 +50,7 @@ class ConstraintPreview(OperatorView):
     """What other constraints would change: `judged` trials by verdict, before and after.
 
     `flipped` are the trials whose verdict would be another. The study would be in `phase` then;
-    `stays` says that it goes on as it is, else `more_trials` are ahead.
+    `stays` says that it continues as it is, else `more_trials` are ahead.
     """
 
     study: str
@@ -69,9 +69,9 @@ class ConstraintPreview(OperatorView):
 class TrialView(OperatorView):
     """A trial as operators see it; the verdict is derived, not stored.
 
-    `context` is the load that was asked for, or that a plan follows, as measured; empty: whatever ran.
+    `context` is the load that was requested, or that a plan follows, as measured; empty: whatever ran.
     `device` is the one that tries it alone; empty: all of the study's do. `foreign` is the share of the
-    machine that others used, none where nobody could tell; `notes` say in words what qualifies the window,
+    machine that others used, none where it is unknown; `notes` say in words what qualifies the window,
     by subject.
     """
 
@@ -123,10 +123,10 @@ class Violations(OperatorView):
 
 
 class StudyView(OperatorView):
-    """A study as operators see it: what is asked, where it stands, and the best so far.
+    """A study as operators see it: its request, its status, and the best so far.
 
     `error` says why the rest cannot be shown (empty: it can); one bad study never hides the others.
-    `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
+    `unmet` is a limit that the held setting is proven to break, `offline` names its devices that are not
     heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
     `stopped` that nothing runs until the stop of all devices is lifted. `waits` is the freeze or the
     window that it waits for; it holds meanwhile.
@@ -188,7 +188,7 @@ class StudyReport(OperatorView):
     study came to that, else in all their windows. `saving` is the share by which the best's
     objective is better, with its standard error; where no share makes sense, as the objective is not
     above 0 at the baseline, `difference` says by how much, in the metric's unit. `limit_kept` None where
-    nothing can be said. `rows` are those of a plan of several, in its order.
+    it is unknown. `rows` are those of a plan of several, in its order.
     """
 
     study: StudyView

@@ -39,7 +39,7 @@ since the last tick (APERF over MPERF); intel_pstate and amd-pstate round a ceil
 WIDEST = 1.2
 """The same for every other driver, as cppc_cpufreq measures over microseconds. Ours, as are MARGINS."""
 MOST_RUNGS = 12
-"""A clock is offered in at most so many steps, a power limit too: neighbours differ by less than noise."""
+"""The most steps of a clock or a power limit: closer neighbours differ by less than noise."""
 SETTLE_S = 0.5
 
 
@@ -50,7 +50,7 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
         InvalidInput: something follows `cpu` in the device's name.
     """
     if rest:
-        raise InvalidInput(f"the device cpu takes no {rest!r}", hint="write just cpu")
+        raise InvalidInput(f"the device cpu has no option {rest!r}", hint="write cpu")
     clock = HostClock()
     energy = find_energy(root, clock, in_background)
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
@@ -82,7 +82,7 @@ class Ceilings:
     """The clock ceilings of a CPU that we have set and that its hardware can be held to.
 
     At its top rung, in the driver's table or at the policy's own maximum, a clock may be boosted, unless
-    we have set boost off; then the nominal clock is a ceiling, too, where the kernel tells it.
+    we have set boost off; then the nominal clock is a ceiling, too, where the kernel reports it.
     """
 
     def __init__(self, root: Path, remote: RemoteKnobs) -> None:
@@ -145,7 +145,7 @@ def worth_trying(root: Path) -> Choose:
 
 
 def thinned(numbers: Sequence[float], most: int) -> set[float]:
-    """Return at most so many of these numbers, both ends among them, as evenly spread as they are."""
+    """Return at most `most` of these numbers, both ends among them, as evenly spread as they are."""
     if len(numbers) <= most:
         return set(numbers)
     step = (len(numbers) - 1) / (most - 1)

@@ -17,14 +17,14 @@ from tuner.core import TuningError
 LOAD_S = 0.5
 """How long the doctor loads a core between two readings of the energy: RAPL counts every millisecond."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
-NO_CLOCKS = "on a virtual machine the host decides; on bare metal enable a cpufreq driver"
+NO_CLOCKS = "on a virtual machine the host controls it; on bare metal enable a cpufreq driver"
 NO_RIGHT = (
     'drivers = ["cpu"] and a grant in /etc/jouletune/actuator.toml (install.sh --cpu), then '
     "systemctl enable --now jouletune-actuator"
 )
 NO_ENERGY = (
-    "on a virtual machine there is none; on bare metal load intel_rapl_msr, and let the group "
-    "jouletune read it: install.sh --cpu"
+    "a virtual machine has none; on bare metal load intel_rapl_msr "
+    "and make it readable for the group jouletune: install.sh --cpu"
 )
 
 
@@ -50,11 +50,11 @@ def examine(root: Path) -> Iterator[Symptom]:
 def _driver(root: Path) -> str:
     names = {text_of(p / "scaling_driver").strip() for p in root.glob(POLICY)} - {""}
     policies = len(list(root.glob(POLICY)))
-    return f"{policies} clock policies ({', '.join(sorted(names)) or 'driver not told'})"
+    return f"{policies} clock policies ({', '.join(sorted(names)) or 'driver unknown'})"
 
 
 def _knobs(root: Path) -> Iterator[Symptom]:
-    """Yield what could be set, whoever may; a Jetson board's clocks are told with the board."""
+    """Yield the settable knobs, without regard to rights; without a Jetson board's clocks."""
     try:
         found = discover(str(root))
     except TuningError as error:
@@ -67,7 +67,7 @@ def _knobs(root: Path) -> Iterator[Symptom]:
     for name, offered in found[0].ranges().items():
         if not offered:
             yield Symptom(
-                f"cpu: {name}", False, "its files offer no value that can be set", NO_CLOCKS
+                f"cpu: {name}", False, "its files have no value that can be set", NO_CLOCKS
             )
             continue
         span = f"{offered[0]} to {offered[-1]}, {len(offered)} values"
@@ -75,8 +75,8 @@ def _knobs(root: Path) -> Iterator[Symptom]:
         yield Symptom(f"cpu: {name}", True, f"{words}; now {values[name]}")
         if name.startswith(KNOBS[0]) and isinstance(values[name], str):
             yield Symptom(
-                f"cpu: {name}", False, "its policies stand at different limits",
-                "set them alike, or find out who sets single CPUs; they go back as they were",
+                f"cpu: {name}", False, "its policies have different limits",
+                "set the same limit on all, or find the program that sets single CPUs",
             )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def _energy(side: Side) -> Symptom:
     except TuningError as error:
         return Symptom("cpu: energy", False, error.message, error.hint or NO_ENERGY)
     if joules <= 0.0:
-        why = f"{side.source}: they stood still for {LOAD_S:g} s under load"
+        why = f"{side.source}: the counters did not change in {LOAD_S:g} s under load"
         return Symptom("cpu: energy", False, why, NO_ENERGY)
     return Symptom("cpu: energy", True, f"{side.source}: {joules / LOAD_S:.3g} W under load")
 
@@ -101,8 +101,8 @@ def _energy(side: Side) -> Symptom:
 def _rights(side: Side) -> Symptom:
     granted = [knob.name for knob in side.space.knobs]
     if granted:
-        return Symptom("cpu: right to set", True, f"the actuator grants {', '.join(granted)}")
-    return Symptom("cpu: right to set", False, side.cannot[KNOBS[0]], NO_RIGHT)
+        return Symptom("cpu: permission to set", True, f"the actuator grants {', '.join(granted)}")
+    return Symptom("cpu: permission to set", False, side.cannot[KNOBS[0]], NO_RIGHT)
 
 
 def _heat(root: Path) -> Iterator[Symptom]:

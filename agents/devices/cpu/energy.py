@@ -1,7 +1,7 @@
 """A CPU's energy: the kernel's counters where they can be read, else a monitor's power, else none.
 
 Sources: the kernel's Documentation/power/powercap/powercap.rst and Documentation/hwmon/amd_energy.rst;
-drivers/powercap/arm_scmi_powercap.c. That a counter begins anew, stands still or at 0 (a
+drivers/powercap/arm_scmi_powercap.c. That a counter restarts, stands still or at 0 (a
 VM): joular/powerjoular 87, mlco2/codecarbon 1321. Which zones add up is ours: packages and their DRAM. A
 zone `core` or `uncore` is a part of its package; `psys` covers the packages, so it counts only where it is
 alone.
@@ -27,7 +27,7 @@ WHOLE = ("package", "Esocket")
 """What the names of zones begin with that are never without power."""
 MOST_DIGITS = 20
 """Those of 2^64; a text with more is no counter."""
-ROOT_ONLY = "the kernel lets only root read it: see deploy/README.md"
+ROOT_ONLY = "only root can read it: see deploy/README.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class EnergySource:
 
 
 def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
-    """Return what tells the energy of all packages together; a part is never taken for the whole."""
+    """Return what reports the energy of all packages together; a part is never taken for the whole."""
     try:
         zones = _powercap(root) or _amd_energy(root)
         for zone in zones:
@@ -136,12 +136,12 @@ class ZoneJoules:
         still = [z for z, at in self._moved_s.items() if max(self._moved_s.values()) - at > STILL_S]
         if still:
             raise MeasurementError(
-                f"{still[0].path} stands still while another package's counter moves",
-                hint="the energy of the host is not known; reboot it, or report its model and kernel",
+                f"{still[0].path} does not change while another package's counter does",
+                hint="the energy of the host is unknown; reboot it, or report its model and kernel",
             )
 
     def close(self) -> None:
-        """Nothing goes on in between."""
+        """Nothing happens in between."""
 
 
 def _powercap(root: Path) -> list[Zone]:
@@ -182,5 +182,5 @@ def _watts(powers: Sequence[Path]) -> float:
 def _whole_number(path: Path) -> int:
     text = required_text(path).strip()
     if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise MeasurementError(f"{path} says {text[:40]!r}, which is no whole number")
+        raise MeasurementError(f"{path} contains {text[:40]!r}, not an integer")
     return int(text)

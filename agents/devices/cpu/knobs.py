@@ -39,8 +39,8 @@ UW, LEAST_W, UNLIMITED_W, ABSURD_W, MOST_VALUES = 1_000_000, 40, 4095, 1 << 15, 
 class BoostKnob(FileKnob):
     """Whether clocks above the nominal one are allowed; `on` is what the file says then.
 
-    The tops of the `clocks` change with it, and some kernels set every ceiling to its top then: what was
-    asked of a ceiling, or was lower than its top, is written again.
+    The tops of the `clocks` change with it, and some kernels set every ceiling to its top then: the
+    requested ceiling, or was lower than its top, is written again.
     """
 
     on: str = "1"
@@ -93,7 +93,7 @@ def _uncore(root: Path) -> FileKnob:
 
 
 def _power(root: Path) -> FileKnob | str:
-    """Return RAPL's limits up to the greatest that is told or in force, or why there are none.
+    """Return RAPL's limits up to the greatest that is reported or in force, or why there are none.
 
     `max_power_uw` is the package's rated power, which limits in force exceed; the range begins at a quarter
     of it. A limit that is all ones is none.
@@ -103,7 +103,7 @@ def _power(root: Path) -> FileKnob | str:
     names = {z: " ".join(words(z / "name")) for z in zones}
     zones = [z for z in zones if words(z / "enabled") != {"0"}]
     if off := {*names.values()} - {names[z] for z in zones}:
-        return f"{', '.join(sorted(off))}: power limits are not enabled, or locked by the BIOS"
+        return f"{', '.join(sorted(off))}: power limits are disabled, or locked by the BIOS"
     files = [z / f"constraint_{n}_power_limit_uw" for n in (0, 1) for z in zones]
     limits = [file for file in files if file.exists()]
     watts = [n // UW for file in limits for n in numbers(file) if n // UW < ABSURD_W]

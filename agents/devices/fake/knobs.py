@@ -1,7 +1,7 @@
-"""Devices that exist only in a file: what is written to them outlives whoever wrote it.
+"""Devices that exist only in a file: writes to them outlive the writer.
 
-For trying out the actuator without hardware. The file is the hardware: whoever edits it is another
-writer, and its `faults` are what goes wrong.
+For trying out the actuator without hardware. The file is the hardware: an edit counts as another writer,
+and `faults` lists its faults.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ A100: Mapping[str, Mapping[str, Any]] = {
     "gpu.mem_clock_mhz": {"values": [405, 1215], "default": None},
     "gpu.power_limit_w": {"values": list(range(100, 401, 10)), "default": 400},
 }
-"""Knobs like those of an A100; a default of None: what is set cannot be read, as with NVML."""
+"""Knobs like those of an A100; a default of None: the setting cannot be read, as with NVML."""
 CEILING = "cpu.max_mhz"
 CAPPED: Mapping[str, Mapping[str, Any]] = {
     CEILING: {"values": list(range(800, 3501, 100)), "default": 3500}
 }
-"""A ceiling like cpufreq's: it shows the lower of what is set and the device's `cap`, if it has one."""
+"""A ceiling like cpufreq's: it shows the lower of the setting and the device's `cap`, if it has one."""
 ALL = {**A100, **CAPPED}
 
 
 def blank(*uuids: str, knobs: Mapping[str, Mapping[str, Any]] = A100) -> dict[str, Any]:
-    """Return the content of a file with these devices, as they come from the factory."""
+    """Return the content of a file with these devices, at factory defaults."""
     devices = {
         uuid: {"values": {k: knob["default"] for k, knob in knobs.items()}, "faults": {}}
         for uuid in uuids

@@ -29,7 +29,7 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnownBoard:
-    """A board whose rails are known: what in its device tree's `compatible` names it, and its total.
+    """A supported board and its rails: what in its device tree's `compatible` names it, and its total.
 
     `total` are the rails whose sum is what it draws; `unlabelled` is the rail of its INA238, whose driver
     has no labels.
@@ -57,7 +57,7 @@ NVIDIA's forum, topic 366461: an INA238 measures all that comes in."""
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One board. `release` is that of Jetson Linux, empty where it is not told; `known` is its line."""
+    """One board. `release` is that of Jetson Linux, empty where unknown; `known` is its line."""
 
     model: str
     family: Family
@@ -66,7 +66,7 @@ class Board:
 
     @property
     def supported(self) -> bool:
-        """Whether its JetPack is one that this runs on; one that is not told may be."""
+        """Whether its JetPack is one that this runs on; an unknown one may be."""
         major = self.release.split(".")[0]
         return not major or JETPACKS.get(int(major), "") in SUPPORTED
 

@@ -1,7 +1,7 @@
 """A Jetson board as an agent opens it: one side with all its clocks, or with its power mode.
 
-Source: PolyThrottle (appendix A) for what is set together. Ours: a board whose clocks jetson_clocks has
-fixed is only measured, as whoever started that wants them so.
+Source: PolyThrottle (appendix A) for the combination of knobs. Ours: a board whose clocks jetson_clocks has
+fixed is only measured, because its user wants them fixed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ ROLES = {
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 MEMORY_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 MOST_RUNGS = 10
-"""CPU clocks are offered in at most so many steps; some boards have 29."""
+"""CPU clocks are offered in at most this number of steps; some boards have 29."""
 MOST_W = 300.0
 """No board draws more: the greatest module is one of 130 W."""
 STRAYS = 1.05
 """A clock may show this many times its ceiling: it wanders by a step."""
 SETTLE_S = 0.5
 """Ten of the power monitors' samples."""
-NO_BOARD = "there is no Jetson board here: its device tree names none"
+NO_BOARD = "no Jetson board: the device tree names none"
 FIXED = "jetson_clocks has fixed the clocks: run `jetson_clocks --restore`"
-NO_TOTAL = (
-    "the rails {names} make no total that is known ({missing}); `jouletune doctor` lists them"
-)
+NO_TOTAL = "the rails {names} give no known total ({missing}); `jouletune doctor` lists them"
 
 
 def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
@@ -54,7 +52,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     """
     if rest not in ("", "mode"):
         raise InvalidInput(
-            f"the device jetson takes no {rest!r}", hint="write jetson or jetson:mode"
+            f"the device jetson has no option {rest!r}", hint="write jetson or jetson:mode"
         )
     board = read_board(root)
     if board is None:
@@ -95,7 +93,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
 
 def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
-    """Yield the ceiling that we have set on the GPU's clock; one as it was found is not ours."""
+    """Yield the ceiling that we have set on the GPU's clock; one at its original setting is not ours."""
     asked = remote.applied.get(GPU) if remote else None
     if remote and asked is not None and asked != remote.space.default[GPU]:
         for node in gpus(root)[:1]:
@@ -106,8 +104,8 @@ def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
 def is_fixed(root: Path, most_mhz: Value) -> bool:
     """Return whether the GPU's clock was found fixed, as jetson_clocks does: its floor is its ceiling.
 
-    `most_mhz` is the ceiling it was found at. The memory's clock only root sees; the actuator puts that
-    back to what it was found at.
+    `most_mhz` is its original ceiling. The memory's clock only root sees; the actuator puts that
+    back to its original value.
     """
     floors = [hz for node in gpus(root)[:1] for hz in numbers(node / "min_freq")]
     return any(hz / 1e6 >= float(most_mhz) for hz in floors)

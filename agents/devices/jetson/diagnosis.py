@@ -20,8 +20,8 @@ NO_RIGHT = (
     "systemctl enable --now jouletune-actuator"
 )
 NO_TOTAL = "send us `jouletune doctor --bundle` of this board: docs/hardware-report.md"
-NOT_KNOWN = "no board of the table: measured by the labels of its sensors"
-OLD = "jouletune runs on JetPack 6 and 7; this one can only be looked at"
+NOT_KNOWN = "unknown board: it is measured by the labels of its sensors"
+OLD = "jouletune supports JetPack 6 and 7; this release is read-only"
 
 
 def examine(root: Path) -> Iterator[Symptom]:
@@ -63,7 +63,8 @@ def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
         )
         if low == high and steps > 1:
             yield Symptom(
-                "jetson: jetson_clocks", False, "the GPU's floor is its ceiling: its clock is fixed",
+                "jetson: jetson_clocks", False, "the GPU's minimum equals its "
+                    "maximum, so its clock is fixed",
                 "jetson_clocks --restore",
             )  # fmt: skip
     if not gpus(root):
@@ -71,7 +72,7 @@ def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
             f"jetson: {GPU}",
             False,
             "no GPU among /sys/class/devfreq and /sys/devices/platform/bus@0",
-            "is its driver loaded?",
+            "check that its driver is loaded",
         )
     cap = text_of(root / MEMORY_CAP).strip()
     named = {knob.name for knob in side.space.knobs}
@@ -80,7 +81,8 @@ def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
         yield Symptom(f"jetson: {MEMORY}", True, seen)
     else:
         yield Symptom(
-            f"jetson: {MEMORY}", False, "only root sees it, in debugfs; the actuator does not offer it",
+            f"jetson: {MEMORY}", False, "only root can read it, in "
+                "debugfs; the actuator does not provide it",
             "mount -t debugfs none /sys/kernel/debug (Thor has no lock at run time)",
         )  # fmt: skip
 
@@ -88,8 +90,10 @@ def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
 def _rights(side: Side) -> Symptom:
     granted = [knob.name for knob in side.space.knobs]
     if granted:
-        return Symptom("jetson: right to set", True, f"the actuator grants {', '.join(granted)}")
-    return Symptom("jetson: right to set", False, side.cannot[KNOBS[0]], NO_RIGHT)
+        return Symptom(
+            "jetson: permission to set", True, f"the actuator grants {', '.join(granted)}"
+        )
+    return Symptom("jetson: permission to set", False, side.cannot[KNOBS[0]], NO_RIGHT)
 
 
 def _power(root: Path) -> Iterator[Symptom]:
@@ -109,7 +113,7 @@ def _power(root: Path) -> Iterator[Symptom]:
 def _second_opinion(root: Path, report: JtopReport) -> Iterator[Symptom]:
     """Yield what jetson-stats says, where it is there; nothing depends on it."""
     if report.error:
-        yield Symptom("jetson: jtop", True, f"not asked ({report.error}); nothing here needs it")
+        yield Symptom("jetson: jtop", True, f"not available ({report.error}); not needed")
         return
     heat = f", hottest {report.hottest_c:.0f} °C" if report.hottest_c is not None else ""
     mode = f", mode {report.mode} of {', '.join(report.modes)}" if report.mode else ""
@@ -119,13 +123,13 @@ def _second_opinion(root: Path, report: JtopReport) -> Iterator[Symptom]:
     yield Symptom("jetson: jtop", True, seen)
     if report.jetson_clocks:
         yield Symptom(
-            "jetson: jtop runs jetson_clocks", False, "it fixes clocks that we would set",
+            "jetson: jtop runs jetson_clocks", False, "it fixes the clocks that jouletune sets",
             "turn it off in jtop, or: jetson_clocks --restore",
         )  # fmt: skip
     monitors = find_monitors(root)
     ours = monitors.power_w() if monitors.total else None
     if ours is not None and report.disagrees(ours):
         yield Symptom(
-            "jetson: power, two opinions", False, f"{ours:.1f} W here, {report.power_w:.1f} W by jtop",
-            "where a board has no rail for all, jtop adds all rails, one of them twice on AGX Orin",
+            "jetson: power, two sources", False, f"{ours:.1f} W measured, {report.power_w:.1f} W by jtop",
+            "without a total rail, jtop adds up all rails, one of them twice on AGX Orin",
         )  # fmt: skip

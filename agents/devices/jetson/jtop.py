@@ -18,7 +18,7 @@ AGREEMENT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class JtopReport:
-    """What its service tells. `error` says why it tells nothing; empty where it does."""
+    """What its service tells. `error` says why it reports nothing; empty where it does."""
 
     error: str = ""
     model: str = ""
@@ -45,7 +45,7 @@ def ask_jtop(python: str = sys.executable) -> JtopReport:
     except subprocess.TimeoutExpired:
         return JtopReport(f"jetson-stats did not answer within {DEADLINE_S:g} s")
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        return JtopReport(f"jetson-stats could not be asked: {error}")
+        return JtopReport(f"jetson-stats could not be queried: {error}")
 
 
 def read_report(answer: Mapping[str, Any]) -> JtopReport:

@@ -1,4 +1,4 @@
-"""What jetson-stats' service tells, as one line of JSON: a process of its own, imported by nobody.
+"""What jetson-stats' service tells, as one line of JSON: a separate process, imported by no module.
 
 jetson-stats is AGPL-3.0 and optional; this is the only module that imports it. Source: its `jtop` client,
 7.2. Nothing is set through it.
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def report() -> dict[str, Any]:
-    """Return what the service tells now, or `error` and why it tells nothing."""
+    """Return what the service tells now, or `error` and why it reports nothing."""
     try:
         from jtop import JtopException, jtop
     except ImportError:
@@ -20,7 +20,7 @@ def report() -> dict[str, Any]:
     try:
         with jtop() as service:
             if not service.ok():
-                return {"error": "the jtop service tells nothing"}
+                return {"error": "the jtop service reports nothing"}
             hardware = service.board.get("hardware", {})
             modes = service.nvpmodel
             return {

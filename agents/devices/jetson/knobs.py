@@ -2,8 +2,8 @@
 
 Sources: the kernel's drivers/devfreq/devfreq.c (a limit past the other is refused), NVIDIA's Jetson Linux
 guide and jetson_clocks for the files; that values outside the tables are rounded is what users report.
-Ours: only values of the live tables are written; a lock is read back, and told as set by nobody while it
-is off. Left out: Thor's memory clock, for which no file at run time is known.
+Ours: only values of the live tables are written; a lock is read back, and reported as unset while it is
+off. Left out: Thor's memory clock, which has no file at run time.
 """
 
 import time
@@ -36,7 +36,7 @@ class MemoryLock(FileKnob):
         return FileKnob.read(self) if self.switch.read() != "0" else None
 
     def write(self, value: Value | None) -> None:
-        """Lock the clock, or let go of it. Raises ActuationError where that is not what it then is."""
+        """Lock the clock, or release it. Raises ActuationError where that is not what it then is."""
         self.switch.write("0" if value is None else "1")
         if value is not None:
             FileKnob.write(self, value)

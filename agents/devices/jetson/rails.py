@@ -129,4 +129,4 @@ def _number(file: Path) -> float:
     try:
         return float(text)
     except ValueError:
-        raise MeasurementError(f"{file} says {text!r}, which is no number") from None
+        raise MeasurementError(f"{file} contains {text!r}, not a number") from None

@@ -1,4 +1,4 @@
-"""Whether a clock lock is in force: nobody can ask the driver, so the clock is looked at under load.
+"""Whether a clock lock is in force: the driver has no getter, so the clock is read under load.
 
 A lock is a ceiling. A clock below it contradicts nothing: boards list clocks that they never reach (RTX
 A6000), lower them at part load, and do so without any event reason (LACT, issue 1128). Only a clock above
@@ -43,12 +43,12 @@ SLOWED = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 """Power cap, hardware slowdown, sync boost, thermal slowdowns, power brake: each explains a lower clock."""
 LONGEST_SETTLE_S = 5.0
 UNSEEN_SETTLE_S = 2.0
-"""What a change is given while nobody has yet seen one take effect on this GPU, or sees none now."""
+"""Time for a change to take effect on this GPU before one was observed."""
 LOOK_S = 0.02
 FULL_LOAD = 90
 """At this utilisation, in percent, the clock is not lowered for want of work."""
 LEAST_LOOKS = 5
-"""So many looks of one window tell how high the clock goes."""
+"""How many looks of one window tell how high the clock goes."""
 LONGEST_CLOCK = 1_000_000
 """Above any clock, in MHz."""
 CONTEST_S = 600.0
@@ -57,7 +57,7 @@ CONTEST_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a GPU: its SM clock (0: not told), why it is not higher, whether it works, and always."""
+    """One look at a GPU: its SM clock (0: unknown), why it is not higher, whether it works, and always."""
 
     sm_mhz: int
     reasons: int
@@ -85,7 +85,7 @@ def look(gpu: Gpu) -> Look:
 
 
 class ClockLock:
-    """The ceiling that was asked for the GPU's clock; None where it is left to the driver.
+    """The ceiling that was requested the GPU's clock; None where it is left to the driver.
 
     `contradicted` is called with what a window saw above it, `seen_free` with the looks of one without.
     """
@@ -122,7 +122,7 @@ class Knobs(Actuator, HoldGuard, Closing, Protocol):
         ...
 
     def leave(self, knob: str, why: str) -> None:
-        """Leave a knob to whoever else sets it, and put the rest back. Raises ActuationError."""
+        """Leave a knob to the other program that sets it, and restore the rest. Raises ActuationError."""
         ...
 
 
@@ -221,14 +221,12 @@ class FollowedKnobs:
         now, before = self._clock.monotonic(), self._above_at
         self._above_at = now
         if before is None or now - before > CONTEST_S:
-            log.warning(
-                "event=lock_lost device=%s why=%r next='written again'", self._gpu.uuid, why
-            )
+            log.warning("event=lock_lost device=%s why=%r next='re-applied'", self._gpu.uuid, why)
             with suppress(TuningError):
                 self._knobs.again()
             return MeasurementError(
                 f"{self._gpu.uuid}: {why}",
-                hint="the lock was lost; it was written again, measure again",
+                hint="the lock was lost and re-applied; measure again",
             )
         why = f"{why}, twice in {now - before:.0f} s: another program sets {CLOCK}"
         with suppress(TuningError):
@@ -275,8 +273,8 @@ class FollowedKnobs:
                 return
             if waited > LONGEST_SETTLE_S:
                 raise ActuationError(
-                    f"{self._gpu.uuid}: {wrong or 'the SM clock does not come to rest'}, "
+                    f"{self._gpu.uuid}: {wrong or 'the SM clock does not settle'}, "
                     f"{LONGEST_SETTLE_S:g} s after it was set",
-                    hint="another program sets clocks, too; `jouletune doctor` names the usual ones",
+                    hint="another program also sets clocks; run `jouletune doctor` to find it",
                 )
             self._clock.sleep(LOOK_S)

@@ -32,7 +32,7 @@ ROLES = {
 }
 MEASURED = ("energy_j", "power_w")
 DETACH_S = 1.0
-"""An idle agent looks so often whether to let go of the driver."""
+"""An idle agent looks so often whether to release the driver."""
 
 
 def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
@@ -65,14 +65,14 @@ def chosen(rest: str, found: ListedGpus) -> str:
     if rest.startswith("GPU-") and found.lost:
         names = ", ".join(f"nvidia:{index}" for index in found.lost)
         raise DeviceLost(
-            f"the GPU {rest} is not among those that answer; {names} does not",
-            hint="see `dmesg`; the GPU needs a reset or the host a reboot",
+            f"the GPU {rest} is not among the GPUs that answer; {names} does not answer",
+            hint="check `dmesg`; reset the GPU or reboot the host",
         )
     if rest.startswith("MIG-"):
-        hint = "clocks, power and energy belong to the whole board: name that"
+        hint = "clocks, power and energy belong to the whole board; give the board instead"
     else:
         names = ", ".join(f"nvidia:{index} ({uuid})" for index, uuid in found.uuids.items())
-        hint = f"there are {names}" if names else "see `jouletune doctor`"
+        hint = f"available: {names}" if names else "see `jouletune doctor`"
     raise InvalidInput(f"there is no NVIDIA GPU {rest!r}", hint=hint)
 
 
@@ -151,5 +151,5 @@ def _memory_by_choice(space: Space) -> Space:
 
 
 def board_name(gpu: Gpu) -> str:
-    """Return the board's name, as far as it tells one."""
+    """Return the board's name, as far as it reports one."""
     return str(gpu.told("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)

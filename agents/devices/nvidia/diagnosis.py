@@ -28,7 +28,7 @@ from tuner.core import Clock, TuningError
 LOOKS = 5
 LOOK_S = 0.2
 NO_GPU = (
-    "install the NVIDIA driver where there is a GPU (Debian: apt install nvidia-driver); "
+    "install the NVIDIA driver if there is a GPU (Debian: apt install nvidia-driver); "
     "without one, try --device simulated:a100"
 )
 
@@ -102,26 +102,26 @@ def _one(
 
 
 def _rights(name: str, gpu: Gpu, socket: Path, clock: Clock) -> Symptom:
-    about = f"{name}: right to set"
+    about = f"{name}: permission to set"
     remote, cannot = reached(socket, gpu, clock)
     if remote is None:
-        cure = "systemctl enable --now jouletune-actuator; be in the group jouletune"
+        cure = "systemctl enable --now jouletune-actuator; add your user to the group jouletune"
         return Symptom(about, False, next(iter(cannot.values())), cure)
     granted = [knob.name for knob in remote.space.knobs]
     remote.close()
     if not granted:
         cure = f'grant knobs to match = "{gpu.uuid}" in /etc/jouletune/actuator.toml'
-        return Symptom(about, False, "the actuator is there and grants nothing", cure)
+        return Symptom(about, False, "the actuator is running and grants nothing", cure)
     return Symptom(about, True, f"the actuator grants {', '.join(granted)}")
 
 
 def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:
-    about, shared = f"{name}: whose joules", shared_by(gpu, root)
+    about, shared = f"{name}: sharing", shared_by(gpu, root)
     if shared:
-        cure = "give a study its part (energy_share in its terms), or the GPU to one workload alone"
+        cure = "set energy_share in the study's terms, or run one workload on the GPU"
         return Symptom(about, False, shared, cure)
-    inside = "; from a container others may not be seen" if contained(root) else ""
-    return Symptom(about, True, f"the board's, and nobody shares it now{inside}")
+    inside = "; processes outside this container may be invisible" if contained(root) else ""
+    return Symptom(about, True, f"not shared now{inside}")
 
 
 def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
@@ -129,7 +129,7 @@ def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
     if mode == 0:
         yield Symptom(
             f"{name}: persistence mode", False,
-            "off: the driver forgets clocks, limit and energy when the last program ends",
+            "off: clocks, limit and energy are reset when the last program ends",
             "systemctl enable --now nvidia-persistenced",
         )  # fmt: skip
 
@@ -153,17 +153,17 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
         clock.sleep(LOOK_S)
     loaded = [s for s in seen if s.loaded]
     if not loaded:
-        return Symptom(about, True, "nothing runs on it now, so a lock could not be seen")
+        return Symptom(about, True, "the GPU is idle, so a lock is not visible")
     highest = max(s.sm_mhz for s in loaded)
     if not highest:
-        return Symptom(about, True, "unknown: the SM clock is not told")
+        return Symptom(about, True, "unknown: the driver reports no SM clock")
     if highest < most - TOLERANCE_MHZ and not any(s.slowed for s in loaded):
         return Symptom(
             about, True,
-            f"not known: {highest} MHz under load of {most} listed, and nothing slows it; many boards "
-            "reach no more, or do not at this load",
-            "if another program has locked it, and not our own hold (`jouletune actuator status`): "
-            "nvidia-smi -rgc as root",
+            f"unknown: {highest} MHz under load of {most} listed, "
+                "without throttling; normal for many boards or at this load",
+            "if it is not jouletune's hold (`jouletune "
+                "actuator status`), unlock it: nvidia-smi -rgc as root",
         )  # fmt: skip
     return Symptom(about, True, f"none suspected: {highest} MHz under load")
 
@@ -184,13 +184,12 @@ def _power_limit(name: str, gpu: Gpu) -> Symptom:
     if enforced < limit:
         return Symptom(
             about, False,
-            f"{enforced} W are enforced, {limit} W are asked for: a cap is set out of band (BMC, rack, "
-            "module)",
-            "ask whoever manages the power of the rack or the module; nothing in this host raises it",
+            f"{enforced} W are enforced, {limit} W are set: another cap applies (BMC, rack, module)",
+            "ask the administrator of the rack or module; it cannot be raised from this host",
         )  # fmt: skip
     if limit == default:
         return Symptom(about, True, f"none: {limit} W is the default")
     return Symptom(
-        about, False, f"the limit in force is {limit} W, the default {default} W",
-        f"if it is neither meant nor our own hold: nvidia-smi -pl {default} as root",
+        about, False, f"the current limit is {limit} W, the default {default} W",
+        f"if it is not intended and not jouletune's hold: nvidia-smi -pl {default} as root",
     )  # fmt: skip

@@ -37,7 +37,7 @@ STEP_S = 0.1
 """The counter moves about this often."""
 LONGEST_STEP_S = 0.3
 MOST_W = 4000.0
-"""No GPU draws more, nor a module of a GPU and its CPU; one that tells its greatest limit, twice that."""
+"""No GPU draws more, nor a module of a GPU and its CPU; one that reports its greatest limit, twice that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def counter_mj(gpu: Gpu) -> int:
 def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:
     """Return the power now in watts, by field and scope, of those that this GPU tells.
 
-    What it tells without fields counts as the mean over a second, of scope GPU.
+    What it reports without fields counts as the mean over a second, of scope GPU.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.
@@ -87,7 +87,7 @@ def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:
 
 
 def power_w(gpu: Gpu, scope: int) -> float:
-    """Return the power of a scope now, in watts; where only its mean over a second is told, that mean.
+    """Return the power of a scope now, in watts; where only its mean over a second is available, that mean.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.
@@ -97,9 +97,7 @@ def power_w(gpu: Gpu, scope: int) -> float:
     for field in FIELDS:
         if (field, scope) in found:
             return found[field, scope]
-    raise MeasurementError(
-        f"{gpu.uuid} does not tell its power any more", hint="see `jouletune doctor`"
-    )
+    raise MeasurementError(f"{gpu.uuid} no longer reports its power", hint="see `jouletune doctor`")
 
 
 def check_counter(gpu: Gpu, clock: Clock) -> CounterCheck | None:
@@ -167,7 +165,7 @@ class CounterJoules:
         return self._joules
 
     def close(self) -> None:
-        """Nothing goes on in between."""
+        """Nothing happens in between."""
 
     def _at_step(self, before: int) -> int:
         until = self._clock.monotonic() + LONGEST_STEP_S

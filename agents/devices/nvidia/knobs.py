@@ -4,7 +4,7 @@ Sources: NVIDIA's NVML API reference. NVML has no getter for a clock lock, so `r
 restoring means the driver's reset. Application clocks are deprecated and never touched. Ours: a lock
 is a ceiling, from the lowest clock to the value, so that an idle GPU may still slow down by itself.
 
-The process connects once and never asks a driver anew that was restarted: DeviceLost ends the process,
+The process connects once and never asks a driver again that was restarted: DeviceLost ends the process,
 and the next one finds what there is. Agents, who live on, have `nvml` for that.
 """
 
@@ -30,8 +30,7 @@ LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
 ABSENT = frozenset({3, 13, 25, 26})
 """NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: nothing to be had, it says."""
 UNTOLD = ABSENT | {2, 4, 6, 17, 21, 27}
-"""Besides INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM, NO_DATA, NOT_READY: what is
-optional is not told here."""
+"""Besides INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM, NO_DATA, NOT_READY: no data."""
 REFUSED = ABSENT | {4, 17, 24}
 """Besides NO_PERMISSION, OPERATING_SYSTEM, FREQ_NOT_SUPPORTED: a setter that answers so takes no value."""
 RESTARTED = frozenset({1, 9, 18})
@@ -64,7 +63,7 @@ class NvidiaKnobs:
     knobs = (CLOCK, MEMORY, LIMIT)
 
     def __init__(self, handle: Any, root: Path) -> None:  # noqa: ANN401 - the binding is untyped
-        """Take a GPU; what it offers is asked only when it is needed."""
+        """Take a GPU; its ranges are read only when needed."""
         self._handle = handle
         self._modules = root / "sys/module"
         self.uuid = str(pynvml.nvmlDeviceGetUUID(handle))
@@ -104,7 +103,7 @@ class NvidiaKnobs:
         """Set a knob; a lock is requested here, and only the clock under load shows it in force.
 
         None unlocks a clock, or sets the default power limit. Whether the value is offered is not
-        asked: what was found must go back, whatever is offered now.
+        asked: the original must be restored, whatever is offered now.
         """
         if knob == LIMIT:
             default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit
@@ -156,9 +155,9 @@ class NvidiaKnobs:
     def _supported(self) -> Mapping[str, Any]:
         """Return what the GPU supports, knob by knob; why it refuses the others, agents find out.
 
-        A knob is offered where what it sets can be read: laptops tell the range of a power limit that they
-        let nobody read or set. Of the power limit whole watts; any other within the device's own limits can
-        be written, too: it may be found at one.
+        A knob is offered where what it sets can be read: laptops report the range of a power limit that
+        cannot be read or set. Of the power limit whole watts; any other within the device's own limits can
+        be written, too: that may be its original.
         """
         if self._optional(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
             return {}

@@ -1,7 +1,8 @@
-"""The power limit that is in force, which may be lower than the one that was asked for.
+"""The power limit that is in force, which may be lower than the one that was requested.
 
 Source: NVIDIA's NVML API reference: nvmlDeviceGetEnforcedPowerLimit is the least of all limits, those set
-out of band (a BMC, a rack's power manager, the module of a GB200) among them; nobody in the host raises it.
+out of band (a BMC, a rack's power manager, the module of a GB200) among them; it cannot be raised from the
+host.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def enforced_w(gpu: Gpu) -> float | None:
 
 
 def cap_w(gpu: Gpu) -> float | None:
-    """Return the cap that keeps the limit in force below the one that was asked for; None without one.
+    """Return the cap that keeps the limit in force below the one that was requested; None without one.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.

@@ -42,11 +42,11 @@ MOST_ABOVE = 0.5
 """The share of looks under load that may be above the clock lock before the window is void."""
 MOST_UNKNOWN = 0.5
 """The share of a window without an answer whose the processes are before its foreign load is unknown."""
-UNLISTED = "NVML lists no process although the GPU computes; a PID namespace hides them"
+UNLISTED = "NVML lists no process although the GPU is busy; a PID namespace hides them"
 
 
 class GpuMeter:
-    """Opens windows on one GPU; `end` ends what goes on beside them."""
+    """Opens windows on one GPU; `end` ends what happens beside them."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class GpuMeter:
         return self.energy.source
 
     def attribute_to(self, workload: WorkloadIdentity) -> None:
-        """Take what is known as this workload's for its from now on."""
+        """Update the identified processes of this workload."""
         self.owners = replace(self.owners, workload=workload)
 
     def computing(self, *, loaded: bool) -> Attribution:
@@ -99,7 +99,7 @@ class GpuMeter:
         return self.owners.attribute({int(process.pid) for process in found})
 
     def say_unknown(self, why: str) -> None:
-        """Log once for how long nobody can tell foreign load, and once that it can be told again."""
+        """Log once that foreign load is unknown, and once that it is available again."""
         if bool(why) != bool(self._unknown):
             event = "foreign_load_unknown" if why else "foreign_load_known"
             log.warning("event=%s device=%s why=%r", event, self.gpu.uuid, why)
@@ -211,15 +211,15 @@ class GpuWindow:
         if self._joules is not None and "energy_j" not in shown.totals and seconds > STILL_S:
             energy.doubt()
             raise MeasurementError(
-                f"{uuid}: the energy counter stood still for {seconds:.3g} s",
-                hint="it is checked again under load; measure again",
+                f"{uuid}: the energy counter did not change for {seconds:.3g} s",
+                hint="measure again; it is checked again under load",
             )
         if energy.due and look(self._meter.gpu).loaded:
             energy.judge()
         if self._by_counter and not energy.by_counter:
             raise MeasurementError(
-                f"{uuid}: the energy counter does not count right: {energy.source}",
-                hint="from now on its power is integrated; measure again",
+                f"{uuid}: the energy counter is wrong: {energy.source}",
+                hint="measure again; its power is now integrated",
             )
 
     def _check_clock(self) -> None:

@@ -31,7 +31,7 @@ from tuner.core import Clock, Scope
 log = logging.getLogger(__name__)
 
 MOST_CHECKS = 3
-"""So many checks may find the load unsteady before the counter stays unchecked: each takes 10 s."""
+"""How many checks may find the load unsteady before the counter stays unchecked: each takes 10 s."""
 AVERAGING_S = 1.2
 """Some boards tell power only as a mean over the last second; a change shows fully after that."""
 
@@ -88,7 +88,7 @@ class GpuEnergy:
 
     @property
     def lag_s(self) -> float:
-        """How long it goes on showing what was before a change, in seconds."""
+        """How long it continues showing what was before a change, in seconds."""
         sure = self.by_counter and (self.check is not None or not self._scopes)
         return 0.0 if sure else AVERAGING_S
 
@@ -132,9 +132,11 @@ class GpuEnergy:
         if not self.has_counter:
             return self._no_counter
         if self.check is None:
-            return "its counter is not checked under load yet" if self._scopes else "unchecked"
+            return (
+                "its counter has not been checked under load yet" if self._scopes else "unchecked"
+            )
         if not self.check.ratio:
             return "its energy counter hardly moves"
         if self.check.trusted and self.check.scope != self._power_scope:
             return "its energy counter is the module's, the CPU included"
-        return f"its energy counter shows {self.check.ratio:.2f} of its power under load"
+        return f"its energy counter counts {self.check.ratio:.2f} of its power under load"

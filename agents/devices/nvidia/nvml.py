@@ -1,7 +1,7 @@
 """NVML as everybody here calls it: one GPU by its UUID, and NVML's errors as ours.
 
 Source: NVIDIA's NVML API reference (nvmlReturn_t, device queries and commands). What each error means
-for us, and that a GPU is found anew after its driver was restarted, is our choice.
+for us, and that a GPU is found again after its driver was restarted, is our choice.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MOST_CONNECTIONS = 64
 
 LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13
 GONE = frozenset({15, 16, 28})
-"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: whatever was asked, the GPU does not work."""
-LIFT = "once that is over: jouletune actuator restore --all --lift"
+"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: for any request, the GPU does not work."""
+LIFT = "when it is done: jouletune actuator restore --all --lift"
 DEADLINE_S = 5.0
 """A call that takes longer is given up: the choice of the actuator's default, too."""
 
@@ -40,13 +40,13 @@ SLOW = "turn persistence mode on: systemctl enable --now nvidia-persistenced"
 
 HINTS = MappingProxyType(
     {
-        2: "see the device's ranges in `jouletune doctor`",
-        4: "only root sets it: run the jouletune-actuator service",
+        2: "check the device's ranges with `jouletune doctor`",
+        4: "only root can set it; run the jouletune-actuator service",
         9: "load the NVIDIA driver (`modprobe nvidia`)",
-        15: "see `dmesg`; the GPU needs a reset or the host a reboot",
+        15: "check `dmesg`; reset the GPU or reboot the host",
         16: "reset the GPU, or reboot the host",
-        17: "the cgroup or the unit's DeviceAllow= keeps us from /dev/nvidia*",
-        18: "the driver was upgraded underneath: reload its modules, or reboot",
+        17: "allow /dev/nvidia* in the cgroup or the unit's DeviceAllow=",
+        18: "the driver was upgraded; reload its modules, or reboot",
     }
 )
 """NVML's error to the next step."""
@@ -79,7 +79,7 @@ def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> 
             answer.set_result(job())
         except pynvml.NVMLLibraryMismatchError:  # the binding's word for FUNCTION_NOT_FOUND here
             answer.set_exception(pynvml.NVMLError(FUNCTION_NOT_FOUND))
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+        except Exception as error:  # noqa: BLE001 - raised in the calling thread
             answer.set_exception(error)
 
     threading.Thread(target=work, name="nvml", daemon=True).start()
@@ -142,7 +142,7 @@ def _listed() -> ListedGpus:
 class Gpu:
     """One GPU; each call within a deadline.
 
-    After its driver was restarted one call fails and the next finds the GPU anew. While a call hangs,
+    After its driver was restarted one call fails and the next finds the GPU again. While a call hangs,
     all others are refused at once. While the file `detached` is there, no handle is kept and none opened,
     as a GPU reset, a change of MIG mode and a driver upgrade need it.
     """
@@ -218,7 +218,7 @@ class Gpu:
         return True
 
     def _found(self, what: str) -> Any:  # noqa: ANN401
-        """Return the GPU's handle; one that is not found is gone, whatever is asked of it."""
+        """Return the GPU's handle; one that is not found is lost, for any request."""
         try:
             return in_time(f"{self.uuid}: {what}", self._connected, INIT_S)
         except pynvml.NVMLError as error:
@@ -243,7 +243,7 @@ class Gpu:
 
 
 def _disconnect() -> None:
-    """Drop every connection of this process: NVML counts them, and begins anew only from none."""
+    """Drop every connection of this process: NVML counts them, and restarts only from none."""
     with suppress(pynvml.NVMLError):
         for _ in range(MOST_CONNECTIONS):
             pynvml.nvmlShutdown()

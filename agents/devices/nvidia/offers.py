@@ -1,4 +1,4 @@
-"""What an agent is told of a GPU's knobs: power limits worth trying, and why a knob is refused.
+"""The description of a GPU's knobs for agents: power limits worth trying, and why a knob is refused.
 
 Kept apart from `knobs`, which root loads: none of this needs a right.
 """
@@ -27,9 +27,9 @@ from tuner.core import Value
 STEPS_W = (1, 5, 10, 25, 50, 100)
 MOST_STEPS = 10
 """A power limit is offered in the finest of these steps that makes no more than this many."""
-GUEST = "this is a guest's share of a GPU (vGPU); only its host sets clocks and power"
+GUEST = "this is a vGPU; only its host can set clocks and power"
 NO_LOCK = "GPUs of this generation have no such lock"
-ONE_CLOCK = "the board runs its memory at one clock"
+ONE_CLOCK = "the board has one memory clock"
 
 
 def limits_w(supported: Sequence[int], found: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""Workload power profiles (Blackwell and later): which the driver enforces, whoever asked for them.
+"""Workload power profiles (Blackwell and later): which the driver enforces for any requester.
 
 Source: NVIDIA's NVML API reference (nvmlWorkloadPowerProfileCurrentProfiles_v1_t, nvmlPowerProfileType_t).
 They are set by `nvidia-smi power-profiles`, DCGM or out of band, and change clocks and limits beneath ours.
@@ -21,7 +21,7 @@ PREFIX, COUNT = "NVML_POWER_PROFILE_", "NVML_POWER_PROFILE_MAX"
 
 @dataclass(frozen=True, slots=True)
 class PowerProfiles:
-    """The masks of profiles that are asked for, and enforced after arbitration among them."""
+    """The masks of profiles that are requested, and enforced after arbitration among them."""
 
     requested: int
     enforced: int

@@ -1,4 +1,4 @@
-"""What was found out about a GPU at its first use, kept on disk: it holds as long as the driver does."""
+"""Results of the checks at a GPU's first use, kept on disk: it holds as long as the driver does."""
 
 from __future__ import annotations
 

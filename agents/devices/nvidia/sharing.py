@@ -19,7 +19,7 @@ CONTAINER_MARKS = ("run/.containerenv", ".dockerenv")
 
 
 def shared_by(gpu: Gpu, root: Path) -> str:
-    """Return in words who shares a GPU's joules; empty where nobody is known to.
+    """Return in words who shares a GPU's joules; empty where it is not shared.
 
     Raises:
         ActuationError, DeviceLost: it does not answer.
@@ -35,18 +35,18 @@ def contained(root: Path) -> bool:
 def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
     modes, _ = gpu.told("MIG mode", pynvml.nvmlDeviceGetMigMode)
     if modes and modes[0]:
-        yield "MIG is on: the joules are the whole board's, of all its instances"
+        yield "MIG is on: the energy is that of the whole board with all instances"
     virtual, _ = gpu.told("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
     if virtual == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
-        yield "it is a virtual GPU: the board serves other guests, too"
+        yield "it is a vGPU: the board also serves other guests"
     clients, _ = gpu.told("MPS clients", pynvml.nvmlDeviceGetMPSComputeRunningProcesses)
     if clients:
-        yield f"MPS shares it, at the moment among {len(clients)}"
+        yield f"MPS shares it; processes now: {len(clients)}"
     processes, _ = gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
     groups = [_group(root, int(process.pid)) for process in processes or ()]
     unseen, known = groups.count(None), {group for group in groups if group is not None}
     if unseen and (known or (unseen > 1 and contained(root))):
-        yield f"besides, {unseen} more compute on it that cannot be seen from here"
+        yield f"{unseen} more invisible processes compute on it"
     if len(known) > 1:
         yield f"processes of {len(known)} services or containers compute on it"
 

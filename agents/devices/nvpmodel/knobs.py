@@ -19,7 +19,7 @@ DEADLINE_S = 4.0
 BLOCK = re.compile(r"< *POWER_MODEL +ID=(\d+) +NAME=(\S+) *>([^<]*)")
 DEFAULT = re.compile(r"< *PM_CONFIG +DEFAULT=(\d+) *>")
 GATED = re.compile(r"^\s*(\w+ \w*PG_MASK\w* +\w+)", re.MULTILINE)
-"""What a mode powers off for good, until the next boot."""
+"""What a mode powers off permanently, until the next boot."""
 
 
 class PowerModes:
@@ -41,7 +41,7 @@ class PowerModes:
 
     @property
     def defaults(self) -> Mapping[str, Value]:
-        """The mode that the board starts with where nobody has chosen another."""
+        """The mode that the board starts with by default."""
         names = {number: name for name, (number, _) in self._modes.items()}
         return {MODE: names[self._default]} if self._default in names else {}
 
@@ -55,7 +55,7 @@ class PowerModes:
         """Return the present mode."""
         shown = re.search(r"NV Power Mode: *(\S+)", self._asked("-q"))
         if not shown:
-            raise ActuationError(f"{self._program} -q tells no mode")
+            raise ActuationError(f"{self._program} -q reports no mode")
         return {MODE: shown[1]}
 
     def write(self, knob: str, value: Value | None) -> None:

@@ -19,7 +19,7 @@ NO_COLUMN = "the table has no such column"
 def open_replay(
     rest: str, *, seed: int, state_dir: Path | None, root: Path, noise: float = 0.0
 ) -> Side:
-    """Open `FILE.csv[#SURFACE]` at its baseline; what is set is forgotten when it is closed.
+    """Open `FILE.csv[#SURFACE]` at its baseline; the setting is lost when it is closed.
 
     `noise` is the standard deviation of a window's result relative to the table, lognormal and drawn
     afresh for each metric and window from `seed`; 0 gives the table's own numbers.
@@ -68,7 +68,7 @@ class ReplayedDevice:
         self._seconds = 0.0
 
     def read(self) -> Setting:
-        """Return what is set."""
+        """Return the setting in force."""
         return dict(self._set)
 
     def apply(self, setting: Setting) -> None:
@@ -122,12 +122,12 @@ class ReplayedWindow:
         """Close the window and return the row.
 
         Raises:
-            MeasurementError: the setting was changed meanwhile: no row tells what that gives.
+            MeasurementError: the setting was changed meanwhile: no row reports what that gives.
         """
         if self._shown is None:
             if self._device.read() != self._setting:
                 raise MeasurementError(
-                    "the setting was changed within the window",
+                    "the setting was changed during the window",
                     hint="measure one setting at a time",
                 )
             self._shown = self.read()

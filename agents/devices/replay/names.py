@@ -67,7 +67,7 @@ SUFFIXES: Mapping[str, Quantity] = {
 
 
 def quantity_named(metric: str) -> Quantity:
-    """Return what a metric of a table means; a name that tells nothing may be anything."""
+    """Return what a metric of a table means; a name that reports nothing may be anything."""
     known = standard(metric)
     if known is not None:
         return known

@@ -141,7 +141,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
     if missing or not ({*METRICS} & {*columns} or "objective" in _section(path)):
         lacking = ", ".join(missing) or f"any of {', '.join(METRICS)}"
         raise InvalidInput(
-            f"{path} has no column {lacking}", hint="see docs/figures.md on its format"
+            f"{path} has no column {lacking}", hint="see docs/figures.md for the format"
         )
     if not rows:
         raise InvalidInput(f"{path} has no rows", hint="name a file with measurements")
@@ -149,7 +149,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
         # DictReader files surplus cells under None and fills missing ones with None.
         if None in row or None in row.values():
             raise InvalidInput(
-                f"{path}, row {number}: not as many cells as columns", hint="mend the row"
+                f"{path}, row {number}: not as many cells as columns", hint="correct the row"
             )
     return rows
 
@@ -165,11 +165,11 @@ def _section(path: Path) -> dict[str, object]:
     try:
         section = loads(file.read_text(encoding="utf-8-sig")).get(path.stem, {})
         if not isinstance(section, dict):
-            raise ValueError(f"{path.stem} is no table")
+            raise ValueError(f"{path.stem} is not a table")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {file}: {error}", hint="mend or remove it") from error
+        raise ConfigError(f"cannot read {file}: {error}", hint="correct or remove it") from error
     return section
 
 
@@ -180,8 +180,8 @@ def _roles(path: Path, rows: Sequence[Row]) -> Roles:
         name = section.get(key, aims[key])
         if not isinstance(name, str) or (key in section and name not in columns):
             raise ConfigError(
-                f"{file}, {path.stem}.{key}: {name!r} is no column of {path.name}",
-                hint=f"the columns are: {', '.join(columns)}",
+                f"{file}, {path.stem}.{key}: {name!r} is not a column of {path.name}",
+                hint=f"columns: {', '.join(columns)}",
             )
         try:
             Objective(_as_metric(name)[0])
@@ -199,18 +199,18 @@ def _roles(path: Path, rows: Sequence[Row]) -> Roles:
         names = section.get(key, listed[key])
         if not isinstance(names, list) or any(name not in knobs for name in names):
             raise ConfigError(
-                f"{file}, {path.stem}.{key}: {names!r} is no list of knobs of {path.name}",
-                hint=f"the knobs are: {', '.join(knobs)}",
+                f"{file}, {path.stem}.{key}: {names!r} is not a list of knobs of {path.name}",
+                hint=f"knobs: {', '.join(knobs)}",
             )
         for name in names:
             if not _numeric(rows, name):
                 raise ConfigError(
                     f"{file}, {path.stem}.{key}: {name} of {path.name} holds no numbers",
-                    hint="write its levels as numbers; with no role it is taken for a remark, and rows "
-                    "that differ in it alone are averaged",
+                    hint="write its levels as numbers; or give it no "
+                    "role: then rows that differ only in it are averaged",
                 )
         listed[key] = names
-    # A knob that nobody gave a role is a resource like the others, after them.
+    # A knob without a role is a resource like the others, after them.
     rest = [c for c in knobs if c not in listed["resources"] and c not in listed["batch"]]
     return Roles((*listed["resources"], *rest), tuple(listed["batch"]), **aims)
 
@@ -297,7 +297,7 @@ def _number(path: Path, row: Row, column: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise InvalidInput(
-            f"{path}, surface {row['surface']!r}: {column} = {row[column]!r} is no finite number",
+            f"{path}, surface {row['surface']!r}: {column} = {row[column]!r} is not a finite number",
             hint=_mend(row),
         )
     return value
@@ -314,7 +314,7 @@ def _positive(path: Path, row: Row, column: str) -> float:
 
 
 def _mend(row: Row) -> str:
-    return f"mend or remove the row {','.join(row.values())}"
+    return f"correct or remove the row {','.join(row.values())}"
 
 
 def _numeric(rows: Sequence[Row], column: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agents.devices.simulated.device import LONGEST_DELAY_S, Faults, SimulatedDevice
+from agents.devices.simulated.llm import SERVERS, open_llm
 from agents.devices.simulated.meter import SimulatedMeter, metrics
 from agents.devices.simulated.noise import mean_factor, quantile_factor
 from agents.devices.simulated.presets import PRESETS, WORKLOADS, Preset
@@ -19,6 +20,7 @@ __all__ = [
     "SimulatedDevice",
     "SimulatedMeter",
     "attach",
+    "known",
     "open_simulated",
     "truth",
 ]
@@ -31,12 +33,14 @@ SETTLE_S = LONGEST_DELAY_S + 3.0
 
 
 def open_simulated(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
-    """Open `PRESET[/WORKLOAD]`, as its state in `state_dir` left it.
+    """Open `PRESET[/WORKLOAD]` or `SERVER[/MODEL][@LOAD]`, as its state in `state_dir` left it.
 
     Raises:
-        InvalidInput: there is no such preset or workload.
+        InvalidInput: there is no such preset or workload, or no such server, model or load.
         ConfigError: the state file is not of this device.
     """
+    if _is_server(rest):
+        return open_llm(rest, seed=seed, state_dir=state_dir)
     preset, workload = _chosen(rest)
     state_file = state_dir / f"{_name(preset, workload)}.json" if state_dir else None
     return attach(SimulatedDevice(preset, workload, seed=seed, state_file=state_file))
@@ -58,6 +62,11 @@ def attach(device: SimulatedDevice) -> Side:
         settle_s=SETTLE_S,
         cannot=preset.cannot,
     )
+
+
+def known(rest: str) -> Callable[[Setting], Mapping[str, float]] | None:
+    """Return `truth`, None for a server: its load moves, so it settles at nothing."""
+    return None if _is_server(rest) else truth(rest)
 
 
 def truth(rest: str) -> Callable[[Setting], Mapping[str, float]]:
@@ -92,7 +101,8 @@ def _chosen(rest: str) -> tuple[Preset, str]:
     workload = workload or DEFAULT_WORKLOAD
     if name not in PRESETS:
         raise InvalidInput(
-            f"there is no simulated device {name!r}", hint=f"choose one of {', '.join(PRESETS)}"
+            f"there is no simulated device {name!r}",
+            hint=f"choose one of {', '.join((*PRESETS, *SERVERS))}",
         )
     if workload not in WORKLOADS:
         raise InvalidInput(
@@ -100,6 +110,10 @@ def _chosen(rest: str) -> tuple[Preset, str]:
             hint=f"choose one of {', '.join(WORKLOADS)}",
         )
     return PRESETS[name], workload
+
+
+def _is_server(rest: str) -> bool:
+    return rest.partition("@")[0].partition("/")[0] in SERVERS
 
 
 def _name(preset: Preset, workload: str) -> str:

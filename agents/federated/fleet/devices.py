@@ -128,7 +128,7 @@ def load_devices(path: Path = FROZEN) -> FleetDevices:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"{path} does not describe a federation's devices: {error}",
-            hint=f"see {FROZEN.name} of jouletune for a complete one",
+            hint=f"see the example {FROZEN.name} of jouletune",
         ) from None
 
 
@@ -144,7 +144,7 @@ def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     if not (math.isfinite(value) and value >= 0.0):
         raise ValueError(f"{value} is negative or not finite")
     return float(value)

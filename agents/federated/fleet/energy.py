@@ -47,7 +47,7 @@ def client_cost(
     epochs: float,
     load: float,
 ) -> ClientCost:
-    """Return what a client takes that trains so many epochs of its samples, beside some load.
+    """Return the cost of a client that trains some epochs of its samples, beside some load.
 
     Other apps leave the training `1 - load` of the processor's time, and pay for their own part of its
     power; small batches use the processor less well.

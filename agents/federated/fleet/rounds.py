@@ -61,7 +61,7 @@ def federation_space(
     intervals: Sequence[int] = (),
     participants: Sequence[int] = (),
 ) -> Space:
-    """Return the knobs of a federation with some classes of clients, fit for so many of them.
+    """Return the knobs of a federation with some classes of clients, fit for the given number of them.
 
     With `intervals`, also the steps between two averagings, which then rule instead of epochs. Other
     counts of `participants` than those that fit may be given.
@@ -82,7 +82,7 @@ def federation_space(
 
 @dataclass(frozen=True, slots=True)
 class LocalTraining:
-    """What a client is to do in a round: batches of so many samples, and epochs, or steps above 0."""
+    """What a client is to do in a round: its batch size, and its epochs, or steps above 0."""
 
     batch: int
     epochs: int
@@ -95,7 +95,7 @@ class LocalTraining:
         return cls(int(batch), int(epochs), int(setting.get("averaging_steps", 0)))
 
     def passes(self, samples: int) -> float:
-        """Return how often it goes through so many samples."""
+        """Return the number of passes over `samples`."""
         return self.steps * min(self.batch, samples) / samples if self.steps else float(self.epochs)
 
 

@@ -64,7 +64,7 @@ def made(seed: int) -> TrainingTask:
     """Return a task of 12,000 samples made by a recipe.
 
     Ten classes of three centres each, normal in 32 dimensions; samples lie about a centre of their
-    class, and a share of the labels is drawn anew.
+    class, and a share of the labels is drawn again.
     """
     rng = np.random.default_rng([seed, 3])
     labels = rng.integers(MADE_CLASSES, size=MADE_SAMPLES)
@@ -115,14 +115,14 @@ def trained_together(
 ) -> list[Weights]:
     """Return weights after stochastic gradient descent over each client's samples, in orders by seed.
 
-    So many epochs, or, where `steps` is above 0, so many steps, through the samples again and again. All
+    How many epochs, or, where `steps` is above 0, this number of steps, over the samples repeatedly. All
     clients take each step at once.
 
     Raises:
         InvalidInput: a batch or a number of epochs below 1, or a negative number of steps.
     """
     if batch < 1 or epochs < 1 or steps < 0:
-        raise InvalidInput(f"nothing is trained by batches of {batch} in {epochs} epochs")
+        raise InvalidInput(f"cannot train with batches of {batch} in {epochs} epochs")
     plans = [_plan(own, batch, epochs, seed, steps) for own, seed in zip(owned, seeds, strict=True)]
     order = sorted(range(len(plans)), key=lambda i: -len(plans[i]))
     lengths = np.array([len(plans[i]) for i in order])
@@ -152,7 +152,7 @@ def averaged(updates: Sequence[tuple[Weights, int]]) -> Weights:
     """
     total = sum(samples for _, samples in updates)
     if not total:
-        raise InvalidInput("there is no update to average")
+        raise InvalidInput("no update to average")
     layers = zip(*(weights for weights, _ in updates), strict=True)
     shares = [samples / total for _, samples in updates]
     return tuple(

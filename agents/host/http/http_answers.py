@@ -23,7 +23,7 @@ async def body_of(request: Request, longest: int = LONGEST_BODY) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > longest:
-            raise HTTPException(413, f"a body may have {longest} bytes")
+            raise HTTPException(413, f"the body may have at most {longest} bytes")
     return body
 
 

@@ -73,7 +73,7 @@ class LocalHttp:
         """Return a good answer.
 
         Raises:
-            DeviceLost: nobody answers.
+            DeviceLost: no response.
             ActuationError: not in time, or with a refusal.
         """
         within_s = within_s or self._answer_s
@@ -84,12 +84,12 @@ class LocalHttp:
         except httpx.TimeoutException:
             raise ActuationError(
                 f"{self._who} did not answer {method} {path} within {within_s:g} s",
-                hint="see its log",
+                hint="check its log",
             ) from None
         except ForeignRedirect as error:
             raise ActuationError(
                 f"{self._who} does not answer {method} {path} itself: {error}",
-                hint="name the address that it redirects to",
+                hint="use the address that it redirects to",
             ) from None
         except httpx.RequestError as error:
             raise DeviceLost(f"{self._who} does not answer: {error}", hint=self._hint) from None
@@ -110,7 +110,7 @@ class LocalHttp:
             first = error.errors()[0]
             where = ".".join(str(step) for step in first["loc"]) or "the body"
             raise ActuationError(
-                f"the answer of {self.url}{response.request.url.path} is not {what}: "
+                f"the response of {self.url}{response.request.url.path} is not {what}: "
                 f"{where}: {first['msg']}",
                 hint=hint,
             ) from None

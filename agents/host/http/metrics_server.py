@@ -82,7 +82,7 @@ class MetricsRequest(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing of what is asked every few seconds."""
+        """Do not log requests: they come every few seconds."""
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def serving(address: MetricsAddress, text: Callable[[], bytes]) -> Iterator[Metr
         where = address.path or f"{address.host}:{address.port}"
         raise ConfigError(
             f"cannot serve metrics at {where}: {error.strerror}",
-            hint="choose another in agent.toml",
+            hint="choose another address in agent.toml",
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()

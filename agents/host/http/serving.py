@@ -71,7 +71,7 @@ def end_by_signal() -> None:
 
 
 def end_with_stdin() -> None:
-    """End this process, as by SIGTERM, once nobody holds the other end of its standard input."""
+    """End this process, as by SIGTERM, when the other end of its standard input is closed."""
     threading.Thread(target=_end_at_eof, daemon=True).start()
 
 

@@ -39,6 +39,6 @@ def run_argv(words: Sequence[str], seconds: float) -> str:
         words_of_it = text.strip()[-LAST_WORDS:] or "it printed nothing"
         raise ActuationError(
             f"{name} ended with {status}: {words_of_it}",
-            hint="run it by hand as the agent's user",
+            hint="run it manually as the agent's user",
         )
     return text

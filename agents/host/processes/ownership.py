@@ -1,7 +1,7 @@
-"""Whether processes on a device are the workload's: asked anew at every look, for a service may restart.
+"""Whether processes on a device are the workload's: asked again at every look, for a service may restart.
 
 What counts is our choice: a service or container is one user, and so is a process with all that it
-started. Others are foreign only beside a process that is known as the workload's. Everything else is
+started. Others are foreign only next to an identified process of the workload. Everything else is
 unknown: a front end may own the port of an engine in another service, and NVML may list the processes of
 another PID namespace (NVIDIA/nvidia-docker, issue 1483; Syllo/nvtop, issue 149).
 """
@@ -19,7 +19,7 @@ from agents.host.processes.process_table import ProcessTable
 from tuner.core import TuningError
 
 SERVERS = ("nvidia-cuda-mps",)
-"""Programs that compute for others: MPS' server is nobody's work."""
+"""Programs that compute for others: MPS' server belongs to no workload."""
 SAME_START_S = 2.0
 """A process that says when it was started may have looked at its clock this much later."""
 SHOWN = 5
@@ -27,7 +27,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadIdentity:
-    """By what a workload's processes are known; what is empty says nothing.
+    """How a workload's processes are identified; what is empty says nothing.
 
     `unit` is a systemd unit's name. `processes` gives numbers of processes, `started_s` when the
     workload was started (`process_start_time_seconds`); both raise TuningError where it is away. `port`
@@ -42,7 +42,7 @@ class WorkloadIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Whose the processes on a device are; `unknown` says why nobody can tell, empty where it is clear."""
+    """Whose the processes on a device are; `unknown` says why it is unknown, empty where it is clear."""
 
     ours: frozenset[int] = frozenset()
     foreign: frozenset[int] = frozenset()
@@ -77,15 +77,17 @@ class ProcessOwners:
             return Attribution(ours, others)
         if hidden:
             return Attribution(
-                ours, unknown=f"/proc shows no {_numbers(hidden)} of those NVML lists"
+                ours, unknown=f"/proc does not show {_numbers(hidden)}, which NVML lists"
             )
         if others:
-            return Attribution(ours, unknown=f"{_numbers(others)} cannot be told from the workload")
+            return Attribution(
+                ours, unknown=f"{_numbers(others)} cannot be distinguished from the workload"
+            )
         return Attribution(ours)
 
 
 class _Look:
-    """What is known of the workload at one moment; each is asked only where it is needed."""
+    """The data on the workload at one moment; each is read only when needed."""
 
     def __init__(self, owners: ProcessOwners) -> None:
         self._workload, self._table = owners.workload, owners.table
@@ -129,7 +131,7 @@ class _Look:
 
     @cached_property
     def _known(self) -> frozenset[int]:
-        """The workload's processes that are known by their numbers, with the owners of its port."""
+        """The workload's processes, identified by their numbers, with the owners of its port."""
         given = self._workload.processes
         numbers: frozenset[int] = frozenset()
         if given is not None:

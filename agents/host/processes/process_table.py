@@ -23,7 +23,7 @@ LOGIN = re.compile(r"session-[^/]*\.scope|init\.scope")
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """What the kernel tells of one process, in clock ticks; `used` counts those that it waited for, too."""
+    """The kernel's data on one process, in clock ticks; `used` includes children that it waited for."""
 
     parent: int
     group: int
@@ -40,7 +40,7 @@ class ProcessStat:
 
 
 class ProcessTable:
-    """Reads /proc and /sys/fs/cgroup below a root; every question is asked of the kernel anew."""
+    """Reads /proc and /sys/fs/cgroup below a root; every call reads the kernel again."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc, self._groups = root / "proc", root / "sys/fs/cgroup"

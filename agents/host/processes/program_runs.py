@@ -1,4 +1,4 @@
-"""Runs a program as often as a window needs, one run after the other, and tells what they showed."""
+"""Runs a program as often as a window needs, one run after the other, and reports what they showed."""
 
 from __future__ import annotations
 
@@ -104,17 +104,17 @@ class ProgramRun:
         finally:
             self.end()
         if not content:
-            raise MeasurementError(f"{self._name} was ended from outside", hint="try again")
+            raise MeasurementError(f"{self._name} was killed by another program", hint="try again")
         ended = json.loads(content)
         if ended["status"]:
             raise MeasurementError(
                 f"{self._name} ended with {ended['status']}: {last_words(text)}",
-                hint="run it by hand as the agent's user",
+                hint="run it manually as the agent's user",
             )
         asked = self._program.items
         items = float(asked) if isinstance(asked, int) else number(asked, text)
         if not items > 0.0:
-            raise MeasurementError(f"{self._name} says that it worked on {items:g} items")
+            raise MeasurementError(f"{self._name} reports {items:g} items")
         return RunResult(
             ended["seconds"],
             ended["cpu_s"],
@@ -141,9 +141,9 @@ class ProgramRun:
 
 
 class RunMeter:
-    """Measures whole runs: every window is so many, each of them a batch of its own.
+    """Measures whole runs: every window is the given number, each of them a batch of its own.
 
-    `program` tells what is run at the setting in force. Its CPU time is what the runs use, unless
+    `program` reports what is run at the setting in force. Its CPU time is what the runs use, unless
     `counting` begins to count what a service uses that they put to work: theirs is then that of the load.
     """
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 START_S = 120.0
 END_S = 10.0
 REFUSED = 2
-"""The server's exit status where it cannot be as it was asked to be."""
+"""The server's exit status where it cannot apply its options."""
 
 
 class ServerProcess:
@@ -29,7 +29,7 @@ class ServerProcess:
     again, on the same port. It also ends when this process does, however that happens.
 
     Raises:
-        InvalidInput: it cannot be as it was asked to be; its log's last line says why.
+        InvalidInput: it cannot apply its options; its log's last line says why.
         DeviceLost: it does not start.
     """
 
@@ -60,7 +60,7 @@ class ServerProcess:
             self._ready_url()
 
     def end(self) -> None:
-        """End the server for good, by force where it takes too long."""
+        """End the server permanently, by force where it takes too long."""
         with self._lock:
             self._ended = True
             self._stop()
@@ -108,6 +108,6 @@ class ServerProcess:
             lines = self._log_file.read_text(errors="replace").strip().splitlines()
             kind = InvalidInput if self._process.returncode == REFUSED else DeviceLost
             raise kind(
-                f"the {self._spec} server did not start: {(lines or ['it said nothing'])[-1]}",
-                hint=f"its log is {self._log_file}",
+                f"the {self._spec} server did not start: {(lines or ['it printed nothing'])[-1]}",
+                hint=f"see its log {self._log_file}",
             ) from None

@@ -1,6 +1,7 @@
 """The processes of a service: what they have used, when they were started, and signals to them.
 
-Source: proc(5) for /proc/PID/stat and /proc/PID/comm; pidfd_open(2) for a signal that reaches nobody else.
+Source: proc(5) for /proc/PID/stat and /proc/PID/comm; pidfd_open(2) for a signal that reaches no other
+program.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class ServiceProcess(Protocol):
     """The processes of one service. Every method raises DeviceLost where it does not run."""
 
     def cpu_s(self) -> float | None:
-        """Return the CPU seconds of it and all it has started and waited for; None: not told."""
+        """Return the CPU seconds of it and all it has started and waited for; None: unknown."""
         ...
 
     def started(self) -> str:
@@ -39,7 +40,7 @@ class ServiceProcess(Protocol):
         ...
 
     def identity(self) -> WorkloadIdentity:
-        """Return by what its processes are known."""
+        """Return how its processes are identified."""
         ...
 
 
@@ -72,20 +73,20 @@ class ProcessTree:
         try:
             held = os.pidfd_open(number)
         except OSError as error:
-            raise DeviceLost(f"{self._words} does not run: {error.strerror}") from None
+            raise DeviceLost(f"{self._words} is not running: {error.strerror}") from None
         try:
             self._demand(number)
             signal.pidfd_send_signal(held, RELOADS[name])
         except OSError as error:
             raise ActuationError(
                 f"cannot send SIG{name} to {self._words}: {error.strerror}",
-                hint="let the agent run as the service's user, or name its unit in [process]",
+                hint="run the agent as the service's user, or name its unit in [process]",
             ) from None
         finally:
             os.close(held)
 
     def identity(self) -> WorkloadIdentity:
-        """Return that it is known by its first process, asked for anew each time."""
+        """Identify it by its first process, read again each time."""
         return WorkloadIdentity(processes=lambda: (self._root(),))
 
     @property
@@ -101,9 +102,9 @@ class ProcessTree:
         try:
             return int(self._pid_file.read_text(encoding="ascii").split()[0])
         except (OSError, ValueError, IndexError) as error:
-            reason = getattr(error, "strerror", None) or "no number in it"
+            reason = getattr(error, "strerror", None) or "it has no number"
             raise DeviceLost(
-                f"{self._pid_file} tells no process: {reason}", hint=f"start {self._program}"
+                f"{self._pid_file} names no process: {reason}", hint=f"start {self._program}"
             ) from None
 
     def _demand(self, number: int) -> None:
@@ -114,7 +115,9 @@ class ProcessTree:
             comm = ""
         if comm != self._program[:15]:  # the kernel keeps 15 characters
             seen = f"it is {comm}" if comm else "no such process"
-            raise DeviceLost(f"{self._words} does not run: {number} is none of it ({seen})")
+            raise DeviceLost(
+                f"{self._words} is not running: PID {number} does not belong to this service ({seen})"
+            )
 
     def _stat(self, number: int) -> ProcessStat:
         try:
@@ -159,7 +162,7 @@ class UnitProcess:
         systemd.call("kill", "--kill-whom=main", f"--signal=SIG{name}", self._unit)
 
     def identity(self) -> WorkloadIdentity:
-        """Return that it is known by the unit's control group."""
+        """Identify it by the unit's control group."""
         return WorkloadIdentity(unit=self._unit)
 
     def _shown(self, name: str) -> Mapping[str, str]:

@@ -18,7 +18,8 @@ def call(*words: str) -> str:
     except ActuationError as error:
         raise ActuationError(
             error.message,
-            hint="let a polkit rule allow the agent's user this verb for this unit (docs/workloads.md)",
+            hint="add a polkit rule that allows the agent's "
+            "user this verb for this unit (docs/workloads.md)",
         ) from None
 
 
@@ -28,5 +29,7 @@ def show(unit: str, *properties: str) -> Mapping[str, str]:
     found = dict(line.partition("=")[::2] for line in told.splitlines() if "=" in line)
     missing = [name for name in properties if name not in found]
     if missing:
-        raise ActuationError(f"systemd tells no {missing[0]} of {unit}", hint="it may be too old")
+        raise ActuationError(
+            f"systemd reports no {missing[0]} of {unit}", hint="upgrade systemd; it may be too old"
+        )
     return {name: found[name] for name in properties}

@@ -1,9 +1,9 @@
-"""Runs one program that never outlives the process that asked for it, and tells what it took.
+"""Runs one program that never outlives the process that asked for it, and reports what it took.
 
 `python -m agents.host.processes.tied_run FD WORD…`: the program's words come after the number of the pipe
 that one line of JSON is written to when it has ended: `status` (negative: the signal that ended it),
-`seconds`, and `cpu_s` of it and of all that it waited for. Once nobody holds the other end of standard
-input, or at SIGTERM, the program and its whole group are asked to end, and killed after `GRACE_S`.
+`seconds`, and `cpu_s` of it and of all that it waited for. When the other end of standard input is closed,
+or at SIGTERM, the program and its whole group get SIGTERM, and are killed after `GRACE_S`.
 """
 
 from __future__ import annotations

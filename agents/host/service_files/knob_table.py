@@ -68,5 +68,5 @@ def _values(where: str, values: list[Any]) -> tuple[Value, ...]:
 def _role(where: str, role: str | None) -> Role:
     if role is not None and role not in list(Role):
         near = get_close_matches(role, list(Role), 1) or list(Role)
-        raise ConfigError(f"{where}: there is no role {role!r}", hint=f"known: {', '.join(near)}")
+        raise ConfigError(f"{where}: there is no role {role!r}", hint=f"roles: {', '.join(near)}")
     return Role.UNKNOWN if role is None else Role(role)

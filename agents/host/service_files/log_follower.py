@@ -12,7 +12,7 @@ CHUNK = 1 << 20
 LONGEST = 1 << 16
 """The beginning of a longer line is taken for the line."""
 REMEMBERED = 64
-"""So many bytes before where we are must still be the same: else it was cut off and has grown again."""
+"""How many bytes before where we are must still be the same: else it was cut off and has grown again."""
 
 
 class LogFile:
@@ -50,22 +50,22 @@ class LogFile:
         return found
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         os.close(self._handle)
 
     def _demand_grown(self) -> None:
         before = os.pread(self._handle, len(self._known), self._at - len(self._known))
         if os.fstat(self._handle).st_size < self._at or before != self._known:
             raise MeasurementError(
-                f"{self._path} was cut off within the window, so lines may be lost",
-                hint="measure again; logrotate without copytruncate loses none",
+                f"{self._path} was truncated during the window, so lines may be lost",
+                hint="measure again; use logrotate without copytruncate",
             )
 
 
 class LogFollower:
     """The lines that are written to a log after this was made.
 
-    A file that is renamed and begun anew is read to its end, and what still comes to it, too.
+    A file that is renamed and begun again is read to its end, and what still comes to it, too.
 
     Raises:
         MeasurementError: the file cannot be read.
@@ -88,7 +88,7 @@ class LogFollower:
         return found
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         while self._files:
             self._files.pop().close()
 
@@ -99,13 +99,14 @@ class LogFollower:
             if any(file.place == (status.st_dev, status.st_ino) for file in self._files):
                 return False
             if not self._path.is_file():
-                raise MeasurementError(f"{self._path} is no file", hint="name a log file")
+                raise MeasurementError(f"{self._path} is not a file", hint="name a log file")
             self._files.append(LogFile(self._path, at_end=at_end))
         except FileNotFoundError:  # between its renaming and the next line
             return False
         except OSError as error:
             raise MeasurementError(
-                f"cannot read {self._path}: {error.strerror}", hint="let the agent's user read it"
+                f"cannot read {self._path}: {error.strerror}",
+                hint="make it readable for the agent's user",
             ) from None
         return True
 

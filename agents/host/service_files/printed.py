@@ -59,14 +59,14 @@ def number(printed: Printed, text: str) -> float:
     if not math.isfinite(value):
         raise MeasurementError(
             f"the program printed no number {place}: {last_words(text)}",
-            hint="correct the file's json or pattern, or have the program print it",
+            hint="correct json or pattern in the file, or let the program print it",
         )
     return value
 
 
 def _by_pattern(pattern: re.Pattern[str], text: str) -> tuple[Any, str]:
     found = pattern.findall(text)
-    return (found[-1] if found else None), f"where {pattern.pattern!r} says"
+    return (found[-1] if found else None), f"that matches {pattern.pattern!r} says"
 
 
 def _by_key(printed: Printed, text: str) -> tuple[Any, str]:

@@ -24,7 +24,9 @@ def printed_items(where: str, table: Mapping[str, Any]) -> int | Printed:
     if "count" not in known:
         return printed(where, known) if known else 1
     if len(known) > 1 or known["count"] < 1:
-        raise ConfigError(f"{where}: say a count of at least 1, or where a run prints it")
+        raise ConfigError(
+            f"{where}: give a count of at least 1, or json or pattern of the printed count"
+        )
     return int(known["count"])
 
 
@@ -44,16 +46,18 @@ def metric_name(where: str, name: str, taken: Collection[str]) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"{where}: name cannot be {name!r}", hint="write it like accuracy")
     if name in taken:
-        raise ConfigError(f"{where}: there is a metric {name} already", hint="leave it out")
+        raise ConfigError(f"{where}: duplicate metric {name} already", hint="leave it out")
     return name
 
 
 def declared_quantity(where: str, known: Mapping[str, Any]) -> Quantity:
-    """Return what a metric means: what is known of its name, else what is said. Raises ConfigError."""
+    """Return what a metric means: the data on its name, else what is reported. Raises ConfigError."""
     usual = standard(known["name"])
     if usual is not None:
         if {"better", "unit"} & known.keys():
-            raise ConfigError(f"{where}: what {known['name']} means is known; leave out the rest")
+            raise ConfigError(
+                f"{where}: what {known['name']} means is standard; leave out the other keys"
+            )
         return usual
     better = known.get("better")
     if better is not None and better not in BETTER:
@@ -78,7 +82,7 @@ def one_group(where: str, text: str) -> re.Pattern[str]:
     """Return a pattern with one group. Raises ConfigError."""
     pattern = compiled(where, text)
     if pattern.groups != 1:
-        raise ConfigError(f"{where}: pattern must have one group ( ), around what is looked for")
+        raise ConfigError(f"{where}: pattern must have one group ( ), around the value")
     return pattern
 
 
@@ -87,4 +91,4 @@ def compiled(where: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ConfigError(f"{where}: pattern is none: {error}") from None
+        raise ConfigError(f"{where}: pattern is not a regular expression: {error}") from None

@@ -76,7 +76,9 @@ def unit_name(where: str, name: str) -> str:
         ConfigError: it is none.
     """
     if not re.fullmatch(r"[A-Za-z0-9:_.@\\][A-Za-z0-9:_.\\@-]*\.(?:service|scope|slice)", name):
-        raise ConfigError(f"{where}: {name!r} is no unit", hint="write it like nginx.service")
+        raise ConfigError(
+            f"{where}: {name!r} is not a systemd unit", hint="write it like nginx.service"
+        )
     return name
 
 
@@ -92,7 +94,7 @@ def environment(where: str, table: Mapping[str, Any]) -> dict[str, str]:
     for name, text in table.items():
         fits = isinstance(text, str) and "\0" not in text
         if not fits or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ConfigError(f'{where}: env: {name} = {text!r} cannot be; write NAME = "text"')
+            raise ConfigError(f'{where}: env: {name} = {text!r} is not valid; write NAME = "text"')
     return dict(table)
 
 

@@ -11,7 +11,7 @@ from tuner.core import Clock, InvalidInput, Metric, Scope, Setting, Space
 
 
 class RunKnobs:
-    """Knobs that every run is started with; between runs nothing is altered, so nothing is put back."""
+    """Knobs that every run is started with; between runs nothing is altered, so nothing is restored."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -41,7 +41,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """
     file = Path(spec.partition(":")[2])
     if not file.is_absolute():
-        raise InvalidInput(f"{spec!r} names no absolute path", hint="write command:/PATH/FILE.toml")
+        raise InvalidInput(f"{spec!r} needs an absolute path", hint="write command:/PATH/FILE.toml")
     config = load_command_config(file)
     space = Space(config.knobs)
     knobs = RunKnobs(space)
@@ -54,7 +54,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
         metrics=_metrics(config),
         actuator=knobs,
         meter=RunMeter(lambda: config.program(knobs.read()), config.runs, clock),
-        source=f"{config.runs} whole runs of {config.name} a window",
+        source=f"{config.runs} complete runs of {config.name} per window",
     )
 
 

@@ -72,7 +72,7 @@ def load_command_config(path: Path) -> CommandConfig:
     if runs < LEAST_RUNS:
         raise ConfigError(
             f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
-            hint="the standard error of a window is the scatter between its runs; make a run shorter",
+            hint="the standard error of a window comes from its runs; make a run shorter",
         )
     folder = Path(table["folder"]) if "folder" in table else None
     if folder is not None and not (folder.is_absolute() and folder.is_dir()):

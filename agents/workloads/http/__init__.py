@@ -3,11 +3,11 @@
 The file is the host's alone: the tuner learns of the knobs' names and values, never of a URL, a command, a
 file or a unit. No shell reads a command.
 
-`name`; `url` (loopback), where anything is asked or sent over HTTP; `version`, a text to be changed
+`name`; `url` (loopback), where any request uses HTTP; `version`, a text to be changed
     whenever former measurements no longer count. A path may be a whole address on this machine.
 `[[knob]]`: `name`, `values` in their natural order, `default`; `role` (`tuner.core.Role`);
     `seconds`, what a change takes until it reads back; `restart = true` where it restarts the service.
-    `set = { method, path, json }`: sent to change it, with the value itself in the place of the text
+    `set = { method, path, json }`: sent to change it, with the value itself instead of the text
     `"{value}"` in `json`, or in `path`; any answer 2xx is good.
     Or `write = { file, json }` or `{ file, text }`, with `at = { VALUE = … }` for values that need
     something else written.
@@ -16,7 +16,7 @@ file or a unit. No shell reads a command.
     `pool.workers`, with numbers for places in lists; or `{ command, pattern }`: what a command prints, or
     the last match of the pattern's group in it. Without a `read` a file is what is read back: unproven.
     `table = { by, row, most }`: a plan by the signal `by` is written as rows, each with `"{first}"`,
-    `"{last}"` and `"{value}"` in their places, all of them in the place of `"{table}"` in `json`.
+    `"{last}"` and `"{value}"` in their places, all of them instead of `"{table}"` in `json`.
     `effect = { counter, per, labels, at_most }`: in every window the ratio of the two counters must be
     the value, or at most.
 `[restart]`: `command`, a list of words that is run once after files were written; then `ready`, a path,
@@ -33,19 +33,19 @@ file or a unit. No shell reads a command.
 `[signal]`: `name` and `gauge`, what plans can go by.
 `[[histogram]]`: `name`, `histogram`, `labels`, `unit`: the metrics NAME_p50_ms and NAME_p99_ms.
 `[[ratio]]`: `name`, and `counter` less those in `minus`, per `per`, with `labels`; with `by`, a label that
-    counts from 0, one metric for each of its places, from 1 on, in the place of `{position}` in `name`.
+    counts from 0, one metric for each of its places, from 1 on, instead of `{position}` in `name`.
 `[load]`: where it is there, our load generator sends `method` to `path` with `headers` and `body`, the
-    file `body_file`, or each line of the file `bodies` in turn: `callers` at once, each after its last
+    file `body_file`, or each line of the file `bodies` in turn: `callers` in parallel, each after its last
     answer, or `rate_per_s` at random moments, or as the CSV file `trace` has them (column `arrival_s`);
     `timeout_s` for an answer, `warm_up_s` before a window counts. Latency is then what it sees.
     Or `run`, a list of words: a program that sends the load, `runs` whole runs a window, with `folder`,
     `env`, `timeout_s`, `[load.items]` (`count`, `json` or `pattern`) and `[[load.metric]]`.
 `always_busy = true`: it has work at any moment, as a video pipeline or a batch job has, so that its rate is
     what it achieves and no load that comes and goes.
-`cpu_time = false`: the process that tells its CPU time is not the whole service.
+`cpu_time = false`: the process that reports its CPU time is not the whole service.
 
 Without `[process]`, what the text tells as `process_cpu_seconds_total` is the service's CPU time, and by
-`process_start_time_seconds` a service that was started again gets what is held anew.
+`process_start_time_seconds` a service that was started again gets the held setting again.
 """
 
 from agents.workloads.http.attach import attach

@@ -52,11 +52,11 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """
     name, _, more = spec.partition(":")[2].partition("#")
     file = Path(name)
-    if not file.is_absolute():  # putting back must find it from any folder
-        raise InvalidInput(f"{spec!r} names no absolute path", hint="write service:/PATH/FILE.toml")
+    if not file.is_absolute():  # restoring must find it from any folder
+        raise InvalidInput(f"{spec!r} needs an absolute path", hint="write service:/PATH/FILE.toml")
     if more and not more.startswith(TRACE):
         raise InvalidInput(
-            f"cannot read what follows the #: {more!r}", hint="write #trace:FILE.csv"
+            f"cannot read the part after the #: {more!r}", hint="write #trace:FILE.csv"
         )
     trace = Path(more.removeprefix(TRACE)) if more else None
     config = load_service_config(file, trace)
@@ -72,7 +72,7 @@ def trace_of(fragment: str) -> Path | None:
     """Return the trace that follows a service's file after a `#`. Raises InvalidInput."""
     if fragment and not fragment.startswith(TRACE):
         raise InvalidInput(
-            f"cannot read what follows the #: {fragment!r}", hint="write #trace:FILE.csv"
+            f"cannot read the part after the #: {fragment!r}", hint="write #trace:FILE.csv"
         )
     return Path(fragment.removeprefix(TRACE)) if fragment else None
 
@@ -82,7 +82,7 @@ class Service:
 
     def __init__(self, config: ServiceConfig, clock: Clock) -> None:
         self._config, self._clock = config, clock
-        who, hint = f"the service {config.name}", "start it again, or see its log"
+        who, hint = f"the service {config.name}", "start it, or check its log"
         self._http = LocalHttp(config.url, who, hint) if config.url else None
         self._process = _process(config.process)
         self._exposition: Exposition | None = None
@@ -100,7 +100,7 @@ class Service:
         actuator = self._actuator()
         with suppress(
             UnlistedValue
-        ):  # it is told when it is read; putting it back must be possible
+        ):  # an error shows when it is read; putting it back must be possible
             actuator.read()
         effects = {one.knob.name for one in config.knobs if one.effect is not None}
         tells_cpu = self._tells_cpu()
@@ -122,7 +122,7 @@ class Service:
         )
 
     def _identity(self) -> WorkloadIdentity:
-        """Return by what the service's processes are known: what its file says, its port, its start."""
+        """Return how the service's processes are identified: what its file says, its port, its start."""
         exposition = self._exposition
         tells = exposition is not None and exposition.tells_start
         known = WorkloadIdentity() if self._process is None else self._process.identity()
@@ -202,8 +202,8 @@ class Service:
 
     def _why_no_cpu(self) -> str:
         if self._process is not None:
-            return f"systemd counts no CPU time of {self._config.name} (CPUAccounting=yes has it do so)"
-        return f"{self._config.name} tells no counter {CPU} (with its # TYPE), and has no [process]"
+            return f"systemd counts no CPU time of {self._config.name} (set CPUAccounting=yes)"
+        return f"{self._config.name} has no counter {CPU} (with its # TYPE), and has no [process]"
 
 
 def _process(config: ProcessConfig | None) -> ServiceProcess | None:
@@ -288,7 +288,7 @@ def _metrics(config: ServiceConfig, *, tells_cpu: bool) -> tuple[Metric, ...]:
 
 def _source(config: ServiceConfig) -> str:
     if isinstance(config.load, RunLoad):
-        return f"{config.load.runs} whole runs of {config.load.program.words[0]} a window"
+        return f"{config.load.runs} complete runs of {config.load.program.words[0]} per window"
     if config.load is not None:
         return f"our load generator, {config.load.shape}"
     if config.log is not None and config.log.tells_items:

@@ -50,7 +50,7 @@ RENEWAL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RenewalConfig:
-    """How a service takes up its files: a command or a signal, and until when it must be ready again."""
+    """How a service reloads its files: a command or a signal, and until when it must be ready again."""
 
     argv: tuple[str, ...]
     signal: str
@@ -72,7 +72,7 @@ class ProcessConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """All that a file says. Without a `url` nothing is asked over HTTP."""
+    """All that a file says. Without a `url` nothing uses HTTP."""
 
     name: str
     url: str
@@ -93,7 +93,7 @@ class ServiceConfig:
 
     @property
     def longest(self) -> int:
-        """The largest speculation length, so many places a ratio by a label may have."""
+        """The largest speculation length, the most places that a ratio by a label can have."""
         lengths = [one.knob for one in self.knobs if one.knob.role is Role.SPECULATION_LENGTH]
         values = [value for knob in lengths for value in knob.values if isinstance(value, int)]
         return max(values, default=0)
@@ -142,7 +142,9 @@ def _url(where: str, text: str) -> str:
     except InvalidInput as error:
         raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
     if url.path not in ("", "/"):
-        raise ConfigError(f"{where}: url must end after the port", hint="paths are each call's own")
+        raise ConfigError(
+            f"{where}: url must end after the port", hint="give the path in each call"
+        )
     return text.rstrip("/")
 
 
@@ -152,13 +154,13 @@ def _demand_load(where: str, config: ServiceConfig) -> None:
     tells = bool(log and log.tells_items)
     if not config.latency.name and config.load is None and not (log and log.latency):
         raise ConfigError(
-            f"{where} says neither how latency is read nor what load to send",
+            f"{where} has no latency and no load",
             hint="add a table [latency] or [load], or a [log] whose pattern has (?P<latency_s>…)",
         )
     if tells and (config.latency.name or config.load is not None):
         other = "[latency]" if config.load is None else "[load]"
         raise ConfigError(
-            f"{where}: both {other} and the [log] tell what is done", hint="leave one of them out"
+            f"{where}: both {other} and the [log] count the work", hint="leave one of them out"
         )
     exported = config.exported
     effects = [one for one in config.knobs if one.effect is not None]
@@ -166,13 +168,13 @@ def _demand_load(where: str, config: ServiceConfig) -> None:
         exported.signal or exported.histograms or exported.ratios or exported.items.name or effects
     ):
         raise ConfigError(
-            f"{where}: under the runs of a program no counters of the service are read",
+            f"{where}: with a program as load, no counters of the service are read",
             hint="leave out signal, histogram, ratio, items and effect",
         )
 
 
 def _demand_url(where: str, config: ServiceConfig, table: Mapping[str, Any]) -> None:
-    """Raise ConfigError where something is asked over HTTP, and nobody says whom."""
+    """Raise ConfigError where HTTP is used without a url."""
     asked = [f"[{key}]" for key in TOLD_OVER_HTTP if key in table]
     asked += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
     asked += ["[load] with a path"] if isinstance(config.load, OurLoad) else []
@@ -195,7 +197,9 @@ def _demand_distinct(where: str, config: ServiceConfig) -> None:
         names += [one.name for one in config.load.program.metrics]
     for name in names:
         if name and names.count(name) > 1:
-            raise ConfigError(f"{where}: two metrics are called {name}", hint="rename one of them")
+            raise ConfigError(
+                f"{where}: two metrics have the name {name}", hint="rename one of them"
+            )
 
 
 def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
@@ -207,7 +211,9 @@ def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
     _demand_renewal(where, table, written)
     files = [one.file.path for one in written if one.file is not None]
     if len(set(files)) < len(files):
-        raise ConfigError(f"{where}: two knobs are written to one file", hint="give each its own")
+        raise ConfigError(
+            f"{where}: two knobs are written to one file", hint="give each knob its own file"
+        )
     if len([one for one in written if one.file is not None and one.file.table is not None]) > 1:
         raise ConfigError(f"{where}: only one knob can have a table")
     return knobs
@@ -218,12 +224,12 @@ def _demand_renewal(where: str, table: Mapping[str, Any], written: Sequence[Knob
     for one in written:
         if not {"restart", "reload"} & table.keys():
             raise ConfigError(
-                f"{where}: {one.knob.name} is written to a file, and nothing tells the service",
+                f"{where}: {one.knob.name} is written to a file, but the service is not notified",
                 hint='add [restart] with command = ["systemctl", "restart", "vllm"], or a [reload]',
             )
         if one.knob.cost.restart and "restart" not in table:
             raise ConfigError(
-                f"{where}: {one.knob.name} takes a restart, and there is no [restart]",
+                f"{where}: {one.knob.name} needs a restart, but there is no [restart]",
                 hint='add [restart] with command = ["systemctl", "restart", "vllm"]',
             )
 
@@ -243,12 +249,12 @@ def _renewal(
     name = known.get("signal", "").removeprefix("SIG")
     if "signal" in known and name not in RELOADS:
         raise ConfigError(
-            f"{where}: the signal {known['signal']!r} is none to reload by",
+            f"{where}: the signal {known['signal']!r} cannot reload a service",
             hint=f"choose {', '.join(RELOADS)}",
         )
     if name and process is None:
         raise ConfigError(
-            f"{where}: nobody says which process gets the signal",
+            f"{where}: the process for the signal is missing",
             hint='add [process] with unit = "nginx.service", or with pid_file and program',
         )
     ready = known.get("ready", METRICS if key == "restart" and "url" in table else "")
@@ -266,7 +272,7 @@ def _process(where: str, table: Mapping[str, Any]) -> ProcessConfig | None:
     known = checked(where, table["process"], PROCESS_KEYS)
     if "unit" in known:
         if len(known) > 1:
-            raise ConfigError(f"{where}: a unit knows its processes", hint="leave out the rest")
+            raise ConfigError(f"{where}: a unit needs no other keys", hint="leave out the rest")
         return ProcessConfig(unit_name(where, known["unit"]), None, "")
     demand(where, known, "pid_file", "program")
     return ProcessConfig("", absolute(where, "pid_file", known["pid_file"]), known["program"])

@@ -75,7 +75,7 @@ class DerivedMeter:
 
 
 class DerivedLoadMeter(DerivedMeter):
-    """The same under our own load, which may be asked for by the name of the file's signal."""
+    """The same under our own load, which may be requested by the name of the file's signal."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class DerivedLoadMeter(DerivedMeter):
         return {names.get(name, name): value for name, value in self._load.context.items()}
 
     def offering(self, context: Context) -> DerivedLoadMeter:
-        """Return the meter at another load. Raises InvalidInput where none is asked for."""
+        """Return the meter at another load. Raises InvalidInput where none is requested."""
         names = {self._exported.signal: REQUESTS.name}
         asked = {names.get(name, name): value for name, value in context.items()}
         if len(asked) != len(context):
-            raise InvalidInput(f"{' and '.join(context)} are the same load: ask for one")
+            raise InvalidInput(f"{' and '.join(context)} are the same load; set one of them")
         meter = self._load.offering(asked)
         return DerivedLoadMeter(
             meter, self._exported, self._effects, self._snapshot, self._in_force
@@ -108,7 +108,7 @@ class DerivedLoadMeter(DerivedMeter):
 
 
 class DerivedWindow:
-    """An open window, and what the service has told since it was opened."""
+    """An open window, and the service's totals since it was opened."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class DerivedWindow:
             if value and silent and totals.get("items", 0.0) > 0.0:
                 raise MeasurementError(
                     f"{name} is set to {value}, but {effect.ratio.per.name} did not grow",
-                    hint="the service did not take it up: see its log",
+                    hint="the service does not use the value; check its log",
                 )
 
     def _quantiles(self) -> dict[str, Estimate]:
@@ -204,7 +204,7 @@ class DerivedWindow:
 
 
 def derived_metrics(exported: ExportedMetrics, positions: int) -> tuple[Metric, ...]:
-    """Return what a window may show, with so many places where a ratio counts by a label."""
+    """Return the metrics of a window, with one place for each label of a ratio."""
     names = [
         ratio.name.replace(POSITION, str(i))
         for ratio in exported.ratios
@@ -238,5 +238,5 @@ def _check_effect(name: str, value: Value, effect: KnobEffect, above: float, bel
         raise MeasurementError(
             f"{name} is set to {value}, but {effect.ratio.counter.name} per {effect.ratio.per.name} "
             f"is {seen:.3g}",
-            hint="the service did not take it up: see its log",
+            hint="the service does not use the value; check its log",
         )

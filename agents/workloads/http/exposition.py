@@ -1,4 +1,4 @@
-"""What a service tells of itself as Prometheus text: latencies, failures, counters, CPU time."""
+"""What a service reports about itself as Prometheus text: latencies, failures, counters, CPU time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STARTED = "process_start_time_seconds"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is told at one moment: histograms in ms, ratios as what is above and below, and the load."""
+    """The values at one moment: histograms in ms, ratios as what is above and below, and the load."""
 
     histograms: Mapping[str, Histogram]
     ratios: Mapping[str, tuple[float, float]]
@@ -72,14 +72,14 @@ class Exposition:
         if missing:
             there = [name for _, kind in missing for name in declared(text, kind)]
             raise InvalidInput(
-                f"{self.url} tells no {' and no '.join(what for what, _ in missing)}",
-                hint=f"there are: {', '.join(dict.fromkeys(there)) or 'none'}",
+                f"{self.url} has no {' and no '.join(what for what, _ in missing)}",
+                hint=f"available: {', '.join(dict.fromkeys(there)) or 'none'}",
             )
         self.tells_cpu = config.cpu_time and CPU in declared(text, "counter")
         self.tells_start = STARTED in declared(text, "gauge")
 
     def figures(self) -> Figures:
-        """Return what is told now. Raises MeasurementError."""
+        """Return the present values. Raises MeasurementError."""
         good, failed = self._latency, self._failures
         samples = self._samples(*(series for series in (good, failed) if series.name))
         count = counter(samples, failed.name, failed.keep) if failed.name else 0.0
@@ -98,7 +98,7 @@ class Exposition:
         )
 
     def counting(self) -> Totals:
-        """Begin to count the CPU time and the items, where they are told. Raises MeasurementError."""
+        """Begin to count the CPU time and the items, where available. Raises MeasurementError."""
         before = self._totals()
 
         def total() -> Mapping[str, float]:
@@ -131,7 +131,7 @@ class Exposition:
         """Return the gauge of the load, at any moment, and when the service was started.
 
         Raises:
-            ActuationError, DeviceLost: it is not told.
+            ActuationError, DeviceLost: it is missing.
         """
         load, text = self._exported.load, self._http.call("GET", self._path).text
         try:
@@ -160,7 +160,7 @@ class Exposition:
 
 
 def _demand_counters(samples: Samples, series: Sequence[Series]) -> None:
-    """Return quietly where every counter is told. Raises MeasurementError, which names all others."""
+    """Return where every counter is available. Raises MeasurementError, which names all others."""
     wrong: list[MeasurementError] = []
     for one in series:
         try:

@@ -1,4 +1,4 @@
-"""A knob that is written to a file, which the service reads when it starts or is told to."""
+"""A knob that is written to a file, which the service reads when it starts or is instructed to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner import files
 from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value
 
 PENDING = ".pending"
-"""Beside a file that was written and that the service has not been seen to take up."""
+"""Suffix of the mark beside a file that the service has not read yet."""
 EXAMPLE = 200
 
 
 class KnobInFile:
-    """Writes one knob's value to its file, and knows what the service has taken up.
+    """Writes one knob's value to its file, and keeps the value that the service uses.
 
     The value in force is what the file says, by its content as a whole; with `reading`, what the service
     itself tells. A crash between writing and restarting leaves a mark, so that it is done again.
@@ -40,13 +40,13 @@ class KnobInFile:
             return self._reading.read()
         if self._pending.exists():
             raise UnlistedValue(
-                f"{self._file.path} was written, and the service was not started with it",
-                hint="set it again, which restarts the service",
+                f"{self._file.path} was written, but the service has not restarted since",
+                hint="set it again to restart the service",
             )
         if self._content() is None:
             raise UnlistedValue(
                 f"there is no {self._file.path}",
-                hint=f"write it for the default: {self._file.content(self.knob.default)[:EXAMPLE]!r}",
+                hint=f"create it with the default: {self._file.content(self.knob.default)[:EXAMPLE]!r}",
             )
         value = self._written()
         if value is not None:
@@ -55,8 +55,8 @@ class KnobInFile:
         if plan is not None:
             return plan.rows[0].setting[self.knob.name]
         raise UnlistedValue(
-            f"{self._file.path} does not say what any value of {self.knob.name} writes",
-            hint="set it, which writes the file anew",
+            f"{self._file.path} does not contain a value of {self.knob.name}",
+            hint="set the knob to rewrite the file",
         )
 
     def is_at(self, value: Value) -> bool:
@@ -70,7 +70,7 @@ class KnobInFile:
         self._replace(self._file.content(value))
 
     def verify(self, value: Value) -> None:
-        """Read back what the service has taken up; where it cannot tell, give it its time.
+        """Read back the value that the service uses; where it cannot tell, give it its time.
 
         Raises:
             ActuationError, DeviceLost: it is at another value.
@@ -79,8 +79,8 @@ class KnobInFile:
             now = self.read()
             if now != value:
                 raise ActuationError(
-                    f"{self._file.path} says {self.knob.name}={value}, but the service is at {now}",
-                    hint="its log may say why",
+                    f"{self._file.path} has {self.knob.name}={value}, but the service uses {now}",
+                    hint="check its log",
                 )
             return
         settle(str(self._file.path), self.knob, self.read, value, self._clock)
@@ -88,12 +88,10 @@ class KnobInFile:
             self._clock.sleep(self.knob.cost.seconds)
 
     def unproven(self) -> str:
-        """Return why nobody can tell what the service has taken up; empty where it says so itself."""
+        """Return why the service's value is unknown; empty where it says so itself."""
         if self._reading is not None:
             return ""
-        return (
-            f"it is read only from {self._file.path}, which we wrote; the service does not tell it"
-        )
+        return f"it is read from {self._file.path} only; the service does not report it"
 
     def follows(self, plan: Plan) -> bool:
         """Return whether the service can go by a plan itself."""
@@ -117,7 +115,7 @@ class KnobInFile:
         return plan if self._says(self._file.planned(table.plan(plan, self.knob.name))) else None
 
     def taken_up(self) -> None:
-        """Note that the service has taken up the file. Raises ActuationError."""
+        """Note that the service has read the file. Raises ActuationError."""
         try:
             files.remove(self._pending)
         except StoreError as error:

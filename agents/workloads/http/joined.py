@@ -1,4 +1,4 @@
-"""One meter of several: what counts the work, and what tells more of the same window."""
+"""One meter of several: what counts the work, and what reports more of the same window."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
         name = metric_name(at_, known["name"], (*COUNTED, *found))
         if standard(name) is not None:
             raise ConfigError(
-                f"{at_}: there is a metric {name} already", hint="give it another name"
+                f"{at_}: duplicate metric {name} already", hint="give it another name"
             )
         metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, known))
         per = tuple(known["per"].split(".")) if known.get("per") else ()
@@ -69,7 +69,7 @@ class JsonMeter:
         self._http, self._numbers = http, tuple(numbers)
 
     def start(self) -> Window:
-        """Open a window. Raises MeasurementError where a number is not told."""
+        """Open a window. Raises MeasurementError where a number is missing."""
         return JsonWindow(self._http, self._numbers)
 
 
@@ -102,7 +102,7 @@ class JsonWindow:
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
         except ValueError as error:
-            raise MeasurementError(f"{self._http.url} answers with no JSON: {error}") from None
+            raise MeasurementError(f"{self._http.url} did not return JSON: {error}") from None
         return {
             one.metric.name: (
                 self._number(one, one.way, answers),
@@ -135,7 +135,7 @@ class JsonWindow:
         steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(looks)]
         if any(step[1] < 0.0 for step in steps):
             raise MeasurementError(
-                f"what {one.metric.name} counts by went backwards",
+                f"the counter of {one.metric.name} went backwards",
                 hint="the service was restarted; measure again",
             )
         return ratio_estimate([step for step in steps if step[1] > 0.0], 1.0, one.metric)

@@ -47,7 +47,7 @@ EFFECT_KEYS = {"counter": str, "per": str, "labels": dict, "at_most": bool}
 
 @dataclass(frozen=True, slots=True)
 class SetCall:
-    """The call that sets a knob: the value stands in its JSON, or in its path; then JSON may be missing."""
+    """The call that sets a knob: the value is in its JSON or its path; then JSON may be missing."""
 
     method: str
     path: str
@@ -150,7 +150,7 @@ def knob_calls(where: str, table: object) -> KnobCalls:
         )
     if "set" in known and "read" not in known:
         raise ConfigError(
-            f"{where}: {known['name']} has no read, and what cannot be read back is not set",
+            f"{where}: {known['name']} has no read, but every knob must be read back",
             hint='add read = { path = "/config", json = "workers" }',
         )
     return KnobCalls(
@@ -194,7 +194,8 @@ def _unit(where: str, table: object, knob: Knob) -> UnitProperty:
     if known["property"] not in PROPERTIES:
         near = get_close_matches(known["property"], PROPERTIES, 1) or PROPERTIES
         raise ConfigError(
-            f"{where}: property cannot be {known['property']!r}", hint=f"known: {', '.join(near)}"
+            f"{where}: property cannot be {known['property']!r}",
+            hint=f"properties: {', '.join(near)}",
         )
     wanted = r"infinity|[0-9]+(-[0-9]+)?([ ,][0-9]+(-[0-9]+)?)*"
     if known["property"] != "AllowedCPUs":
@@ -216,10 +217,10 @@ def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
         raise ConfigError(f"{where}: write needs a json or a text, one of them")
     if "text" in known:
         if VALUE not in known["text"] or table is not None:
-            raise ConfigError(f'{where}: write: a text has "{VALUE}" in it, and no table')
+            raise ConfigError(f'{where}: write: a text needs "{VALUE}" and no table')
         own = known.get("at", {})
         if not all(isinstance(text, str) for text in own.values()):
-            raise ConfigError(f"{where}: write: at of a text has texts, not {own!r}")
+            raise ConfigError(f"{where}: write: at of a text needs texts, not {own!r}")
         return KnobFile(path, known["text"], True, own, None)
     _demand_place(f"{where}: write", known["json"], VALUE if table is None else TABLE)
     return KnobFile(path, known["json"], False, known.get("at", {}), table)
@@ -236,7 +237,7 @@ def _table(where: str, table: object) -> LoadTable:
 def _effect(where: str, table: object, knob: Knob) -> KnobEffect:
     known = checked(where, table, EFFECT_KEYS, "counter", "per")
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values):
-        raise ConfigError(f"{where}: only numbers can be seen in a ratio, not {knob.values!r}")
+        raise ConfigError(f"{where}: a ratio needs numbers, not {knob.values!r}")
     at_most = known.pop("at_most", False)
     return KnobEffect(ratio_of(where, {**known, "name": knob.name}), at_most)
 
@@ -254,7 +255,7 @@ def _demand_place(where: str, template: object, place: str) -> None:
 
 
 def written(value: Value) -> str:
-    """Return a value as it stands in a text: true and false as most formats have them."""
+    """Return a value as written in a text: true and false as most formats have them."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -40,7 +40,7 @@ class HttpKnob:
         settle(self._http.url, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:
-        """Return why nobody can tell what is in force: nothing, the service tells it."""
+        """Return why it is unknown what is in force: nothing, the service reports it."""
         return ""
 
 
@@ -68,7 +68,7 @@ class ServiceKnobs:
         self.space = Space(tuple(one.knob for one in knobs))
 
     def unproven(self) -> Mapping[str, str]:
-        """Return why nobody can tell what is in force, for each knob of which that is so.
+        """Return why it is unknown what is in force, for each knob of which that is so.
 
         Raises:
             ActuationError: systemd does not answer.
@@ -133,7 +133,7 @@ class ServiceKnobs:
                 one.set(setting[one.knob.name])
 
     def _renew(self, changed: Sequence[KnobInFile]) -> None:
-        """Have the service take up its files. Raises ActuationError, DeviceLost."""
+        """Let the service reload its files. Raises ActuationError, DeviceLost."""
         if not changed:
             return
         anew = any(file.knob.cost.restart for file in changed)
@@ -145,7 +145,7 @@ class ServiceKnobs:
 
 
 class RestartableServiceKnobs(ServiceKnobs):
-    """Sets the knobs of a service that tells when it was started."""
+    """Sets the knobs of a service that reports when it was started."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class OurLoad:
 
 @dataclass(frozen=True, slots=True)
 class RunLoad:
-    """A program that puts the service to work, so many whole runs a window."""
+    """A program that puts the service to work, for a number of complete runs per window."""
 
     program: MeasuredProgram
     runs: int
@@ -68,12 +68,13 @@ def load_of(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLoad
     if "load" not in table:
         if trace is not None:
             raise ConfigError(
-                f"{where} sends nothing, so no trace can be", hint="add a table [load] with a path"
+                f"{where} sends no load, so it cannot use a trace",
+                hint="add a table [load] with a path",
             )
         return None
     if "run" in table["load"]:
         if trace is not None:
-            raise ConfigError(f"{where}: a program sends the load, so no trace can be sent")
+            raise ConfigError(f"{where}: a program sends the load, so it cannot use a trace")
         return _run_load(where, table)
     return _our_load(where, table, trace)
 
@@ -121,7 +122,7 @@ def _shape(where: str, known: Mapping[str, Any], trace: Path | None) -> LoadShap
 def _bodies(where: str, known: Mapping[str, Any]) -> tuple[bytes, ...]:
     given = [key for key in ("body", "bodies", "body_file") if key in known]
     if len(given) > 1:
-        raise ConfigError(f"{where} has {' and '.join(given)}", hint="leave all but one out")
+        raise ConfigError(f"{where} has {' and '.join(given)}", hint="keep one of them")
     if "bodies" in known:
         return tuple(_lines(where, absolute(where, "bodies", known["bodies"])))
     if "body_file" in known:
@@ -145,7 +146,7 @@ def _lines(where: str, file: Path) -> Sequence[bytes]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: cannot read the bodies {file}: {error}") from None
     if not lines:
-        raise ConfigError(f"{where}: {file} has no body in it", hint="write one JSON body a line")
+        raise ConfigError(f"{where}: {file} has no body", hint="write one JSON body per line")
     return [line.encode() for line in lines]
 
 
@@ -165,7 +166,7 @@ def _run_load(where: str, table: Mapping[str, Any]) -> RunLoad:
     if runs < LEAST_RUNS:
         raise ConfigError(
             f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
-            hint="the standard error of a window is the scatter between its runs; make a run shorter",
+            hint="the standard error of a window comes from its runs; make a run shorter",
         )
     program = MeasuredProgram(
         words=argv(where, known["run"]),

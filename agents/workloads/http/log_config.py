@@ -76,7 +76,7 @@ def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
         metric_name(where, name, ())
         if standard(name) is not None:
             raise ConfigError(
-                f"{where}: the group {name} has the name of what is measured otherwise",
+                f"{where}: the group {name} has the name of another metric",
                 hint="give it another name",
             )
     return LogLines(

@@ -1,4 +1,4 @@
-"""Measures whatever a service's log tells of its requests, line by line; sends none."""
+"""Measures whatever a service's log reports about its requests, line by line; sends none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEAN = Metric("latency_mean_ms", scope=Scope.SERVICE)
 class LogMeter:
     """Opens windows over a log's lines from that moment on.
 
-    `counting` begins to count what else is told of the service (`cpu_s`), None where another meter does.
+    `counting` begins to count further data of the service (`cpu_s`), None where another meter does.
     """
 
     def __init__(self, log: LogLines, counting: Callable[[], Totals] | None, clock: Clock) -> None:
@@ -136,7 +136,7 @@ def _number(name: str, text: str | None, line: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise MeasurementError(
-            f"the group {name} of a line of the log is no number: {text!r} in {line[:200]!r}",
-            hint="have the pattern take digits only, like (?P<latency_s>[0-9.]+)",
+            f"the group {name} of a log line is not a number: {text!r} in {line[:200]!r}",
+            hint="let the pattern match digits only, like (?P<latency_s>[0-9.]+)",
         )
     return value

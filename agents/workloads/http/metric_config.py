@@ -99,7 +99,7 @@ def ratio_of(where: str, known: Mapping[str, Any]) -> ExportedRatio:
     """Return the ratio that a checked table says. Raises ConfigError."""
     name, by, labels = known["name"], known.get("by", ""), known.get("labels")
     if (POSITION in name) is not bool(by):
-        raise ConfigError(f'{where}: "{POSITION}" in its name goes with by = "LABEL"')
+        raise ConfigError(f'{where}: "{POSITION}" in its name needs by = "LABEL"')
     minus = known.get("minus", [])
     if not all(isinstance(one, str) for one in minus):
         raise ConfigError(f"{where}: minus must be a list of counters, not {minus!r}")
@@ -128,5 +128,5 @@ def _fresh(where: str, name: str, taken: object) -> str:
             f"{where}: name cannot be {name!r}", hint="write it like accepted_per_step"
         )
     if name in taken or standard(name) is not None:
-        raise ConfigError(f"{where}: there is a metric {name} already", hint="give it another name")
+        raise ConfigError(f"{where}: duplicate metric {name} already", hint="give it another name")
     return name

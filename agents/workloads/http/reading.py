@@ -41,9 +41,9 @@ class HttpReading:
             found = at(response.json(), self._call.steps)
         except (ValueError, LookupError, TypeError):
             raise ActuationError(
-                f"{name} is not at {'.'.join(self._call.steps)!r} of the answer from {path}: "
+                f"{name} is not at {'.'.join(self._call.steps)!r} of the response from {path}: "
                 f"{response.text[:LAST_WORDS]}",
-                hint="correct its read in the service's file",
+                hint="correct `read` in the service's file",
             ) from None
         for value in self._knob.values:
             if found == value and isinstance(found, bool) == isinstance(value, bool):
@@ -64,9 +64,9 @@ class CommandReading:
         found = [text.strip()] if pattern is None else pattern.findall(text)
         if not found:
             raise ActuationError(
-                f"{' '.join(self._command.argv)} prints nothing like {self._command}: "
+                f"{' '.join(self._command.argv)} prints no match of {self._command}: "
                 f"{text.strip()[-LAST_WORDS:]}",
-                hint="correct its read in the service's file",
+                hint="correct `read` in the service's file",
             )
         for value in self._knob.values:
             if means(found[-1], value):
@@ -75,10 +75,10 @@ class CommandReading:
 
 
 def unlisted(name: str, found: object) -> UnlistedValue:
-    """Return the error of a knob that is at a value of somebody else's making."""
+    """Return the error of a knob that is at a value of another program's making."""
     return UnlistedValue(
         f"{name} is at {found!r}, which is not among its values",
-        hint="list it in the service's file, or set another",
+        hint="add it in the service's file, or set another value",
     )
 
 
@@ -125,7 +125,7 @@ def settle(who: str, knob: Knob, read: Callable[[], Value], value: Value, clock:
             return
         if clock.monotonic() >= end:
             raise ActuationError(
-                f"{who} took {knob.name}={value} but is at {now}",
-                hint="its log may say why; where a change takes time, say it as `seconds`",
+                f"{who} accepted {knob.name}={value} but uses {now}",
+                hint="check its log; if a change takes time, set `seconds`",
             )
         clock.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""Has a service take up its files: by the command or the signal that its file on this host names."""
+"""Lets a service reload its files: by the command or the signal that its file on this host names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ServiceRenewal:
     """Runs the command or sends the signal, and waits until the service serves again.
 
     `started` tells when the service was started, in its own words, empty where it does not say. Where it
-    says so, a service that was not started anew is not taken for one that was.
+    says so, a service that was not started again is not taken for one that was.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ServiceRenewal:
         if missing:
             raise ActuationError(
                 f"{missing} {self._config.seconds:g} s after {self._config}",
-                hint="see its log; where a start takes longer, say it as seconds in [restart]",
+                hint="check its log; if a start takes longer, set seconds in [restart]",
             )
 
     def _missing(self, before: str) -> str:
@@ -62,11 +62,11 @@ class ServiceRenewal:
         except (ActuationError, DeviceLost) as error:
             return error.message
         if before and now == before:
-            return "the service still runs as it was started before"
+            return "the service has not restarted"
         return ""
 
     def _when_started(self) -> str:
         try:
             return self._started()
-        except (ActuationError, DeviceLost):  # it is down: whatever answers next was started anew
+        except (ActuationError, DeviceLost):  # it is down: whatever answers next was started again
             return ""

@@ -1,4 +1,4 @@
-"""The load of a service at any moment, as a gauge of its text tells it."""
+"""The load of a service at any moment, as a gauge of its text reports it."""
 
 from __future__ import annotations
 

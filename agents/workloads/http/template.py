@@ -12,7 +12,7 @@ from tuner.core import Plan, Value
 
 VALUE, TABLE = "{value}", "{table}"
 FIRST, LAST = "{first}", "{last}"
-"""What stands in a template for the value, the table, and the range of the load of one of its rows."""
+"""Placeholders in a template for the value, the table, and the range of the load of one of its rows."""
 PLACE = re.compile(r"\{[a-z]+\}")
 
 

@@ -1,4 +1,4 @@
-"""What a service adds up: its CPU time as the kernel or its text tells it, and its items."""
+"""What a service adds up: its CPU time as the kernel or its text reports it, and its items."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ class ProcessTotals:
         """Return them so far. Raises MeasurementError: it was started again, or has ended."""
         (started, used), (started_now, now) = self._before, self._look()
         if started_now != started:
-            raise MeasurementError(
-                "the service was started again within the window", hint="measure again"
-            )
+            raise MeasurementError("the service restarted during the window", hint="measure again")
         return {} if used is None or now is None else {"cpu_s": now - used}
 
     def _look(self) -> tuple[str, float | None]:

@@ -1,4 +1,4 @@
-"""A knob that is a property of a systemd unit: set until the next boot, and looked for in the kernel.
+"""A knob that is a property of a systemd unit: set until the next boot, and searched in the kernel.
 
 Source: systemd.resource-control(5), and the kernel's cgroup-v2.rst for what each attribute says.
 """
@@ -25,8 +25,8 @@ SPAN_US = MappingProxyType({"us": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6,
 class Resource:
     """How systemd takes, tells and enforces one property.
 
-    `shown` is the property that tells it, `told` its word as a value of ours, `attribute` the file in the
-    unit's cgroup and `kernel` what stands there as a value of ours.
+    `shown` is the property that reports it, `told` its word as a value of ours, `attribute` the file in the
+    unit's cgroup and `kernel` its content as a value of ours.
     """
 
     shown: str
@@ -85,7 +85,7 @@ RESOURCES: Mapping[str, Resource] = MappingProxyType(
 class KnobInUnit:
     """Sets one property of a unit by `systemctl set-property --runtime`, and reads it back.
 
-    What systemd tells is what it was told: whether the kernel has it, its cgroup says, where it can be
+    systemd reports the configured value: whether the kernel has it, its cgroup says, where it can be
     read (`proof`).
     """
 
@@ -97,7 +97,7 @@ class KnobInUnit:
         self._resource = RESOURCES[unit.property]
 
     def read(self) -> Value:
-        """Return the value in force. Raises ActuationError: it is not told, or not what the kernel has."""
+        """Return the value in force. Raises ActuationError: it is missing, or differs from the kernel."""
         resource = self._resource
         told = systemd.show(self._unit.name, resource.shown, "ControlGroup")
         now = resource.told(told[resource.shown])
@@ -106,7 +106,7 @@ class KnobInUnit:
             raise ActuationError(
                 f"systemd says {self._unit.property}={now} of {self._unit.name}, but its "
                 f"{resource.attribute} is at {kernel}",
-                hint="something else writes it, or the value is more than this machine has",
+                hint="another program changes it, or the value exceeds this machine",
             )
         for value in self.knob.values:
             if self._as_told(value) == now:
@@ -125,12 +125,12 @@ class KnobInUnit:
         settle(self._unit.name, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:
-        """Return why nobody can tell that the kernel has what systemd says; empty where it shows it."""
+        """Return why it is unknown that the kernel has what systemd says; empty where it shows it."""
         group = systemd.show(self._unit.name, "ControlGroup")["ControlGroup"]
         if self._in_kernel(group) is not None:
             return ""
         return (
-            f"systemd takes {self._unit.property} of {self._unit.name}, but this host shows no "
+            f"systemd accepts {self._unit.property} of {self._unit.name}, but this host shows no "
             f"{self._resource.attribute} for it (cgroup v2 and its controller are needed)"
         )
 

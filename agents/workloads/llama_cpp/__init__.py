@@ -6,7 +6,7 @@ measured is the traffic that comes; with `#callers:4,prompts:FILE.json,tokens:64
 load generator sends streamed completions. Items are tokens.
 
 A length is believed where the timings of an answer show it (`draft_n`). llama.cpp as in llama-cpp-python
-0.3.16 heeds the length of a request (`speculative.n_max`), which the proxy then sets for the load of the
+0.3.16 supports the length of a request (`speculative.n_max`), which the proxy then sets for the load of the
 moment; that of 0.3.36 ignores it, so that a second server is started at the new length and takes over.
 """
 

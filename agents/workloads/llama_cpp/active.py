@@ -62,9 +62,7 @@ class ActivePassive:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait_for(there), within_s)
             if self._active is None:
-                raise DeviceLost(
-                    "no llama-server is ready", hint="it is being started again; see its log"
-                )
+                raise DeviceLost("no llama-server is ready", hint="it is restarting; check its log")
             return self._active
 
     async def change(self, wanted: ServerSetting) -> None:
@@ -137,7 +135,7 @@ class ActivePassive:
             waiting = self._draining.inside if self._draining is not None else 0
             raise ActuationError(
                 f"the former llama-server still has {waiting} requests after {DRAIN_S:g} s",
-                hint="ask again once they are answered",
+                hint="retry when they are answered",
             )
 
     async def _activate(self, server: LlamaServer) -> None:

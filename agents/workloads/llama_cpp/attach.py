@@ -45,7 +45,7 @@ def prompt_load(fragment: str) -> PromptLoad:
     file = unquote(options.pop("prompts", ""))
     numbers = [text for text in (callers, tokens) if text.isascii() and text.isdigit()]
     if options or not file or len(numbers) < 2 or min(map(int, numbers)) < 1:
-        raise InvalidInput(f"cannot read what follows the #: {fragment!r}", hint=LOAD_HINT)
+        raise InvalidInput(f"cannot read the part after the #: {fragment!r}", hint=LOAD_HINT)
     try:
         prompts = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -55,6 +55,6 @@ def prompt_load(fragment: str) -> PromptLoad:
     if len(set(prompts)) < LEAST_PROMPTS:
         raise InvalidInput(
             f"{file} has {len(set(prompts))} different prompts, and {LEAST_PROMPTS} are needed",
-            hint="a server that sees a prompt again may replay its answer",
+            hint="add prompts: a server may answer a repeated prompt from its cache",
         )
     return PromptLoad(int(callers), tuple(prompts), int(tokens))

@@ -61,8 +61,10 @@ class LlamaProcess:
     def lost(self, what: str) -> DeviceLost:
         """Return the error for what happened to it, with the end of its log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()[-LOG_LINES:]
-        log_tail = "; its log ends: " + " | ".join(line.strip() for line in lines) if lines else ""
-        return DeviceLost(f"llama-server {what}{log_tail}", hint=f"its log is {self.log}")
+        log_tail = (
+            "; end of its log: " + " | ".join(line.strip() for line in lines) if lines else ""
+        )
+        return DeviceLost(f"llama-server {what}{log_tail}", hint=f"see its log {self.log}")
 
     async def wait(self) -> int:
         """Return its exit status once it has ended."""

@@ -27,7 +27,7 @@ from tuner.core import (
 
 LENGTH, DRAFT = "speculation_length", "draft"
 SIGNAL = "decoding_requests"
-BY_RESTART = "this llama-server ignores a request's length, so that another one takes a restart"
+BY_RESTART = "this llama-server ignores the length of a request; a new length needs a restart"
 
 
 class LengthControl:
@@ -101,13 +101,13 @@ class LengthControl:
             InvalidInput: its settings do not fit.
         """
         if not self.per_request:
-            raise Conflict(BY_RESTART, hint="set it by PUT /knobs as the load changes")
+            raise Conflict(BY_RESTART, hint="set it with PUT /knobs when the load changes")
         if plan.by != SIGNAL:
-            raise Conflict(f"the proxy goes by {SIGNAL}, not by {plan.by!r}")
+            raise Conflict(f"the proxy follows {SIGNAL}, not {plan.by!r}")
         for row in plan.rows:
             self.space.check(row.setting)
             if row.setting.get(DRAFT, self._setting[DRAFT]) != self._setting[DRAFT]:
-                raise Conflict("another draft takes a restart", hint="keep one draft in a plan")
+                raise Conflict("a new draft needs a restart", hint="use one draft in a plan")
         self._plan, self._row = plan, None
         self._fallback = SpeculationFallback()
         self._to_row(self.load.decoding)
@@ -129,10 +129,10 @@ class LengthControl:
         return length if self._plan is None else self._fallback.length(decoding, length)
 
     def request_showed(self, length: int, timings: Timings) -> None:
-        """Take in what a request's answer told that was given a length, while it is still counted."""
+        """Record the response of a request that was given a length, while it is still counted."""
         if self._plan is None or timings.passes == 0 or timings.generating_s <= 0.0:
             return
-        with suppress(InvalidInput):  # of a server that drafts more than it was asked to
+        with suppress(InvalidInput):  # of a server that drafts more than requested
             step = StepCounts(
                 requests=max(1, self.load.decoding),
                 length=length,
@@ -157,7 +157,7 @@ async def launched(
     """Start an operator's command; find out how its length is set; put the first one in force.
 
     Raises:
-        InvalidInput: the draft has another vocabulary, or no length from 0 to the longest is asked for.
+        InvalidInput: the draft has another vocabulary, or no length from 0 to the longest is requested.
         ActuationError, DeviceLost: it does not start.
     """
     servers = ActivePassive(launcher)
@@ -214,9 +214,7 @@ async def attached_control(
 
 
 async def _no_other(setting: ServerSetting) -> LlamaServer:
-    raise ActuationError(
-        "the llama-server was not started by the proxy, which cannot start another"
-    )
+    raise ActuationError("the proxy did not start the llama-server, so it cannot restart it")
 
 
 def _version(model: str, build: str, options: str) -> str:

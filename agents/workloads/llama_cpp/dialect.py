@@ -1,4 +1,4 @@
-"""How a build of llama-server is told about speculation: at its start, and in a request."""
+"""Options of speculation in a build of llama-server: at its start, and in a request."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ DRAFT = Dialect(
 one slot after another (tools/server/server.cpp, `update_slots`)."""
 
 REQUEST_LENGTH = "speculative.n_max"
-"""The field of a request that sets its length, in builds that heed it."""
+"""The field of a request that sets its length, in builds that support it."""
 
 
 def dialect_of(help_text: str, program: str) -> Dialect:
@@ -60,7 +60,7 @@ def dialect_of(help_text: str, program: str) -> Dialect:
         if re.search(rf"{dialect.length}(?![\w-])", help_text):
             return dialect
     raise InvalidInput(
-        f"{program} --help tells neither {SPEC.length} nor {DRAFT.length}",
+        f"{program} --help lists neither {SPEC.length} nor {DRAFT.length}",
         hint="give the command of a llama-server that has speculative decoding",
     )
 

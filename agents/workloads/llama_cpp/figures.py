@@ -1,4 +1,4 @@
-"""What llama-server tells of its decoding: the timings of an answer, and its counters."""
+"""What llama-server reports about its decoding: the timings of an answer, and its counters."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def counters_in(text: str, where: str) -> SpeculationCounters:
     if not all(math.isfinite(c) and c >= 0.0 for c in counts) or set(positions) != {
         *range(len(positions))
     }:
-        raise MeasurementError(f"{where} tells counters of speculation that cannot be")
+        raise MeasurementError(f"{where} reports impossible counters of speculation")
     return SpeculationCounters(
         round(singles.get(DRAFTS, 0.0)),
         round(singles.get(ACCEPTED, 0.0)),
@@ -149,7 +149,7 @@ class DecodingTotals:
     drafted: int = 0
     accepted: int = 0
     untold: int = field(default=0)
-    """Answers that told no timings."""
+    """Responses without timings."""
 
     def add(self, timings: Timings | None) -> None:
         """Take in one answer."""

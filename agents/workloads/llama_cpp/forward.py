@@ -59,8 +59,8 @@ Headers = Iterable[tuple[bytes, bytes]]
 class Forwarder:
     """The ASGI application behind all routes that are not the proxy's own.
 
-    A request whose server ends before the answer's first byte is sent once more: nobody has seen
-    anything of it. Where a caller goes, its request ends at the server, too.
+    A request whose server ends before the answer's first byte is sent once more: no client has seen a part
+    of it. Where a caller goes, its request ends at the server, too.
     """
 
     def __init__(self, control: LengthControl) -> None:
@@ -77,7 +77,7 @@ class Forwarder:
         except ClientDisconnect:
             return
         if body is None:
-            await _refuse(send, 413, f"a request may have {LONGEST_BODY} bytes")
+            await _refuse(send, 413, f"a request may have at most {LONGEST_BODY} bytes")
             return
         work = asyncio.ensure_future(self._answer(request, body, send))
         gone = asyncio.ensure_future(_disconnected(receive))
@@ -134,7 +134,7 @@ class Forwarder:
                 finally:
                     await response.aclose()
                 return response.is_success
-        await _refuse(send, 502, "llama-server did not answer; is it running?")
+        await _refuse(send, 502, "llama-server did not answer; check that it is running")
         return False
 
 
@@ -152,7 +152,7 @@ class GenerationSeen:
 
     @property
     def timings(self) -> Timings | None:
-        """What its answer told."""
+        """The data of its response."""
         return self._reader.timings
 
     def see(self, chunk: bytes) -> None:
@@ -199,7 +199,7 @@ def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
 
 
 async def _pass(response: httpx.Response, send: Send, seen: GenerationSeen | None) -> None:
-    """Pass an answer on as it comes. Raises httpx.HTTPError where it is cut off: its caller sees that."""
+    """Pass on a response as it arrives. Raises httpx.HTTPError where it is cut off."""
     headers = [*_kept(response.headers.raw)]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for chunk in response.aiter_raw():

@@ -44,7 +44,7 @@ class Launcher:
             )
         for name, path in drafts.items():
             if not path.is_file():
-                raise InvalidInput(f"the draft {name!r} is not there: {path}")
+                raise InvalidInput(f"the draft {name!r} does not exist: {path}")
         folder.mkdir(parents=True, exist_ok=True)
         dialect = dialect_of(await help_of(command), command[0])
         return cls(tuple(command), dialect, dict(drafts), folder)
@@ -54,7 +54,7 @@ class Launcher:
 
         Raises:
             DeviceLost: it ends, or does not get ready.
-            ActuationError: it drafts, or does not, otherwise than it was asked to.
+            ActuationError: it drafts, or does not, otherwise than requested.
         """
         draft = str(self.drafts[setting.draft])
         log = self.folder / LOG
@@ -79,7 +79,7 @@ class Launcher:
         raise ActuationError(
             f"llama-server was started at length {setting.length} with the draft {setting.draft!r}, but "
             f"drafted {shown.drafted} tokens in {shown.passes} passes",
-            hint=f"do the models share a vocabulary? its log is {server.process.log}",
+            hint=f"check that the models share a vocabulary; see its log {server.process.log}",
         )
 
 
@@ -106,7 +106,7 @@ async def heeds_requests(server: LlamaServer, longest: int) -> bool:
     one, most = await server.probe(1), await server.probe(longest)
     if not any(shown.drafted for shown in (without, off, one, most)):
         raise InvalidInput(
-            f"llama-server at {server.url} drafts nothing, whatever a request asks for",
+            f"llama-server at {server.url} drafts no tokens at any requested length",
             hint="start it with a draft model of the same vocabulary, and with --draft-p-min 0",
         )
     if off.drafted or not one.drafted or one.drafted > one.passes:
@@ -115,7 +115,7 @@ async def heeds_requests(server: LlamaServer, longest: int) -> bool:
 
 
 async def attached(url: str, longest: int) -> LlamaServer:
-    """Attach to a server that somebody else has started; its length must go by the request.
+    """Attach to a server that another program has started; its length must go by the request.
 
     Raises:
         InvalidInput: it does not speculate, or ignores the length of a request.
@@ -127,9 +127,9 @@ async def attached(url: str, longest: int) -> LlamaServer:
         await server.props()
         if not await heeds_requests(server, longest):
             raise InvalidInput(
-                f"llama-server at {url} ignores {REQUEST_LENGTH}: its answers draft the same whatever a "
-                "request asks for",
-                hint="give its command after --, so that the proxy can restart it at another length",
+                f"llama-server at {url} ignores {REQUEST_LENGTH}: it "
+                "drafts the same number of tokens at any requested length",
+                hint="give its command after --, so the proxy can restart it with another length",
             )
     except TuningError:
         await server.end()

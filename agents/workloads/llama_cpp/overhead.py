@@ -58,7 +58,9 @@ def proxy_cost(url: str, requests: int, callers: int, clock: Clock) -> list[Cost
     finally:
         client.close()
     if not direct:
-        raise DeviceLost(f"the proxy at {url} has no llama-server now", hint="wait for it")
+        raise DeviceLost(
+            f"the proxy at {url} has no llama-server ready", hint="wait until it is ready"
+        )
     numbers = count()
     costs = []
     for what, tokens in (("one token", 1), (f"stream of {STREAMED} tokens", STREAMED)):
@@ -105,7 +107,7 @@ def _times(
             pairs.append((took[past], took[through]))
         return pairs
     except (OSError, http.client.HTTPException) as error:
-        raise MeasurementError(f"a request went wrong: {error}", hint="measure again") from None
+        raise MeasurementError(f"a request failed: {error}", hint="measure again") from None
     finally:
         past.close()
         through.close()

@@ -26,8 +26,8 @@ class ProxyApi:
 
     `GET` and `PUT /knobs` are as in the workload contract. `PUT /plan` takes `{"plan": …}`, a plan by
     `decoding_requests` as `tuner.core.Plan` is written in JSON (`{"by": …, "rows": [{"below": 2.5,
-    "setting": {…}}, …]}`, infinity as a string); `GET /plan` tells it, and its row of the moment; `DELETE
-    /plan` ends it. `GET /stats` tells what was done since the proxy's start; none of it ever decreases,
+    "setting": {…}}, …]}`, infinity as a string); `GET /plan` returns it, and its row of the moment; `DELETE
+    /plan` ends it. `GET /stats` reports what was done since the proxy's start; none of it ever decreases,
     but for `inside` and `decoding`.
     """
 
@@ -105,7 +105,7 @@ class ProxyApi:
         )
 
     def _requests(self) -> dict[str, Any]:
-        """Return what is known of requests and their answers."""
+        """Return the data on requests and their answers."""
         load, totals = self._control.load, self._forwarder.totals
         inside_s, decoding_s, busy_s = load.seconds
         return {

@@ -1,4 +1,4 @@
-"""Runs the proxy until it is told to stop."""
+"""Runs the proxy until it is instructed to stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.core import Clock
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 END_S = 600
-"""How long streams may go on after a signal to end; a second signal ends at once."""
+"""How long streams may continue after a signal to end; a second signal ends at once."""
 
 
 @dataclass(frozen=True, slots=True)

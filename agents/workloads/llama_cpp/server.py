@@ -39,7 +39,7 @@ class ServerSetting:
 
 
 class Props(BaseModel):
-    """What `GET /props` tells of a server."""
+    """What `GET /props` reports about a server."""
 
     total_slots: int = Field(ge=1)
     model_path: str = ""
@@ -119,7 +119,7 @@ class LlamaServer:
             return Props.model_validate_json(response.content)
         except ValidationError as error:
             raise ActuationError(
-                f"the answer of {self.url}/props is not llama-server's: {error.errors()[0]['msg']}",
+                f"the response of {self.url}/props is not llama-server's: {error.errors()[0]['msg']}",
                 hint="is it a llama-server?",
             ) from None
 
@@ -144,7 +144,7 @@ class LlamaServer:
             found = None
         if found is None:
             raise ActuationError(
-                f"the answer of {self.url}/completion tells no timings",
+                f"the response of {self.url}/completion has no timings",
                 hint="is it a llama-server?",
             )
         return found
@@ -178,7 +178,7 @@ class LlamaServer:
         return self._cpu_s
 
     async def end(self) -> None:
-        """Let go of it; what is ours is ended."""
+        """Release it; what is ours is ended."""
         self.cpu_s()
         await self.client.aclose()
         if self.process is not None:
@@ -195,7 +195,8 @@ class LlamaServer:
             ) from None
         except httpx.HTTPError as error:
             raise DeviceLost(
-                f"llama-server at {self.url} does not answer: {error}", hint="is it running?"
+                f"llama-server at {self.url} does not answer: {error}",
+                hint="check that it is running",
             ) from None
         if not response.is_success:
             raise ActuationError(

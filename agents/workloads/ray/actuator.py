@@ -50,12 +50,12 @@ class Address:
             there = ", ".join(instance.applications) or "none"
             raise NotFound(
                 f"Ray Serve runs no application {self.application!r}",
-                hint=f"there are: {there}",
+                hint=f"available: {there}",
             )
         if self.deployment not in app.deployments:
             raise NotFound(
                 f"the application {self.application!r} has no deployment {self.deployment!r}",
-                hint=f"there are: {', '.join(app.deployments) or 'none'} ({app.status})",
+                hint=f"available: {', '.join(app.deployments) or 'none'} ({app.status})",
             )
         return app
 
@@ -65,7 +65,7 @@ class Found:
     """How a deployment was before we changed it, and what we have asked for since.
 
     `named` is what its config named where the knobs are. A deployment that is at none of `ours` was
-    deployed anew by somebody else.
+    deployed again by another program.
     """
 
     version: str
@@ -75,7 +75,7 @@ class Found:
 
 
 class FoundFile:
-    """Keeps what was found until it is back, over any crash.
+    """Keeps the original until it is restored, over any crash.
 
     Raises:
         StoreError: the disk refuses.
@@ -94,8 +94,8 @@ class FoundFile:
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ActuationError(
-                f"cannot read {self._path}, which knows how the deployment was found: {error}",
-                hint="set the deployment as it should be, then delete that file",
+                f"cannot read {self._path}, the record of the original deployment: {error}",
+                hint="set the deployment to its original values, then delete that file",
             ) from None
 
     def keep(self, found: Found) -> None:
@@ -147,7 +147,7 @@ class DeploymentActuator:
         self._dashboard.close()
 
     def read(self) -> Setting:
-        """Return what the deployment is asked to be at. Raises ActuationError, DeviceLost."""
+        """Return the requested setting of the deployment. Raises ActuationError, DeviceLost."""
         return setting_of(self._whole(self._instance()))
 
     def apply(self, setting: Setting) -> None:
@@ -174,7 +174,7 @@ class DeploymentActuator:
         app, found, name = self._address.application_in(instance), self._found, self._address
         declared, whole = declared_config(app, name), self._whole(instance)
         back = setting_key(wanted) == setting_key(found.setting)
-        # What somebody else has changed beside the knobs since is not ours to take back.
+        # What another program has changed beside the knobs since is not ours to take back.
         same = version_of(declared, whole) == found.version
         if back and same and instance.restores_unset_config_options:
             config = as_named(declared, name.deployment, found.named)
@@ -195,7 +195,7 @@ class DeploymentActuator:
                 after = "" if failed else f" after {CHANGE_S:g} s"
                 raise ActuationError(
                     f"{self._address} is not at {render_setting(wanted)}{after}: {trouble}",
-                    hint="`serve status` tells more; `ray status` shows the CPUs that are free",
+                    hint="check `serve status`, and `ray status` for free CPUs",
                 )
             self._clock.sleep(LOOK_S)
 
@@ -220,8 +220,8 @@ def declared_config(app: Application, address: Address) -> Mapping[str, Any]:
     """
     if app.deployed_app_config is None:
         raise InvalidInput(
-            f"the application {address.application!r} was not deployed from a config file, and Ray "
-            "lets only those be changed from outside",
-            hint="`serve build` writes one, `serve deploy` deploys it",
+            f"the application {address.application!r} was not "
+            "deployed from a config file, so Ray cannot change it from outside",
+            hint="create one with `serve build` and deploy it with `serve deploy`",
         )
     return app.deployed_app_config

@@ -53,7 +53,7 @@ LOAD_SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A workload's address taken apart; `callers` is 0 where no load of ours is asked for."""
+    """A workload's address taken apart; `callers` is 0 where no load of ours is requested."""
 
     url: str
     address: Address
@@ -98,7 +98,7 @@ def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
     number, file = options.pop("callers", ""), options.pop("body", "")
     if options or not number.isascii() or not number.isdigit() or int(number) < 1:
         raise InvalidInput(
-            f"cannot read what follows the # of {spec!r}",
+            f"cannot read the part after the # of {spec!r}",
             hint="write #callers:4, or #callers:4,body:FILE",
         )
     try:
@@ -158,8 +158,8 @@ def _meter(
     route = asked.address.application_in(instance).route_prefix
     if route is None:
         raise InvalidInput(
-            f"the application {asked.address.application!r} has no HTTP route to send requests to",
-            hint="leave #callers out: then nothing is sent",
+            f"the application {asked.address.application!r} has no HTTP route",
+            hint="remove #callers to send no load",
         )
     http = instance.http_options or {}
     host = str(http.get("host") or "127.0.0.1")
@@ -194,7 +194,7 @@ def _processes(
 ) -> tuple[Callable[[], RayProcesses] | None, dict[str, str]]:
     """Return what finds Ray's processes where all are on this host, else why their CPU time is unknown."""
     if len(nodes) > 1:
-        return None, {"cpu_time_ms": "Ray runs on several hosts, and only this one's is counted"}
+        return None, {"cpu_time_ms": "Ray runs on several hosts, but only this host's is counted"}
 
     def find() -> RayProcesses:
         try:
@@ -202,7 +202,7 @@ def _processes(
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
         if not found:
-            raise MeasurementError("no replica runs whose process could be found")
+            raise MeasurementError("no process of a replica was found")
         return RayProcesses(found[0])
 
     try:

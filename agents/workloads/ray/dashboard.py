@@ -19,7 +19,7 @@ from tuner.core import ActuationError
 ANSWER_S = 20.0
 """The first question starts a module of the dashboard; it took 2 s on two cores."""
 REDACTED = "<redacted>"
-"""What the dashboard shows browsers in place of secrets; put back, it would replace them."""
+"""What the dashboard shows browsers in place of secrets; written back, it would replace them."""
 
 
 class Replica(BaseModel):
@@ -30,7 +30,7 @@ class Replica(BaseModel):
 
 
 class Deployment(BaseModel):
-    """One deployment: what is asked of it, and how far it is."""
+    """One deployment: its request, and its progress."""
 
     status: str
     message: str = ""
@@ -111,13 +111,13 @@ ReplyT = TypeVar("ReplyT")
 class Dashboard:
     """A running Ray cluster.
 
-    Every method raises DeviceLost where nobody answers, and ActuationError where the answer is a
-    refusal or none that we know.
+    Every method raises DeviceLost where there is no response, and ActuationError where the response is a
+    refusal or unexpected.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
-        hint = "is it running (`ray status`), and is this its dashboard's address?"
+        hint = "check that it is running (`ray status`) and that this is its dashboard's address"
         self._http = LocalHttp(url, "Ray", hint, ANSWER_S)
         self.client, self.close = self._http.client, self._http.close
 
@@ -155,4 +155,4 @@ class Dashboard:
         self._http.call("PUT", "/api/serve/applications/", dict(config))
 
     def _parsed(self, kind: TypeAdapter[ReplyT], response: httpx.Response) -> ReplyT:
-        return self._http.parsed(kind, response, "Ray Serve's", "this was written for Ray 2.60")
+        return self._http.parsed(kind, response, "Ray Serve's", "supported: Ray 2.60")

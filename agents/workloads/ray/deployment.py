@@ -89,7 +89,7 @@ def version_of(app_config: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
 def space_for(
     found: Setting, whole: Mapping[str, Any], nodes: Sequence[Node], taken: float
 ) -> Space:
-    """Return the settings that fit the cluster's CPUs; the default is what was found.
+    """Return the settings that fit the cluster's CPUs; the default is the original.
 
     Replicas and CPUs go up to what the machines have less `taken`, what else Ray Serve runs. A batch
     cannot be larger than `max_ongoing_requests`, as Ray hands a replica no more at once.
@@ -138,7 +138,7 @@ def trouble_of(app: Application, deployment: str, wanted: Setting) -> str:
     """Return what is missing until a setting is in force on every replica; empty when nothing is."""
     found = app.deployments.get(deployment)
     if found is None or setting_of(found.deployment_config) != wanted:
-        return f"Ray has not taken it up: the application is {app.status} {app.message}".rstrip()
+        return f"Ray has not applied it: the application is {app.status} {app.message}".rstrip()
     running = sum(1 for replica in found.replicas if replica.state == "RUNNING")
     others = len(found.replicas) - running
     if found.status == "HEALTHY" and running == found.target_num_replicas and not others:

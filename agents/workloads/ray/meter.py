@@ -1,4 +1,4 @@
-"""What a Ray Serve application tells of itself: its HTTP figures, and its CPU time."""
+"""What a Ray Serve application reports about itself: its HTTP figures, and its CPU time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.core import MeasurementError, TuningError
 HTTP_LATENCY = "ray_serve_http_request_latency_ms"
 """Per request, as Ray's HTTP proxy sees it: waiting, routing and every deployment on its way."""
 REPORT_S = 10.0
-"""How far Ray's metrics lie back at most: it sends them on every 10 s unless told otherwise
+"""How far Ray's metrics lie back at most: it sends them on every 10 s by default
 (`RAY_metrics_report_interval_ms`); measured on Ray 2.60, 2 to 10 s after the requests."""
 
 
@@ -26,7 +26,7 @@ class RayFigures:
         self._application = application
 
     def read(self) -> Figures:
-        """Return what is told now. Raises MeasurementError."""
+        """Return the present values. Raises MeasurementError."""
         try:
             urls = self._dashboard.metrics_urls()
         except TuningError as error:
@@ -67,7 +67,7 @@ class RayProcesses:
             children = self._raylet.children(recursive=True)
         except psutil.Error as error:
             raise MeasurementError(
-                f"Ray has ended on this host: {error}", hint="start it again"
+                f"Ray has ended on this host: {error}", hint="restart it"
             ) from None
         for child in children:
             try:
@@ -82,13 +82,13 @@ class CpuTotal:
     """The CPU time since a start; a process that ends while it is counted takes nothing back."""
 
     def __init__(self, find: Callable[[], RayProcesses] | None) -> None:
-        """Find the processes anew, for Ray may have been started again. Raises MeasurementError."""
+        """Find the processes again, for Ray may have been started again. Raises MeasurementError."""
         self._processes = None if find is None else find()
         self._before = 0.0 if self._processes is None else self._processes.cpu_s()
         self._most = 0.0
 
     def __call__(self) -> Mapping[str, float]:
-        """Return the total; nothing where it cannot be told. Raises MeasurementError."""
+        """Return the total; nothing where unknown. Raises MeasurementError."""
         if self._processes is None:
             return {}
         self._most = max(self._most, self._processes.cpu_s() - self._before)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 GLIBC, GLIBC_KEEP = "glibc", "glibc-keep"
-"""As the C library comes, and told to keep what a pass has freed (`tuner.malloc.keep`)."""
+"""As the C library comes, and instructed to keep what a pass has freed (`tuner.malloc.keep`)."""
 LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "tcmalloc": ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"),
@@ -24,7 +24,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 FOLDERS = ("usr/local/lib", "usr/lib", "usr/lib64", "lib", "lib64")
 KEPT = "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
 """jemalloc gives pieces above 8 MiB back at once and others within ten seconds, which made it the slowest
-of all; so it keeps them until it is told to purge."""
+of all; so it keeps them until it is instructed to purge."""
 
 Environment = Mapping[str, str]
 
@@ -34,7 +34,7 @@ def allocators(
 ) -> Mapping[str, Environment]:
     """Return the allocators at hand with the environment each needs, the default first.
 
-    None where the C library is not glibc, or where somebody outside (`outside`, by default this
+    None where the C library is not glibc, or where the environment (`outside`, by default this
     process's environment) preloads or sets one already: that choice stands.
     """
     around = os.environ if outside is None else outside

@@ -1,4 +1,4 @@
-"""The front of the server: one queue, batches out of it, and whoever serves them."""
+"""The front of the server: one queue, batches out of it, and their workers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Batcher:
         return self._inside
 
     async def crowded(self, count: int, within_s: float) -> None:
-        """Return once so many requests are in the server, or after so many seconds."""
+        """Return when `requests` are in the server, or after `seconds`."""
         if self._inside >= count:
             return
         watch = (count, asyncio.get_running_loop().create_future())
@@ -101,10 +101,10 @@ class Batcher:
         self.arrived += 1
         if not self.instances:
             self.failed += 1
-            return Unserved("no_instance", "no instance is running; one is being started")
+            return Unserved("no_instance", "no instance is running; one is starting")
         if len(self._queue) >= MOST_WAITING:
             self.failed += 1
-            return Unserved("overloaded", f"{MOST_WAITING} requests are waiting already")
+            return Unserved("overloaded", f"{MOST_WAITING} requests are already waiting")
         loop = asyncio.get_running_loop()
         waiting = Waiting(item, loop.time(), loop.create_future())
         self._queue.append(waiting)
@@ -126,7 +126,7 @@ class Batcher:
         if instance in self.instances:
             self.instances.remove(instance)
             if not self.instances:
-                self.refuse(Unserved("no_instance", "no instance is left; one is being started"))
+                self.refuse(Unserved("no_instance", "no instance is left; one is starting"))
 
     def refuse(self, why: Unserved) -> None:
         """Answer everything that waits with a refusal."""

@@ -48,7 +48,7 @@ class Engine:
     def warm(self, batch_size: int) -> None:
         """Run every power of two up to a batch size that these threads have not run.
 
-        Kernels are prepared anew for each shape and number of threads, and kept.
+        Kernels are prepared again for each shape and number of threads, and kept.
         """
         for count in sorted({1 << k for k in range(batch_size.bit_length())} | {batch_size}):
             if (torch.get_num_threads(), count) not in self._warm:
@@ -60,7 +60,7 @@ class Engine:
 
         OpenMP builds its team at the next parallel region, and a new thread inherits the affinity of
         the one that starts it. The process starts unpinned on purpose: libgomp shortens its spinning
-        for good when it wakes up with fewer cores than threads.
+        permanently when it wakes up with fewer cores than threads.
         """
         for task in Path("/proc/self/task").iterdir():
             with suppress(ProcessLookupError):  # The thread that loaded the model may just end.

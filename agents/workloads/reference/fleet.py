@@ -3,9 +3,9 @@
 Reconfiguration is Packrat's active–passive one (arXiv 2311.18174): the new instances start and warm up
 beside the old ones, then the traffic is switched, then the old ones finish what they have and end.
 While both exist they share the cores; how long that is, and what it did to the requests answered
-meanwhile, is told as a `Switch`. Ours: an instance whose place does not change serves on, loading gives
+meanwhile, is reported as a `Switch`. Ours: an instance whose place does not change serves on, loading gives
 way to serving (`worker.LOADING_NICE`), and an old instance is kept as a spare, with torch and the model
-loaded: pinned anew it is a later change's new instance, within milliseconds.
+loaded: pinned again it is a later change's new instance, within milliseconds.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Fleet:
         started = [o for o in outcomes if not isinstance(o, BaseException)]
         errors = [o for o in outcomes if isinstance(o, BaseException)]
         if not errors and any(i not in self._processes for i in started):
-            errors = [DeviceLost("a new worker process ended before it served", hint="ask again")]
+            errors = [DeviceLost("a new worker process ended before it was ready", hint="retry")]
         if errors:
             await asyncio.gather(*(self._retire(i) for i in started))
             raise errors[0]
@@ -230,8 +230,8 @@ class Fleet:
     def _fit_spares(self, like: Placement) -> list[Instance]:
         """Return the spares that have the allocator and computed on as many threads.
 
-        Others could be told to, but are slower than a new process: on two cores, one that had served on
-        one thread did 56 to 84 batches a second on two, against 94 to 108.
+        Others could be instructed to, but are slower than a new process: on two cores, one that had served
+        on one thread did 56 to 84 batches a second on two, against 94 to 108.
         """
         wanted = (like.threads, like.allocator)
         placed = [(i, i.placed) for i in self._spares if i.placed is not None]

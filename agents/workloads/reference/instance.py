@@ -29,7 +29,7 @@ Reply = Mapping[str, Any]
 class Placement(NamedTuple):
     """The cores of an instance, how many threads compute on them, and its process's allocator.
 
-    An allocator is one of those at hand; empty: the C library's, as it comes.
+    An allocator is one of those at hand; empty: the C library's default.
     """
 
     cores: tuple[int, ...]
@@ -44,10 +44,10 @@ BATCH_S = 30.0
 SPIN = {"GOMP_SPINCOUNT": "10000"}
 """How long libgomp's threads spin at a barrier before they sleep; ours, the default is 30 times that.
 
-On two cores of a virtual machine at batch 1 this was as fast as the default while nobody else used
-the cores (8.2 ms an item, against 16 where threads sleep at once), and 4 times as fast while
-somebody did (100 ms against 400): a thread that spins away its turn keeps the other one waiting.
-Whoever sets the variable outside has it so.
+On two cores of a virtual machine at batch 1 this was as fast as the default while no other program used the
+cores (8.2 ms an item, against 16 where threads sleep at once), and 4 times as fast while another did (100
+ms against 400): a thread that spins away its turn keeps the other one waiting. A variable set from outside
+takes precedence.
 """
 
 
@@ -156,12 +156,12 @@ class Instance(asyncio.Protocol):
         return reply
 
     async def rest(self) -> None:
-        """Let the process finish what it was asked; one that hangs is killed over it."""
+        """Let the process finish its requests; one that hangs is killed over it."""
         if self._asked:
             await asyncio.wait([self._asked[-1][0]])
 
     async def leave(self, within_s: float) -> None:
-        """Let the process finish what it was asked, and end; kill it where that takes longer."""
+        """Let the process finish its requests, and end; kill it where that takes longer."""
         self.leaving = True
         if self._transport is not None:
             self._transport.write_eof()
@@ -189,7 +189,7 @@ class Instance(asyncio.Protocol):
                 future.set_result(json.loads(line))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Reap the process and fail what it was asked (called by asyncio).
+        """Reap the process and fail its requests (called by asyncio).
 
         The kernel closes a dying process's sockets after it has freed its memory, so that this
         wait is short. Reaping here, in the loop, keeps the sum of CPU times consistent.

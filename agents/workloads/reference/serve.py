@@ -94,7 +94,7 @@ class Api:
         return JSONResponse({"setting": dict(self._fleet.setting)} | _switch(switch))
 
     async def stats(self, request: Request) -> Response:
-        """Say what has been done, and what it took; where asked, once so many requests are here."""
+        """Say what has been done, and what it took; if requested, when that many requests are here."""
         fleet, batcher = self._fleet, self._fleet.batcher
         inside = _number(request, "inside")
         if inside is not None:
@@ -125,7 +125,7 @@ class Api:
         asked = await _object(request)
         item = asked.get("item", self._next)
         if isinstance(item, bool) or not isinstance(item, int) or item < 0:
-            raise InvalidInput(f"an item is a number from 0 on, not {item!r}")
+            raise InvalidInput(f"an item must be a number >= 0, not {item!r}")
         self._next += 1
         answer = await self._fleet.infer(item)
         if isinstance(answer, Unserved):
@@ -141,7 +141,7 @@ def _number(request: Request, name: str) -> float | None:
     except ValueError:
         number = math.nan
     if number is not None and not 0.0 <= number < math.inf:
-        raise InvalidInput(f"{name} is a number from 0 on, not {text!r}")
+        raise InvalidInput(f"{name} must be a number >= 0, not {text!r}")
     return number
 
 
@@ -193,12 +193,12 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
 
 def main() -> int:
     """Serve until SIGTERM, SIGINT or, where asked, the end of standard input."""
-    parser = argparse.ArgumentParser(description="A model behind HTTP, to be tuned.")
-    parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
-    parser.add_argument("--width", type=int, default=0, help="0: the published one")
+    parser = argparse.ArgumentParser(description="A model server over HTTP, as a workload to tune.")
+    parser.add_argument("--port", type=int, default=0, help="0: any free port")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and inputs")
+    parser.add_argument("--width", type=int, default=0, help="0: the published width")
     parser.add_argument(
-        "--while-stdin-open", action="store_true", help="end with whoever holds the other end"
+        "--while-stdin-open", action="store_true", help="end when the other end of the pipe closes"
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

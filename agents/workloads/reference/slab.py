@@ -60,5 +60,5 @@ class Slab:
         return [int(label) for label in self._labels[:count]]
 
     def close(self) -> None:
-        """Let go of the file; the memory goes with the last view of it."""
+        """Release the file; the memory goes with the last view of it."""
         os.close(self.file)

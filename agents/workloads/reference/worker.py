@@ -3,7 +3,7 @@
 `{"run": 2}` labels the first two inputs of the shared memory and is answered with `{"done": 2}`;
 `{"cores": [0, 1], "threads": 2, "batch_size": 4}` with what is then in force. The end of the stream
 ends the process, so that it cannot outlive the server, however that died. What passes have freed is kept
-for the next one (where it is told so), and given back once nothing was asked for a while.
+for the next one (if set so), and given back once nothing was requested a while.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 LOADING_NICE = 5
 """More than who serves meanwhile: a third of its share. Loading takes seconds of CPU."""
 IDLE_S = 60.0
-"""How long nothing is asked before memory is given back: longer than any pause of a study."""
+"""Idle time before memory is given back: longer than any pause of a study."""
 
 
 def load(options: argparse.Namespace, loaded: Future[Engine]) -> None:

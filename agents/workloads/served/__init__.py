@@ -17,9 +17,9 @@ JSON, answers carry a Content-Length.
     one observation of a tail), `arrived` requests, and `in_flight_s`, the seconds that all of these
     have spent in the server so far, waiting or served: from it the agent knows the load while nothing
     is measured, and follows a plan by `requests_in_system`. `inside` is how many are in it now; a
-    server that tells it lets `GET /stats?inside=6&within_s=1` wait for six, a second at most. And
+    server that reports it lets `GET /stats?inside=6&within_s=1` wait for six, a second at most. And
     `incarnation`, another word after each start: a server that was started again gets the setting in
-    force anew.
+    force again.
 `POST /infer`, any body or none → 200 `{"label": 7}` for one synthetic item, or 503 `{"error": …}`.
 """
 

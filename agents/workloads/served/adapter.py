@@ -51,7 +51,7 @@ class KnobActuator:
         except InvalidInput as error:
             raise ActuationError(
                 f"the workload at {self._server.url} is at {render_setting(setting)}: {error}",
-                hint="its knobs have changed; start the agent anew",
+                hint="its knobs have changed; restart the agent",
             ) from None
         return setting
 
@@ -71,13 +71,13 @@ class KnobActuator:
         now = self.read()
         if setting_key(now) != setting_key(wanted):
             raise ActuationError(
-                f"the workload at {self._server.url} took {render_setting(wanted)} but is at "
+                f"the workload at {self._server.url} accepted {render_setting(wanted)} but uses "
                 f"{render_setting(now)}"
             )
 
 
 class RestartableKnobs(KnobActuator):
-    """Sets the knobs of a served workload that tells when it was started again."""
+    """Sets the knobs of a served workload that reports when it was started again."""
 
     def __init__(self, server: Server, space: Space, reader: StatsReader) -> None:
         super().__init__(server, space)
@@ -101,7 +101,8 @@ class ServerTotals:
         totals = {"items": float(now.items - before.items), "cpu_s": now.cpu_s - before.cpu_s}
         if min(totals.values()) < 0.0:
             raise MeasurementError(
-                "the workload's totals went backwards", hint="it was restarted; measure again"
+                "the workload's totals went backwards",
+                hint="the workload was restarted; measure again",
             )
         if now.batches is not None and before.batches is not None:
             totals["batches"] = float(now.batches - before.batches)
@@ -121,7 +122,7 @@ def attach(
 
     Raises:
         InvalidInput: not a URL with a port on loopback, or knobs that make no space.
-        DeviceLost, ActuationError: nobody answers there, or not in the contract.
+        DeviceLost, ActuationError: no response, or not in the contract.
     """
     server = Server(_checked(spec))
     try:

@@ -28,8 +28,8 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> S
     if spec != "reference":
         raise InvalidInput(
             f"there is no workload {spec!r}",
-            hint="write reference, which serves a ResNet-18; your own server is named by its address, "
-            "http://127.0.0.1:PORT, or by a file that describes it, service:/PATH/FILE.toml",
+            hint="write reference (a ResNet-18 server); for your own server give its "
+            "address, http://127.0.0.1:PORT, or a file that describes it, service:/PATH/FILE.toml",
         )
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:

@@ -41,7 +41,7 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        hint = "start it again, or see why it ended in its log"
+        hint = "restart it, or check its log"
         self._http = LocalHttp(url, "the workload", hint)
         self.close = self._http.close
 
@@ -50,7 +50,7 @@ class Server:
         return self._parsed(KnobsReply, self._http.call("GET", "/knobs"))
 
     def stats(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
-        """Return what the server has done so far; where it can, once so many requests are in it."""
+        """Return what the server has done so far; where it can, when that many requests are in it."""
         asked = "" if inside is None else f"?inside={inside}&within_s={within_s:g}"
         return self._parsed(StatsReply, self._http.call("GET", f"/stats{asked}"))
 

@@ -1,4 +1,4 @@
-"""What a served workload tells of itself at any moment: its load, and whether it was started again."""
+"""What a served workload reports about itself at any moment: its load, and whether it was started again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StatsReader:
         self._incarnation = ""
 
     def read(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
-        """Return the figures; where asked, once so many requests are inside, or after so long.
+        """Return the figures; if requested, when that many requests are inside, or after a time.
 
         Raises:
             DeviceLost: the server does not answer.
@@ -31,7 +31,7 @@ class StatsReader:
             if version != self._version:
                 raise WorkloadChanged(
                     f"the workload at {self._server.url} changed from {self._version} to {version}",
-                    hint="start the agent anew",
+                    hint="restart the agent",
                 )
             self._incarnation = stats.incarnation
         return stats
@@ -53,10 +53,10 @@ class StatsSignal:
 
 
 class AwaitedRequests(StatsSignal):
-    """The requests in a server that can wait until so many are."""
+    """The requests in a server that can wait for a number of them."""
 
     def wait_above(self, value: float, seconds: float) -> SignalSample:
-        """Return them once there are so many, or after so long. Raises as `read`."""
+        """Return them once there are the given number, or after so long. Raises as `read`."""
         return self._sample(self._reader.read(round(value), seconds))
 
 

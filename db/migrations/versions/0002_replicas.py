@@ -1,6 +1,6 @@
 """Tuners that share a database: who they are, which devices take no orders, which trials run.
 
-Additive: a tuner of the schema before goes on beside it.
+Additive: a tuner of the schema before continues beside it.
 """
 
 from __future__ import annotations

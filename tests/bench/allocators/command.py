@@ -69,7 +69,7 @@ def compare(
 
 
 def _show(gains: Sequence[AllocatorGain]) -> None:
-    from tuner.cli.output import console, table
+    from tuner.cli.output import console, print_list
 
     out = console()
     rows = [
@@ -95,7 +95,7 @@ def _show(gains: Sequence[AllocatorGain]) -> None:
         ">memory",
         ">others",
     )
-    out.print(table(*heads, rows=rows))
+    print_list(out, heads, rows)
     for allocator in dict.fromkeys(g.allocator for g in gains):
         own = [g for g in gains if g.allocator == allocator]
         means = {

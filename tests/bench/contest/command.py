@@ -77,6 +77,9 @@ def made_up(
     surfaces: Annotated[
         int, typer.Option(min=1, help="How many, dealt to the kinds in turn.")
     ] = 39,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="Only surfaces without a saving, as controls.")
+    ] = False,
     budgets: Budgets = "5,8,12,20",
     slack: Slack = "1.1,1.25",
     noise: Noise = 0.02,
@@ -100,6 +103,7 @@ def made_up(
     is a source of its own.
     """
     from tests.bench.contest.contest import narrowed
+    from tests.bench.made_up.flat import flat as without_saving
     from tests.bench.made_up.kinds import made_up as generated
 
     choosing = Choosing(
@@ -107,6 +111,6 @@ def made_up(
     )
     terms = contest.terms_of(tuners, budgets, slack, noise, seeds, own_baseline, choosing)
     telling = contest.telling(jobs, plot, output, as_json, seed)
-    made = generated(seed, surfaces)
+    made = (without_saving if flat else generated)(seed, surfaces)
     problems = narrowed(made, terms, contest.names("sources", sources), per_source)
     contest.compete(problems, terms, telling)

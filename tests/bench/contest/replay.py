@@ -113,11 +113,14 @@ class Checkpoint:
 class Ending:
     """What a study holds after confirming, by the production steps, and what that is worth.
 
+    `trials` is how many it took before, `windows_above` how many of them were above a limit.
     `claimed` is the saving the confirming windows showed, 0 where the baseline is held; `true` what
     the table says. Shares of the baseline's objective.
     """
 
     at_baseline: bool
+    trials: int
+    windows_above: int
     claimed: float
     claimed_stderr: float
     true: float
@@ -275,6 +278,8 @@ class _Bench:
         claim = self._claim(held)
         return Ending(
             at_baseline=setting_key(held) == setting_key(self.study.baseline),
+            trials=len(self.tried),
+            windows_above=sum(map(self._above, self.tried)),
             claimed=claim.mean,
             claimed_stderr=claim.stderr,
             true=problem.share_saved(problem.objective(held)),

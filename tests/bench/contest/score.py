@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, variance
+from statistics import fmean, median, variance
 from typing import Any
 
 from tests.bench.contest.replay import Checkpoint, Ending, TaskResult
@@ -94,7 +94,8 @@ class Seconds:
 class Control:
     """How studies end on flat surfaces, after confirming: shares of studies and of the baseline.
 
-    `within_noise` is the share whose true objective lies within one window's noise of the
+    `trials` is the median of the trials before confirming, `windows_above` the mean of those above a
+    limit. `within_noise` is the share whose true objective lies within one window's noise of the
     baseline's. `claimed` and `true` are mean savings; `overclaimed` is the share whose claimed
     saving exceeds the true one by more than 1.645 of its own standard errors.
     """
@@ -104,6 +105,8 @@ class Control:
     surfaces: int
     studies: int
     at_baseline: float
+    trials: float
+    windows_above: float
     within_noise: float
     claimed: float
     true: float
@@ -275,6 +278,8 @@ def _figures(group: Sequence[Seen]) -> dict[str, Any]:
 def _ends(endings: Sequence[Ending], noise: float) -> dict[str, float]:
     return {
         "at_baseline": fmean(e.at_baseline for e in endings),
+        "trials": float(median(e.trials for e in endings)),
+        "windows_above": fmean(e.windows_above for e in endings),
         "within_noise": fmean(abs(e.true) <= noise for e in endings),
         "claimed": fmean(e.claimed for e in endings),
         "true": fmean(e.true for e in endings),

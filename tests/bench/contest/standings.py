@@ -163,12 +163,13 @@ def _choices_table(found: Generalisation) -> str:
 
 def _controls_table(controls: Sequence[Control]) -> str:
     return _table(
-        ["tuner", "slack", "surfaces", "studies", "hold the baseline", "within noise of it",
+        ["tuner", "slack", "surfaces", "studies", "hold the baseline", "trials", "windows above",
+         "within noise of it",
          "claimed saving", "true saving", "claim too much", "above the limit"],
         [
             [c.tuner, f"{c.slack:g}", str(c.surfaces), str(c.studies), percent(c.at_baseline),
-             percent(c.within_noise), percent(c.claimed), percent(c.true),
-             percent(c.overclaimed), percent(c.wrong)]
+             f"{c.trials:g}", f"{c.windows_above:.2f}", percent(c.within_noise),
+             percent(c.claimed), percent(c.true), percent(c.overclaimed), percent(c.wrong)]
             for c in controls
         ],
     )  # fmt: skip

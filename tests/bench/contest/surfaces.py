@@ -81,6 +81,13 @@ class SurfaceProblem:
         rows = self.surface.values.values()
         return min(row[objective] for row in rows if _excess(row, in_force) == 0.0)
 
+    def best(self, slack: float) -> Setting:
+        """Return a setting of the least objective of all that truly keep the limits."""
+        return min(
+            (dict(key) for key in self.surface.values if self.excess(dict(key), slack) == 0.0),
+            key=self.objective,
+        )
+
     def saving(self, slack: float) -> float:
         """Return the share of the baseline's objective that the best setting saves."""
         return self.share_saved(self.oracle(slack))

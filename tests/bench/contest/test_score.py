@@ -126,7 +126,13 @@ def test_seconds_above_the_limit_are_per_study() -> None:
 def test_controls_tell_claims_from_truth() -> None:
     def ended(at_baseline: bool, claimed: float, true: float) -> TaskResult:
         ending = Ending(
-            at_baseline=at_baseline, claimed=claimed, claimed_stderr=0.01, true=true, wrong=False
+            at_baseline=at_baseline,
+            trials=20 if claimed else 4,
+            windows_above=int(not claimed),
+            claimed=claimed,
+            claimed_stderr=0.01,
+            true=true,
+            wrong=False,
         )
         return TaskResult(
             tuner="ours", source="a", surface="1", slack=1.1, seed=0, checkpoints=(), ending=ending
@@ -136,3 +142,4 @@ def test_controls_tell_claims_from_truth() -> None:
     assert (found.studies, found.surfaces) == (2, 1)
     assert (found.at_baseline, found.overclaimed, found.within_noise) == (0.5, 0.5, 1.0)
     assert (found.claimed, found.true) == (0.02, 0.0025)
+    assert (found.trials, found.windows_above) == (12.0, 0.5)

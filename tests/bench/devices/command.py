@@ -65,13 +65,15 @@ def _listed(text: str) -> list[str]:
 
 
 def _show(found: Sequence[BoardRow], slack: float, trials: int) -> None:
-    from tuner.cli.output import echo_table
+    from tuner.cli.output import console, print_list
     from tuner.presentation.figures import percent
 
-    echo_table(
+    heads = (
         "device", ">settings", "policy", ">saved", ">the most there is", ">captured",
         ">trials to 95 %", ">tried above the limit", ">held above it", ">s per suggestion",
-        rows=(
+    )  # fmt: skip
+    print_list(
+        console(), heads, (
             (
                 row.device, f"{row.settings:,}", row.policy, percent(row.saving, row.saving_stderr),
                 percent(row.possible), f"{row.captured:.2f}", _to_near(row),
@@ -80,7 +82,6 @@ def _show(found: Sequence[BoardRow], slack: float, trials: int) -> None:
             )
             for row in found
         ),
-        nothing="nothing was asked",
     )  # fmt: skip
     typer.echo(
         f"SIMULATED boards, {trials} trials, latency_p99_ms <= {slack:g}x the vendor's defaults; "

@@ -19,7 +19,7 @@ from tests.bench.fleet.connection import TunerAddress
 from tests.bench.fleet.fleet import SimulatedFleet, SimulationFigures, SimulationPlan
 from tests.bench.result import header
 from tuner.cli.options import AsJson, TokenFile, without_password
-from tuner.cli.output import echo_json, echo_table
+from tuner.cli.output import console, echo_json, print_list
 from tuner.cli.run.processes import Children, await_file
 from tuner.client.tokens import read_token
 from tuner.core import ConfigError
@@ -166,4 +166,4 @@ def _show(figures: SimulationFigures) -> None:
         ("the tuner", "does not tell what it uses" if core is None else f"{core:.2f} of a core"),
         ("memory", "–" if memory is None else f"{memory / 1000.0:.1f} kB an agent"),
     )  # fmt: skip
-    echo_table("what", f"in {figures.seconds:.0f} s", rows=rows, nothing="")
+    print_list(console(), ("", f"in {figures.seconds:.0f} s"), rows)

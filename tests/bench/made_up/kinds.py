@@ -95,18 +95,29 @@ def _problem(seed: int, name: str, turn: int) -> SurfaceProblem:
     rng = Random(f"{seed}/{name}/{turn}")
     draw = kind.formulas[turn % len(kind.formulas)]
     for _ in range(MOST_DRAWS):
-        formula = draw(rng)
-        made = _tabled(
-            formula, kind.rename(list(formula.ladders), rng), f"{name}-{turn}", draw.__name__
-        )
-        problem = SurfaceProblem(
-            name, made, floors=_floors(formula), noise={ACCURACY: ACCURACY_NOISE}, told=kind.told
-        )
+        problem = problem_of(kind, draw, draw(rng), rng, name, turn)
         if problem.saving(TIGHT) >= WORTH_TUNING:
             return problem
     raise TuningError(
         f"of {MOST_DRAWS} made-up surfaces of the kind {name} none saves {WORTH_TUNING:.0%}",
         hint="take another seed",
+    )
+
+
+def problem_of(
+    kind: SurfaceKind,
+    draw: Callable[[Random], SurfaceFormula],
+    formula: SurfaceFormula,
+    rng: Random,
+    name: str,
+    turn: int,
+) -> SurfaceProblem:
+    """Return the surface of a formula that a kind drew."""
+    made = _tabled(
+        formula, kind.rename(list(formula.ladders), rng), f"{name}-{turn}", draw.__name__
+    )
+    return SurfaceProblem(
+        name, made, floors=_floors(formula), noise={ACCURACY: ACCURACY_NOISE}, told=kind.told
     )
 
 

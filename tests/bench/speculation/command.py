@@ -52,8 +52,28 @@ def speculation(
         _show(result)
 
 
+def speculation_synthetic(
+    decoder: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="A function of a random.Random that returns a decoder, instead of those here.",
+        ),
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Decoders of each kind.")] = 6,
+) -> None:
+    """Profile decoders of known costs by the policy, and judge its tables up to 256 requests; one JSON."""
+    from tests.bench.result import header
+    from tests.bench.speculation.synthetic import synthetic
+    from tuner.cli.output import console, echo_json
+
+    with console(stderr=True).status("starting") as status:
+        found = synthetic(decoder, seeds, status.update)
+    echo_json({**header(), **found})
+
+
 def _show(result: SpeculationResult) -> None:
-    from tuner.cli.output import console, table
+    from tuner.cli.output import console, print_list
 
     out = console()
     rows = [
@@ -79,7 +99,7 @@ def _show(result: SpeculationResult) -> None:
         ">× off",
         ">× best",
     )
-    out.print(table(*heads, rows=rows))
+    print_list(out, heads, rows)
     moved, fixed = result.moving, result.moving.fixed
     single = max(fixed, key=lambda length: fixed[length])
     fell = result.collapse

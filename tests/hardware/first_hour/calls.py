@@ -171,5 +171,5 @@ def _awaited(reader: int) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(text)
     except ValueError:
-        return {"failed": f"no answer within {CHILD_S:g} s; see `dmesg`"}
+        return {"failed": f"no response within {CHILD_S:g} s; see `dmesg`"}
     return answer

@@ -45,7 +45,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('tunr = "http://x"', "unknown key 'tunr'; did you mean tuner?"),
-        ("colour = 1", "known are: tuner, name, token_file"),
+        ("colour = 1", "known keys: tuner, name, token_file"),
         ("seed = true", "seed must be an integer, not True"),
         ('seed = "7"', "seed must be an integer"),
         ("token_file = 3", "token_file must be a string"),
@@ -115,7 +115,7 @@ def test_figures_are_told_on_this_host(text: str, address: MetricsAddress) -> No
         ("127.0.0.1", "cannot be"),
         ("127.0.0.1:http", "cannot be"),
         ("127.0.0.1:99999", "no such port"),
-        ("unix:metrics.sock", "not whole"),
+        ("unix:metrics.sock", "not absolute"),
     ],
 )
 def test_figures_are_told_to_nobody_else(text: str, why: str) -> None:

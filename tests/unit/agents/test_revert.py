@@ -48,7 +48,7 @@ def test_reverting_ends_the_hold_restores_what_was_found_and_tells_the_tuner(
     assert revert(tmp_path) == []
     (word,) = told(tmp_path)
     assert word["device"] == DEVICE
-    assert f"the operator put {DEVICE} back on " in word["why"]
+    assert f"an operator reverted {DEVICE} on " in word["why"]
     assert list((tmp_path / "holds").iterdir()) == []
 
 

@@ -96,7 +96,7 @@ def test_a_board_gets_what_its_files_need_and_no_other_host_does() -> None:
 
 
 def test_an_unknown_option_does_nothing() -> None:
-    for options in (["--everything"], ["--yes"], ["--uninstall", "--yes"]):
+    for options in (["--everything"], ["--yes"]):
         done = install(*options)
         assert done.returncode == 2
         assert "usage:" in done.stderr
@@ -111,8 +111,9 @@ def test_uninstalling_keeps_data_and_says_where() -> None:
     assert "userdel" not in told and "+ rm -rf /opt/jouletune" in told
 
 
-def test_purging_without_a_terminal_needs_a_yes() -> None:
-    done = install("--purge")
+@pytest.mark.parametrize("option", ["--uninstall", "--purge"])
+def test_removing_without_a_terminal_needs_a_yes(option: str) -> None:
+    done = install(option)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "nothing is changed" in done.stderr and "--yes" in done.stderr

@@ -31,7 +31,9 @@ def test_every_alert_has_a_summary_and_a_place_in_the_docs_that_there_is() -> No
     page = (TOP / "docs/monitoring.md").read_text()
     headings = re.findall(r"^### (.*)$", page, re.MULTILINE)
     anchors = {heading.lower().replace(" ", "-") for heading in headings}
-    runbooks = re.findall(r"runbook_url: docs/monitoring.md#(\S+)", RULES)
+    runbooks = re.findall(
+        r"runbook_url: https://docs.example.org/jouletune/monitoring/#(\S+)", RULES
+    )
     assert len(runbooks) == RULES.count("summary: ") == len(ALERTS)
     assert set(runbooks) == anchors
 

@@ -81,7 +81,7 @@ def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(asked: str) -> None:
 )
 def test_what_is_no_goal_and_no_limit_of_a_round_is_refused_by_name(asked: str) -> None:
     at = federated(policy="fedgpo", constraints=(asked,))
-    with pytest.raises(InvalidInput, match="does not heed the constraint") as refused:
+    with pytest.raises(InvalidInput, match="does not support the constraint") as refused:
         refuse_unheeded(at, load_policy("fedgpo"))
     assert str(Constraint.parse(asked)) in refused.value.message
 

@@ -36,7 +36,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("prot = 1", "unknown key 'prot'.*did you mean port"),
-        ("colour = 1", "unknown key 'colour'.*known are"),
+        ("colour = 1", "unknown key 'colour'.*known keys"),
         ('port = "x"', "port must be an integer"),
         ("port = true", "port must be an integer"),
         ("port = 99999", "port cannot be 99999"),

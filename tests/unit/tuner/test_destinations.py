@@ -56,8 +56,8 @@ def test_webhooks_and_mail_are_read_with_their_defaults(tmp_path: Path) -> None:
         ('[[webhook]]\nurl = "https://x"', "webhook 1 has no name"),
         ('[[webhook]]\nname = "A b"\nurl = "https://x"', "name cannot be 'A b'"),
         ('[[webhook]]\nname = "email"\nurl = "https://x"', "name cannot be 'email'"),
-        ('[[webhook]]\nname = "a"\nurl = "http://hooks.test/x"', "could be read on its way"),
-        ('[[webhook]]\nname = "a"\nurl = "ftp://hooks.test/x"', "url is none"),
+        ('[[webhook]]\nname = "a"\nurl = "http://hooks.test/x"', "is not encrypted"),
+        ('[[webhook]]\nname = "a"\nurl = "ftp://hooks.test/x"', "url is not valid"),
         ('[[webhook]]\nname = "a"\nurl = "https://x"\non = ["drifts"]', "on cannot hold 'drifts'"),
         ('[[webhook]]\nname = "a"\nurl = "https://x"\non = []', "on is empty"),
         ('[[webhook]]\nname = "a"\nurl = "https://x"\nsecret = "y"', "secret"),
@@ -65,7 +65,7 @@ def test_webhooks_and_mail_are_read_with_their_defaults(tmp_path: Path) -> None:
         ('[email]\nhost = "x"\nfrom = "a@b"\nto = ["c@d"]\ntls = "yes"', "tls cannot be 'yes'"),
         (
             '[email]\nhost = "x"\nfrom = "a@b"\nto = ["c@d"]\ntls = "none"\nuser = "u"',
-            "does not travel in the clear",
+            "not sent without encryption",
         ),
     ],
 )

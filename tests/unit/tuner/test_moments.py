@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from tests.builders import START
 from tests.errors import raised
 from tuner.errors import InvalidInput
-from tuner.moments import moment
+from tuner.moments import ago, moment, when
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ def test_a_length_of_time_is_so_long_ago(text: str, ago: timedelta) -> None:
     assert moment("--since", text, START) == START - ago
 
 
-def test_a_day_begins_at_this_machines_midnight() -> None:
-    assert moment("--since", "2026-11-01", START) == datetime(2026, 11, 1).astimezone()
+def test_a_time_without_a_zone_is_utc() -> None:
+    assert moment("--since", "2026-11-01", START) == datetime(2026, 11, 1, tzinfo=UTC)
     assert moment("--since", "2026-11-01T12:00+00:00", START) == datetime(
         2026, 11, 1, 12, tzinfo=UTC
     )
@@ -35,9 +35,34 @@ def test_a_day_begins_at_this_machines_midnight() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["yesterday", "2 d", "-2d", "d", "2mo", "2026-13-01", "9999999w", "1" + "0" * 400 + "d"]
+    "text",
+    ["yesterday", "2  d", "-2d", "d", "2mo", "2026-13-01", "9999999w", "1" + "0" * 400 + "d"],
 )
 def test_anything_else_is_refused_with_the_forms(text: str) -> None:
     with raised(InvalidInput, "--until") as told:
         moment("--until", text, START)
-    assert "2d, 36h, 2026-11-01 or 2026-11-01T12:00" in told.value.hint
+    assert "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z" in told.value.hint
+
+
+def test_a_time_that_is_shown_can_be_typed() -> None:
+    at = datetime(2026, 11, 1, 13, 5, 9, tzinfo=timezone(timedelta(hours=1)))
+    assert when(at) == "2026-11-01 12:05:09Z"
+    assert moment("--since", when(at), START) == at
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.4, "now"),
+        (59.9, "59 s ago"),
+        (60, "1 min ago"),
+        (7199, "1 h ago"),
+        (86400 * 9, "9 days ago"),
+        (-300, "in 5 min"),
+    ],
+)
+def test_an_age_is_shown_in_one_unit_and_can_be_typed(seconds: float, shown: str) -> None:
+    assert ago(START - timedelta(seconds=seconds), START) == shown
+    if shown.endswith("ago"):
+        back = moment("--since", shown, START)
+        assert back is not None and 0.0 <= seconds - (START - back).total_seconds() < 86400.0

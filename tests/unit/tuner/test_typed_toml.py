@@ -107,7 +107,7 @@ def test_what_is_nowhere_has_the_line_of_what_should_have_it() -> None:
         ),
         (
             "[[rows]]\nxyz = 1\nname = 'x'",
-            ", line 2: rows 1: unknown key 'xyz'; known are: name, sec",
+            ", line 2: rows 1: unknown key 'xyz'; known keys: name, sec",
         ),
         ("path = 2026-01-01", ", line 1: path cannot be a date or a time; write it as a string"),
         ("port = ", " is not valid TOML"),

@@ -1,4 +1,4 @@
-"""`jouletune db`: back a database up, restore it, check it, and delete what is old."""
+"""`jouletune db`: back up, restore, check and prune a database."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from db.upkeep.backup import backup, restore
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
 from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import Db
 from tuner.cli.place import place
 from tuner.core import ConfigError, Event
@@ -26,24 +27,26 @@ def _url(db: str) -> str:
     Raises:
         ConfigError: a tuner is named, which does not tell where its database is, or nothing is.
     """
-    hint = "give --db URL: what `db =` says in the tuner's tuner.toml"
+    hint = "give --db URL, the value of `db =` in tuner.toml"
     if own := db or os.environ.get("JOULETUNE_DB", ""):
         return own
     if os.environ.get("JOULETUNE_TUNER"):
-        raise ConfigError("JOULETUNE_TUNER does not say where its database is", hint=hint)
+        raise ConfigError("JOULETUNE_TUNER does not name a database", hint=hint)
     try:
         return place("", None, "", {}, Path.cwd()).db
     except ConfigError:
-        raise ConfigError("no database is given, and no run in this folder", hint=hint) from None
+        raise ConfigError(
+            "no database is given, and there is no run in this folder", hint=hint
+        ) from None
 
 
 def backup_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where to; replaced if it is there.")
+        Path, typer.Argument(metavar="FILE", help="The file to write; an existing one is replaced.")
     ],
     db: Db = "",
 ) -> None:
-    """Write the whole database into a file, while the tuner works on."""
+    """Back up the database to a file while the tuner runs."""
     url = _url(db)
     backup(url, file)
     store = open_store(url, create=False)
@@ -57,13 +60,11 @@ def backup_(
 def restore_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `jouletune db backup`.")],
     db: Db = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
-    """Replace the database by a backup, whole or not at all. The tuner has to be stopped."""
+    """Replace the database with a backup, completely or not at all. Stop the tuner first."""
     url = _url(db)
-    if not yes:
-        asked = f"What was stored in {shown(url)} since the backup will be gone. Restore?"
-        typer.confirm(asked, abort=True)
+    confirm(f"replace {shown(url)} and lose everything stored since the backup?", yes)
     former = restore(url, file)
     kept = f"; the former database is {former}" if former else ""
     typer.echo(f"restored from {file}{kept}")
@@ -71,46 +72,50 @@ def restore_(
 
 @tells
 def check_(db: Db = "") -> Answer:
-    """Say whether the database is whole, of this release, backed up, and has room."""
+    """Check the database: integrity, schema, last backup and free space."""
     url = _url(db)
     found = check(url, utc_now)
     rows = ((f.well, f.about, f.seen, f.hint) for f in found)
-    table = checked(rows, "nothing was looked at")
+    checks = checked(rows, "no checks")
     failed = not all(f.well or f.about == "last backup" for f in found)
-    return Answer(found, [shown(url), table], failed)
+    return Answer(found, [shown(url), *checks], failed)
 
 
 def prune(
     db: Db = "",
     keep_days: Annotated[
-        int, typer.Option(min=1, help="Keep held windows and events of so many days.")
+        int, typer.Option(min=1, help="Keep hold windows and events of this many days.")
     ] = 90,
     keep_stopped: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep the latest so many stopped studies. Default: all."),
+        typer.Option(min=0, help="Keep this many stopped studies, the latest. Default: all."),
     ] = None,
     vacuum: Annotated[
-        bool, typer.Option("--vacuum", help="Give the room back; on SQLite writers wait for it.")
+        bool,
+        typer.Option(
+            "--vacuum", help="Return the space to the disk; on SQLite, writers wait meanwhile."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would be deleted.")
+    ] = False,
+    yes: Yes = False,
 ) -> None:
-    """Delete what is old; says what first. Active studies keep every trial.
+    """Delete old events and hold windows; lists them first. Active studies keep every trial.
 
-    Energy saved in held windows that are deleted leaves the bills of their studies, too.
+    The energy saved in deleted hold windows leaves the bills of their studies.
     """
     url = _url(db)
     pruning = Pruning(url)
     try:
         plan = pruning.plan(utc_now() - timedelta(days=keep_days), keep_stopped)
         typer.echo(
-            f"{shown(url)}: {plan.observations:,} held windows and {plan.events:,} events from before "
+            f"{shown(url)}: {plan.observations:,} hold windows and {plan.events:,} events from before "
             f"{plan.before:%Y-%m-%d}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
         )
         if dry_run or (plan.empty and not vacuum):
             return
-        if not yes:
-            typer.confirm("Delete them?", abort=True)
+        confirm("delete them?", yes)
         pruning.carry_out(plan)
         if vacuum:
             pruning.vacuum()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import typer
 
 from tuner.cli.answers import Answer, show
 from tuner.cli.asking import Api, asks
+from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import Why
 from tuner.core import ConfigError
 from tuner.presentation.figures import how_many
@@ -20,7 +20,6 @@ from tuner.wire import FleetChange, FleetDiff, FleetDraft
 
 CHANGES = 3
 """The exit code of a diff that has any."""
-NEEDS_YES = 2
 
 File = Annotated[
     Path,
@@ -39,7 +38,7 @@ def diff(api: Api, file: File, prune: Prune = False, as_json: bool = False) -> N
     Nothing is changed.
     """
     found = api.diff_fleet(_draft(file, prune))
-    show(Answer(found, list(_lines(found))), as_json)
+    show(Answer(found, list(_lines(found))), "json" if as_json else "table")
     if found.changes:
         raise typer.Exit(CHANGES)
 
@@ -50,7 +49,7 @@ def apply(
     file: File,
     prune: Prune = False,
     why: Why = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: bool = False,
 ) -> Answer:
     """Create, change and replace studies as a fleet file declares.
@@ -60,9 +59,9 @@ def apply(
     draft = _draft(file, prune, why)
     seen = api.diff_fleet(draft)
     if not as_json:
-        show(Answer(seen, list(_lines(seen))), as_json)
-    if any(change.action == "stop" for change in seen.changes) and not yes:
-        _confirm()
+        show(Answer(seen, list(_lines(seen))))
+    if any(change.action == "stop" for change in seen.changes):
+        confirm("stop the studies listed, and make the other changes?", yes)
     made = api.apply_fleet(draft.model_copy(update={"expects": seen.fingerprint}))
     done = f"{how_many(len(made.changes), 'change')} made" if made.changes else "nothing changed"
     return Answer(made, f"{file} ({made.digest}): {done}")
@@ -87,14 +86,6 @@ def _draft(file: Path, prune: bool, why: str = "") -> FleetDraft:
         who=getpass.getuser(),
         why=why,
     )
-
-
-def _confirm() -> None:
-    """Ask whether studies may be stopped. Raises Exit with 2: there is nobody to ask, Abort: no."""
-    if not sys.stdin.isatty():
-        typer.echo("nothing was changed: studies would be stopped; give --yes to do so", err=True)
-        raise typer.Exit(NEEDS_YES)
-    typer.confirm("Stop the studies listed, and make the other changes?", abort=True)
 
 
 def _lines(found: FleetDiff) -> Iterator[str]:

@@ -1,46 +1,112 @@
-"""`jouletune device`: the devices, what can be set and measured, and what is applied."""
+"""`jouletune device`: devices, their knobs and metrics, and their applied settings."""
 
 from __future__ import annotations
 
 import getpass
-from typing import Annotated
-
-import typer
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
+from tuner.cli.options import DeviceId
+from tuner.core import NotFound, Phase
+from tuner.moments import ago, when
 from tuner.presentation.figures import change, joined
-from tuner.presentation.standing import level
-from tuner.wire import Change
+from tuner.presentation.standing import device_status, status
+from tuner.presentation.texts import gained
+from tuner.study.moves import in_words
+from tuner.wire import Change, DeviceView, StudyView
+
+SHOWN_VALUES = 6
+"""A knob with more values is shown as its range."""
+COLUMNS = (
+    "device", "status", "study", "~applied", "+workload", "+board", "+last report", "+reason", "+knobs",
+    "+metrics",
+)  # fmt: skip
 
 
-@asks(watch=True)
+@asks(watch=True, lists=True)
 def list_(api: Api) -> Answer:
-    """List the registered devices with their knobs, metrics and present setting."""
+    """List the registered devices, one a line: status, study and applied setting."""
     views = api.devices()
-    rows = (
-        (
-            v.device.id,
-            v.device.board,
-            v.device.workload,
-            joined(map(str, v.device.space.knobs)),
-            joined(f"{m.name} ({m.origin})" for m in v.device.metrics),
-            level(v),
-            change(v.applied.setting, v.device.space.default) if v.applied else "–",
-            v.study or "–",
-        )
-        for v in views
-    )
-    columns = ("device", "board", "workload", "knobs", "metrics", "level", "applied", "study")
     nothing = "no devices yet; an agent registers them: `jouletune agent serve`"
-    return Answer(views, Rows(columns, rows, nothing))
+    return Answer(views, Rows(COLUMNS, map(_row, views), nothing))
+
+
+def _row(view: DeviceView) -> tuple[str, ...]:
+    about = view.device
+    return (
+        about.id,
+        device_status(view),
+        view.study or "–",
+        change(view.applied.setting, about.space.default) if view.applied else "–",
+        about.workload,
+        about.board,
+        when(view.last_seen),
+        view.unable or "–",
+        joined(map(str, about.space.knobs)),
+        joined(f"{metric.name} ({metric.origin})" for metric in about.metrics),
+    )
 
 
 @asks()
-def forget(
-    api: Api, device: Annotated[str, typer.Argument(metavar="ID", help="The device's id.")]
-) -> Answer:
-    """Forget a device that will not come back; its studies and trials stay."""
+def show(api: Api, device: DeviceId) -> Answer:
+    """Show a device: the applied setting, since when and by which study, its knobs and metrics."""
+    view = the_device(api.devices(), device)
+    study = next((one for one in api.studies() if one.id == view.study), None)
+    lines = [f"{name:<12}{text}" for name, text in _facts(view, study)]
+    if study is not None and study.phase is Phase.HOLDING:
+        lines.append(f"{'saving':<12}{gained(api.report(study.id)) or 'none'}")
+    return Answer({"device": view, "study": study}, lines)
+
+
+def the_device(views: Sequence[DeviceView], name: str) -> DeviceView:
+    """Return the device of an id, or of the unique beginning of one. Raises NotFound."""
+    fitting = [view for view in views if view.device.id.startswith(name)]
+    exact = [view for view in fitting if view.device.id == name]
+    if len(exact or fitting) == 1:
+        return (exact or fitting)[0]
+    if fitting:
+        ids = joined(view.device.id for view in fitting)
+        raise NotFound(f"{name!r} is the beginning of several devices", hint=f"choose one of {ids}")
+    raise NotFound(f"there is no device {name!r}", hint="`jouletune device list` has all devices")
+
+
+def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str]]:
+    about, now = view.device, datetime.now(timezone.utc)
+    yield "device", about.id
+    yield "board", f"{about.board}, driver {about.driver}"
+    yield "workload", f"{about.workload} {about.workload_version}".strip()
+    reported = f"last report {when(view.last_seen)} ({ago(view.last_seen, now)})"
+    yield "status", f"{device_status(view)}, {reported}"
+    if view.unable:
+        yield "reason", view.unable
+    if view.applied is not None:
+        applied = view.applied
+        yield "applied", change(applied.setting, about.space.default)
+        by = f", study {applied.study} revision {applied.revision}" if applied.study else ""
+        yield "since", f"{when(applied.at)} ({ago(applied.at, now)}), {applied.level}{by}"
+    if study is not None:
+        yield "study", f"{study.id}: {status(study)}"
+    if view.context:
+        yield "load", in_words(view.context)
+    for knob in about.space.knobs:
+        values = (
+            joined(map(str, knob.values))
+            if len(knob.values) <= SHOWN_VALUES
+            else (f"{knob.values[0]} to {knob.values[-1]} ({len(knob.values)} values)")
+        )
+        yield "knob", f"{knob}: {values}; default {knob.default}"
+    yield "metrics", joined(f"{metric.name} ({metric.origin})" for metric in about.metrics)
+    if about.shared:
+        yield "shared", about.shared
+    for name, why in sorted(about.cannot.items()):
+        yield "unavailable", f"{name}: {why}"
+
+
+@asks()
+def forget(api: Api, device: DeviceId) -> Answer:
+    """Remove a device that will not return from the list; its studies and trials stay."""
     api.forget(device, Change(who=getpass.getuser()))
-    told = f"device {device} is forgotten; its studies and trials stay"
-    return Answer({"forgotten": device}, told)
+    done = f"device {device} is removed from the list; its studies and trials stay"
+    return Answer({"forgotten": device}, done)

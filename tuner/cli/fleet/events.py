@@ -1,10 +1,9 @@
-"""`jouletune events` and `jouletune audit`: what happened, and who changed what."""
+"""`jouletune events` and `jouletune audit`: events, and changes over HTTP."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -15,8 +14,9 @@ from tuner.cli.asking import Api, asks
 from tuner.cli.options import OfStudy
 from tuner.cli.output import plain
 from tuner.core import Event
+from tuner.moments import when
 
-Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="So many of the latest.")]
+Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="The latest N.")]
 
 
 @asks()
@@ -26,18 +26,18 @@ def events(
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
     last: Last = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")
     ] = False,
     as_json: bool = False,
 ) -> Answer | None:
-    """Show what happened: studies that moved, trials that failed, devices that changed.
+    """Show events of studies, trials and devices.
 
-    With --follow --json it is one JSON object a line.
+    With --follow --json it prints one JSON object per line.
     """
     known = api.events(study or None, device or None, last)
     if not follow:
         return Answer(
-            known, map(_line, known) if known else "no events yet, or none fits the filters"
+            known, map(_line, known) if known else "no events yet, or none matches the filters"
         )
     _print(known, as_json=as_json)
     newest = max((event.id for event in known), default=None)
@@ -53,32 +53,28 @@ def _print(found: Iterable[Event], *, as_json: bool) -> None:
 
 def _line(event: Event) -> str:
     about = " ".join(name for name in (event.study, event.device) if name)
-    line = f"{_at(event.at)}  {event.kind}{f' [{about}]' if about else ''}: {event.text}"
+    line = f"{when(event.at)}  {event.kind}{f' [{about}]' if about else ''}: {event.text}"
     return "\n".join(map(visible, line.split("\n")))
 
 
-def _at(moment: datetime) -> str:
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S%z}"
-
-
-@asks()
+@asks(lists=True)
 def audit(
     api: Api,
     who: Annotated[str, typer.Option(metavar="NAME", help="Only this token's.")] = "",
     last: Last = 50,
 ) -> Answer:
-    """Show who changed what over HTTP, and what was refused. Needs an admin's token."""
+    """Show changes over HTTP with their authors, and refused requests. Needs an admin's token."""
     entries = api.access.audit(last, who or None)
     rows = (
         (
-            _at(e.at),
+            when(e.at),
             e.who or "unknown",
+            "done" if e.status < 400 else f"refused ({e.status})",
+            f"{e.method} {e.path}",
             e.role or "–",
             e.address or "–",
-            f"{e.method} {e.path}",
-            "done" if e.status < 400 else f"refused ({e.status})",
         )
         for e in entries
     )
-    columns = ("at", "who", "role", "from", "request", "answer")
-    return Answer(entries, Rows(columns, rows, "nothing was changed or refused yet"))
+    columns = ("when", "who", "result", "request", "+role", "+address")
+    return Answer(entries, Rows(columns, rows, "no changes and no refusals yet"))

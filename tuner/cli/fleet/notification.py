@@ -1,28 +1,27 @@
-"""`jouletune notification`: whether those who are told of events hear of them."""
+"""`jouletune notification`: destinations of notifications, and tests of them."""
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from db import open_store
-from tuner.cli.answers import Answer, Rows, tells
+from tuner.cli.answers import Answer, Rows, lists, tells
 from tuner.config import load_tuner_config
 from tuner.core import Event, NotFound
-from tuner.destinations import Email, Subject, Webhook
-from tuner.main import utc_now
-from tuner.service.notices.notifications import Notification
+from tuner.destinations import Email, Webhook
+from tuner.main import name_of, utc_now
+from tuner.service.notices.notifications import BY_KIND, Notification
 from tuner.service.notices.senders import EmailSender, Sender, WebhookSender
 
 ConfigFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="tuner.toml.")]
 
 
-@tells
+@lists
 def list_(config: ConfigFile = Path("tuner.toml")) -> Answer:
-    """Show each destination: what it is told of, how far it is, and what keeps it."""
+    """Show each destination: undelivered events, its last failure, and its subjects."""
     configured = load_tuner_config(config)
     places: list[Webhook | Email] = [*configured.webhooks]
     places += [configured.email] if configured.email else []
@@ -35,24 +34,25 @@ def list_(config: ConfigFile = Path("tuner.toml")) -> Answer:
     rows = (
         (
             place.name,
-            place.shown,
-            ", ".join(sorted(place.on)),
             str(newest - known[place.name].event) if place.name in known else "new",
             str(known[place.name].given_up) if place.name in known else "0",
-            known[place.name].why if place.name in known else "",
+            known[place.name].why if place.name in known else "–",
+            place.shown,
+            ", ".join(sorted(place.on)),
         )
         for place in places
     )
-    columns = ("destination", "to", "on", ">events behind", ">given up", "last failure")
+    columns = ("destination", ">events behind", ">given up", "~last failure", "+to", "+subjects")
     value = [known.get(place.name) or {"destination": place.name} for place in places]
     return Answer(value, Rows(columns, rows, f"{config} has no [[webhook]] and no [email]"))
 
 
+@tells
 def test(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name, or email.")],
     config: ConfigFile = Path("tuner.toml"),
-) -> None:
-    """Send a test message, and say whether it was taken."""
+) -> Answer:
+    """Send a test message to a destination. Exits with 2 if it is not accepted."""
     configured = load_tuner_config(config)
     senders: dict[str, Sender] = {w.name: WebhookSender(w, utc_now) for w in configured.webhooks}
     if configured.email is not None:
@@ -60,7 +60,13 @@ def test(
     if name not in senders:
         known = ", ".join(senders) or "none"
         raise NotFound(f"{config} has no destination {name!r}", hint=f"it has: {known}")
-    event = Event(at=utc_now(), kind="test", text="somebody tries whether this arrives")
-    tuner = min(configured.names, default=socket.gethostname())
-    senders[name].send(Notification(event, Subject.FINISHED, tuner))
-    typer.echo(f"{name} has taken it")
+    event = Event(at=utc_now(), kind="test", text="a test of this destination")
+    senders[name].send(
+        Notification(
+            event=event,
+            about=BY_KIND["test"],
+            tuner=name_of(configured),
+            base_url=configured.base_url,
+        )
+    )
+    return Answer({"destination": name, "delivered": True}, f"{name} accepted the test message")

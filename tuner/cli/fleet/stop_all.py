@@ -10,8 +10,9 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
+from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import whole
-from tuner.presentation.figures import when
+from tuner.moments import when
 from tuner.presentation.standing import stopped
 from tuner.wire import Change, StoppedDevice, StopView
 
@@ -24,25 +25,27 @@ LOOK_S = 0.5
 def stop_all(
     api: Api,
     lift: Annotated[
-        bool, typer.Option("--lift", help="Let the studies go on as they were.")
+        bool, typer.Option("--lift", help="End the stop; every study continues.")
     ] = False,
     why: Annotated[
         str,
         typer.Option(
-            "--why", metavar="TEXT", callback=whole, help="The reason, shown while it is in force."
+            "--why", metavar="TEXT", callback=whole, help="The reason, shown during the stop."
         ),
     ] = "",
+    yes: Yes = False,
 ) -> Answer:
-    """Put every device back, until --lift.
+    """Restore every device to its original setting until --lift.
 
-    Each goes to its original setting and stays there, through restarts. Waits until all have said
-    that they are back, and exits with 1 where one has not.
+    Asks first. The stop outlasts restarts. Waits until every device confirms; exits with 1 if one does not.
     """
     change = Change(who=getpass.getuser(), why=why)
     if lift:
         was = api.stop_state().in_force
-        told = "lifted; every study goes on as it was" if was else "nothing was stopped"
+        told = "stop lifted; every study continues" if was else "no stop was in force"
         return Answer(api.lift(change), told)
+    if not api.stop_state().in_force:
+        confirm("restore every device to its original setting and pause all tuning?", yes)
     api.stop_all(change)
     view = _waited(api)
     lines = [stopped(view), *(_state_text(device) for device in view.devices)]
@@ -62,11 +65,11 @@ def _waited(api: Api) -> StopView:
 def _state_text(device: StoppedDevice) -> str:
     """Return what is known of a device, and what to do where that is not enough."""
     if device.state == "original":
-        return f"{device.device} is back at its original setting"
+        return f"{device.device} is at its original setting"
     known = (
-        f"OFFLINE since {when(device.last_seen)}, so its setting is unknown"
+        f"OFFLINE since {when(device.last_seen)}, its setting is unknown"
         if device.state == "offline"
-        else f"has not reported within {WAIT_S:g} s that it is back"
+        else f"has not confirmed its original setting within {WAIT_S:g} s"
     )
     return (
         f"{device.device} {known}; on its host run `jouletune agent revert --stay`, "

@@ -1,4 +1,4 @@
-"""`jouletune token`: let operators and agents in, and out."""
+"""`jouletune token`: create, list and revoke tokens of operators and agents."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
+from tuner.moments import when
 from tuner.wire import NewToken, TokenDraft
 
 RoleName = Literal["viewer", "operator", "admin"]
@@ -19,25 +20,23 @@ RoleName = Literal["viewer", "operator", "admin"]
 def create(
     api: Api,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Whose it is; --enrol needs none.")
+        str, typer.Argument(metavar="NAME", help="The person's name; not with --enrol.")
     ] = "",
     role: Annotated[
         RoleName,
-        typer.Option(
-            help="A viewer only looks, an operator changes studies, an admin makes tokens."
-        ),
+        typer.Option(help="A viewer reads, an operator changes studies, an admin creates tokens."),
     ] = "operator",
     days: Annotated[
-        int, typer.Option(min=0, max=3650, help="How long it lasts; 0 is until it is revoked.")
+        int, typer.Option(min=0, max=3650, help="Days until it expires; 0: never.")
     ] = 90,
     enrol: Annotated[
         bool,
         typer.Option(
-            "--enrol", help="For one new agent, within a day: put it into its token file."
+            "--enrol", help="Enrols one new agent within a day; put it into its token file."
         ),
     ] = False,
 ) -> Answer:
-    """Print a new token: a person's, or one that enrols an agent. It is shown this once.
+    """Create a token for a person, or to enrol an agent, and print it once.
 
     Needs the tuner's own token file, another admin's, or its database.
     """
@@ -48,37 +47,37 @@ def create(
 
 def _told(made: NewToken) -> Iterator[str]:
     """Yield the token alone; whose it is goes to stderr."""
-    until = f" until {made.expires_at:%Y-%m-%d %H:%M} UTC" if made.expires_at else ""
+    until = f" until {when(made.expires_at)}" if made.expires_at else ""
     typer.echo(f"{made.name}: {made.role}{until}, shown only now", err=True)
     yield made.token
 
 
-@asks()
+@asks(lists=True)
 def list_(api: Api) -> Answer:
-    """List tokens by whom they are for; the tuner's own is not among them."""
+    """List tokens by name; the tuner's own is not listed."""
     views = api.access.tokens()
     rows = (
         (
             v.name,
             v.role,
             v.state,
-            f"{v.created_at:%Y-%m-%d %H:%M}",
-            f"{v.expires_at:%Y-%m-%d %H:%M}" if v.expires_at else "–",
+            when(v.expires_at) if v.expires_at else "–",
+            when(v.created_at),
         )
         for v in views
     )
-    nothing = "no tokens but the tuner's own; make one with `jouletune token create`"
-    return Answer(views, Rows(("name", "role", "state", "created", "expires"), rows, nothing))
+    nothing = "no tokens but the tuner's own; create one with `jouletune token create`"
+    return Answer(views, Rows(("name", "role", "state", "expires", "+created"), rows, nothing))
 
 
 @asks()
 def revoke(
     api: Api,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose, as `token list` shows it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name in `token list`.")],
 ) -> Answer:
-    """Refuse a token from its next request on; the name is free again.
+    """Revoke a token from its next request on; its name is free again.
 
-    An agent whose token file has the tuner's own token enrols anew: change that first.
+    An agent with the tuner's own token in its token file enrols again: change that file first.
     """
     api.access.revoke(name)
     return Answer({"revoked": name}, f"{name} is revoked")

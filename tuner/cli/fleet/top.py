@@ -1,4 +1,4 @@
-"""`jouletune top`: the fleet, live, in a terminal."""
+"""`jouletune top`: the fleet in a terminal, live."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from tuner.cli import listing
 from tuner.cli.options import TokenFile, TunerUrl
-from tuner.cli.output import console, table
+from tuner.cli.output import console, list_width
 from tuner.cli.place import place, reached
 from tuner.cli.watching import looks
 from tuner.core import ConfigError
-from tuner.presentation.figures import amount, change, how_many, percent, when
-from tuner.wire import FleetRow, FleetView
+from tuner.moments import when
+from tuner.presentation.figures import amount, change, how_many, percent
+from tuner.wire import FleetRow, FleetView, Health
 
 STYLES = {
     "safe": "green",
@@ -31,67 +33,80 @@ STYLES = {
     "limit not met": "bold red",
 }
 WRONG_FIRST = tuple(reversed(STYLES))
+COLUMNS = (
+    "device", "status", "study", ">saving", ">saved", "~applied", "+energy source", "+last report",
+    "+reason",
+)  # fmt: skip
 
 
 def top(
     tuner: TunerUrl = "",
     token_file: TokenFile = None,
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
 ) -> None:
-    """Show every device as it stands, what is wrong first, until Ctrl+C.
+    """Show every device live, problems first, until Ctrl-C.
 
-    Needs a tuner (`--tuner`, or $JOULETUNE_TUNER): only it knows which devices are heard of.
+    Needs a running tuner (`--tuner` or $JOULETUNE_TUNER): only it receives the agents' reports.
     """
     where = place(tuner, token_file, "", os.environ, Path.cwd())
     if not where.tuner:
-        raise ConfigError("top asks a running tuner", hint="give --tuner http://127.0.0.1:8790")
+        raise ConfigError("top needs a running tuner", hint="give --tuner http://127.0.0.1:8790")
     screen = console()
     with reached(where) as api:
         if once or not screen.is_terminal:
-            screen.print(pictured(api.fleet(), screen.height * 1_000))
+            screen.print(pictured(api.fleet(), screen.height * 1_000, list_width()), soft_wrap=True)
             return
         with (
             Live(console=screen, screen=True, auto_refresh=False) as live,
             suppress(KeyboardInterrupt),
         ):
             for _ in looks(api, True, clear=False):
-                live.update(pictured(api.fleet(), screen.height), refresh=True)
+                live.update(pictured(api.fleet(), screen.height, screen.width), refresh=True)
 
 
-def pictured(view: FleetView, height: int) -> RenderableType:
-    """Return a fleet as a head of sums and as many devices as fit, what is wrong first."""
-    head = Text(f"{len(view.rows)} devices  ")
-    for word in WRONG_FIRST:
-        if count := view.health.get(word, 0):
-            head.append(f"{count} {word}  ", STYLES[word])
+def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
+    """Return a fleet as a line of sums and as many devices as fit, problems first."""
+    rows = wrong_first(view)
+    fitting = max(1, height - 4)
+    names, *lines = listing.lines(COLUMNS, map(device_row, rows[:fitting]), width)
+    shown = [
+        Text(line, "" if row.health is Health.SAFE else STYLES[str(row.health)], no_wrap=True)
+        for row, line in zip(rows, lines, strict=False)
+    ]
+    more = [Text(f"and {len(rows) - fitting} more")] if len(rows) > fitting else []
+    return Group(Text(sums(view)), Text(names, "bold", no_wrap=True), *shown, *more)
+
+
+def sums(view: FleetView) -> str:
+    """Return the fleet in one line: devices by status, and the energy that was saved."""
+    parts = [how_many(len(view.rows), "device")]
+    parts += [f"{n} {word}" for word in WRONG_FIRST if (n := view.health.get(word, 0))]
     if view.saved is not None:
         saved = view.saved
-        head.append(f"saved {amount('J', saved.joules, saved.stderr_j)}, {saved.kwh:.4g} kWh")
+        parts.append(f"saved {amount('J', saved.joules, saved.stderr_j)}, {saved.kwh:.4g} kWh")
         if saved.cost is not None:
-            head.append(f", {saved.cost:.2f} {saved.currency}")
+            parts.append(f"{saved.cost:.2f} {saved.currency}")
         if saved.uncounted:
             several = how_many(saved.uncounted, "study", "studies")
-            head.append(f", not counted: {several} on several devices together")
-    rows = sorted(view.rows, key=lambda row: (WRONG_FIRST.index(str(row.health)), row.device))
-    fitting = max(1, height - 6)
-    shown = table(
-        "device", "stands", "study", "applied", ">saves", ">saved so far", "energy is",
-        rows=[_row(row) for row in rows[:fitting]],
-    )  # fmt: skip
-    for number, row in enumerate(rows[:fitting]):
-        shown.rows[number].style = STYLES[str(row.health)] if row.health != "safe" else ""
-    more = len(rows) - fitting
-    return Group(head, shown, *([Text(f"and {more} more")] if more > 0 else []))
+            parts.append(f"not counted: {several} on several devices together")
+    return "  ".join(parts)
 
 
-def _row(row: FleetRow) -> tuple[str, ...]:
-    stands = f"offline since {when(row.last_seen)}" if row.health == "offline" else str(row.health)
+def wrong_first(view: FleetView) -> list[FleetRow]:
+    """Return the devices of a fleet, problems first, then by name."""
+    return sorted(view.rows, key=lambda row: (WRONG_FIRST.index(str(row.health)), row.device))
+
+
+def device_row(row: FleetRow) -> tuple[str, ...]:
+    """Return a device in `COLUMNS`."""
     return (
         row.device,
-        f"{stands}: {row.unable}" if row.unable else stands,
-        ": ".join(filter(None, (f"{row.study} {row.phase}", row.error))) if row.study else "–",
-        change(row.setting, row.default) if row.setting else "–",
+        f"{row.health}, blocked" if row.unable else str(row.health),
+        row.study or "–",
         percent(row.saving.mean, row.saving.stderr) if row.saving else "–",
         "–" if row.saved_j is None else amount("J", row.saved_j, row.saved_stderr_j or 0.0),
+        change(row.setting, row.default) if row.setting else "–",
         row.energy_origin or "not measured",
+        when(row.last_seen),
+        row.error or row.unable or "–",
     )

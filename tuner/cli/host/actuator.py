@@ -39,7 +39,7 @@ CONFIG = Path("/etc/jouletune/actuator.toml")
 def serve(config: Config = CONFIG) -> None:
     """Set hardware for the agents of this host, within the grants.
 
-    Until SIGTERM or Ctrl-C; everything is put back when it ends, and when it starts after a crash.
+    Runs until SIGTERM or Ctrl-C. Restores every device when it ends, and when it starts after a crash.
     """
     _become("serve", config)
 
@@ -56,7 +56,7 @@ def restore(
         typer.Option(metavar="FOLDER", help="The journal's folder, if no actuator runs."),
     ] = None,
 ) -> None:
-    """Put devices back, whoever has them. As root; done twice it does nothing.
+    """Restore devices, whatever holds them. As root; idempotent.
 
     Without an actuator that runs it needs the journal alone: actuator.toml may be broken.
 
@@ -89,7 +89,7 @@ def restore(
 
 
 def detach(config: Config = CONFIG, socket: Socket = None) -> None:
-    """Put all devices back and let go of their drivers: before a GPU reset, MIG change or driver upgrade.
+    """Restore all devices and close their drivers: before a GPU reset, MIG change or driver upgrade.
 
     As root. Actuator and agents close every handle and open none until
     `jouletune actuator restore --all --lift`.
@@ -106,7 +106,7 @@ def detach(config: Config = CONFIG, socket: Socket = None) -> None:
 
 @tells
 def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
-    """Show the actuator's devices: what may be set, what is set, and by what right."""
+    """Show the actuator's devices: grants, applied settings, and what set them."""
     devices, missing, stay, errors = _asked(config, socket)
     if socket is None:
         errors = [*errors, *idle_tables(config, [*(d["uuid"] for d in devices), *missing])]
@@ -135,7 +135,7 @@ def _told(device: Mapping[str, Any]) -> Iterator[str]:
 
 
 def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Config = CONFIG) -> None:
-    """Write what is set, and by what right, for Prometheus' node exporter to collect.
+    """Write applied settings, and what set them, for Prometheus' node exporter.
 
     FILE is replaced as a whole; without an actuator it says only that there is none.
     """

@@ -21,7 +21,7 @@ STATE_DIR = Path("agent-state")
 
 StateDir = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where the agent keeps journal, holds and unsent reports."),
+    typer.Option(metavar="DIR", help="Folder of the agent's journal, holds and unsent reports."),
 ]
 
 
@@ -35,7 +35,7 @@ def serve(
         ),
     ] = None,
     workload: Annotated[
-        str, typer.Option(metavar="NAME", help="What runs on devices that name none themselves.")
+        str, typer.Option(metavar="NAME", help="The workload of devices that name none.")
     ] = "",
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="agent.toml; options override it.")
@@ -57,14 +57,14 @@ def serve(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Tell Prometheus: 127.0.0.1:9464, or unix:/path; on this host only.",
+            help="Serve metrics for Prometheus: 127.0.0.1:9464, or unix:/path; on this host only.",
         ),
     ] = None,
     foreign_share: ForeignShare = None,
 ) -> None:
-    """Work the devices of this host.
+    """Tune the devices of this host for a tuner.
 
-    Until SIGTERM or Ctrl-C; holds stay in force when it ends.
+    Runs until SIGTERM or Ctrl-C; holds outlast it.
     """
     given = {
         "tuner": tuner,
@@ -92,17 +92,15 @@ def revert(
     state_dir: StateDir = None,
     stay: Annotated[
         bool,
-        typer.Option("--stay", help="Emergency stop: also while the agent runs, until --lift."),
+        typer.Option("--stay", help="Emergency stop, also while the agent runs; until --lift."),
     ] = False,
-    lift: Annotated[
-        bool, typer.Option("--lift", help="Let the devices that were to stay be set again.")
-    ] = False,
+    lift: Annotated[bool, typer.Option("--lift", help="End the emergency stop.")] = False,
 ) -> Answer:
-    """End every hold and put the devices back as found.
+    """End every hold and restore the devices.
 
-    Their studies are paused, until `jouletune study resume`. Goes on after a failure; done twice it does
-    nothing. The agent must not be running, but for --stay: then every device of this host is put back and
-    stays so, whatever tuner or agent want, until --lift; the studies wait.
+    Pauses their studies until `jouletune study resume`. Idempotent; continues after a failure. Stop the
+    agent first, except with --stay: then every device of this host is restored and stays so until --lift,
+    whatever tuner and agent order; the studies wait.
     """
     if stay and lift:
         raise ConfigError("--stay and --lift contradict each other", hint="give one of them")
@@ -111,18 +109,18 @@ def revert(
     root = configured.root if configured else Path("/")
     if lift:
         lifted = reverting.lift(folder)
-        told = "lifted: devices may be set again" if lifted else "nothing to lift"
+        told = "stop lifted" if lifted else "no stop was in force"
         return Answer({"lifted": lifted}, told)
     done = (reverting.stay if stay else reverting.revert)(folder, root)
     return Answer({"reverted": done}, _told(done, stay))
 
 
 def _told(done: Sequence[str], stay: bool) -> Iterator[str]:
-    yield from (f"{device} is back as it was found" for device in done)
+    yield from (f"{device} is at its original setting" for device in done)
     if not done:
-        yield "nothing was set, nothing to put back"
+        yield "nothing to restore"
     if stay:
-        yield "every device stays as found; lift with `jouletune agent revert --lift`"
+        yield "every device stays at its original; lift it with `jouletune agent revert --lift`"
 
 
 def _configured(

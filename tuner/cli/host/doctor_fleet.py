@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tuner.cli.host.finding import Finding
+from tuner.moments import when
 from tuner.wire import SERVED, DeviceView, ReplicaView
 
 SILENT_S = 45.0
@@ -46,7 +47,7 @@ def _tuner(one: ReplicaView) -> Finding:
         "hears no other tuner" if lag is None else f"hears the others after {lag * 1000.0:.0f} ms"
     )
     seen = (
-        f"{told.host}: jouletune {told.version} since {told.started_at:%Y-%m-%d %H:%M}, "
+        f"{told.host}: jouletune {told.version} since {when(told.started_at)}, "
         f"{told.memory_bytes / 1e6:.0f} MB, {heard}"
     )
     if lag is not None and lag > SLOW_S:

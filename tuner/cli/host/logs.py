@@ -11,7 +11,19 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TextIO
 
+from tuner.moments import when
+
 PLAIN = "%(asctime)s %(levelname)s %(message)s"
+
+
+class PlainLines(logging.Formatter):
+    """One line a message, its time in UTC."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Return the time of a record."""
+        return when(datetime.fromtimestamp(record.created, timezone.utc))
+
+
 FIELD = re.compile(r"(?:(\w+)=)?%[-+ #0]*[\d.]*([a-zA-Z%])")
 EVENT = re.compile(r"event=(\w+)")
 
@@ -55,7 +67,7 @@ def begin(
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     journal = is_journal(stream, environment.get("JOURNAL_STREAM", ""))
-    handler.setFormatter(JsonLines() if journal else logging.Formatter(PLAIN))
+    handler.setFormatter(JsonLines() if journal else PlainLines(PLAIN))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for chatty in quiet:
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -49,9 +49,9 @@ def check(
         finally:
             side.close()
     rows = ((f.well, f.about, f.seen, f.cure) for f in found)
-    table = checked(rows, "it has no knobs and shows nothing")
+    checks = checked(rows, "this workload has no knobs and no metrics")
     value = {"workload": side.name, "findings": list(_documents(found))}
-    return Answer(value, table, failed=not all(f.well for f in found))
+    return Answer(value, checks, failed=not all(f.well for f in found))
 
 
 def spec_of(workload: str) -> str:

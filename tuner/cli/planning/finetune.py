@@ -1,15 +1,23 @@
-"""`jouletune finetune admit`: whether fine-tuning may start beside inference, by measured windows."""
+"""`jouletune finetune`: run a job beside inference within a limit; or ask whether one may start."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
+from agents.finetuning.beside import FineTuningWindow, fine_tune_beside
+from agents.finetuning.job import FineTuningJob
+from agents.finetuning.pacing import FineTuningPacer
+from agents.host.host import HostClock
+from agents.workloads import open_workload
 from policies.polythrottle.admission import Demand, Mix, admit
 from tuner.cli.answers import Answer, tells
-from tuner.core import Constraint, InvalidInput, Limit
+from tuner.core import Constraint, InvalidInput, Limit, TuningError
 from tuner.profiling.finetuning import read_windows
 
 
@@ -53,3 +61,46 @@ def _limit(text: str) -> Limit:
             hint="give the limit itself: latency_p99_ms <= 700",
         )
     return Limit(constraint.metric, constraint.op, constraint.bound)
+
+
+@tells
+def run(
+    workload: Annotated[
+        str, typer.Option(metavar="SPEC", help="The inference, as agents name it.")
+    ],
+    constraint: Annotated[
+        str, typer.Option(metavar="TEXT", help='The SLO: "latency_p99_ms <= 700".')
+    ],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND …", help="What fine-tunes.")],
+    window_s: Annotated[
+        float, typer.Option(min=1.0, metavar="S", help="Seconds of a window.")
+    ] = 5.0,
+) -> Answer:
+    """Fine-tune beside inference, paused and let run so that the limit holds.
+
+    The job ends with this command, and is never left paused. It may print JSON lines of its totals:
+    steps, gflop, gbyte. Exit code 1 where it failed.
+    """
+    limit = _limit(constraint)
+    clock, ended = HostClock(), threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with TemporaryDirectory() as folder:
+        side = open_workload(workload, seed=0, state_dir=Path(folder), clock=clock)
+        job = FineTuningJob(command, clock)
+        windows: list[FineTuningWindow] = []
+        pacer = FineTuningPacer(limit.value)
+        turns = fine_tune_beside(side.meter, job, pacer, limit, clock, window_s, ended.is_set)
+        try:
+            windows.extend(turns)
+        except TuningError:
+            if not ended.is_set():  # Ctrl-C may end the inference with us
+                raise
+        finally:
+            status = job.close()
+            side.close()
+    kept = sum(window.kept for window in windows)
+    ran = sum(window.finetuning_share for window in windows) / max(1, len(windows))
+    told = f"{limit.metric} kept in {kept} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
+    failed = status != 0 and not ended.is_set()
+    return Answer({"windows": windows, "status": status}, told, failed=failed)

@@ -15,7 +15,7 @@ from rich.progress import Progress, TaskID
 from agents.workloads.reference.catalogue import REFERENCE, Model
 from policies.packrat.packing import Group
 from tuner.cli.options import AsJson
-from tuner.cli.output import console, echo_json, table
+from tuner.cli.output import console, echo_json, print_list
 from tuner.core import ConfigError
 from tuner.profiling.packrat.measure import (
     ModelResult,
@@ -129,7 +129,7 @@ def _show_results(results: Sequence[ModelResult]) -> None:
     out = console()
     rows = [row for result in results for row in _result_rows(result)]
     heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
-    out.print(table(*heads, rows=rows))
+    print_list(out, heads, rows)
     comparisons = [c for result in results for c in result.comparisons]
     speedups = [c.speedup for c in comparisons]
     slower = sum(c.is_slower for c in comparisons)

@@ -10,7 +10,7 @@ import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from tuner.cli.options import AsJson
-from tuner.cli.output import console, echo_json, table
+from tuner.cli.output import console, echo_json, print_list
 from tuner.core import ConfigError
 from tuner.presentation.figures import amount, figure, percent
 from tuner.profiling.packrat.plans import PlannedBatch, PlanRequest, plan_batch
@@ -93,7 +93,7 @@ def _show_plan(planned: PlannedBatch) -> None:
     about = f"{planned.model}: batch of {planned.batch} on {planned.threads} threads"
     about = f"{about}, best {planned.objective}"
     out.print(about, style="bold", soft_wrap=True)
-    out.print(table("instances", "threads of each", ">items of each", ">expected", rows=rows))
+    print_list(out, ("instances", "threads of each", ">items of each", ">expected"), rows)
     fat = "not profiled" if planned.fat_latency_s is None else amount("s", planned.fat_latency_s)
     lines = [
         f"batch     done in {amount('s', planned.predicted_latency_s)}; one fat instance: {fat}",

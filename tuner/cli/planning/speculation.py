@@ -12,7 +12,7 @@ import typer
 from agents.config import Attachment
 from agents.main import open_target
 from tuner.cli.options import AsJson
-from tuner.cli.output import console, echo_json, table
+from tuner.cli.output import console, echo_json, print_list
 from tuner.core import Plan
 from tuner.profiling.decoding import ServerBench
 from tuner.profiling.speculation import planned, read_profile, write_profile
@@ -93,5 +93,5 @@ def _show_plan(plan: Plan, why: str, *, as_json: bool) -> None:
             )
         )
         low = low if high is None else high + 1
-    out.print(table(">requests decoding", ">length", "draft", rows=rows))
+    print_list(out, (">requests decoding", ">length", "draft"), rows)
     out.print(f"  {why}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What one sees while a run is under way: a live table on a terminal, plain lines elsewhere."""
+"""The progress of a run: one live line on a terminal, a log elsewhere."""
 
 from __future__ import annotations
 
@@ -6,43 +6,42 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tuner.cli.output import TABLE_WIDTH, table
-from tuner.core import Mode, Phase, TrialState, Verdict
-from tuner.presentation.figures import change, figure
-from tuner.presentation.texts import asked_metrics, grown, line, row
+from tuner.core import Mode, Phase, Verdict
+from tuner.presentation.figures import change, duration, figure
+from tuner.presentation.texts import asked_metrics, grown, line
+from tuner.study.confirm import CONFIRM_MOST, CONFIRM_WINDOWS
 from tuner.wire import StudyView, TrialView
 
-ROWS = 8
 RESTING = (Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
 
 
 class Display(Protocol):
-    """Shows how studies go on."""
+    """Shows the progress of studies."""
 
     def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
-        """Show a study as it stands now."""
+        """Show the current state of a study."""
         ...
 
     def say(self, text: str) -> None:
-        """Show a line that stays."""
+        """Print a line."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it should be; the next update opens it again."""
+        """Restore the terminal; the next update opens the display again."""
         ...
 
 
 def open_display(console: Console) -> Display:
-    """Return the display that suits where the output goes."""
-    return LiveTable(console) if console.is_terminal else Lines(console)
+    """Return the display for a terminal or for a log."""
+    return LiveLine(console) if console.is_terminal else Lines(console)
 
 
 class Lines:
-    """One line per ended trial and per phase: for logs and pipes."""
+    """One line for each ended trial and each phase: for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -51,7 +50,7 @@ class Lines:
         self._best: dict[str, str] = {}
 
     def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
-        """Print what is new since the last look."""
+        """Print the trials and phases since the last update."""
         if view.id not in self._shown:
             self.say(title)
         ended = [t for t in trials if t.state.final]
@@ -79,69 +78,76 @@ class Lines:
         """Do nothing: lines need no end."""
 
 
-class LiveTable:
-    """The last trials, what is being tried, and the best so far, redrawn in place."""
+class LiveLine:
+    """One line, redrawn in place: phase, trial, best so far, time left."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
-        """Redraw."""
+        """Redraw the line."""
         self._live.start()
-        wide = self._live.console.width >= TABLE_WIDTH
-        self._live.update(picture(title, view, trials, wide=wide), refresh=True)
+        self._live.update(Text(progress(title, view, trials), no_wrap=True), refresh=True)
 
     def say(self, text: str) -> None:
-        """Print a line above the table."""
-        self._live.console.print(text)
+        """Print a line above it."""
+        self._live.console.print(text, soft_wrap=True)
 
     def close(self) -> None:
-        """Take the table away."""
+        """Remove the line."""
         self._live.stop()
 
 
-def picture(
-    title: str, view: StudyView, trials: Sequence[TrialView], *, wide: bool
-) -> RenderableType:
-    """Return the live table of one study; lines where there is no room for a table."""
-    metrics = asked_metrics(view)
-    for extra in ("energy_j",):
-        if extra not in metrics and extra in view.baseline.metrics:
-            metrics.append(extra)
-    columns = (">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark")
-    rows = [row(t, view, metrics) for t in trials[-ROWS:]]
-    lines = Text("\n".join(f"  {line(t, view)}" for t in trials[-ROWS:]))
-    return Group(
-        Text(title, style="bold"),
-        table(*columns, rows=rows) if wide else lines,
-        Text(status(view, trials)),
-        Text(best_so_far(view), style="green"),
-    )
-
-
-def status(view: StudyView, trials: Sequence[TrialView]) -> str:
-    """Return what is going on: the phase, how many trials, and what is being tried."""
+def progress(title: str, view: StudyView, trials: Sequence[TrialView]) -> str:
+    """Return the progress of a study in one line."""
     tried = sum(t.phase is Phase.TUNING for t in trials)
-    of = f" of {view.terms.trials}" if view.terms.mode is Mode.SEARCH else ""
-    text = f"{view.phase}, trial {tried}{of}"
+    most = f" of ≤ {view.terms.trials}" if view.terms.mode is Mode.SEARCH else ""
+    parts = [title, f"{view.phase}, trial {tried}{most}", best_in_short(view)]
+    if (left := time_left(view, trials)) is not None:
+        parts.append(f"{duration(left[0])} to {duration(left[1])} left")
     if view.phase is Phase.PAUSED:
-        return f"{text}; go on with `jouletune study resume {view.id}`"
-    running = [t for t in trials if t.state is TrialState.RUNNING]
-    if running:
-        text += f": trying {change(running[0].setting, view.baseline.setting)} ({running[0].why})"
-    if len(running) > 1:
-        text += f", and {len(running) - 1} more on other devices"
-    return text
+        parts.append(f"continue with `jouletune study resume {view.id}`")
+    return " | ".join(filter(None, parts))
+
+
+def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, float] | None:
+    """Return the shortest and the longest time to the end of a search in seconds; None while unknown.
+
+    A trial takes as long as the mean trial so far. A search may end after any trial; then its result and
+    the baseline are confirmed, with at least CONFIRM_WINDOWS of each, and at most CONFIRM_MOST in total.
+    """
+    ended = [t for t in trials if t.ended_at is not None]
+    if view.terms.mode is not Mode.SEARCH or view.phase in RESTING or not ended:
+        return None
+    begun, last = trials[0].started_at, max(t.ended_at for t in ended if t.ended_at is not None)
+    each = (last - begun).total_seconds() / len(ended)
+    confirmed = sum(t.phase is Phase.CONFIRMING for t in ended)
+    tried = sum(t.phase is Phase.TUNING for t in trials)
+    searching = view.phase in (Phase.BASELINE, Phase.TUNING)
+    least, most = max(1, 2 * CONFIRM_WINDOWS - confirmed), max(1, CONFIRM_MOST - confirmed)
+    return least * each, (most + (max(0, view.terms.trials - tried) if searching else 0)) * each
+
+
+def best_in_short(view: StudyView) -> str:
+    """Return the change of the objective by the best setting so far; empty while there is none."""
+    metric, best = asked_metrics(view)[0], view.best
+    if best is None or best.verdict is not Verdict.FEASIBLE:
+        return ""
+    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
+    if base is None or found is None:
+        return ""
+    by = grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)
+    return f"best {by} {metric}"
 
 
 def best_so_far(view: StudyView) -> str:
-    """Return the best so far against the baseline."""
+    """Return the best setting so far, compared with the baseline."""
     metric, best = asked_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
-        return "no setting is proven to keep every limit over all of its windows yet"
+        return "no setting is proven to keep every limit yet"
     base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
     if base is None or found is None:
-        return "nothing to compare yet"
+        return "no measurement to compare yet"
     by = grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)
     return (
         f"best so far {figure(metric, found.mean, found.stderr, view.quantities)} "

@@ -16,10 +16,12 @@ import typer
 from rich.console import Console
 
 from tuner import files
+from tuner.cli.host import logs
 from tuner.cli.host.workload import demand_file, under_trace
 from tuner.cli.options import (
     CONSTRAINT,
     OBJECTIVE,
+    POLICY,
     STATE_DIR,
     AsJson,
     ForeignShare,
@@ -95,7 +97,8 @@ def run(
         typer.Option(help="Runs of --command per window (default 4).", show_default=False),
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="The search policy (polythrottle).", show_default=False)
+        str,
+        typer.Option(metavar="NAME", help=f"{POLICY} Default: polythrottle.", show_default=False),
     ] = "",
     objective: Annotated[
         str,
@@ -111,11 +114,11 @@ def run(
     ] = None,
     no_constraint: NoConstraint = False,
     trials: Annotated[
-        int | None, typer.Option(help="How many settings to try.", show_default=False)
+        int | None, typer.Option(help="Maximum number of trials.", show_default=False)
     ] = None,
     window: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Length of a window.", show_default=False),
+        typer.Option(metavar="SECONDS", help="Length of a measurement window.", show_default=False),
     ] = None,
     db: Annotated[
         str,
@@ -153,28 +156,26 @@ def run(
     ] = "",
     token_file: TokenFile = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the interrupted run of the state folder.")
+        bool, typer.Option("--resume", help="Continue the interrupted run of the state folder.")
     ] = False,
     state_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where database, token and logs are kept.")
+        Path, typer.Option(metavar="DIR", help="Folder of the database, token and logs.")
     ] = STATE_DIR,
     as_json: AsJson = False,
 ) -> None:
-    """Tune this machine and report what was gained.
+    """Tune this machine and report the saving.
 
-    Starts one tuner and one agent as local processes and ends them afterwards; the device is put back, and
-    nothing is held but with --keep. Exits with 1 where nothing could be tuned.
+    Starts a tuner and an agent as local processes and ends them afterwards. The device is restored; only
+    --keep holds the result. Exits with 1 if nothing could be tuned.
     """
     if not command and (knob or metric or runs is not None):
-        raise ConfigError(
-            "--knob, --metric and --runs are of a program", hint="give --command, too"
-        )
+        raise ConfigError("--knob, --metric and --runs need --command", hint="give --command, too")
     if (tuner or token_file) and not keep:
-        raise ConfigError("--tuner and --token-file are for --keep", hint="give it, or neither")
+        raise ConfigError("--tuner and --token-file need --keep", hint="give --keep, or neither")
     if keep and not (device or command or resume):
         raise ConfigError("--keep needs a device", hint="give --device, too")
     if command and (workload or resume):
-        raise ConfigError("--command is a workload of its own", hint="leave out the other")
+        raise ConfigError("--command excludes --workload and --resume", hint="give one of them")
     if command:
         program = Program(command, knob or (), metric or (), runs)
         device, workload = device or "cpu", write_program(program, state_dir)
@@ -194,7 +195,7 @@ def run(
     )
     if resume and (db or wishes != Wishes()):
         raise ConfigError(
-            "--resume goes on with the run as it began",
+            "--resume continues the run with its own options",
             hint="give only --state-dir, --keep and --json",
         )
     asked = None if resume else _asked(wishes, db, state_dir)
@@ -214,7 +215,7 @@ def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
     where = place(tuner, token_file, "", os.environ, Path.cwd(), last_run=False)
     if not where.tuner:
         raise ConfigError(
-            "--keep has to know the services' tuner",
+            "--keep needs the tuner of the services",
             hint="give --tuner http://127.0.0.1:8790 --token-file FILE",
         )
     with reached(where) as services:
@@ -241,7 +242,7 @@ def _unfinished(state_dir: Path) -> RunRecord:
     """Return the run to go on with. Raises NotFound where there is none."""
     last = read_run(state_dir)
     if last is None or last.finished:
-        what = "the last run is finished" if last else "there was no run"
+        what = "the last run is complete" if last else "there was no run"
         raise NotFound(
             f"nothing to resume in {state_dir}: {what}", hint="start one with `jouletune run`"
         )
@@ -250,7 +251,9 @@ def _unfinished(state_dir: Path) -> RunRecord:
 
 def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
     """Carry out the run and report it; what could not be measured here is said in the report."""
-    logging.basicConfig(filename=state_dir / "run.log", format="%(asctime)s %(message)s")
+    handler = logging.FileHandler(state_dir / "run.log", delay=True)
+    handler.setFormatter(logs.PlainLines("%(asctime)s %(message)s"))
+    logging.basicConfig(handlers=[handler])
     progress = console(stderr=as_json)
     display = Lines(progress) if as_json else open_display(progress)
     finished: list[Result] = []
@@ -267,8 +270,8 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
     except KeyboardInterrupt:
         where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
         raise TuningError(
-            "interrupted: the device is back as it was found and every trial is kept",
-            hint=f"go on with `jouletune run --resume{where}`",
+            "interrupted: the device is restored and every trial is stored",
+            hint=f"continue with `jouletune run --resume{where}`",
         ) from None
     finally:
         display.close()
@@ -311,7 +314,7 @@ def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress
     except KeyboardInterrupt:
         study = "nothing" if keeper.kept is None else f"study {keeper.kept.id}"
         raise TuningError(
-            f"interrupted while {keeper.where} was to keep it: the services go on with {study}",
+            f"interrupted; the services at {keeper.where} continue with {study}",
             hint=f"watch it with `jouletune study list --tuner {keeper.where}`",
         ) from None
     finally:
@@ -339,7 +342,7 @@ def _refuse_vain(finished: Sequence[Result], reach: str) -> None:
             foreign = any(OTHERS_USED in trial.reason for trial in result.main.trials)
             raise TuningError(
                 f"nothing could be tuned on {view.devices[0]}: {result.main.why}",
-                hint=f"see what was tried with `jouletune trial list {view.id}{reach}`"
+                hint=f"`jouletune trial list {view.id}{reach}` has the trials"
                 + (f"; {ALLOW_OTHERS}" if foreign else ""),
             )
 

@@ -19,13 +19,14 @@ def best(
     api: Api,
     study: StudyId,
     pareto: Annotated[
-        bool, typer.Option("--pareto", help="All settings that no other beats in every metric.")
+        bool,
+        typer.Option(
+            "--pareto",
+            help="The Pareto front: settings that no other setting beats in every metric.",
+        ),
     ] = False,
 ) -> Answer:
-    """Show the best setting of a study.
-
-    The held one, else the best feasible one measured.
-    """
+    """Show the best setting of a study: the held one, else the best feasible one measured."""
     report = api.report(study)
     view = report.study
     if pareto:
@@ -39,7 +40,7 @@ def best(
             for f in front
         )
         columns = (*(f">{m}" for m in metrics), "verdict", "setting")
-        return Answer(front, Rows(columns, rows, f"study {view.id} has measured nothing yet"))
+        return Answer(front, Rows(columns, rows, f"study {view.id} has no measurements yet"))
     found = api.best(study)
     lines = [described(found, view)]
     if saved := gained(report):

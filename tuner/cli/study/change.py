@@ -1,4 +1,4 @@
-"""`jouletune study pause`, `resume`, `stop`, `approve`, `reject`, `delete`: what one may do to a study."""
+"""`jouletune study pause`, `resume`, `stop`, `approve`, `reject`, `delete`: changes of a study."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
+from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import StudyId, Why
+from tuner.core import Phase
+from tuner.presentation.figures import joined
 from tuner.study.advice import plan_in_words
 from tuner.wire import Change, Decision
 
 Revision = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Only what this revision proposes, as `study show` told it; else refuse."
+        metavar="N",
+        help="Only the proposal of this revision, as `study show` shows it; else refuse.",
     ),
 ]
 
 
 @asks()
 def pause(api: Api, study: StudyId, why: Why = "") -> Answer:
-    """Stop trying until `resume`.
+    """Pause a study until `resume`.
 
-    The devices go back to their original settings.
+    The devices return to their original settings.
     """
     before = api.study(study)
     view = api.pause(study, Change(who=getpass.getuser(), why=why))
-    how = "was paused already" if view.revision == before.revision else "is paused"
-    return Answer(view, f"study {view.id} {how}; go on with `jouletune study resume {view.id}`")
+    how = "was already paused" if view.revision == before.revision else "is paused"
+    return Answer(view, f"study {view.id} {how}; continue with `jouletune study resume {view.id}`")
 
 
 @asks()
 def resume(api: Api, study: StudyId, why: Why = "") -> Answer:
-    """Go on where a paused study was."""
+    """Continue a paused study."""
     before = api.study(study)
     view = api.resume(study, Change(who=getpass.getuser(), why=why))
     again = f"was not paused: it is {view.phase}"
@@ -44,14 +48,16 @@ def resume(api: Api, study: StudyId, why: Why = "") -> Answer:
 
 
 @asks()
-def stop(api: Api, study: StudyId, why: Why = "") -> Answer:
-    """End a study for good.
+def stop(api: Api, study: StudyId, why: Why = "", yes: Yes = False) -> Answer:
+    """End a study permanently.
 
-    Its devices go back to their original settings and are free.
+    Its devices return to their original settings and are free for another study. Asks first.
     """
     before = api.study(study)
+    if before.phase is not Phase.STOPPED:
+        confirm(f"stop study {before.id} permanently and restore {joined(before.devices)}?", yes)
     view = api.stop(study, Change(who=getpass.getuser(), why=why))
-    how = "was stopped already" if view.revision == before.revision else "is stopped"
+    how = "was already stopped" if view.revision == before.revision else "is stopped"
     return Answer(view, f"study {view.id} {how}; its history stays")
 
 
@@ -66,7 +72,7 @@ def approve(
         typer.Option(metavar="N", help="Hold the setting of this trial instead."),
     ] = None,
 ) -> Answer:
-    """Hold what a study with `--safety advise` proposes."""
+    """Hold the proposal of a study with `--safety advise`."""
     decision = Decision(who=getpass.getuser(), why=why, revision=revision, trial=trial)
     view = api.approve(study, decision)
     held = plan_in_words(view.plan) if view.plan else "nothing"
@@ -75,24 +81,19 @@ def approve(
 
 @asks()
 def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -> Answer:
-    """End a study whose proposal is not wanted.
+    """Reject the proposal of a study and end it.
 
-    To have it search on, change what it is to keep: `constraint set`.
+    To let it continue the search, change its constraints instead: `constraint set`.
     """
     view = api.reject(study, Decision(who=getpass.getuser(), why=why, revision=revision))
     return Answer(view, f"study {view.id} is stopped, nothing is held; its history stays")
 
 
 @asks()
-def delete(
-    api: Api,
-    study: StudyId,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> Answer:
-    """Remove a stopped study and what it measured."""
+def delete(api: Api, study: StudyId, yes: Yes = False) -> Answer:
+    """Delete a stopped study and its measurements. Asks first."""
     view = api.study(study)
     count = sum(view.trials.values())
-    if not yes:
-        typer.confirm(f"delete study {view.id} and its {count} trials?", abort=True, err=True)
+    confirm(f"delete study {view.id} and its {count} trials?", yes)
     api.delete(view.id, Change(who=getpass.getuser()))
     return Answer({"deleted": view.id}, f"study {view.id} and its {count} trials are deleted")

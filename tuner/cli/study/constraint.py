@@ -1,4 +1,4 @@
-"""`jouletune constraint`: see and replace the constraints of a study."""
+"""`jouletune constraint`: show and replace the constraints of a study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
 from tuner.cli.options import StudyId, Why
-from tuner.presentation.figures import figure, joined, when
+from tuner.moments import when
+from tuner.presentation.figures import figure, joined
 from tuner.presentation.texts import previewed
 from tuner.wire import ConstraintChange
 
@@ -20,7 +21,7 @@ DOING = {
     "tuning": "searching again",
     "holding": "the held setting stays",
 }
-"""What a study does once its constraints have changed, by its phase."""
+"""The next step of a study after a change of its constraints, by phase."""
 
 
 @asks()
@@ -30,12 +31,12 @@ def set_(
     constraints: Annotated[
         list[str],
         typer.Argument(
-            metavar="CONSTRAINT…", help='All there are from now on: "latency_p99_ms <= 50".'
+            metavar="CONSTRAINT…", help='All constraints from now on: "latency_p99_ms <= 50".'
         ),
     ],
     why: Why = "",
 ) -> Answer:
-    """Replace all constraints of a study; everything measured so far is judged anew."""
+    """Replace all constraints of a study; all measurements are judged again."""
     return _replace(api, study, constraints, why)
 
 
@@ -44,17 +45,17 @@ def preview(
     api: Api,
     study: StudyId,
     constraints: Annotated[
-        list[str], typer.Argument(metavar="CONSTRAINT…", help="All there would be.")
+        list[str], typer.Argument(metavar="CONSTRAINT…", help="All constraints.")
     ],
 ) -> Answer:
-    """Tell what other constraints would change; nothing is changed."""
+    """Show what other constraints would change. Changes nothing."""
     told = api.preview(study, ConstraintChange(constraints=tuple(constraints)))
     return Answer(told, previewed(told, api.study(study)))
 
 
 @asks()
 def clear(api: Api, study: StudyId, why: Why = "") -> Answer:
-    """Remove all constraints of a study; everything measured so far is judged anew."""
+    """Remove all constraints of a study; all measurements are judged again."""
     return _replace(api, study, (), why)
 
 
@@ -65,18 +66,18 @@ def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
     kept = joined(view.constraints, "")
     changed = f"constraints changed to {kept}" if kept else "constraints removed"
     if view.revision == before:
-        changed = f"the constraints were {kept} already" if kept else "it had no constraints"
+        changed = f"the constraints were already {kept}" if kept else "it had no constraints"
     doing = DOING.get(view.phase, f"the study is {view.phase}")
     return Answer(view, f"study {view.id}: {changed}; {doing}")
 
 
-@asks()
+@asks(lists=True)
 def list_(api: Api, study: StudyId) -> Answer:
-    """List the constraints of a study and every earlier version of them."""
+    """List the current and earlier constraints of a study, with authors and reasons."""
     view, revisions = api.study(study), api.revisions(study)
     found = {"constraints": view.constraints, "limits": view.limits, "revisions": revisions}
     lines: list[str | Rows] = [
-        f"in force: {one.metric} {one.op} {figure(one.metric, one.value, declared=view.quantities)}"
+        f"current limit: {one.metric} {one.op} {figure(one.metric, one.value, declared=view.quantities)}"
         for one in view.limits
     ]
     rows = [
@@ -84,6 +85,6 @@ def list_(api: Api, study: StudyId) -> Answer:
         for before, now in zip([None, *revisions], revisions, strict=False)
         if before is None or before.constraints != now.constraints
     ]
-    columns = (">revision", "when", "who", "constraints", "why")
+    columns = (">revision", "when", "who", "~constraints", "~why")
     lines.append(Rows(columns, rows, f"study {view.id} has no revisions"))
     return Answer(found, lines)

@@ -1,4 +1,4 @@
-"""`jouletune study create`: what a study is to do, from options."""
+"""`jouletune study create`: a study from options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
 from tuner.cli.conditions import parted
-from tuner.cli.options import CONSTRAINT, OBJECTIVE, NoConstraint, SafetyName, wished
+from tuner.cli.options import CONSTRAINT, OBJECTIVE, POLICY, NoConstraint, SafetyName, wished
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
 from tuner.presentation.figures import joined
 from tuner.presentation.standing import standing
@@ -23,7 +23,8 @@ from tuner.wire import StudyDraft, StudyView
 def create(
     api: Api,
     device: Annotated[
-        list[str], typer.Option(metavar="ID", help="A device to tune; repeat for several alike.")
+        list[str],
+        typer.Option(metavar="ID", help="A device to tune; repeatable for identical devices."),
     ],
     objective: Annotated[
         str,
@@ -46,14 +47,16 @@ def create(
         typer.Option(metavar="TEXT", help=CONSTRAINT),
     ] = None,
     no_constraint: NoConstraint = False,
-    policy: Annotated[str, typer.Option(help="The search policy.")] = "polythrottle",
-    trials: Annotated[int, typer.Option(help="How many settings to try.")] = 20,
-    window: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window.")] = 10.0,
+    policy: Annotated[str, typer.Option(metavar="NAME", help=POLICY)] = "polythrottle",
+    trials: Annotated[int, typer.Option(help="Maximum number of trials.")] = 20,
+    window: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Length of a measurement window.")
+    ] = 10.0,
     max_window: Annotated[
         float,
         typer.Option(
             metavar="SECONDS",
-            help="Longest window, where a tail needs more requests; 0: six windows.",
+            help="Longest window, where a tail latency needs more requests; 0: six times --window.",
         ),
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
@@ -66,27 +69,30 @@ def create(
         ),
     ] = None,
     allow_estimated: Annotated[
-        bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
+        bool,
+        typer.Option("--allow-estimated", help="Tune on estimates where a metric is not measured."),
     ] = False,
     safety: Annotated[
         SafetyName,
-        typer.Option(help="Safety margin to the limits; advise: balanced, held after your yes."),
+        typer.Option(
+            help="Safety margin to the limits; advise: balanced, and holds only after approval."
+        ),
     ] = "balanced",
     canary: Annotated[
         str,
         typer.Option(
             metavar="ID",
-            help="One of the devices: a plan is held on it first, alone, to be proven.",
+            help="Hold a plan first on this device only, until its windows confirm it.",
         ),
     ] = "",
     no_restart: Annotated[
-        bool, typer.Option("--no-restart", help="Do not change knobs that restart the workload.")
+        bool, typer.Option("--no-restart", help="Leave out knobs that restart the workload.")
     ] = False,
     control_share: Annotated[
         float,
         typer.Option(
             metavar="SHARE",
-            help="Measure the baseline again in this share of a hold's windows; 0.02 is one in 50.",
+            help="Share of a hold's windows that measure the baseline again; 0.02 is one in 50.",
         ),
     ] = 0.0,
     plan_by: Annotated[
@@ -99,8 +105,8 @@ def create(
 ) -> Answer:
     """Create a study; the tuner starts it at once.
 
-    What is left open is chosen as by `jouletune run`. What saves energy may cost latency or throughput: say
-    with --constraint what has to be kept.
+    Defaults are those of `jouletune run`. Saving energy may cost latency or throughput: give a limit for
+    each with --constraint.
     """
     terms = Terms(
         trials=trials,
@@ -137,12 +143,12 @@ def create(
 def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
     """Yield what an operator should know before the study ends."""
     if chosen and view.constraints:
-        yield f"no --constraint was given, so it is {joined(view.constraints)}"
+        yield f"no --constraint was given; the default is {joined(view.constraints)}"
     capacity = called(CAPACITY, view.quantities)
     if capacity in view.quantities and capacity not in asked_metrics(view):
-        yield f'what saves may cost {capacity}; --constraint "{capacity} >= 0.95x baseline" keeps it'
+        yield f'saving energy may cost {capacity}; --constraint "{capacity} >= 0.95x baseline" keeps it'
     if view.offline or view.unable or view.stopped:
-        yield f"it waits: {standing(view)}"
+        yield f"it is waiting: {standing(view)}"
 
 
 def _choices(

@@ -1,4 +1,4 @@
-"""`jouletune history`: what was tried, over all studies, as table, JSON, CSV or Parquet."""
+"""`jouletune history`: the trials of all studies, as table, JSON, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import typer
 
 from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow
-from tuner.cli.answers import Answer, Rows
+from tuner.cli.answers import Answer, Rows, show
 from tuner.cli.asking import Api, asks
 from tuner.cli.options import Limit, OfStudy, Since, Until
 from tuner.cli.output import write_text
+from tuner.cli.study.trial import result
 from tuner.compat import StrEnum
 from tuner.core import ConfigError, StoreError, render_setting
-from tuner.presentation.figures import joined, shown, when
+from tuner.moments import when
+from tuner.presentation.figures import joined, shown
 from tuner.verbs.questions import parsed
 
-NO_TRIALS = "nothing was tried yet, or nothing fits the filters"
+NO_TRIALS = "no trials yet, or none matches the filters"
 """Shown in place of a table, and beside a CSV that has a header only."""
 
 
@@ -28,6 +30,8 @@ class Format(StrEnum):
     """How the history is written."""
 
     TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
     JSON = "json"
     CSV = "csv"
     PARQUET = "parquet"
@@ -48,22 +52,22 @@ def history(
         str, typer.Option(metavar="STATE", help="completed, failed, aborted, contaminated, …")
     ] = "",
     limit: Limit = None,
-    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.TABLE,
+    format: Annotated[
+        Format, typer.Option("--format", "-o", help="How to write it; wide: every column in full.")
+    ] = Format.TABLE,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+        Path | None, typer.Option(metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     as_json: bool = False,
-) -> Answer | None:
-    """Show what was tried, over all studies.
-
-    In order of their start; the options narrow it.
-    """
+) -> None:
+    """Show the trials of all studies, in order of their start; the options filter them."""
     chosen = Format.JSON if as_json else format
     if chosen is Format.PARQUET and output is None:
-        raise ConfigError("Parquet is not text", hint="say where to with --output FILE")
-    if chosen is Format.TABLE and output is not None:
+        raise ConfigError("Parquet is not text", hint="name a file with --output FILE")
+    listed = chosen in (Format.TABLE, Format.WIDE, Format.NAME)
+    if listed and output is not None:
         raise ConfigError(
-            "a table is for the screen", hint="give --format json, csv or parquet with --output"
+            f"--output does not take --format {chosen}", hint="give --format json, csv or parquet"
         )
     asked = {
         "device": device,
@@ -76,10 +80,10 @@ def history(
     }
     wanted = question(asked, datetime.now(timezone.utc))
     rows = api.history(wanted) if limit is None else api.history(wanted, limit)[::-1]
-    if chosen is Format.TABLE:
-        return Answer(rows, _table(rows))
+    if listed:
+        show(Answer(rows, _table(rows)), str(chosen))
+        return
     _write(rows, chosen, output)
-    return None
 
 
 def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
@@ -112,23 +116,22 @@ def _table(rows: Sequence[HistoryRow]) -> Rows:
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     shown_metrics = [m for m in ("energy_j", "cpu_time_ms", "latency_p99_ms") if m in metrics]
     columns = shown_metrics or metrics[:2]
+    first, *others = [f">{m}" for m in columns] or [">metric"]
     cells = [
         (
+            f"{row.study}/{row.number}",
+            result(row.state, row.verdict),
+            *(shown(m, row.metrics) for m in columns or ("",)),
+            render_setting(row.setting),
             when(row.started_at),
-            row.study,
-            str(row.number),
             joined(row.devices),
             str(row.phase),
-            str(row.state),
-            str(row.verdict or "–"),
-            *(shown(m, row.metrics) for m in columns),
-            render_setting(row.setting),
             row.reason,
         )
         for row in rows
     ]
     heads = (
-        "started", "study", ">#", "device", "phase", "state", "verdict",
-        *(f">{m}" for m in columns), "setting", "remark",
+        "trial", "result", first, *(f"+{name}" for name in others), "~setting", "+started", "+device",
+        "+phase", "+remark",
     )  # fmt: skip
     return Rows(heads, cells, NO_TRIALS)

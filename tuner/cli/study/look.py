@@ -1,46 +1,50 @@
-"""`jouletune study list`, `show` and `explain`: what there is, and what is believed."""
+"""`jouletune study list`, `show` and `explain`."""
 
 from __future__ import annotations
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
 from tuner.cli.options import StudyId
+from tuner.moments import when
 from tuner.presentation.facts import facts
-from tuner.presentation.figures import change, joined, shown, when
-from tuner.presentation.standing import standing
+from tuner.presentation.figures import change, shown
+from tuner.presentation.standing import status
 from tuner.presentation.texts import asked_metrics, believed_rows
+from tuner.wire import StudyView
+
+COLUMNS = (
+    "study", "status", "device", ">objective", "~best so far", "+>trials", "+workload", "+policy",
+    "+reason",
+)  # fmt: skip
 
 
-@asks(watch=True)
+@asks(watch=True, lists=True)
 def list_(api: Api) -> Answer:
-    """List all studies, oldest first."""
+    """List all studies, oldest first, one a line."""
     views = api.studies()
-    rows = (
-        (
-            v.id,
-            joined(v.devices),
-            v.workload,
-            v.policy,
-            standing(v),
-            str(sum(v.trials.values())),
-            shown(asked_metrics(v)[0], v.best.metrics, v.quantities) if v.best else "–",
-            change(v.best.setting, v.baseline.setting) if v.best else "–",
-        )
-        for v in views
-    )
-    columns = (
-        "study", "device", "workload", "policy", "phase", ">trials", "objective", "best so far"
-    )  # fmt: skip
     nothing = "no studies yet; create one with `jouletune study create`"
-    return Answer(views, Rows(columns, rows, nothing))
+    return Answer(views, Rows(COLUMNS, map(_row, views), nothing))
+
+
+def _row(view: StudyView) -> tuple[str, ...]:
+    first, *others = view.devices
+    best = view.best
+    return (
+        view.id,
+        status(view),
+        f"{first} +{len(others)}" if others else first,
+        shown(asked_metrics(view)[0], best.metrics, view.quantities) if best else "–",
+        change(best.setting, view.baseline.setting) if best else "–",
+        str(sum(view.trials.values())),
+        view.workload,
+        view.policy,
+        view.error or view.unable or view.phase_why,
+    )
 
 
 @asks()
 def show(api: Api, study: StudyId) -> Answer:
-    """Show one study.
-
-    What is asked, where it stands, its baseline, its best, what that saves and what finding it cost.
-    """
+    """Show one study: status, baseline, best setting, saving and cost of exploring."""
     report, revisions = api.report(study), api.revisions(study)
     found = {"study": report.study, "saving": report.saving, "bill": report.bill}
     lines = [f"{name:<12}{text}" for name, text in facts(report)]
@@ -51,11 +55,11 @@ def show(api: Api, study: StudyId) -> Answer:
 
 @asks()
 def explain(api: Api, study: StudyId) -> Answer:
-    """Show what a study's policy believes each knob does, and what it does not try."""
+    """Show the predicted effect of each knob, and the settings that are not tried."""
     told = api.explain(study)
     lines: list[str | Rows] = [f"{told.policy}: {told.explanation.text}"]
     if told.explained:
         columns = ("setting", *(f">{m}" for m in told.metrics), ">keeps every limit", "remark")
-        nothing = "nothing is believed before the baseline is measured"
+        nothing = "no predictions before the baseline is measured"
         lines.append(Rows(columns, believed_rows(told), nothing))
     return Answer(told, lines)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from tuner.cli.output import Plain, plain, table
+from tuner.cli import listing
+from tuner.cli.output import Plain, plain
 from tuner.presentation.figures import joined
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.reports import about, account, comparison, provenance, verdict
@@ -47,7 +48,8 @@ def print_outcome(
     console.print(f"  {about(main)}", soft_wrap=True)
     rows = list(comparison(main))
     if rows:
-        console.print(table("", ">baseline", ">best", ">change", rows=rows))
+        for line in listing.lines(("", ">baseline", ">best", ">change"), rows):
+            console.print(f"  {line}", soft_wrap=True)
     lines = (*verdict(main), *account(main), *beside, *provenance(main.report), *lacking)
     for text in lines:
         console.print(f"  {text}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`jouletune report`: what studies saved and cost, as text, Markdown or a page of its own."""
+"""`jouletune report`: savings and costs of studies, as text, Markdown or an HTML page."""
 
 from __future__ import annotations
 
@@ -12,21 +12,31 @@ import typer
 from rich.console import Console
 
 from tuner import files
+from tuner.cli import listing
 from tuner.cli.asking import Api, asks
 from tuner.cli.options import OneStudy
-from tuner.cli.output import console, json_text, listed, write_text
+from tuner.cli.output import console, json_text, list_width, write_text
 from tuner.cli.study.choosing import chosen
 from tuner.cli.study.printed import document, print_outcome
 from tuner.compat import StrEnum
 from tuner.core import StoreError
+from tuner.moments import when
 from tuner.presentation import documents
 from tuner.presentation.documents import COLUMNS, ReportedStudy, overview, summed
-from tuner.presentation.figures import how_many, when
+from tuner.presentation.figures import how_many
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.pictures import drawn, svg
 from tuner.wire import StudyView
 
 SINCE = "7d"
+MARKS = {
+    "device": "+device",
+    "workload": "+workload",
+    "status": "~status",
+    ">trials": "+>trials",
+    "setting": "~setting",
+}
+"""How columns of the overview fit a narrow terminal: see `tuner.cli.listing`."""
 
 
 class ReportFormat(StrEnum):
@@ -46,27 +56,31 @@ def report(
         str,
         typer.Option(
             metavar="TIME",
-            help=f"Without STUDY: what was active since then, like 2d or 2026-11-01 ({SINCE}).",
+            help=f"Without STUDY: studies active since then, like 2d or 2026-11-01 ({SINCE}).",
             show_default=False,
         ),
     ] = "",
     format: Annotated[
         ReportFormat,
-        typer.Option(help="text, json, md (its pictures beside it) or html (one file, all in it)."),
+        typer.Option(
+            "--format",
+            "-o",
+            help="text, json, md (pictures beside it) or html (one file with everything).",
+        ),
     ] = ReportFormat.TEXT,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+        Path | None, typer.Option(metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     as_json: bool = False,
 ) -> None:
-    """Report what studies saved, what that rests on, and what finding it cost.
+    """Report the savings of studies, their basis, and the cost of exploring.
 
-    Without STUDY all that were active in the last 7 days: not stopped, or stopped since.
+    Without STUDY: all studies active in the last 7 days, that is not stopped, or stopped since.
     """
     now = datetime.now(timezone.utc)
     views, start = chosen(api, study, since or ("" if study else SINCE), now)
     found, faults = _all_reported(api, views)
-    heading = f"Study {views[0].id}" if start is None else f"Studies since {when(start)[:16]}"
+    heading = f"Study {views[0].id}" if start is None else f"Studies since {when(start)}"
     heading = "; ".join([heading, *faults])
     _write(found, heading, now, ReportFormat.JSON if as_json else format, output)
 
@@ -121,7 +135,7 @@ def _write(
         names = {} if output is None else {one: _beside(output, one).name for one in pictures}
         text = documents.markdown(found, heading, at, names)
         if output is None and found:
-            typer.echo("without --output FILE there are no pictures", err=True)
+            typer.echo("no pictures without --output FILE", err=True)
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"))
         return
@@ -135,7 +149,9 @@ def _as_text(found: Sequence[ReportedStudy], heading: str) -> str:
     page = Console(file=out, width=console().width, markup=False, highlight=False)
     page.print(f"{heading}: {summed(found)}", soft_wrap=True)
     if len(found) > 1:
-        page.print(listed(*COLUMNS, rows=overview(found), width=page.width))
+        names = [MARKS.get(name, name) for name in COLUMNS]
+        for line in listing.lines(names, overview(found), list_width()):
+            page.print(line, soft_wrap=True)
     for one in found:
         print_outcome(page, one.outcome)
     return out.getvalue()

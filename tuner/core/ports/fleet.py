@@ -30,7 +30,13 @@ class Devices(Protocol):
         """Note what a device is set to, where that differs from the last note; tell other processes."""
 
     def standing(self) -> Mapping[str, Applied]:
-        """Return what each device is set to, by its id; without those of which nothing is known."""
+        """Return what each device is set to, by its id; without devices that have no data."""
+
+    def applied(self, device: str, since: datetime, last: int) -> Sequence[Applied]:
+        """Return what was applied to a device since a time, and the setting before it, oldest first.
+
+        Of more than `last`, the latest.
+        """
 
     def refuse(self, device: str, why: str) -> None:
         """Note why a device takes no orders; empty: it takes them. Quietly nothing where it is unknown."""
@@ -73,10 +79,10 @@ class Replicas(Protocol):
     """The tuners at work on one database, each by its own word."""
 
     def tell(self, replica: TunerReplica) -> None:
-        """Keep what a tuner tells of itself, in the place of what it told before."""
+        """Keep what a tuner reports about itself, instead of its former report."""
 
     def list(self) -> Sequence[TunerReplica]:
-        """Return all by id, also those that told nothing for long."""
+        """Return all by id, also those without a recent report."""
 
     def prune(self, before: datetime) -> int:
-        """Delete those that have told nothing since a time and return how many."""
+        """Delete those without a report since a time and return how many."""

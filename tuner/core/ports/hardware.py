@@ -33,7 +33,7 @@ class Actuator(Protocol):
         """Return what is in force now, every knob of the part.
 
         Raises:
-            ActuationError: it cannot be told.
+            ActuationError: it is unknown.
         """
 
     def apply(self, setting: Setting) -> None:

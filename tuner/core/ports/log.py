@@ -1,12 +1,12 @@
-"""What happened, as it is kept: windows of holds, the operator's log, and who has been told of it."""
+"""What happened, as it is kept: windows of holds, the operator's log, and its deliveries."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from tuner.core.devices import Delivery, Event, MetricSample, Observation
+from tuner.core.devices import Delivery, Event, MetricSample, Observation, WindowPoint
 from tuner.core.goals import Limit
 
 __all__ = ["Deliveries", "Events", "Observations"]
@@ -38,6 +38,27 @@ class Observations(Protocol):
     def broken(self, study: str, limits: Sequence[Limit]) -> int:
         """Return how many windows of a study prove by themselves that they broke a limit."""
 
+    def recent(
+        self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
+    ) -> Sequence[WindowPoint]:
+        """Return metrics of each device's last windows in some studies, by their start.
+
+        At most `last` held windows begun since a time, and as many of the latest trials.
+        """
+
+    def course(
+        self,
+        device: str,
+        studies: Collection[str],
+        metrics: Collection[str],
+        since: datetime,
+        step_s: float,
+    ) -> Sequence[WindowPoint]:
+        """Return metrics of a device's windows since a time, one point per `step_s`, by their start.
+
+        Windows of holds, and of the trials of some studies in which the device took part.
+        """
+
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
 
@@ -54,7 +75,7 @@ class Events(Protocol):
     def after(
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
-        """Return at most so many (None: all) of the events with a greater id, by id."""
+        """Return at most the given number (None: all) of the events with a greater id, by id."""
 
     def newest(self) -> int:
         """Return the greatest id there is, 0 where there is no event."""
@@ -72,7 +93,7 @@ class Events(Protocol):
 
 
 class Deliveries(Protocol):
-    """How far each destination of notifications has been told of the events."""
+    """How far each destination of notifications has received the events."""
 
     def get(self, destination: str, /) -> Delivery | None:
         """Return how far it is, None for a new one."""

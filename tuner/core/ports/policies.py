@@ -26,10 +26,10 @@ class Policy(Protocol):
 
 @runtime_checkable
 class SaysWhatItHeeds(Protocol):
-    """A policy that says which parts of a study it heeds: `objective`, `constraints`, `safety`.
+    """A policy that says which parts of a study it supports: `objective`, `constraints`, `safety`.
 
-    One that does not say heeds the first two: to heed `safety` it must predict what it tries. What a study
-    asks for and its policy does not heed is refused when the study is made.
+    One that does not say supports the first two: to support `safety` it must predict what it tries. What a
+    study asks for and its policy does not support is refused when the study is made.
     """
 
     heeds: frozenset[str]
@@ -37,10 +37,10 @@ class SaysWhatItHeeds(Protocol):
 
 @runtime_checkable
 class RefusesStudies(Protocol):
-    """A policy that heeds a part of a study in some forms only, and says which it does not."""
+    """A policy that supports a part of a study in some forms only, and says which it does not."""
 
     def refuse(self, study: Study) -> None:
-        """Return quietly where all of a study is heeded. Raises InvalidInput: names what is not."""
+        """Return quietly where all of a study is supported. Raises InvalidInput: names what is not."""
 
 
 @runtime_checkable
@@ -57,10 +57,10 @@ class DecidesSteps(Protocol):
 
 @runtime_checkable
 class ExploresApart(Protocol):
-    """A policy that may be asked while trials run, and whose like devices may so try one each.
+    """A policy that can suggest while trials run, and whose like devices may so try one each.
 
     The running trials are in its past, without a measurement: it suggests none of them again, and what
-    it suggests beside them is as safe as if it were never told how they end.
+    it suggests beside them is as safe as if their results were never reported.
     """
 
     explores_apart: bool

@@ -67,7 +67,7 @@ class Store(Protocol):
 
     @property
     def deliveries(self) -> Deliveries:
-        """Who has been told of what."""
+        """Deliveries of notifications."""
 
     @property
     def audit(self) -> Audit:
@@ -92,4 +92,4 @@ class Store(Protocol):
         """Return quietly once the store has kept something new. Raises StoreError: says why not."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Release connections."""

@@ -65,7 +65,7 @@ class Studies(Protocol):
 
         Raises:
             NotFound: there is no such study.
-            StaleRevision: somebody else revised it since; read it again.
+            StaleRevision: another program revised it since; read it again.
             DeviceBusy: it became active again and a device is taken.
         """
 

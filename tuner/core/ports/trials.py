@@ -93,7 +93,7 @@ class Leases(Protocol):
     ) -> Lease:
         """Give the device's lease to a trial, replacing whatever lease there was.
 
-        It has a greater token than any before and a nonce that nobody can guess.
+        It has a greater token than any before and a secret nonce.
 
         Raises:
             NotFound: there is no such trial.

@@ -73,7 +73,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class ModelBench:
-    """What is known of one model so far."""
+    """The data on one model so far."""
 
     threads: int
     batches: tuple[int, ...]
@@ -114,7 +114,7 @@ class ModelBench:
                 cell = (group.threads, group.batch)
                 if cell not in self.points:
                     continue
-                self.report(f"{group.instances} × ⟨{group.threads}, {group.batch}⟩ side by side")
+                self.report(f"{group.instances} × ⟨{group.threads}, {group.batch}⟩ in parallel")
                 shown = self._repeated([cell] * group.instances)
                 self.plans.append(
                     PlanWindow(group.instances, *cell, shown.latency_s, shown.stderr_s)
@@ -132,7 +132,7 @@ class ModelBench:
         if candidate != fat:
             confirming = gain_of(self._turns(candidate, batch, "confirming"))
         if confirming is not None and confirming.is_proven:
-            plan, pairs = candidate, self._turns(candidate, batch, "fat against chosen")
+            plan, pairs = candidate, self._turns(candidate, batch, "single instance against plan")
             gain, fat_shown, shown = gain_of(pairs), *(mean_of(w) for w in zip(*pairs, strict=True))
         else:
             point = self.points[self.threads, batch]
@@ -156,7 +156,7 @@ class ModelBench:
     def _promising(self, batch: int) -> tuple[Packing, float]:
         """Return the packing that should be quickest, and what is predicted of it, in seconds.
 
-        What was measured side by side is known better than by any prediction.
+        A measurement in parallel is better than any prediction.
         """
         profile = Profile(dict(self.points))
         correction = fit(profile, self.plans, self.threads)

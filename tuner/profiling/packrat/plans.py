@@ -144,13 +144,13 @@ def _gain_notes(
     """Yield how far the gain can be trusted."""
     if packing.instances > 1 and not request.interference.windows:
         yield (
-            "the profile has no rows of several instances: how much slower they are side by side is "
-            "not known here, and not in the expected times"
+            "the profile has no rows of several instances, so the "
+            "expected times ignore the slowdown of instances in parallel"
         )
     if speedup is not None and doubt is not None and 0.0 < speedup - 1.0 <= PROVEN * doubt:
         yield (
-            "the gain is within what the prediction is unsure of: measure the plan beside the fat "
-            "instance before it is deployed"
+            "the gain is within the error of the prediction; measure "
+            "the plan against the single instance before you deploy it"
         )
 
 
@@ -159,19 +159,19 @@ def _notes(request: PlanRequest, packing: Packing, aim: Aim) -> Iterator[str]:
     profile = request.measured.profile
     if packing.items > request.batch:
         yield (
-            f"no profiled batch sizes add up to {request.batch} here: the plan has room for "
-            f"{packing.items}, and its instances run fewer items at the cost of their full batch"
+            f"no profiled batch sizes add up to {request.batch} here: the plan has "
+            f"room for {packing.items}, and a part-filled batch costs as much as a full one"
         )
     fat = profile.fat_cell(request.threads, request.batch)
     if fat is None:
         yield (
             f"the profile has no instance with {request.threads} threads and {request.batch} items or "
-            "more: there is nothing to compare with"
+            "more, so the plan cannot be compared"
         )
     elif fat[1] > request.batch:
         yield (
-            f"the fat instance was not profiled with {request.batch} items: it is taken to cost as much "
-            f"as with {fat[1]}"
+            "the single instance was not profiled with "
+            f"{request.batch} items; its cost with {fat[1]} is used"
         )
     rounded = 1 << (request.batch - 1).bit_length()
     if aim is Aim.LATENCY and rounded > request.batch:
@@ -193,12 +193,13 @@ def _limit_s(constraint: str, fat_s: float | None) -> float:
     parsed = Constraint.parse(constraint)
     if parsed.metric != "latency_s" or parsed.op != "<=":
         raise ConfigError(
-            f"a plan cannot be held to {constraint!r}", hint='write it like "latency_s <= 0.05"'
+            f"a plan does not support the constraint {constraint!r}",
+            hint='write it like "latency_s <= 0.05"',
         )
     limit = parsed.limit({} if fat_s is None else {"latency_s": Estimate(fat_s)})
     if limit is None:
         raise ConfigError(
-            f"{constraint!r} has no baseline: the profile lacks the fat instance",
+            f"{constraint!r} has no baseline: the profile has no single instance on all threads",
             hint='give an absolute limit, like "latency_s <= 0.05"',
         )
     return limit

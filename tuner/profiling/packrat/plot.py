@@ -30,7 +30,7 @@ def draw(path: Path, request: PlanRequest) -> None:
     profile, threads = request.measured.profile, request.threads
     batches = _batches(request)
     lines = {
-        f"fat: one instance, {threads} threads": lambda b: profile.fat(threads, b),
+        f"one instance, {threads} threads": lambda b: profile.fat(threads, b),
         "best single instance": lambda b: profile.single(threads, b),
         "Packrat, predicted": lambda b: _predicted(request, b),
     }
@@ -47,7 +47,7 @@ def draw(path: Path, request: PlanRequest) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("items in the batch")
-    axes.set_ylabel("milliseconds until all are done")
+    axes.set_ylabel("latency of the batch (ms)")
     axes.set_title(f"{request.measured.model} on {threads} threads")
     axes.grid(alpha=0.3)
     axes.legend()

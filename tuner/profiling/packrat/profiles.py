@@ -21,7 +21,7 @@ from policies.packrat.profile import Profile, ProfilePoint
 from tuner.core import InvalidInput, NotFound
 
 COLUMNS = ("model", "threads", "batch_size", "latency_s")
-MEND = "mend or remove the row"
+MEND = "correct or remove the row"
 LEAST, MOST = 1e-12, 1e15
 """Seconds, joules and bytes outside of these are slips, and would not survive being averaged."""
 
@@ -54,7 +54,7 @@ def read_profile(path: Path, model: str = "") -> Measured:
     chosen = model or names[0]
     if chosen not in names:
         raise NotFound(
-            f"{path} has no model {chosen!r}", hint=f"the models there are: {', '.join(names)}"
+            f"{path} has no model {chosen!r}", hint=f"models of the file: {', '.join(names)}"
         )
     groups: dict[tuple[int, int, int], list[_Row]] = {}
     for number, row in rows:
@@ -121,7 +121,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     if missing:
         raise InvalidInput(
             f"{path} has no column {', '.join(missing)}",
-            hint=f"it needs {', '.join(COLUMNS)}, in this case and separated by commas",
+            hint=f"it needs {', '.join(COLUMNS)}, in lower case and separated by commas",
         )
     twice = [name for name, count in Counter(columns).items() if count > 1]
     if twice:
@@ -157,7 +157,7 @@ def _number(where: str, column: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0.0):
-        raise InvalidInput(f"{where}: {column} = {text!r} is no finite number from 0 on", hint=MEND)
+        raise InvalidInput(f"{where}: {column} = {text!r} is not a finite number >= 0", hint=MEND)
     if value > MOST:
         raise InvalidInput(f"{where}: {column} = {text!r} is above {MOST:g}", hint=MEND)
     return value
@@ -166,7 +166,7 @@ def _number(where: str, column: str, text: str) -> float:
 def _positive(where: str, column: str, text: str) -> float:
     value = _number(where, column, text)
     if value < LEAST:
-        raise InvalidInput(f"{where}: {column} = {text!r} is not clearly above zero", hint=MEND)
+        raise InvalidInput(f"{where}: {column} = {text!r} must be clearly above zero", hint=MEND)
     return value
 
 
@@ -178,5 +178,5 @@ def _optional(where: str, column: str, row: Mapping[str, str]) -> float | None:
 def _count(where: str, column: str, text: str) -> int:
     value = _number(where, column, text)
     if value < 1.0 or not value.is_integer():
-        raise InvalidInput(f"{where}: {column} = {text!r} is no whole number from 1 on", hint=MEND)
+        raise InvalidInput(f"{where}: {column} = {text!r} is not an integer >= 1", hint=MEND)
     return int(value)

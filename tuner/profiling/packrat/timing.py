@@ -71,7 +71,7 @@ class Timer:
         self._runner.close()
 
     def window(self, shapes: Sequence[Shape], seconds: float, allocator: str) -> TimedWindow:
-        """Return what batches split in these shapes take, over at least so many seconds."""
+        """Return what batches split in these shapes take, over at least `seconds`."""
         return self._runner.run(self._window(shapes, seconds, allocator))
 
     def own_bytes(self, allocator: str) -> int:
@@ -106,7 +106,7 @@ class Timer:
         return TimedWindow(statistics.fmean(taken), stderr, len(taken), share)
 
     async def _instance(self, placement: Placement, items: int) -> Instance:
-        """Return the instance at a place, started and warmed up for so many items if need be."""
+        """Return the instance at a place, started and warmed up for `items` if needed."""
         if placement not in self._instances:
             instance = await launch(self._recipe, placement.allocator, lambda gone: None)
             self._instances[placement] = instance

@@ -1,1 +1,1 @@
-"""What a tuner does by the clock, and how it tells that it lives."""
+"""What a tuner does by the clock, and how it reports that it lives."""

@@ -1,4 +1,4 @@
-"""The tuners at work on one database: each tells of itself, and anybody may ask how they are."""
+"""The tuners at work on one database: each reports about itself, and anybody may ask how they are."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tuner.study.loop import Loop
 log = logging.getLogger(__name__)
 
 TELL_S = 10
-"""How often a tuner tells of itself."""
+"""How often a tuner reports about itself."""
 SILENT = timedelta(seconds=45)
-"""A tuner that has told nothing for so long is gone, or does not reach the database."""
+"""A tuner without a report for this long is gone, or does not reach the database."""
 FORGOTTEN = timedelta(hours=1)
 
 
 def mark_of(token: str) -> str:
-    """Return what tells two tuners of different token files: far too short to guess a token by."""
+    """Return what reports two tuners of different token files: far too short to guess a token by."""
     return hmac.new(token.encode(), b"jouletune replica", hashlib.sha256).hexdigest()[:4]
 
 
@@ -66,8 +66,8 @@ class Roll:
         for other in others:
             if own.seen_at - other.seen_at < SILENT and other.token_mark != own.token_mark:
                 log.warning(
-                    "event=other_token the tuner %s on %s has another token file: operators are let in "
-                    "by one of both only; copy the file",
+                    "event=other_token the tuner %s on %s has a different token file, "
+                    "so an admin's token works on one replica only; copy the file to both",
                     other.id,
                     other.host,
                 )

@@ -43,17 +43,17 @@ from tuner.study.presence import KEEP_S
 
 log = logging.getLogger(__name__)
 
-SILENT = "it is not heard of any more; see whether its agent and its host run"
+SILENT = "no contact with the device; check that its agent and its host are up"
 NOTED_AT_ONCE = 500
-"""So many devices that fell silent are noted in one transaction, in which no other event can be."""
+"""How many devices that fell silent are noted in one transaction, in which no other event can be."""
 LOOKED_AT = 10_000
-"""So many of the latest events are asked at the start which devices were known to be away."""
+"""The given number of the latest events are read at the start for devices that were away."""
 AUDIT_DAYS = 400
 """The audit log is kept for a year at least."""
 PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
-"""So many of a hold's latest windows are looked at."""
+"""The given number of a hold's latest windows are looked at."""
 LONGEST_TURN_S = 0.01
 """A turn of work that is done in turns ends after this, with the piece it is at."""
 
@@ -93,7 +93,7 @@ class Maintenance:
         """End trials whose agents never came back."""
         ended = self.loop.trial_reports.reap()
         if ended:
-            log.info("event=reaped trials=%d were abandoned", ended)
+            log.info("event=reaped trials=%d abandoned", ended)
 
     def watch_drift(self) -> Iterator[None]:
         """Send a held study back to its baseline when its windows have drifted from what they were.
@@ -134,7 +134,7 @@ class Maintenance:
         """Delete observations and events that are older than `keep_days`; say how many.
 
         The oldest day of each at most: a clock that runs far ahead for an hour must not take all. Events
-        that a destination has still to be told of stay.
+        not yet delivered to a destination stay.
         """
         before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
         store.replicas.prune(self.loop.now() - FORGOTTEN)
@@ -148,7 +148,7 @@ class Maintenance:
             self.loop.changes.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:
-        """Return how a held study has drifted, None where it has not or where that cannot be told.
+        """Return how a held study has drifted, None where it has not or where that is unknown.
 
         The held windows of several devices are each one device's and are not compared with a target's
         sum.
@@ -176,7 +176,7 @@ class Maintenance:
 
 
 def _turn(device: str, at: datetime, *, online: bool) -> Event:
-    kind, text = ("online", "it is heard of again") if online else ("offline", SILENT)
+    kind, text = ("online", "contact with the device is back") if online else ("offline", SILENT)
     return Event(at=at, kind=kind, text=text, device=device)
 
 
@@ -245,12 +245,12 @@ class Lead:
         self._led = False
 
     def taken(self) -> bool:
-        """Return whether this tuner leads; who has just begun to, waits for all devices anew."""
+        """Return whether this tuner leads; a new leader waits for all devices again."""
         with self._lock:
             leads = self._loop.store.bus.leads()
             if leads and not self._led:
                 expect(self._loop)
-                log.info("event=leads this tuner does now what one alone does for all")
+                log.info("event=leads this replica is now the leader")
             self._led = leads
             return leads
 

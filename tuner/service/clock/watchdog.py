@@ -1,4 +1,4 @@
-"""Whether the tuner lives, for systemd's watchdog, and whether it is ready, for who asks over HTTP."""
+"""Whether the tuner is alive, for systemd's watchdog, and ready, for HTTP clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 class Watchdog:
     """Tells systemd that the tuner works: its event loop turns, and its worker threads come back.
 
-    `ping` is asked in one of the threads that requests run in. A database that refuses has answered,
+    `ping` runs in one of the threads that requests run in. A database that refuses has answered,
     too: starting the tuner again would mend nothing.
     """
 
@@ -32,7 +32,7 @@ class Watchdog:
         """Say so, unless the ping of last time is still out, and ask again."""
         if self._asked is not None and not self._asked.done():
             log.warning(
-                "event=no_ping the database still owes one: systemd is not told that we live"
+                "event=no_ping the database has not answered, so systemd gets no watchdog ping"
             )
             return
         notify("READY=1\nWATCHDOG=1")
@@ -46,14 +46,14 @@ class Watchdog:
 FRESH_S = 2.0
 """How long it is believed that the store took a write, or did not."""
 PATIENCE_S = 3.0
-"""How long who asks waits for the store, before that is the answer."""
+"""How long a client waits for the store before it gets "not ready"."""
 
 
 class Readiness:
     """Whether the store takes writes: a full disk answers every question, and keeps nothing.
 
     `check` writes something. It runs once at a time and every `FRESH_S` at most, however many ask:
-    whoever may ask has not shown a token.
+    its clients have no token.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Readiness:
         if not asked.done():
             raise StoreError(
                 f"the database has not taken a write for {self._clock() - self._asked_s:.0f} s",
-                hint="look at its log, its locks and its disk",
+                hint="check its log, its locks and its disk",
             )
         if refused := asked.result():
             raise StoreError(refused.message, hint=refused.hint)

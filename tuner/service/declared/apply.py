@@ -95,7 +95,7 @@ def _stop(loop: Loop, study: str, who: str, why: str) -> None:
 
 @looking_again
 def _change(loop: Loop, study: str, wanted: Study, who: str, why: str) -> None:
-    """Bring a study that goes on to what is declared; each step is whole by itself."""
+    """Bring a study that continues to what is declared; each step is whole by itself."""
     with loop.changes.lock(study):
         texts = tuple(map(str, wanted.constraints))
         constrain(loop, study, ConstraintChange(constraints=texts, who=who, why=why))

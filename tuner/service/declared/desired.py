@@ -119,7 +119,7 @@ def _of_group(
 def _draft(
     group: GroupTable, table: StudyTable | None, team: Sequence[Device], limits: ExplorationTable
 ) -> StudyDraft:
-    """Return what is asked for one study. Raises ConfigError: a knob off limits is none."""
+    """Return the declared settings of one study. Raises ConfigError: a knob off limits is none."""
     own = table or StudyTable(device=team[0].id)
     choices = dict(group.choices if own.choices is None else own.choices)
     knobs = {knob.name: knob.default for knob in team[0].space.knobs}

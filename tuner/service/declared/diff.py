@@ -14,7 +14,7 @@ from tuner.wire import FleetChange
 
 Action = Literal["create", "change", "replace", "stop"]
 MOST_VALUES = 6
-"""So many values of a knob are named in a line."""
+"""How many values of a knob are named in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def changes(loop: Loop, wanted: Desired, *, prune: bool) -> list[Planned]:
 
 
 def fingerprint(planned: Sequence[Planned]) -> str:
-    """Return what tells one list of changes from another, and from the same one after a change."""
+    """Return a digest that identifies a list of changes, and from the same one after a change."""
     text = "\n".join(
         f"{p.shown.action} {p.shown.study} {p.shown.revision} {p.shown.devices} {p.shown.details}"
         for p in planned
@@ -141,7 +141,7 @@ def _replacing(present: Study, wanted: Study) -> Iterator[str]:
 
 
 def _changing(present: Study, wanted: Study) -> Iterator[str]:
-    """Yield the differences that a study can take while it goes on."""
+    """Yield the differences that a study can take while it continues."""
     if present.constraints != wanted.constraints:
         then, now = (", ".join(map(str, s.constraints)) or "none" for s in (present, wanted))
         yield f"constraints: {then} → {now}"

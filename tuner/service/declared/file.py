@@ -36,7 +36,7 @@ class ExplorationTable(Table):
         return replace(self, **{n: value for n, value in said.items() if value is not None})
 
     def over(self, present: Exploration) -> Exploration:
-        """Return the limits that it stands for; a freeze that it says nothing of stays as it is."""
+        """Return the limits that it represents; a freeze that it says nothing of stays as it is."""
         said = {f.name: getattr(self, f.name) for f in fields(Exploration)}
         named = {n: value for n, value in said.items() if value is not None}
         return Exploration(**{"frozen": present.frozen, **named})

@@ -1,1 +1,1 @@
-"""The tuner over HTTP: who is let in, what is asked, and what is answered."""
+"""The tuner over HTTP: access, requests and responses."""

@@ -15,11 +15,11 @@ from tuner.service.http.bodies import ThreadedRoute
 from tuner.wire import Enrolled, Enrolment, check_protocol
 
 NEXT_STEP = {
-    AccessRole.VIEWER: "a viewer only looks: ask with an operator's token",
-    AccessRole.OPERATOR: "this takes an admin's token, as the tuner's own token file has; what an agent "
-    "tells, the agent's own",
-    AccessRole.AGENT: "ask with an operator's token, made by `jouletune token create NAME`",
-    AccessRole.ENROL: "put it into the token file of a new agent: enrolling is all it is for",
+    AccessRole.VIEWER: "a viewer's token is read-only; use an operator's token",
+    AccessRole.OPERATOR: "use an admin's token (the tuner's own token file "
+    "has one); reports of an agent need that agent's token",
+    AccessRole.AGENT: "use an operator's token; create one with `jouletune token create NAME`",
+    AccessRole.ENROL: "put this token into the token file of a new agent; it can only enrol",
 }
 
 

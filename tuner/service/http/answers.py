@@ -17,7 +17,7 @@ PLAIN: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="s
 
 
 def rendered(found: object, status: int = 200) -> Response:
-    """Return what was found as an answer: a message, values, or nothing."""
+    """Return results as a response: a message, values, or nothing."""
     if isinstance(found, Response):
         return found
     if found is None:

@@ -58,23 +58,23 @@ from tuner.wire import (
 )
 
 REFUSALS: dict[int | str, str] = {
-    400: "The body is no JSON, or the Host header is not the tuner's.",
-    401: "There is no valid token.",
+    400: "The body is not JSON, or the Host header is not the tuner's.",
+    401: "The token is missing or not valid.",
     403: "The token does not allow this.",
-    404: "There is no such thing.",
-    405: "There is no such method here.",
-    409: "The present state does not allow this.",
+    404: "Not found.",
+    405: "The method is not allowed here.",
+    409: "The current state does not allow this.",
     413: "The body is too large.",
-    422: "The input cannot be used.",
-    426: "Another protocol is spoken here.",
-    429: "Too many requests came with this token, or from this address.",
-    503: "The database does not answer, or more agents ask than the tuner can answer.",
+    422: "The input is not valid.",
+    426: "The protocol version is not supported.",
+    429: "Rate limit exceeded for this token or this address.",
+    503: "The database does not answer, or the tuner is overloaded.",
 }
 MOST_RUNNING = 20_000
-"""Connections that requests are answered on, where nobody knows how many there may be."""
+"""Connections that requests are answered on, where unknown how many there may be."""
 OPENAPI = "/v1/openapi.json"
 LOOK_AGAIN_S = 5.0
-"""News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
+"""News wakes waiting requests; a change by time alone (a lease ends) is seen this late."""
 
 
 def create_app(
@@ -97,7 +97,7 @@ def create_app(
     certificate that the server's TLS has checked. `metrics` is what Prometheus gets at `/metrics`;
     without it there is no such route. `counts` hears of refusals that are not stored. Of `most_running`
     connections that requests are answered on, one token takes half and event streams a quarter.
-    Once `leaving` says that the server is about to end, whoever waits for news is answered.
+    Once `leaving` says that the server is about to end, waiting requests are answered.
     """
     waiting = Waiters(operations.loop.news, leaving)
     feed = Feed(operations.loop.store.events, operations.loop.now, lambda: waiting.over)
@@ -107,7 +107,7 @@ def create_app(
         title="jouletune",
         version=version,
         lifespan=lambda _: waiting.watch(),
-        description="Least energy while the operator's limits hold.",
+        description="Uses the least energy that keeps the operator's limits.",
         openapi_url=None,  # FastAPI would render it in the event loop
         responses={
             status: {"model": Problem, "description": why} for status, why in REFUSALS.items()
@@ -196,7 +196,7 @@ def _install_errors(app: FastAPI) -> None:
             400 if broken else 422,
             "malformed" if broken else InvalidInput.code,
             f"{where}: {first['msg']}",
-            "see /v1/openapi.json for what is expected",
+            "see /v1/openapi.json for the expected format",
         )
 
     @app.exception_handler(HTTPException)
@@ -238,7 +238,9 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
         """Introduce a device."""
         _spoken(message)
         if message.device.id != device:
-            raise InvalidInput(f"the path says {device!r}, the message {message.device.id!r}")
+            raise InvalidInput(
+                f"the path names {device!r}, the message names {message.device.id!r}"
+            )
         return _one(loop.register(access.claimed(caller, message.device)))
 
     @router.post("/devices/{device}/next", response_model=Order)
@@ -278,7 +280,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
 
     @router.post("/reverts", response_model=Receipt)
     def reverted(message: Reverted, caller: AgentCaller) -> Response:
-        """Tell that an operator put a device back on its host."""
+        """Tell that an operator reverts a device on its host."""
         _spoken(message)
         access.require_own(caller, message.device)
         return _one(operations.reverted(message))

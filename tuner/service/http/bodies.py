@@ -69,7 +69,7 @@ async def received(receive: Receive, most: int) -> tuple[Receive, int]:
 def too_large(most: int) -> TooLarge:
     """Return the refusal of a body that is larger."""
     return TooLarge(
-        f"the body has more than {most} bytes", hint="send less, or in several requests"
+        f"the body has more than {most} bytes", hint="send fewer items, or split the request"
     )
 
 

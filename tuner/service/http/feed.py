@@ -1,8 +1,8 @@
 """The operator's log as it grows, for any number of followers: server-sent events.
 
-The format and `Last-Event-ID` are those of https://html.spec.whatwg.org/#server-sent-events. A
-follower is a place in one list of the latest entries, not a queue of its own: who does not read takes
-no memory, and goes on from the database where the list has moved on meanwhile.
+The format and `Last-Event-ID` are those of https://html.spec.whatwg.org/#server-sent-events. A follower is
+a place in one list of the latest entries, not a queue of its own: a client that does not read takes no
+memory, and continues from the database where the list has moved on meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KEPT = 1_000
-"""So many of the latest entries are kept for followers that are a little behind."""
+"""The given number of the latest entries are kept for followers that are a little behind."""
 PAGE = 200
 SILENT_S = 15.0
 """After so long without an event a comment is sent: proxies drop connections that say nothing."""
 AGAIN_S = 2.0
 CHANGED = "changed"
-"""A study moved, or a trial of it began or ended: whoever shows it asks anew. It has no id."""
+"""A study moved, or a trial of it began or ended: its reader requests it again. It has no id."""
 NAMED = re.compile(rb"^event: .*\n", re.MULTILINE)
 STREAM_AGAIN_S = 30.0
 MOST_STREAMS, MOST_OF_CALLER = 512, 32
@@ -81,13 +81,13 @@ class StreamPlaces:
         if self._taken[caller] >= self._per_caller:
             raise RateLimited(
                 f"the token {caller} has {self._per_caller} event streams open",
-                hint="close one, or follow with another token",
+                hint="close one, or use another token",
                 again_s=STREAM_AGAIN_S,
             )
         if self._taken.total() >= self._most:
             raise RateLimited(
                 f"{self._most} event streams are open",
-                hint="ask GET /v1/events?after=ID now and then instead",
+                hint="poll GET /v1/events?after=ID instead",
                 again_s=STREAM_AGAIN_S,
             )
         self._taken[caller] += 1
@@ -178,7 +178,7 @@ class Feed:
         return list(islice(self._entries, skipped, skipped + PAGE))
 
     def _start(self) -> asyncio.Event:
-        """Begin to read the log, with its first follower; return what is set once it is read."""
+        """Begin to read the log, with its first follower; return the event that is set when it is read."""
         if self._reading is None:
             self._running = asyncio.get_running_loop()
             self._new, self._begun = asyncio.Event(), asyncio.Event()
@@ -192,7 +192,7 @@ class Feed:
             self._reading = self._running = None
 
     async def _read(self) -> None:
-        """Append what is new, and wake the followers; a database that is away is asked again."""
+        """Append what is new, and wake the followers; a missing database is queried again."""
         self._read_to = await self._asked(self._events.newest)
         self._begun.set()
         while True:

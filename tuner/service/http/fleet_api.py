@@ -81,7 +81,7 @@ def _stream_route(
         *,
         plain: bool = False,
     ) -> EventStream:
-        """Follow events as they come, from `after` or `Last-Event-ID` on where one is given.
+        """Stream events, from `after` or `Last-Event-ID` on where one is given.
 
         With `plain` none has a name, so that a browser hears all of them by one listener.
         """

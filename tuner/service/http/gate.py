@@ -1,4 +1,4 @@
-"""The door of the tuner: who is let in, and how a refusal is said."""
+"""The door of the tuner: authentication, and how a refusal is reported."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ class Gate:
         name = caller.name if caller else ""
         if caller and self._under_way[name] >= self._at_once:
             raise Busy(
-                f"{self._at_once} requests of the token {name} are under way",
-                hint="wait for an answer, or use another token",
+                f"{self._at_once} requests of the token {name} are in progress",
+                hint="wait for a response, or use another token",
             )
         self._under_way[name] += 1
         try:
@@ -177,7 +177,7 @@ class Gate:
         if again_s := self._bytes.take(caller.name, float(size)):
             raise RateLimited(
                 f"the agent {caller.name} sends more than {AGENT_BYTES_A_DAY:.0f} bytes a day",
-                hint="look at its log; revoke its token where the host is not yours any more",
+                hint="check its log; if the host is no longer yours, revoke its token",
                 again_s=again_s,
             )
 
@@ -185,7 +185,9 @@ class Gate:
         hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             called = ", ".join(hosts)
-            return problem(400, "host", f"this tuner is not called {called!r}", "use its own name")
+            return problem(
+                400, "host", f"host {called!r} is not allowed", "add it to `names` in tuner.toml"
+            )
         if origin is not None and not self._is_ours(re.sub("^https?://", "", origin)):
             return problem(403, "origin", f"requests from {origin} are not accepted")
         length, most = request.headers.get("content-length", "0"), most_bytes(request.scope)
@@ -203,8 +205,8 @@ class Gate:
             caller = await self._caller(request)
             if self._client_certs and caller.machine and not _shows_certificate(request):
                 raise Forbidden(
-                    f"the agent {caller.name} showed no certificate, and this tuner asks for one",
-                    hint="name client_cert and client_key in agent.toml",
+                    f"the agent {caller.name} sent no client certificate, and this tuner requires one",
+                    hint="set client_cert and client_key in agent.toml",
                 )
             if again_s := self._asked.take(caller.name):
                 raise _too_many(f"the token {caller.name}", again_s)
@@ -238,7 +240,7 @@ class Gate:
         caller = self._sessions.caller(cookie)
         if request.scope["path"].startswith(API) and request.method not in LOOKING:
             raise Forbidden(
-                "a browser's session changes nothing over the API",
+                "a browser session is read-only on the API",
                 hint="use the pages, or send a token as Authorization: Bearer …",
             )
         return caller
@@ -293,7 +295,7 @@ class Gate:
 
 
 def _is_browser(request: Request) -> bool:
-    """Return whether somebody wants to look at a page."""
+    """Return whether the request is for a page."""
     asked = request.headers.get("accept", "")
     return "text/html" in asked and not request.scope["path"].startswith(API)
 
@@ -319,5 +321,5 @@ def _address(request: Request) -> str:
 
 def _too_many(who: str, again_s: float) -> RateLimited:
     return RateLimited(
-        f"{who} asks too much", hint=f"ask again in {math.ceil(again_s)} s", again_s=again_s
+        f"rate limit exceeded by {who}", hint=f"retry in {math.ceil(again_s)} s", again_s=again_s
     )

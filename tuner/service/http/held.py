@@ -16,18 +16,18 @@ from tuner.wire import HoldReport, Receipt
 log = logging.getLogger(__name__)
 
 TOGETHER_S = 0.25
-"""What comes within this is stored at once; nobody waits for the answer but the agent that told it."""
+"""What comes within this is stored at once; only the reporting agent waits for the response."""
 MOST_TOGETHER = 200
 MOST_WAITING = 5 * MOST_TOGETHER
-"""So many wait to be stored: after hours without a tuner each of a fleet's agents has hundreds to tell."""
+"""How many wait to be stored: after hours without a tuner each of a fleet's agents has hundreds to tell."""
 
 Told = tuple[Caller, HoldReport]
 
 
 class HeldWindows:
-    """Gathers what is told, and has the loop take it in a worker thread. Of one event loop.
+    """Collects reports and passes them to the loop in a worker thread. Of one event loop.
 
-    `busy` makes the refusal for who is to come again, as too many wait.
+    `busy` makes the refusal for a client that must retry, as too many wait.
     """
 
     def __init__(self, loop: Loop, access: Access, busy: Callable[[], Busy]) -> None:
@@ -54,10 +54,10 @@ class HeldWindows:
             answers: Sequence[Receipt | Exception]
             try:
                 answers = await run_in_threadpool(self._taken, [told for told, _ in some])
-            except Exception as error:  # noqa: BLE001  whoever told something is to hear of it
+            except Exception as error:  # noqa: BLE001  the reporting client gets the error
                 answers = [error] * len(some)
             for (_, receipt), answer in zip(some, answers, strict=True):
-                if receipt.done():  # who told it has hung up
+                if receipt.done():  # the client has disconnected
                     continue
                 if isinstance(answer, Exception):
                     receipt.set_exception(answer)
@@ -73,7 +73,7 @@ class HeldWindows:
         except Exception as error:  # whose fault it was shows when each is taken alone
             if len(told) == 1:
                 log.exception(
-                    "event=hold_not_taken what %s told of its hold was not taken", told[0][1].device
+                    "event=hold_not_taken the hold reported by %s was rejected", told[0][1].device
                 )
                 return [error]
             return [self._taken([one])[0] for one in told]

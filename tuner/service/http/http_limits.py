@@ -1,4 +1,4 @@
-"""What a caller may take before it is known: time, connections, bytes and lines of the log.
+"""Limits of a client before authentication: time, connections, bytes and lines of the log.
 
 uvicorn bounds a request's head and how many requests run at once. It has no deadline for a head or a
 body, reads bodies of any length, and lets connections that ask nothing take every file.
@@ -24,7 +24,7 @@ from tuner.wire import Problem
 OWN_FILES = 128
 """Open files left to the database, the log and whatever else is not a connection."""
 BACKLOG = 64
-"""How many connections the event loop takes up in one turn; it knows each four turns later."""
+"""How many connections the event loop accepts in one turn; it knows each four turns later."""
 MOST_UNFINISHED = 1024
 HEAD_BYTES = 64 * 1024
 """Room for a request's head, of which h11 takes 16 KiB, and for the framing of its chunks."""
@@ -49,7 +49,7 @@ class HttpLimits:
 
     @classmethod
     def within(cls, files: int, body_bytes: int) -> HttpLimits:
-        """Return the limits of a process that may open so many files, for bodies of such a size."""
+        """Return the limits of a process that may open `files` files, for bodies of a size."""
         room = max(files - OWN_FILES - 4 * BACKLOG, 32)
         unfinished = min(MOST_UNFINISHED, room // 4)
         return cls(
@@ -65,14 +65,14 @@ class Stage(Enum):
     ANSWERING = auto()
     """For us: a whole request has arrived. However long that takes, it is not the caller's fault."""
     TAKING = auto()
-    """For the caller to take the answer, or to let go of a connection that we have closed."""
+    """For the caller to take the answer, or to release a connection that we have closed."""
 
 
 class LimitedHttp(H11Protocol):
     """HTTP/1.1 as uvicorn speaks it, with deadlines for the caller and a bound of what it sends.
 
-    Of the connections without a whole request the oldest is dropped when there are too many: whoever
-    sends a request at once is heard, however many say nothing.
+    Of the connections without a whole request the oldest is dropped when there are too many: a client that
+    sends a request at once is served, even beside many silent ones.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class LimitedHttp(H11Protocol):
         self._watch()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue."""
         super().resume_writing()
         self._watch()
 
@@ -188,7 +188,7 @@ class LimitedHttp(H11Protocol):
 
 
 def _with_certificate(app: ASGIApp, subject: str) -> ASGIApp:
-    """Return the application, told whose certificate TLS has checked, as ASGI's TLS extension does it."""
+    """Return the application with the client's checked certificate, as in ASGI's TLS extension."""
 
     async def told(scope: Scope, receive: Receive, send: Send) -> None:
         extensions = {**scope.get("extensions", {}), "tls": {"client_cert_name": subject}}
@@ -226,7 +226,9 @@ class LogLimit(logging.Filter):
         began, seen = self._seen.get(place, (now, 0))
         if now - began >= self._every_s:
             if seen > self._most:
-                record.msg = f"{record.getMessage()} ({seen - self._most} more were not logged)"
+                record.msg = (
+                    f"{record.getMessage()} ({seen - self._most} similar lines were not logged)"
+                )
                 record.args = None
             began, seen = now, 0
         self._seen[place] = (began, seen + 1)

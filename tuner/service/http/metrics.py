@@ -1,4 +1,4 @@
-"""What Prometheus is told of the tuner: counters of this process, and the fleet as it is stored.
+"""Prometheus metrics of the tuner: counters of this process, and the fleet as it is stored.
 
 A scrape reads devices, studies and what is applied; never trials. It is answered in the text format
 0.0.4, which every release of Prometheus reads.
@@ -24,7 +24,7 @@ from tuner.service.metrics.fleet_metrics import FleetCollector
 METRICS = "/metrics"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 5.0
-"""Several Prometheus servers, and whoever else asks within so long, get the same answer."""
+"""Several Prometheus servers, and other clients get the same response within this time."""
 
 
 class Collected(Protocol):
@@ -36,7 +36,7 @@ class Collected(Protocol):
 
 
 class Uncreated(Collector):
-    """Families without the times at which their series began: twice the series, asked by nobody."""
+    """Families without the times at which their series began: twice the series, without a user."""
 
     def __init__(self, inner: Collected) -> None:
         self._inner = inner
@@ -67,7 +67,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all figures in the text format."""
-        with self._lock:  # who asks meanwhile waits for the same answer
+        with self._lock:  # requests meanwhile wait for the same response
             if self._monotonic() >= self._until_s:
                 self._text = generate_latest(self._registry)
                 self._until_s = self._monotonic() + CACHE_S

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_CALLERS = 10_000
-"""So many callers are remembered; who has not asked for longest is forgotten first."""
+"""How many callers are remembered; the one idle for longest is forgotten first."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def take(self, caller: str, amount: float = 1.0) -> float:
-        """Count a request, or so many; return 0, or after how many seconds it may come again."""
+        """Count one request or more; return 0, or after how many seconds it may come again."""
         with self._lock:
             bucket = self._filled(caller)
             if bucket.left < amount:

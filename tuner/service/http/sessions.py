@@ -23,9 +23,9 @@ LASTS = timedelta(hours=12)
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
 """Per address that brings wrong tokens. Who brings a right one is let in even then."""
 LOOKUPS_AT_ONCE = 4
-"""Threads that look up tokens nobody has shown before: strangers get no more of them."""
+"""Threads that look up new tokens: strangers get no more of them."""
 MOST_LOOKUPS = 256
-"""So many wait for one of these threads."""
+"""How many wait for one of these threads."""
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Lookups:
         if self._limiter is None or self._limiter[0] is not running:
             self._limiter = running, CapacityLimiter(LOOKUPS_AT_ONCE)
         if self._waiting >= MOST_LOOKUPS:
-            raise Busy(f"{MOST_LOOKUPS} tokens are being looked up", hint="ask again in 1 s")
+            raise Busy(f"{MOST_LOOKUPS} tokens are being checked", hint="retry in 1 s")
         self._waiting += 1
         try:
             return await to_thread.run_sync(look, token, limiter=self._limiter[1])
@@ -68,10 +68,10 @@ class Sessions:
     )
 
     def open(self, token: str, address: str) -> str:
-        """Return the cookie of whoever has this token.
+        """Return the cookie for a token.
 
         Raises:
-            Unauthorised: nobody has, or no longer; or it is a machine's.
+            Unauthorised: the token is unknown or no longer valid; or it is a machine's.
             RateLimited: too many wrong ones came from this address.
         """
         if hmac.compare_digest(token.encode(), self.token.encode()):
@@ -80,28 +80,29 @@ class Sessions:
             caller = self.access.caller(token)
             if caller.machine:
                 raise Unauthorised(
-                    f"the token {caller.name} is an {caller.role}'s",
-                    hint="sign in with a person's: jouletune token create NAME --role viewer",
+                    f"the token {caller.name} has the role {caller.role}",
+                    hint="sign in with the token of a person; create one "
+                    "with `jouletune token create NAME --role viewer`",
                 )
         except Unauthorised:
             if again_s := self.failed.take(address):
                 raise RateLimited(
-                    "too many wrong tokens came from here",
-                    hint=f"try again in {math.ceil(again_s)} s",
+                    "too many wrong tokens from this address",
+                    hint=f"retry in {math.ceil(again_s)} s",
                     again_s=again_s,
                 ) from None
             raise
         return self._signed(caller.name, self._mark(caller.name))
 
     def caller(self, cookie: str) -> Caller:
-        """Return who is signed in.
+        """Return the signed-in caller.
 
         Raises:
-            Unauthorised: nobody is, or no longer.
+            Unauthorised: not signed in, or no longer.
         """
         said, _, mac = cookie.rpartition(":")
-        nobody = Unauthorised("nobody is signed in here", hint="sign in again")
-        # Before anything is looked up: whoever forges a cookie costs no more than this.
+        nobody = Unauthorised("not signed in", hint="sign in again")
+        # Before anything is looked up: a forged cookie costs no more than this.
         if not hmac.compare_digest(mac.encode(), self._mac(f"session:{said}").encode()):
             raise nobody
         name, until, mark = said.split(":")
@@ -122,7 +123,7 @@ class Sessions:
         return f"{said}:{self._mac(f'session:{said}')}"
 
     def _mark(self, name: str) -> str:
-        """Return what a token of that name is known again by, and another made later under it is not."""
+        """Return a mark that identifies this token, and no later token of the same name."""
         return self._mac(f"stored:{self.access.stored(name)}")[:16]
 
     def _mac(self, text: str) -> str:

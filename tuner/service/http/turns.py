@@ -1,7 +1,7 @@
-"""How many agents' requests are worked on at once, and who is told to come again later.
+"""How many agents' requests are worked on at once, and which must retry later.
 
 A fleet that comes back at once asks more than a tuner can answer in the time that its agents wait: they
-would give up, ask again, and all work would be done for nobody.
+would give up, retry, and all work would be lost.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tuner.service.http.gate import refused
 from tuner.study.presence import MOST_AGAIN_S
 
 AT_ONCE = 8
-"""So many are worked on: more of them wait for each other, and let the event loop wait for all."""
+"""How many are worked on: more of them wait for each other, and let the event loop wait for all."""
 MOST_WAITING = 100
-"""So many wait for their turn: well within the 10 s in which an agent wants its answer."""
+"""How many wait for their turn: well within the 10 s in which an agent wants its answer."""
 APART_S = 0.02
 """How long after one request the next is done, as long as that has not been seen."""
 WEIGHT = 0.02
@@ -32,7 +32,7 @@ SHARE = 0.5
 
 
 class Queue:
-    """How many requests wait for their turn, how fast they get it, and when who is sent away may come."""
+    """How many requests wait for their turn, how fast they get it, and when a refused one may retry."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class Queue:
 
     @property
     def full(self) -> bool:
-        """Whether nobody else should wait."""
+        """Whether no other program should wait."""
         return self._waiting >= MOST_WAITING
 
     async def turn(self) -> None:
@@ -58,22 +58,22 @@ class Queue:
     def done(self) -> None:
         """End a turn."""
         now = self._clock()
-        if self._waiting:  # else they are as far apart as they come
+        if self._waiting:  # else they keep the distance of their arrival
             self._apart_s += WEIGHT * (now - self._done_s - self._apart_s)
         self._done_s = now
         self._turns.release()
 
     def busy(self) -> Busy:
-        """Return the refusal for somebody who is sent away."""
+        """Return the refusal of a request."""
         again_s = self.again_s()
         return Busy(
-            "more agents ask than the tuner can answer",
-            hint=f"ask again in {again_s} s",
+            "the tuner is overloaded by requests of agents",
+            hint=f"retry in {again_s} s",
             again_s=again_s,
         )
 
     def again_s(self) -> int:
-        """Return after how many seconds somebody who is sent away may come: each at another time."""
+        """Return after how many seconds a refused client may retry: each at another time."""
         now, apart_s = self._clock(), self._apart_s / SHARE
         first = now + MOST_WAITING * apart_s
         self._next_s = max(self._next_s + apart_s, first)
@@ -86,7 +86,7 @@ class SendAway:
     """Answers agents with 503 and when to come again while too many wait. Plain ASGI, before all else.
 
     `note` is called for each of them. They are none of those on which a running trial hangs, nor of
-    those that wait for news and are asked again.
+    those that wait for news and are repeated.
     """
 
     def __init__(self, app: ASGIApp, queue: Queue, note: Callable[[], None]) -> None:
@@ -123,7 +123,7 @@ class Turns:
 
 
 def _can_wait(scope: Scope) -> bool:
-    """Return whether a request is an agent's that registers, asks what to do, or tells of a hold."""
+    """Return whether a request is an agent's that registers, asks what to do, or reports about a hold."""
     method: str = scope["method"]
     path: str = scope["path"]
     of_device = path.startswith("/v1/devices/")

@@ -1,4 +1,4 @@
-"""Requests that are answered once there is something new: who waits costs next to nothing until then.
+"""Requests that are answered when there is news; until then a waiting client costs next to nothing.
 
 The application answers at once, and may ask to be called again at news. Meanwhile nothing of it is kept,
 only the request's body and its answer so far.
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.study.news import News
 
 LEAVING_S = 0.25
-"""How late who waits sees that the server is about to end."""
+"""How late a waiting request sees that the server is about to end."""
 RECALL = "recall"
 
 
@@ -28,12 +28,12 @@ class Why(Enum):
     NEWS = auto()
     TIME = auto()
     GONE = auto()
-    """The caller has let go of its connection."""
+    """The caller has release its connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """To be asked again at news of a device after a mark, or after `look_again_s`; all within `wait_s`.
+    """To be repeated at news of a device after a mark, or after `look_again_s`; all within `wait_s`.
 
     `gone` is called where the caller hangs up.
     """
@@ -77,7 +77,7 @@ class Waiters:
             tell()
 
     async def for_news(self, receive: Receive, recall: Recall, seconds: float) -> Why:
-        """Wait for news, so many seconds at most, all the while hearing whether the caller hangs up."""
+        """Wait for news, at most `seconds`, and watch for a disconnect."""
         running = asyncio.get_running_loop()
         why, over = Why.TIME, False
         with suppress(TimeoutError):
@@ -97,7 +97,7 @@ class Waiters:
                     await _hung_up(receive)
                     why = Why.GONE
                 finally:
-                    over = True  # news that is on its way finds nobody
+                    over = True  # news on its way has no receiver
                     end()
         return why
 
@@ -170,6 +170,6 @@ def _into(answer: list[Message], state: dict[str, object], send: Send) -> Send:
 
 
 async def _hung_up(receive: Receive) -> None:
-    """Return once the caller has let go of its connection."""
+    """Return once the caller has release its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,1 +1,1 @@
-"""What Prometheus is told: counters of this process, and the fleet as it is stored."""
+"""Metrics for Prometheus: counters of this process, and the fleet as it is stored."""

@@ -1,4 +1,4 @@
-"""What the tuner counts in memory, from its start on: Prometheus takes a counter that begins anew.
+"""What the tuner counts in memory, from its start on: Prometheus takes a counter that restarts.
 
 Names and base units are those of https://prometheus.io/docs/practices/naming/.
 """
@@ -25,12 +25,12 @@ from tuner.core import (
 from tuner.study.telemetry import Telemetry
 
 MOST_DEVICES = 1_000
-"""So many devices have series of their own; what others add up is counted under `OTHER`."""
+"""How many devices have series of their own; what others add up is counted under `OTHER`."""
 MOST_WORKLOADS = 2 * MOST_DEVICES
-"""So many pairs of a device and what ran on it."""
+"""How many pairs of a device and what ran on it."""
 OTHER = "other"
 ALERTED = ("hold ended", "drift", "baseline drifted")
-"""Kinds of events that an alert looks for the increase of, which takes the zero before."""
+"""Kinds of events with an alert, counted from zero on."""
 SUGGESTION_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
 TRANSACTION_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -59,7 +59,7 @@ class Counts(Telemetry):
         self._held: dict[str, HeldWindow] = {}
         self._energy = self._counter(
             "jouletune_energy_joules",
-            "Energy that measuring windows showed; between windows nobody measures.",
+            "Energy measured in windows; nothing is measured between windows.",
             "device",
             "workload",
             "origin",
@@ -72,25 +72,27 @@ class Counts(Telemetry):
         )
         self._violations = self._counter(
             "jouletune_violations",
-            "Windows that broke a limit: trials that were cut short for it, windows of holds.",
+            "Windows that broke a limit: aborted trials and held windows.",
             "level",
         )
-        self._ended = self._counter("jouletune_trials_ended", "Trials that ended, by how.", "state")
+        self._ended = self._counter(
+            "jouletune_trials_ended", "Ended trials, by their state.", "state"
+        )
         self._restores = self._counter(
             "jouletune_restores",
-            "How often a device went from its hold back to its original setting.",
+            "Times that a device reverted from its hold to its original setting.",
             "device",
         )
         self._events = self._counter(
-            "jouletune_events", "Entries of the operator's log, by their kind.", "kind"
+            "jouletune_events", "Events of the operator's log, by kind.", "kind"
         )
         self._dropped = self._counter(
             "jouletune_connections_dropped",
-            "Connections dropped for what they did not say or take in time.",
+            "Connections dropped because the client was too slow to send or read.",
         )
         self._refused = self._counter(
             "jouletune_requests_refused",
-            "Refused requests that the audit log does not have: of callers without a token, or too many.",
+            "Refused requests not in the audit log: no valid token, or over the rate limit.",
             "status",
         )
         self._suggestions = Histogram(
@@ -102,7 +104,7 @@ class Counts(Telemetry):
         )
         self._transactions = Histogram(
             "jouletune_database_transaction_seconds",
-            "Time of a transaction, what is done within it included.",
+            "Duration of a transaction, from its begin to its commit.",
             ["kind"],
             buckets=TRANSACTION_S,
             registry=self.registry,

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from tuner.core import (
     POWER,
     Delivery,
+    Event,
     Kind,
     Level,
     Phase,
@@ -24,14 +25,16 @@ from tuner.core import (
     quantity_of,
 )
 from tuner.service.fleet import FleetOverview
-from tuner.service.metrics.counts import MOST_DEVICES, Counts, HeldWindow
+from tuner.service.metrics.counts import ALERTED, MOST_DEVICES, Counts, HeldWindow
 from tuner.service.summaries import StudySummary
 from tuner.wire import FleetRow, FleetView, Health
 
 Values = dict[tuple[str, ...], float]
 """A family's samples by the values of its labels."""
 MOST_KNOBS = 32
-"""So many knobs of a device have series."""
+"""How many knobs of a device have series."""
+RECENT = 200
+"""Of the latest events, those with an alert have series."""
 MS_PER_S = 1000.0
 
 
@@ -50,6 +53,7 @@ class FleetCollector(Collector):
         try:
             view, studies = self._fleet.view(), store.studies.stored()
             deliveries, newest = store.deliveries.list(), store.events.newest()
+            recent = store.events.list(last=RECENT)
         except StoreError:
             yield _one("jouletune_database_up", "Whether the database answers.", 0.0)
             return
@@ -58,7 +62,7 @@ class FleetCollector(Collector):
         shown = view.rows[:MOST_DEVICES]
         yield _one(
             "jouletune_devices_left_out",
-            f"Devices without series of their own: there are more than {MOST_DEVICES}.",
+            f"Devices without their own series, because there are more than {MOST_DEVICES}.",
             float(len(view.rows) - len(shown)),
         )
         yield from _devices(view)
@@ -66,12 +70,28 @@ class FleetCollector(Collector):
         yield from _held(shown, self._counts.held_windows())
         yield from _studies(studies, {s.id: self._fleet.summaries.of(s) for s in studies})
         yield from _notifications(deliveries, newest)
+        yield _recent(recent, {s.id: s.devices for s in studies if isinstance(s, Study)})
+
+
+def _recent(events: Sequence[Event], devices: Mapping[str, tuple[str, ...]]) -> Metric:
+    """Return when each kind of event with an alert was last, by device and study; the later one counts."""
+    values: Values = {}
+    for event in events:
+        if event.kind in ALERTED:
+            for device in (event.device,) if event.device else devices.get(event.study, ("",)):
+                values[event.kind, device, event.study] = event.at.timestamp()
+    return _gauge(
+        "jouletune_event_timestamp_seconds",
+        f"Time of the latest {', '.join(ALERTED)} event of a device, of the latest {RECENT} events.",
+        ("kind", "device", "study"),
+        values,
+    )
 
 
 def _devices(view: FleetView) -> Iterator[Metric]:
     yield _gauge(
         "jouletune_devices",
-        "Devices by how they stand.",
+        "Devices by status.",
         ("health",),
         {(str(health),): float(view.health.get(health, 0)) for health in Health},
     )
@@ -90,19 +110,19 @@ def _applied(rows: Sequence[FleetRow]) -> Iterator[Metric]:
     one = ("device",)
     yield _gauge(
         "jouletune_device_online",
-        "Whether a device was heard of within a lease.",
+        "Whether the device had contact within one lease.",
         one,
         {(row.device,): float(row.health is not Health.OFFLINE) for row in rows},
     )
     yield _gauge(
         "jouletune_device_last_heard_timestamp_seconds",
-        "When it was heard of last.",
+        "Unix time of the last contact with the device.",
         one,
         {(row.device,): row.last_seen.timestamp() for row in rows},
     )
     yield _gauge(
         "jouletune_applied_info",
-        "What a device is, how it stands, by what right it is set as it is, and which study has it.",
+        "Labels of a device: kind, status, source of its setting, study.",
         ("device", "board", "workload", "health", "level", "study"),
         {
             (r.device, r.board, r.workload, str(r.health), str(r.level), r.study): 1.0
@@ -112,13 +132,13 @@ def _applied(rows: Sequence[FleetRow]) -> Iterator[Metric]:
     )
     yield _gauge(
         "jouletune_applied_knob",
-        "What a knob is set to, in the unit that its name ends with.",
+        "Current value of a knob, in the unit at the end of its name.",
         ("device", "knob"),
         knobs,
     )
     yield _gauge(
         "jouletune_applied_knob_info",
-        "What a knob is set to whose values are no numbers.",
+        "Current value of a knob whose values are not numbers.",
         ("device", "knob", "value"),
         words,
     )
@@ -145,19 +165,19 @@ def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterat
         broken[device, study.id] = float(bool(seen.broken))
     yield _gauge(
         "jouletune_held_latency_seconds",
-        "Latencies, and other times, of a hold's last window.",
+        "Latencies and other times in the last held window.",
         ("device", "workload", "metric"),
         latency,
     )
     yield _gauge(
         "jouletune_held_power_watts",
-        "Power of a hold's last window.",
+        "Power in the last held window.",
         ("device", "workload", "origin"),
         power,
     )
     yield _gauge(
         "jouletune_held_limit_broken",
-        "Whether a hold's last window broke a limit.",
+        "Whether the last held window broke a limit.",
         ("device", "study"),
         broken,
     )
@@ -176,7 +196,7 @@ def _studies(
     )
     yield _gauge(
         "jouletune_study_unreadable",
-        "Studies that the database holds and this tuner cannot read.",
+        "Studies in the database that this tuner cannot read.",
         ("study",),
         {(s.id,): 1.0 for s in studies if isinstance(s, UnreadableStudy)},
     )
@@ -191,18 +211,18 @@ def _studies(
     known = {s.id: summary for s in studies if (summary := summaries.get(s.id)) is not None}
     yield _one(
         "jouletune_studies_pending",
-        "Studies that were not worked out yet: sums over studies lack them.",
+        "Studies not yet evaluated, so missing in sums over studies.",
         float(len(studies) - len(known)),
     )
     yield _gauge(
         "jouletune_study_limit_not_met",
-        "Whether what a study holds is proven to break a limit.",
+        "Whether the held setting is proven to break a limit.",
         ("study",),
         {(s.id,): float(known[s.id].unmet) for s in active if s.id in known},
     )
     yield _gauge(
         "jouletune_study_saving_ratio",
-        "The share of its objective that the best of a study saves.",
+        "Share of the objective that the study's best setting saves.",
         ("study",),
         {
             (s.id,): saving.mean
@@ -212,7 +232,7 @@ def _studies(
     )
     yield _gauge(
         "jouletune_trials",
-        "Trials by state and by what today's limits say of them.",
+        "Trials by state and by verdict under the current limits.",
         ("state", "verdict"),
         _summed(
             ((str(state), str(verdict or "none")), float(n))
@@ -223,13 +243,13 @@ def _studies(
     bills = [(s.origin, s.saved_j, s.explored_j) for s in known.values()]
     yield _gauge(
         "jouletune_saved_joules",
-        "What holding has saved, by the studies' bills.",
+        "Energy saved by holding, from the studies' bills.",
         ("origin",),
         _summed(((origin,), saved) for origin, saved, _ in bills if saved is not None),
     )
     yield _gauge(
         "jouletune_explored_joules",
-        "What trials have used, by the studies' bills.",
+        "Energy used by trials, from the studies' bills.",
         ("origin",),
         _summed(((origin,), used) for origin, _, used in bills if used is not None),
     )
@@ -241,18 +261,18 @@ def _notifications(deliveries: Sequence[Delivery], newest: int) -> Iterator[Metr
     one = ("destination",)
     yield _gauge(
         "jouletune_notification_events_behind",
-        "Events that a destination has not been told of, or that were not looked at for it.",
+        "Events that wait for delivery to a destination.",
         one,
         {key: float(max(0, newest - d.event)) for key, d in of.items()},
     )
     yield _gauge(
         "jouletune_notification_failed_attempts",
-        "How often the next notification has failed so far.",
+        "Failed attempts to send the next notification.",
         one,
         {key: float(d.attempts) for key, d in of.items()},
     )
     given_up = CounterMetricFamily(
-        "jouletune_notifications_given_up", "Notifications that were never taken.", labels=one
+        "jouletune_notifications_given_up", "Notifications that were never delivered.", labels=one
     )
     for key, delivery in of.items():
         given_up.add_metric(key, float(delivery.given_up))

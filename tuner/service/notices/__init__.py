@@ -1,1 +1,1 @@
-"""The operator's log, carried to webhooks and mailboxes."""
+"""Notifications: events delivered to webhooks and mailboxes."""

@@ -1,7 +1,7 @@
-"""Carries the operator's log to one destination: each event once, in order, whatever fails meanwhile.
+"""Delivers events to one destination: each once, in order, across failures and restarts.
 
-The events are the outbox and the destination's place in them is stored, so that nothing is lost by a
-restart. What a receiver took and the tuner died before noting is sent again, with the same id.
+The stored events are the outbox, and the destination's position in them is stored, too. If the tuner dies
+between a delivery and storing the position, it sends that event again, with the same id.
 """
 
 from __future__ import annotations
@@ -13,16 +13,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from tuner.core import Delivery, Event, Notice, Now, Store, StoreError, Topic, TuningError
-from tuner.service.notices.notifications import Notification, subject_of
+from tuner.core import (
+    Delivery,
+    Event,
+    NotFound,
+    Notice,
+    Now,
+    Store,
+    StoreError,
+    Topic,
+    TuningError,
+    Unreadable,
+)
+from tuner.service.notices.notifications import Notification, about
 from tuner.service.notices.senders import Sender
 
 log = logging.getLogger(__name__)
 
 FIRST_S, MOST_S = 5.0, 900.0
-"""How long it waits after a first failure, doubling with each, and at most."""
+"""Wait after the first failure, doubled by each further one, and its maximum."""
 GIVE_UP = timedelta(days=7)
-"""An older event that is not taken is given up: a receiver that is gone must not keep the log."""
+"""An older event is given up: a receiver that is gone must not keep the log from being pruned."""
 PAGE = 100
 AGAIN_S = 5.0
 
@@ -40,14 +51,15 @@ class Courier:
         now: Now,
         rng: random.Random,
         tuner: str,
+        base_url: str = "",
     ) -> None:
         self._store, self._name, self._subjects, self._sender = store, name, subjects, sender
-        self._now, self._rng, self._tuner = now, rng, tuner
+        self._now, self._rng, self._tuner, self._base_url = now, rng, tuner, base_url
         self._new = threading.Event()
         self._ended = threading.Event()
 
     def begin(self) -> Callable[[], None]:
-        """Start to deliver in a thread of its own; return what ends that."""
+        """Start to deliver in a thread; return the function that ends it."""
         self.take_up()
         unsubscribe = self._store.bus.subscribe(self._heard)
         thread = threading.Thread(target=self._run, name=f"to {self._name}", daemon=True)
@@ -81,13 +93,13 @@ class Courier:
                 self._ended.wait(again_s)
 
     def take_up(self) -> None:
-        """Begin a new destination with what comes from now on."""
+        """Start a new destination with the next event."""
         if self._store.deliveries.get(self._name) is None:
             newest = self._store.events.newest()
             self._store.deliveries.put(Delivery(destination=self._name, event=newest))
 
     def deliver(self) -> float | None:
-        """Send what is due; return after how many seconds to go on, None where there is nothing left."""
+        """Send what is due; return the seconds until the next attempt, None where nothing is left."""
         state = self._store.deliveries.get(self._name)
         if state is None:
             self.take_up()
@@ -105,23 +117,40 @@ class Courier:
         return 0.0 if len(page) == PAGE else None
 
     def _skip(self, page: Sequence[Event]) -> None:
-        """Note that the rest of a page was not for this destination."""
+        """Store that the rest of a page is not for this destination."""
         state = self._store.deliveries.get(self._name)
         if page and state is not None and state.event < page[-1].id:
             self._store.deliveries.put(replace(state, event=page[-1].id))
 
     def _one(self, event: Event) -> float | None:
-        """Send an event, if it is wanted; return how long to wait where it was not taken."""
-        subject = subject_of(event)
-        if subject is None or subject not in self._subjects:
+        """Send an event, if it is wanted; return the seconds to wait where it was not accepted."""
+        meaning = about(event)
+        if meaning is None or meaning.subject not in self._subjects:
             return None
         state = self._store.deliveries.get(self._name) or Delivery(self._name, event.id - 1)
         try:
-            self._sender.send(Notification(event, subject, self._tuner))
+            self._sender.send(
+                Notification(
+                    event=event,
+                    about=meaning,
+                    tuner=self._tuner,
+                    devices=self._devices(event),
+                    base_url=self._base_url,
+                )
+            )
         except TuningError as error:
             return self._failed(state, event, error)
         self._store.deliveries.put(Delivery(self._name, event.id, given_up=state.given_up))
         return None
+
+    def _devices(self, event: Event) -> tuple[str, ...]:
+        """Return the event's device, else those of its study; none where that is deleted or unreadable."""
+        if event.device or not event.study:
+            return (event.device,) if event.device else ()
+        try:
+            return self._store.studies.get(event.study).devices
+        except (NotFound, Unreadable):
+            return ()
 
     def _failed(self, state: Delivery, event: Event, error: TuningError) -> float | None:
         if self._now() - event.at >= GIVE_UP:
@@ -130,7 +159,9 @@ class Courier:
             self._store.deliveries.put(done)
             return None
         if not state.attempts:
-            log.warning("event=not_told destination=%s number=%d: %s", self._name, event.id, error)
+            log.warning(
+                "event=not_delivered destination=%s number=%d: %s", self._name, event.id, error
+            )
         wait_s = min(MOST_S, FIRST_S * 2.0 ** min(state.attempts, 20)) * self._rng.uniform(0.5, 1.0)
         self._store.deliveries.put(
             replace(

@@ -1,51 +1,71 @@
-"""What of the operator's log people are told of, and in which words."""
+"""Notifications: which events people receive, and in which words."""
 
 from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tuner.core import Event
 from tuner.destinations import Subject
+from tuner.moments import when
 from tuner.study.moves import LIMIT_NOT_MET
+from tuner.study.reports.hold_reports import BROKEN
 
-BROKEN = "windows in a row"
-"""How a hold's end says that its limit was broken: see `agents.holding.holder`."""
-
-
-BY_KIND = {
-    "baseline drifted": Subject.DRIFT,
-    "drift": Subject.DRIFT,
-    "hold ended": Subject.RESTORE,
-    "paused": Subject.RESTORE,
-    "offline": Subject.OFFLINE,
-    "online": Subject.OFFLINE,
-    "proposed": Subject.PROPOSED,
-    "withdrawn": Subject.PROPOSED,
-    "holding": Subject.FINISHED,
-    "stopped": Subject.FINISHED,
-    "stop-all": Subject.STOP,
-    "stop-all lifted": Subject.STOP,
-}
-
-
-def subject_of(event: Event) -> Subject | None:
-    """Return what people are told an event is about, None where it is not for them."""
-    if event.kind == "hold ended" and event.text.endswith(BROKEN):
-        return Subject.VIOLATION
-    if event.kind == "holding" and event.text.startswith(LIMIT_NOT_MET):
-        return Subject.LIMIT_NOT_MET
-    return BY_KIND.get(event.kind)
+Severity = Literal["info", "warning", "critical"]
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What a kind of event means to people: its subject, its headline, and its severity."""
+
+    subject: Subject
+    headline: str
+    severity: Severity
+
+
+BY_KIND = {
+    "baseline drifted": About(Subject.DRIFT, "baseline drifted", "info"),
+    "drift": About(Subject.DRIFT, "held setting drifted", "info"),
+    "hold ended": About(Subject.RESTORE, "hold ended", "warning"),
+    "paused": About(Subject.RESTORE, "paused", "warning"),
+    "offline": About(Subject.OFFLINE, "offline", "warning"),
+    "online": About(Subject.OFFLINE, "recovered", "info"),
+    "proposed": About(Subject.PROPOSED, "awaiting approval", "info"),
+    "withdrawn": About(Subject.PROPOSED, "proposal withdrawn", "info"),
+    "holding": About(Subject.FINISHED, "holding", "info"),
+    "stopped": About(Subject.FINISHED, "stopped", "info"),
+    "stop-all": About(Subject.STOP, "all devices stopped", "critical"),
+    "stop-all lifted": About(Subject.STOP, "recovered: stop lifted", "info"),
+    "test": About(Subject.FINISHED, "test", "info"),
+}
+"""By the event's kind. A device that is released by an order has no row: the order's own event is sent."""
+VIOLATION = About(Subject.VIOLATION, "limit broken, hold ended", "warning")
+UNMET = About(Subject.LIMIT_NOT_MET, "limit not met", "critical")
+
+
+def about(event: Event) -> About | None:
+    """Return what an event means to people, None where it is not sent."""
+    if event.kind == "hold ended" and event.text.endswith(BROKEN):
+        return VIOLATION
+    if event.kind == "holding" and event.text.startswith(LIMIT_NOT_MET):
+        return UNMET
+    return BY_KIND.get(event.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """An event that people are told of. `tuner` is the name of who tells."""
+    """An event for people.
+
+    `devices` are those of the event or of its study, `tuner` is the sender's name. `base_url` is the
+    address of the tuner's pages (empty: no link).
+    """
 
     event: Event
-    subject: Subject
+    about: About
     tuner: str
+    devices: tuple[str, ...] = ()
+    base_url: str = ""
 
     @property
     def id(self) -> str:
@@ -54,14 +74,24 @@ class Notification:
 
     @property
     def title(self) -> str:
-        """One line: what, and whose."""
-        about = " ".join(name for name in (self.event.study, self.event.device) if name)
-        return f"jouletune {self.tuner}: {self.subject}{f' [{about}]' if about else ''}"
+        """The subject in one line: `recovered: gpu0@host, study 3f2a91c0 (tuner.example.org)`."""
+        study = f"study {self.event.study}" if self.event.study else ""
+        names = ", ".join(filter(None, (*self.devices, study)))
+        return f"{self.about.headline}{f': {names}' if names else ''} ({self.tuner})"
+
+    @property
+    def link(self) -> str:
+        """The page of the study, else of the fleet; empty without a `base_url`."""
+        if not self.base_url:
+            return ""
+        path = f"/studies/{self.event.study}" if self.event.study else "/"
+        return f"{self.base_url.rstrip('/')}{path}"
 
     @property
     def text(self) -> str:
-        """What happened and when, in words."""
-        return f"{self.event.kind}: {self.event.text} ({self.event.at:%Y-%m-%d %H:%M:%S} UTC)"
+        """What happened and when, and where to look."""
+        line = f"{self.event.kind}: {self.event.text} ({when(self.event.at)})"
+        return f"{line}\n{self.link}" if self.link else line
 
     def slack(self) -> dict[str, Any]:
         """Return the message as Slack takes it, with all fields as its `metadata`.
@@ -74,11 +104,15 @@ class Notification:
             "id": self.id,
             "at": event.at.isoformat(),
             "kind": event.kind,
+            "severity": self.about.severity,
+            "subject": self.title,
             "text": event.text,
             "study": event.study,
             "device": event.device,
+            "devices": list(self.devices),
+            "url": self.link,
             "tuner": self.tuner,
         }
-        shown = html.escape(f"{self.title}\n{self.text}", quote=False)
-        event_type = f"jouletune_{self.subject.replace('-', '_')}"
+        shown = html.escape(f"{self.about.severity}: {self.title}\n{self.text}", quote=False)
+        event_type = f"jouletune_{self.about.subject.replace('-', '_')}"
         return {"text": shown, "metadata": {"event_type": event_type, "event_payload": payload}}

@@ -1,7 +1,8 @@
-"""The ways that notifications go: a webhook, signed; and e-mail."""
+"""Senders of notifications: a signed webhook, and e-mail."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -25,21 +26,24 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 TEXT_SHOWN = 200
+PREFIX = "whsec_"
+"""The beginning of a Standard Webhooks secret."""
 
 
 class Sender(Protocol):
     """Sends one notification."""
 
     def send(self, notification: Notification) -> None:
-        """Return once it has been taken. Raises LinkError or ConfigError: it has not."""
+        """Return once it was accepted. Raises LinkError or ConfigError: it was not."""
         ...
 
 
 class WebhookSender:
-    """Posts Slack-compatible JSON, signed with the secret where there is one.
+    """Posts Slack-compatible JSON, signed as Standard Webhooks where there is a secret.
 
-    The signature is of the timestamp, a dot and the body: HMAC-SHA256 in hexadecimal. The delivery's id
-    is the same whenever the same event is sent again. Redirects are not followed.
+    Beside that, for one release, the former headers: X-Jouletune-Signature is the HMAC-SHA256 of the
+    timestamp, a dot and the body, in hexadecimal. The id is the same whenever an event is sent again.
+    Redirects are not followed.
     """
 
     def __init__(
@@ -51,13 +55,18 @@ class WebhookSender:
         self._webhook, self._now, self._transport = webhook, now, transport
 
     def send(self, notification: Notification) -> None:
-        """Post it; whatever is answered but 2xx is a failure."""
+        """Post it; every status but 2xx is a failure."""
         body = json.dumps(notification.slack(), ensure_ascii=False).encode()
+        at = str(int(self._now().timestamp()))
         headers = {"Content-Type": "application/json", "X-Jouletune-Delivery": notification.id}
+        headers |= {"webhook-id": notification.id, "webhook-timestamp": at}
         if self._webhook.secret_file is not None:
-            at = str(int(self._now().timestamp()))
-            signature = signed(_secret(self._webhook.secret_file), at, body)
-            headers |= {"X-Jouletune-Timestamp": at, "X-Jouletune-Signature": signature}
+            secret = _secret(self._webhook.secret_file)
+            headers["webhook-signature"] = standard_signature(secret, notification.id, at, body)
+            headers |= {
+                "X-Jouletune-Timestamp": at,
+                "X-Jouletune-Signature": signed(secret, at, body),
+            }
         try:
             with httpx.Client(timeout=TIMEOUT_S, transport=self._transport) as client:
                 answer = client.post(self._webhook.url, content=body, headers=headers)
@@ -71,22 +80,46 @@ class WebhookSender:
             )
 
 
+def standard_signature(secret: str, id: str, at: str, body: bytes) -> str:
+    """Return the signature of Standard Webhooks; `at` is the time in seconds since 1970.
+
+    A secret `whsec_…` is Base64, any other is taken as it is.
+
+    Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+
+    Raises:
+        ConfigError: what follows `whsec_` is not Base64.
+    """
+    key = secret.encode()
+    if secret.startswith(PREFIX):
+        try:
+            key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+        except ValueError:
+            raise ConfigError(
+                f"the webhook's secret begins with {PREFIX} and is not Base64 after it",
+                hint=f"write {PREFIX} and 24 to 64 bytes in Base64, or another text",
+            ) from None
+    mac = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(mac).decode()}"
+
+
 def signed(secret: str, at: str, body: bytes) -> str:
-    """Return the signature that a receiver has to find."""
+    """Return the signature of the former headers."""
     return hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
 
 
 class EmailSender:
-    """Sends a plain text by SMTP, over TLS unless told otherwise."""
+    """Sends a plain text by SMTP, over TLS unless configured otherwise."""
 
     def __init__(self, email: Email) -> None:
         self._email = email
 
     def send(self, notification: Notification) -> None:
-        """Send it; recipients that the server refuses are logged, and none of all is a failure."""
+        """Send it; refused recipients are logged, and it fails where every one is refused."""
         email, message = self._email, EmailMessage()
         message["From"], message["To"] = email.sender, ", ".join(email.to)
-        message["Subject"] = notification.title
+        message["Subject"] = f"[jouletune] {notification.title}"
+        message["X-Jouletune-Severity"] = notification.about.severity
         message["Date"] = format_datetime(notification.event.at)
         message["Message-ID"] = f"<{notification.id.replace('/', '.')}@{email.domain}>"
         message.set_content(f"{notification.text}\n")
@@ -100,10 +133,10 @@ class EmailSender:
                     server.login(email.user, password)
                 refused = server.send_message(message)
         except (OSError, smtplib.SMTPException) as error:
-            raise LinkError(f"{email.shown} does not take the mail: {error}") from None
+            raise LinkError(f"{email.shown} refused the mail: {error}") from None
         if refused:
             log.error(
-                "event=recipient_refused %s refuses %s; the others have it",
+                "event=recipient_refused %s refused %s; the others received it",
                 email.shown,
                 ", ".join(refused),
             )

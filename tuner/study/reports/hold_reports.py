@@ -32,7 +32,9 @@ from tuner.study.telemetry import Telemetry
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 MOST_CANARY_WINDOWS = 200
-"""So many of a canary's latest windows are looked at."""
+"""How many of a canary's latest windows are judged."""
+BROKEN = "windows in a row"
+"""The end of a hold's reason where its limit was broken: see `agents.holding.holder`."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class HoldReports:
         return told
 
     def observe_all(self, messages: Sequence[HoldReport]) -> Sequence[Receipt | TuningError]:
-        """Take what is told of holds, all windows in one transaction; what one is refused, is its answer.
+        """Take reports of holds, all windows in one transaction; what one is refused, is its answer.
 
         Raises:
             StoreError: the database does not answer.
@@ -100,12 +102,12 @@ class HoldReports:
         until = self._held_until.get(key, window.started_at)
         self._held_until[key] = max(until, end)
         if window.started_at < until:
-            return "held windows overlap; their time is billed once; check the agent"
+            return "held windows overlap; overlapping time is billed once; check the agent"
         shown = self._ranges.get(study, 0, lambda: self._range(study))  # trials end before a hold
         if shown is None:
             return ""
         why = shown.beyond(window.load.completed, window.seconds, window.estimates[energy].mean)
-        return why and f"a held window is kept and not billed: {why}; check the agent"
+        return why and f"a held window is stored but not billed: {why}; check the agent"
 
     def _range(self, study: Study) -> HeldRange | None:
         windows = (trial.measurement for trial in self.changes.trials(study.id))
@@ -154,8 +156,11 @@ class HoldReports:
                 if not old and study.phase is Phase.CANARY:
                     self._judge_canary(study)
                 return Receipt(result="kept")
-            self.changes.note("hold ended", message.ended, study.id, message.device)
-            if old or self.store.stops.current() is not None:  # who stops all ends no study
+            ordered = old or self.store.stops.current() is not None  # a stop of all ends no study
+            # What ends by an order has that order's event: it is no news of its own.
+            kind = "released" if ordered and not message.ended.endswith(BROKEN) else "hold ended"
+            self.changes.note(kind, message.ended, study.id, message.device)
+            if ordered:
                 return Receipt(result="late")
             self.changes.start_over(study, f"the hold ended: {message.ended}")
             return Receipt(result="closed")

@@ -1,4 +1,4 @@
-"""Reports of trials: what is told is kept, a trial ends once all of its devices have told, or are gone."""
+"""Reports of trials: reports are kept; a trial ends when all of its devices have reported, or are gone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 MOST_ABANDONED = 3
 MOST_LATE = 8
-"""So many late reports of a trial are kept from each device."""
+"""How many late reports of a trial are kept from each device."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +97,18 @@ class TrialReports:
             require_member(message.device, study)
             if study.terms.mode is not Mode.CONTINUOUS:
                 raise Conflict(
-                    f"study {study.id} takes no steps of an agent's own",
-                    hint="only a continuous study does",
+                    f"study {study.id} does not accept steps decided by an agent",
+                    hint="use a continuous study",
                 )
             study.space.check(message.setting)
             outcome = credible(message.outcome, study)
-            why = f"decided by the agent, which did not reach the tuner; {message.key}"
+            why = f"decided by the agent while the tuner was unreachable; {message.key}"
             seen = study.revision, self.store.trials.count(study.id)
             known = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
             if known is not None and known.state.final:
                 return Receipt(result="duplicate")
             if known is None:
-                self.changes.abort(study, "its agent went on without the tuner")
+                self.changes.abort(study, "its agent continued without the tuner")
                 known = self.store.trials.begin(
                     study.id, message.setting, Phase.TUNING, why, self.now(), seen=seen
                 )
@@ -137,9 +137,9 @@ class TrialReports:
     def reap(self) -> int:
         """End running trials that no agent has cared for since `abandon_s`; return how many.
 
-        A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
+        A lease that merely ran out stays: until a newer attempt takes the trial, its late owner may
         still report, and the same agent asking again gets the same trial. A tuner that was away itself
-        (started anew, suspended, without its database) gives everybody the same time once more.
+        (started again, suspended, without its database) gives everybody the same time once more.
         """
         with self.silence.listening():
             at_work = self.store.trials.at_work()
@@ -150,7 +150,7 @@ class TrialReports:
                     ended += self._reap(name)
                 except Unreadable as error:  # it must not keep the others' trials running
                     log.warning(
-                        "event=not_reaped study=%s: its trials stay as they are: %s", name, error
+                        "event=not_reaped study=%s: its trials are unchanged: %s", name, error
                     )
             return ended
 
@@ -165,9 +165,9 @@ class TrialReports:
                 care = TrialCare.of(study.id, trial, leases)
                 if self.changes.close(study, trial) or not self.silence.abandoned(care):
                     continue
-                why = f"no agent worked on it for {self.abandon_s:g} s"
+                why = f"no agent has worked on it for {self.abandon_s:g} s"
                 self.changes.cancel(study, trial, why)
-                if not trial.control:  # nothing is amiss with what is held
+                if not trial.control:  # nothing is amiss with the held setting
                     self._despair(study, trial, why)
                 ended += 1
         return ended

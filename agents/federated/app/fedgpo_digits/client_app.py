@@ -1,4 +1,4 @@
-"""A client: it trains its share of the digits, and tells what that took."""
+"""A client: it trains its share of the digits, and reports what that took."""
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ def test_a_knob_that_reads_back_otherwise_is_not_in_force(bench: Bench) -> None:
 def test_restoring_goes_on_past_a_failure_and_is_tried_again(bench: Bench) -> None:
     bench.trial()
     bench.change(faults={CLOCK: "refuse"})
-    with pytest.raises(ActuationError, match="not back"):
+    with pytest.raises(ActuationError, match="not restored"):
         bench.actuator.release(ME, GPU)
     assert bench.values == {**FACTORY, CLOCK: 810}
-    with pytest.raises(ActuationError, match="not back"):
+    with pytest.raises(ActuationError, match="not restored"):
         bench.actuator.acquire(YOU, GPU, 5.0)
     bench.change(faults={CLOCK: None})
     bench.passes(0.5)
@@ -194,8 +194,8 @@ def test_a_write_that_may_still_be_done_keeps_the_record_until_it_cannot(bench: 
     bench.passes(2.0)
     assert bench.values == FACTORY
     assert bench.record.exists()
-    assert "may still be done" in bench.actuator.status()
-    with pytest.raises(ActuationError, match="not back"):
+    assert "may still take effect" in bench.actuator.status()
+    with pytest.raises(ActuationError, match="not restored"):
         bench.actuator.hold(ME, GPU, HELD, 1000.0)
     bench.change(values=TRIED)  # it lands
     bench.hand.late = 0
@@ -213,7 +213,9 @@ def test_root_puts_all_back_and_they_stay_until_that_is_lifted(bench: Bench) -> 
     assert bench.actuator.stay(ROOT) == {"wrong": {}}
     assert bench.values == FACTORY
     for _ in range(2):
-        assert "process 3 of user 0 keeps all devices at their originals" in bench.actuator.status()
+        assert (
+            "process 3 of user 0 keeps all devices at original settings" in bench.actuator.status()
+        )
         assert bench.actuator.capabilities(ME)["stay"] == "process 3 of user 0"
         for verb in (bench.trial, bench.hold, lambda: bench.actuator.renew(ME, GPU, 5.0)):
             with pytest.raises(Conflict, match="restore --all --lift"):

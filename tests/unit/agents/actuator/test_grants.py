@@ -80,7 +80,10 @@ LIMITS = {"gpu.power_limit_w": (100, 400)}
         (Granted(match="*", grant={"gpu.clock_mhz": (100, 1000)}), "100.*210 to 1410"),
         (Granted(match="*", grant={"gpu.clock_mhz": (210, 2000)}), "2000.*210 to 1410"),
         (Granted(match="*", grant={"gpu.clock_mhz": (300, 400)}), "no supported value"),
-        (Granted(match="*", grant={"gpu.clok_mhz": (300, 400)}), "no such knob; it has gpu.clock"),
+        (
+            Granted(match="*", grant={"gpu.clok_mhz": (300, 400)}),
+            "no such knob; its knobs: gpu.clock",
+        ),
         (Granted(match="*", grant={"gpu.mem_clock_mhz": (1, 2)}), "one clock only"),
         (Granted(match="*", grant={"gpu.fan": (1, 2)}), "no value"),
         (Granted(match="*", failsafe={"gpu.clock_mhz": 5000}), "5000.*210 to 1410"),
@@ -89,7 +92,7 @@ LIMITS = {"gpu.power_limit_w": (100, 400)}
             Granted(
                 match="*", grant={"gpu.clock_mhz": (210, 810)}, failsafe={"gpu.clock_mhz": 600}
             ),
-            "810 is above the fail-safe; grant 600 at most",
+            "810 is above the fail-safe; grant at most 600",
         ),
     ],
 )

@@ -127,7 +127,7 @@ def test_with_both_copies_damaged_the_device_goes_to_its_defaults_and_that_is_sa
         damage(path, how)
     told = bench.start().replay()
     assert bench.values == FACTORY
-    assert str(bench.record) in told[GPU] and "not known" in told[GPU]
+    assert str(bench.record) in told[GPU] and "unknown" in told[GPU]
     assert told[GPU] in bench.actuator.status()
     assert bench.actuator.read(YOU, GPU)["trouble"] == told[GPU]
     bench.trial()

@@ -58,7 +58,7 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     with pytest.raises(DeviceLost, match="did not answer"):
         remote.apply(TRIED)
     site.fault({})
-    site.until(lambda: "may still be done" in site.log)
+    site.until(lambda: "may still take effect" in site.log)
     assert site.values == FACTORY
     assert list((site.folder / "state").glob("GPU-*"))
     (site.folder / "hardware.let_go").touch()

@@ -125,7 +125,7 @@ def test_a_configuration_that_cannot_be_read_is_refused_after_all_was_put_back(
     ("grant", "says"),
     [
         ('"gpu.clock_mhz" = { min = 10, max = 1410 }', "it supports 210 to 1410"),
-        ('"gpu.clock" = { min = 10, max = 1410 }', "it has gpu.clock_mhz"),
+        ('"gpu.clock" = { min = 10, max = 1410 }', "its knobs: gpu.clock_mhz"),
     ],
 )
 def test_a_grant_that_fits_nothing_is_an_error_and_ends_nothing_else(

@@ -66,7 +66,7 @@ class TestOneKnobOverFiles:
         both = knob(tmp_path, "2000", "2000")
         both.files[0].unlink()
         both.files[0].mkdir()
-        with pytest.raises(ActuationError, match=f"{both.files[0]} does not take 1000"):
+        with pytest.raises(ActuationError, match=f"{both.files[0]} rejects 1000"):
             both.write(1)
         assert both.files[1].read_text() == "1000"
 
@@ -144,7 +144,7 @@ class TestClocksOfAllCpus:
         """acpi-cpufreq: a table is what the firmware's _PSS of each core holds.
 
         cpufreq_set_policy of Linux 5.16 and later makes the next lower clock of the table of a ceiling, so
-        no other is written: what is read back agrees, whichever kernel it is.
+        no other is written: what was read back agrees, whichever kernel it is.
         """
         tables = (
             (1_200_000, 1_700_000, 2_300_000),

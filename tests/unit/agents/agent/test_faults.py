@@ -140,8 +140,8 @@ def test_a_device_that_is_to_stay_is_put_back_and_takes_no_order(rig: Rig) -> No
     assert rig.setting == ORIGINAL
     assert rig.tuner.told("/trials/report") == [] and ends(rig) == []
     why = polled(rig)[-1]
-    assert "an operator put every device of host back" in why
-    assert "lift with `jouletune agent revert --lift` on host" in why
+    assert "an operator reverted every device of host" in why
+    assert "lift it with `jouletune agent revert --lift` on host" in why
     again = rig.agent()
     again.begin()
     assert rig.setting == ORIGINAL
@@ -195,7 +195,7 @@ def test_a_stay_ends_the_hold_while_the_loop_waits_for_the_tuner(
 
 
 def test_nothing_is_taken_up_before_the_tuner_knows_of_a_revert(rig: Rig) -> None:
-    rig.spool.put(Reverted(device="fake@host", why="the operator put it back"))
+    rig.spool.put(Reverted(device="fake@host", why="an operator reverted it back"))
     rig.tuner.broken = lambda r: cut(r) if r.url.path.endswith("/reverts") else None
     rig.tuner.orders = [trial()]
     agent = rig.agent()

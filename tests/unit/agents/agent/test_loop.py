@@ -336,7 +336,7 @@ def test_a_hold_ends_when_nobody_renews_it(rig: Rig) -> None:
     rig.tuner.broken = lambda _: None
     while not ends(rig):
         agent.step()
-    assert "not reached for 100 s" in ends(rig)[0]
+    assert "unreachable for 100 s" in ends(rig)[0]
 
 
 def test_a_changed_driver_ends_the_hold_at_the_start(rig: Rig) -> None:

@@ -53,7 +53,7 @@ def test_a_trial_is_counted_with_its_energy_and_its_restore(rig: Rig) -> None:
     assert told("restores_total") == 1.0
     assert told("device_altered") == 0.0
     assert told("tuner_heard_timestamp_seconds") is not None
-    assert told("lease_age_seconds") is None, "the trial is over"
+    assert told("lease_age_seconds") is None, "the trial has ended"
 
 
 def test_a_lease_ages_while_its_trial_runs(rig: Rig) -> None:

@@ -63,7 +63,7 @@ def test_a_hold_ends_when_its_time_has_passed_in_the_same_boot(rig: Rig) -> None
     rig.time.sleep(99.0)
     assert holder(rig).lapsed() == ""
     rig.time.sleep(1.0)
-    assert "not reached for 100 s" in holder(rig).lapsed()
+    assert "unreachable for 100 s" in holder(rig).lapsed()
 
 
 def test_the_tuners_repeated_word_renews_the_time(rig: Rig) -> None:
@@ -115,7 +115,7 @@ def test_an_slo_broken_in_windows_in_a_row_ends_the_hold(rig: Rig) -> None:
 
 
 def test_power_profiles_that_change_end_the_hold(rig: Rig) -> None:
-    # NVIDIA's workload power profiles (Blackwell): set by nvidia-smi, DCGM or out of band.
+    # NVIDIA's workload power profiles (Blackwell): set by nvidia-smi, DCGM or another cap applies.
     def under(profiles: str) -> Measurement:
         return replace(seen(40.0), sources={POWER_PROFILES: profiles} if profiles else {})
 
@@ -219,7 +219,7 @@ def test_on_a_full_disk_a_hold_ends_all_the_same(
         assert keeper.current is None and keeper.refuses(order()) == "broken"
         assert "event=hold_not_written" in caplog.text
         killed = holder(rig)
-        assert "already been put back" in killed.lapsed(), (
+        assert "already been restored" in killed.lapsed(), (
             "a restart takes up nothing that has ended"
         )
     keeper.persist()

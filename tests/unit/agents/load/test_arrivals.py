@@ -45,7 +45,7 @@ def test_a_trace_begins_at_zero_and_keeps_its_gaps(
         ("b,arrival_s\n1,2\n1\n", "cannot be read"),
         ("arrival_s\n1\n3\n2\n", "line 4: 2 comes after 3"),
         ("arrival_s\n1\nnan\n", "line 3: nan comes after 1"),
-        ("arrival_s\n1\n1\n", "takes no time"),
+        ("arrival_s\n1\n1\n", "has no duration"),
     ],
 )
 def test_what_is_no_trace_is_refused_by_its_place(

@@ -81,8 +81,8 @@ def test_what_went_backwards_is_no_measurement(earlier: Histogram) -> None:
         (['m_bucket{le="NaN"} 1'], "no upper edge"),
         (['m_bucket{le="1"} 1'], r"same buckets up to \+Inf"),
         (['m_bucket{le="+Inf"} 1', 'm_bucket{w="2",le="1"} 1'], r"same buckets up to \+Inf"),
-        (['m_bucket{le="1"} 5', 'm_bucket{le="+Inf"} 1'], "do not add up"),
-        (['m_bucket{le="1"} NaN', 'm_bucket{le="+Inf"} 1'], "do not add up"),
+        (['m_bucket{le="1"} 5', 'm_bucket{le="+Inf"} 1'], "are not cumulative"),
+        (['m_bucket{le="1"} NaN', 'm_bucket{le="+Inf"} 1'], "are not cumulative"),
     ],
 )
 def test_what_is_no_histogram_is_no_measurement(lines: list[str], why: str) -> None:
@@ -168,10 +168,10 @@ def test_a_counter_beside_its_total_is_counted_once() -> None:
 
 def test_a_counter_that_is_not_told_is_no_zero() -> None:
     samples = parse(BESIDE, ["tokens"], "here")
-    with pytest.raises(MeasurementError, match="here tells no counter 'tokens'") as refused:
+    with pytest.raises(MeasurementError, match="here has no counter 'tokens'") as refused:
         counter(samples, "tokens", all_of)
     assert "queue_total" in (refused.value.hint or "")
-    with pytest.raises(MeasurementError, match="here tells no gauge 'queue_totals'"):
+    with pytest.raises(MeasurementError, match="here has no gauge 'queue_totals'"):
         gauge(parse(BESIDE, ["queue_total"], "here"), "queue_totals", all_of)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agents.load.http_caller import CUT_OFF, HttpCaller, parse_head
 
-NO_ANSWER = "not a complete HTTP/1 answer with a Content-Length or chunks"
+NO_ANSWER = "not a complete HTTP/1 response with a Content-Length or chunks"
 
 
 def ok(body: bytes = b'{"label":1}', extra: bytes = b"") -> bytes:
@@ -79,7 +79,7 @@ def byte_by_byte(answer: bytes) -> list[bytes]:
         ([[[b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"]]], NO_ANSWER),
         ([[[b"HTTP/1.1 200 OK\r\ncontent-len"]]], NO_ANSWER),
         ([[[ok()[:-3]]]], "ConnectionResetError"),
-        ([[[b""]]], "connection closed before an answer"),
+        ([[[b""]]], "connection closed before a response"),
     ],
     indirect=["canned"],
 )
@@ -125,7 +125,7 @@ def test_nobody_listening_is_a_failure_with_a_reason() -> None:
 def test_an_answer_that_does_not_come_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         caller = HttpCaller("127.0.0.1", listener.getsockname()[1], "/infer", timeout_s=0.05)
-        assert caller.send() == "no answer within 0.05 s"
+        assert caller.send() == "no response within 0.05 s"
         caller.close()
 
 

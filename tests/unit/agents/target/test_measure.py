@@ -253,7 +253,7 @@ def test_throttling_is_noted_and_no_contamination(rig: Rig) -> None:
     [
         (lambda b, n: {"energy_j": 1.0 * (n - b)}, "did not give energy_j, latency_p99_ms"),
         (lambda b, n: {"latency_p99_ms": Estimate(float("nan"))}, "nan"),
-        (lambda b, n: {**steady()(b, n), "latency_p99_ms": Estimate(-1.0)}, "cannot be right"),
+        (lambda b, n: {**steady()(b, n), "latency_p99_ms": Estimate(-1.0)}, "is negative"),
         (steady(per_s=0.0), "no item was completed"),
         (steady(watts=0.0), "did not advance"),
     ],

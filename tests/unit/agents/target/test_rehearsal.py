@@ -68,7 +68,7 @@ def test_what_works_is_told_and_put_back(side: Side) -> None:
 
 @pytest.mark.parametrize(
     ("actuator", "says"),
-    [(Deaf, "is read back"), (Stuck, "the service answers 500")],
+    [(Deaf, "was read back"), (Stuck, "the service answers 500")],
 )
 def test_a_knob_that_is_not_set_is_told_by_its_reason(
     side: Side, actuator: Callable[[Side], Deaf], says: str
@@ -115,14 +115,14 @@ class ShowsTheKnob:
 @pytest.mark.parametrize("heeds", [True, False])
 def test_a_knob_that_cannot_be_read_back_is_tried_by_its_effect(side: Side, heeds: bool) -> None:
     before = side.actuator.read()
-    unproven = {"batch_size": "the service does not tell it"}
+    unproven = {"batch_size": "the service does not report it"}
     metrics = (Metric("latency_mean_ms", scope=Scope.SERVICE),)
     meter = ShowsTheKnob(side, heeds=heeds)
     found = told(replace(side, unproven=unproven, meter=meter, metrics=metrics))
     effect = found["effect of batch_size"]
     assert effect.well is heeds
     assert ("latency_mean_ms" in effect.seen) is heeds
-    assert "the service does not tell it" in effect.seen
+    assert "the service does not report it" in effect.seen
     assert side.actuator.read() == before
 
 

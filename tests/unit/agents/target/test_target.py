@@ -130,7 +130,7 @@ def test_restoring_goes_on_after_a_failure(rig: Rig) -> None:
 def test_restoring_a_side_that_is_gone_is_told(tmp_path: Path) -> None:
     rig = Rig(tmp_path, workload=False)
     failures = rig.target.restore({WORKLOAD: {"batch_size": 4}, "fake": {"gpu.clock_mhz": 400}})
-    assert len(failures) == 1 and "not attached" in failures[0]
+    assert len(failures) == 1 and "no longer attached" in failures[0]
     assert rig.device.now["gpu.clock_mhz"] == 400
 
 

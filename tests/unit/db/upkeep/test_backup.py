@@ -172,7 +172,7 @@ def test_a_backup_of_a_newer_program_is_refused_by_its_name(path: Path, tmp_path
     shutil.copy(path, tmp_path / "backup")
     with raised(StoreError, "9999") as told:
         restore(url(tmp_path / "other.sqlite"), tmp_path / "backup")
-    assert "upgrade the program" in told.value.hint
+    assert "upgrade jouletune" in told.value.hint
     assert not (tmp_path / "other.sqlite").exists()
 
 

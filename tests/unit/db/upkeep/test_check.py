@@ -44,10 +44,10 @@ def test_a_filled_database_is_well(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        ("UPDATE studies SET last_trial = last_trial + 1", "trials are counted up"),
-        ("UPDATE studies SET revision = 99", "every study has its present revision"),
-        ("UPDATE trials SET ended_at = NULL", "every ended trial has its end"),
-        ("DELETE FROM studies", "rows belong to others that are there"),
+        ("UPDATE studies SET last_trial = last_trial + 1", "trial numbers are consecutive"),
+        ("UPDATE studies SET revision = 99", "every study has its current revision"),
+        ("UPDATE trials SET ended_at = NULL", "every ended trial has an end time"),
+        ("DELETE FROM studies", "foreign keys are valid"),
         ("UPDATE alembic_version SET version_num = '9999'", "schema"),
     ],
 )
@@ -69,7 +69,7 @@ def test_studies_that_cannot_be_read_are_named_and_the_others_looked_at(path: Pa
         hurt = "UPDATE study_revisions SET document = '{\"release\": 99}' WHERE study_id = ?"
         file.execute(hurt, [first])
         file.commit()
-    (found,) = [c for c in check(url, lambda: START) if c.about == "every study can be read"]
+    (found,) = [c for c in check(url, lambda: START) if c.about == "every study is readable"]
     assert not found.well and found.seen == f"not {first}"
     assert f"jouletune db restore FILE --db {url}`" in found.hint
 

@@ -277,7 +277,7 @@ def test_memory_limits_the_instances() -> None:
     table = profile({(1, 1): 1.0, (2, 2): 1.8, (4, 4): 3.0}, memory_bytes=100.0)
     assert groups(best_packing(table, 4, 4)) == [(4, 1, 1)]
     assert groups(best_packing(table, 4, 4, memory_bytes=299.0)) == [(2, 2, 2)]
-    with raised(InvalidInput, "takes 100", "the 99"):
+    with raised(InvalidInput, "takes 100", "99 available"):
         best_packing(table, 4, 4, memory_bytes=99.0)
 
 
@@ -295,13 +295,13 @@ def test_interference_changes_the_choice_only_where_it_outweighs() -> None:
         ({"batch": 0}, "batch cannot be 0"),
         ({"threads": 0}, "threads cannot be 0"),
         ({"threads": 32}, "covers 4 threads, not 32"),
-        ({"batch": 100}, "do not hold so many"),
-        ({"batch": 2**20}, "do not hold so many"),
+        ({"batch": 100}, "do not fit this batch"),
+        ({"batch": 2**20}, "do not fit this batch"),
         ({"batch": 10**12}, "batch cannot be 1000000000000"),
-        ({"latency_limit_s": 0.5}, "the quickest point takes 1 s"),
+        ({"latency_limit_s": 0.5}, "the fastest point takes 1 s"),
         ({"latency_limit_s": math.nan}, "cannot be nan"),
-        ({"memory_bytes": 1e9}, "does not say what memory"),
-        ({"memory_bytes": -1.0}, "holds nothing"),
+        ({"memory_bytes": 1e9}, "has no memory size"),
+        ({"memory_bytes": -1.0}, "is too small"),
     ],
 )
 def test_bad_questions_are_refused(asked: dict[str, float], says: str) -> None:

@@ -85,11 +85,11 @@ def test_what_the_windows_themselves_doubt_is_not_forgotten() -> None:
     [
         ([], Mix(INFERENCE, 8, JOBS[1]), "no window"),
         (seen()[:5], Mix(INFERENCE, 4, JOBS[1]), "too few: 1 more"),
-        (seen(jobs=JOBS[:1]), Mix(INFERENCE, 8, JOBS[1]), "so large or so small"),
-        (seen(), Mix(INFERENCE, 8, Demand(260.0, 40.0)), "so large or so small"),
-        (seen(), Mix(INFERENCE, 32, JOBS[1]), "so large or so small"),
-        (seen(jobs=JOBS[:2]), Mix(INFERENCE, 8, Demand(60.0, 20.0)), "separate the features"),
-        (seen(), Mix(Demand(14.0, 26.0), 8, JOBS[1]), "so large or so small"),
+        (seen(jobs=JOBS[:1]), Mix(INFERENCE, 8, JOBS[1]), "mix of this size"),
+        (seen(), Mix(INFERENCE, 8, Demand(260.0, 40.0)), "mix of this size"),
+        (seen(), Mix(INFERENCE, 32, JOBS[1]), "mix of this size"),
+        (seen(jobs=JOBS[:2]), Mix(INFERENCE, 8, Demand(60.0, 20.0)), "vary the features"),
+        (seen(), Mix(Demand(14.0, 26.0), 8, JOBS[1]), "mix of this size"),
     ],
 )
 def test_what_no_window_speaks_for_is_not_predicted_and_not_admitted(
@@ -124,12 +124,12 @@ def test_the_upper_bound_decides_not_the_mean() -> None:
 def test_while_one_runs_no_other_starts() -> None:
     answer = admit(seen(), Mix(INFERENCE, 8, JOBS[1]), Limit("x", "<=", 1e9), running=True)
     assert answer == Admission(False, answer.why)
-    assert "one after another" in answer.why
+    assert "another fine-tuning request" in answer.why
 
 
 @pytest.mark.parametrize("figure", [-1.0, float("nan"), float("inf")])
 def test_an_absurd_demand_is_refused(figure: float) -> None:
-    with pytest.raises(InvalidInput, match="cannot ask for"):
+    with pytest.raises(InvalidInput, match="cannot need"):
         Demand(figure, 1.0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies.speculation.choice import best_at, next_cell
+from policies.speculation.choice import best_at, next_cell, surely_at
 from policies.speculation.grid import Cell, Choice
 from policies.speculation.surface import CostSurface
 
@@ -46,3 +46,10 @@ def test_a_window_that_tells_nothing_gains_nothing() -> None:
 
 def test_where_nothing_is_left_there_is_no_next_window() -> None:
     assert next_cell(outlook([0.0], [0.1]), [], 0.02) is None
+
+
+def test_drafting_that_may_be_dearer_than_plain_decoding_is_not_chosen() -> None:
+    grid = cells(1, 2)
+    assert surely_at(outlook([0.05, 0.0], [0.05, 0.05], grid), 1) == grid[0]
+    assert surely_at(outlook([0.05, 0.0], [0.01, 0.01], grid), 1) == grid[1]
+    assert surely_at(outlook([0.05, 0.0], [0.05, 0.05], grid), 1, {grid[0]}) == grid[1]

@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from botorch.acquisition.analytic import LogConstrainedExpectedImprovement
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import GenericMCObjective
 from botorch.sampling.normal import SobolQMCNormalSampler
@@ -193,16 +194,23 @@ def test_a_wide_guess_promises_no_more_than_a_guess() -> None:
 
 
 def test_a_limit_is_no_less_doubtful_for_a_guess_being_tamed() -> None:
-    world = [(0.0, 0.01, 0.0, 0.1), (0.0, 0.1, 0.0, 5.0)]
-    model = by_hand([world], [1.0], [OBJECTIVE, UPPER])
-    assert torch.equal(model.sobered(WILDEST).sd[..., 1], model.sd[..., 1])
-    assert torch.equal(model.sobered(9.0).sd, model.sd)
+    kept = [
+        viewed(by_hand([[(0.0, sd, 0.0, 5.0)]], [1.0], [OBJECTIVE, UPPER])) for sd in (9.0, 0.2)
+    ]
+    assert torch.equal(kept[0].chance, kept[1].chance)
+    assert torch.equal(kept[0].gain(0.0), kept[1].gain(0.0))
 
 
-def test_a_component_counts_by_its_weight() -> None:
-    model = by_hand([[ROWS[1][0]], [ROWS[1][1]]], (0.25, 0.75), [OBJECTIVE])
-    values = torch.tensor([[1.0, 3.0], [0.0, 4.0]], dtype=torch.float64)
-    assert model.mixed(values.log()).exp().tolist() == pytest.approx([2.5, 3.0])
+def test_a_gain_is_botorchs_constrained_expected_improvement() -> None:
+    """Of each component by itself, averaged by their weights."""
+    model = known()
+    model.sd[..., 0].clamp_(max=WILDEST)
+    gain = LogConstrainedExpectedImprovement(
+        model, -0.05, 0, dict.fromkeys(model.margins, (None, 0.0)), maximize=False
+    )
+    rows = EVERY.double().reshape(-1, 1, 1, 1)
+    expected = gain(rows).exp() @ model.weights
+    assert torch.allclose(viewed(model).gain(-0.05), expected, atol=1e-9)
 
 
 SPACE = Space((knob("clock_mhz", (400, 600, 800, 1000), 1000), knob("mode", ("a", "b"), "a")))
@@ -306,7 +314,8 @@ def noisy_gain(
         prune_baseline=False,
     )
     rows = torch.tensor(sets, dtype=torch.float64)[:, None, :, None]
-    return model.mixed(gain(rows)).exp()
+    found: Tensor = gain(rows).exp() @ model.weights
+    return found
 
 
 def test_botorch_sees_that_a_row_that_is_pending_is_worth_no_more() -> None:

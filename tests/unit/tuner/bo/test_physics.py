@@ -21,7 +21,7 @@ from tuner.bo.physics import (
     share_drawn,
     waits_for_batch,
 )
-from tuner.core import Kind, Quantity
+from tuner.core import Kind, Quantity, Role
 
 EVERY = (
     "gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.clock_mhz", "gpu.power_limit_w", "batch_size",
@@ -294,3 +294,12 @@ def test_of_several_cpu_clocks_each_does_its_part_of_the_work() -> None:
     assert bool((both[:, 1:3] <= both[:, 3:] + 1e-9).all())
     assert bool((both[:, 1] > both[:, 2]).any())
     assert bool((both[:, 1] < both[:, 2]).any())
+
+
+def test_settings_that_are_alike_are_worked_out_once() -> None:
+    ratios = torch.tensor([[0.5, 1.0], [1.0, 2.0], [0.5, 1.0]], dtype=torch.float64)
+    roles = (Role.CORE_CLOCK, Role.BATCH)
+    laws, few = draw_laws(roles, ratios), draw_laws(roles, ratios[:2])
+    for mine, theirs in ((laws.work, few.work), (laws.step, few.step), (laws.power, few.power)):
+        assert torch.equal(mine[:, :2], theirs)
+        assert torch.equal(mine[:, 0], mine[:, 2])

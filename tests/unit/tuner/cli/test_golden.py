@@ -50,11 +50,12 @@ CASES: dict[str, list[str]] = {
     "device forget": [
         "device forget sim",
         "device forget other",
-        "study stop STUDY",
+        "study stop STUDY --yes",
         "device forget sim",
         "device list",
     ],
     "device list": ["device list"],
+    "device show": ["device show sim", "device show nobody"],
     "events": ["events", "events --study STUDY"],
     "history": [
         "history",
@@ -76,12 +77,13 @@ CASES: dict[str, list[str]] = {
     ],
     "stop-all": [
         "stop-all --why 'smoke in rack 4'",
+        "stop-all --why 'smoke in rack 4' --yes",
         "study list",
         "stop-all --lift",
         "stop-all --lift",
     ],
     "study create": [
-        "study stop STUDY",
+        "study stop STUDY --yes",
         "study create --device sim --policy sobol",
         "study create --device sim --policy sobol",
         "study create --device nobody",
@@ -96,7 +98,12 @@ CASES: dict[str, list[str]] = {
         "study create --device sim --constraint 'a <= 1' --no-constraint",
         "study create --device sim --policy guess",
     ],
-    "study delete": ["study delete STUDY --yes", "study stop STUDY", "study delete STUDY --yes"],
+    "study delete": [
+        "study delete STUDY --yes",
+        "study stop STUDY --yes",
+        "study delete STUDY",
+        "study delete STUDY --yes",
+    ],
     "study explain": ["study explain STUDY"],
     "study freeze": [
         "study freeze STUDY --why 'black friday'",
@@ -122,10 +129,18 @@ CASES: dict[str, list[str]] = {
     ],
     "study resume": ["study resume STUDY"],
     "study show": ["study show STUDY", "study show nothing", "study show"],
-    "study stop": ["study stop STUDY", "study stop STUDY", "study resume STUDY"],
+    "study stop": [
+        "study stop STUDY",
+        "study stop STUDY --yes",
+        "study stop STUDY",
+        "study resume STUDY",
+    ],
+    "status": ["status"],
+    "study wait": ["study wait STUDY", "study wait STUDY --for tuning --timeout 0s"],
     "token create": ["token create ann --role chef", "token create 'a b'"],
     "token list": ["token list"],
     "token revoke": ["token revoke nobody"],
+    "trial show": ["trial show STUDY 3", "trial show STUDY 99"],
     "trial list": ["trial list STUDY", "trial list STUDY --limit 1", "trial list nothing"],
     "workload check": ["workload check none.toml"],
 }
@@ -137,6 +152,17 @@ ADVISED = {
     "study reject": ["study reject STUDY --why 'too slow'", "study list"],
 }  # fmt: skip
 """The same over a database with one study that proposes."""
+
+LISTS = {
+    "best": "best STUDY --pareto",
+    "constraint list": "constraint list STUDY",
+    "device list": "device list",
+    "history": "history",
+    "status": "status",
+    "study list": "study list",
+    "trial list": "trial list STUDY",
+}
+"""Lists, also shown at 80 and 120 columns: one line a thing."""
 
 Ask = Callable[[list[str]], str]
 
@@ -197,6 +223,17 @@ def test_what_a_command_prints_is_in_its_golden_file(command: str, ask: Ask) -> 
     golden(command, "help", ask([f"{command} --help"]))
     if lines := {**CASES, **ADVISED}.get(command):
         golden(command, "what it says", ask(lines))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("command", [*LISTS])
+def test_a_list_has_one_line_a_thing_at_every_width(
+    command: str, columns: int, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    printed = ask([LISTS[command]])
+    golden(command, f"{columns} columns", printed)
+    assert all(len(line) <= columns for line in printed.splitlines())
 
 
 def test_every_golden_file_is_of_a_command_that_there_is() -> None:

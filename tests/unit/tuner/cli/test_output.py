@@ -1,18 +1,16 @@
-"""JSON on stdout is strict JSON, whatever goes in; a table's names stay whole."""
+"""JSON on stdout is strict JSON, whatever goes in."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from tests.builders import START
-from tuner.cli.output import echo_json, echo_table, plain, table
+from tuner.cli.output import echo_json, plain
 from tuner.core import Estimate, Phase
 from tuner.wire import Problem
 
@@ -41,15 +39,6 @@ def test_anything_plain_is_strict_json(value: object) -> None:
     assert json.loads(json.dumps(told, allow_nan=False)) == told
 
 
-def test_what_one_types_is_never_folded() -> None:
-    out = io.StringIO()
-    rows = [("simulated-a100@a-host-with-a-name", *["several words in a row"] * 5)]
-    Console(file=out, width=80).print(table("device", *"abcde", rows=rows))
-    assert "simulated-a100@a-host-with-a-name" in out.getvalue()
-
-
-def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    echo_table("a", "b", rows=(), nothing="nothing here")
-    assert capsys.readouterr().out == "nothing here\n"
+def test_an_empty_list_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     echo_json([])
     assert capsys.readouterr().out == "[]\n"

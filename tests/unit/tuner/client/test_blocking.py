@@ -183,7 +183,7 @@ def refusing(_: httpx.Request) -> httpx.Response:
     [
         (refusing, "does not answer: Connection refused"),
         (lambda _: httpx.Response(404, html="<h1>none</h1>"), "answered 404"),
-        (lambda _: httpx.Response(200, html="<h1>hello</h1>"), "something else than a tuner"),
+        (lambda _: httpx.Response(200, html="<h1>hello</h1>"), "a response that is not a tuner's"),
     ],
 )
 def test_what_is_no_tuner_is_told(

@@ -26,7 +26,7 @@ def at(throughput: float) -> dict[str, Estimate]:
 
 def offered(said: str) -> Constraint:
     """Return the constraint that a clause tells to add."""
-    found = re.search('--constraint "(.*)"', said)
+    found = re.search('the constraint "(.*)"', said)
     assert found is not None
     return Constraint.parse(found[1])
 

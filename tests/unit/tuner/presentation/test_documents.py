@@ -114,4 +114,4 @@ def test_the_overview_tells_a_saving_only_where_it_is_applied_now(
     report = held.outcome.report
     seen = report.model_copy(update={"study": report.study.model_copy(update=now)})
     (row,) = overview([replace(held, outcome=replace(held.outcome, report=seen))])
-    assert row[COLUMNS.index(">saves")] == shown
+    assert row[COLUMNS.index(">saving")] == shown

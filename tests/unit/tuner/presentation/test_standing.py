@@ -78,7 +78,7 @@ def test_what_is_only_known_from_before_a_device_fell_silent_is_not_told_as_so(
     worlds.tune(verbs)
     polled(verbs, Level.HOLD)
     seen_now(store)
-    assert "OFFLINE" not in ask("device", "list")[1] + ask("study", "list")[1]
+    assert "offline" not in ask("device", "list")[1] + ask("study", "list")[1]
     worlds.operations(store)  # registers it as of long ago
     golden("device list", "offline in a hold", steady(ask("device", "list")[1], STUDY=name))
     golden("study list", "offline in a hold", steady(ask("study", "list")[1], STUDY=name))
@@ -126,7 +126,7 @@ def test_a_saving_is_shown_with_what_it_costs_of_the_capacity(store: Store, ask:
 
 def test_stop_all_names_who_is_not_back_and_what_to_do(store: Store, ask: Ask) -> None:
     worlds.operations(store)
-    code, out, _ = ask("stop-all", "--why", "smoke in rack 4")
+    code, out, _ = ask("stop-all", "--yes", "--why", "smoke in rack 4")
     assert code == 1
     for named in (
         "smoke in rack 4",
@@ -143,7 +143,7 @@ def test_stop_all_waits_for_a_device_that_is_online_but_not_for_ever(
     monkeypatch.setattr(stop_all, "WAIT_S", 0.0)
     worlds.operations(store)
     seen_now(store)
-    code, out, _ = ask("stop-all")
+    code, out, _ = ask("stop-all", "--yes")
     assert code == 1
     golden("stop-all", "a device that does not report", steady(out))
 
@@ -154,7 +154,7 @@ def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
     verbs = worlds.operations(store)
     seen_now(store)
     monkeypatch.setattr("time.sleep", lambda _: polled(verbs))
-    code, out, err = ask("stop-all")
+    code, out, err = ask("stop-all", "--yes")
     assert (code, err) == (0, "")
     golden("stop-all", "every device is back", steady(out))
 
@@ -162,7 +162,7 @@ def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
 def test_while_all_is_stopped_every_command_says_so_first(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.created(verbs)
-    ask("stop-all", "--why", "smoke")
+    ask("stop-all", "--yes", "--why", "smoke")
     for command in (["study", "list"], ["study", "show", name], ["device", "list"], ["history"]):
         err = ask(*command)[2]
         assert err.startswith("ALL DEVICES ARE STOPPED") and has_a_next_step(err), command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.tuner.cli import worlds
-from tuner.presentation.texts import described, remark, row
+from tuner.presentation.texts import described, remark
 
 
 @pytest.mark.parametrize(("windows", "said"), [(1, "(1 window)"), (3, "(3 windows)")])
@@ -21,4 +21,3 @@ def test_a_trial_of_one_device_says_on_which_one() -> None:
     assert remark(trial) == ""
     alone = trial.model_copy(update={"device": "board-2", "throttled": ("too hot",)})
     assert remark(alone) == "on board-2; throttled: too hot"
-    assert row(alone, verbs.report(study).study, ())[-1] == remark(alone)

@@ -71,11 +71,11 @@ def rows() -> list[dict[str, str]]:
     ("row", "column", "text", "message"),
     [
         (0, LENGTH, "3", "has no row of length 0 at 1 requests"),
-        (1, "throughput_per_s", "nan", "no finite number"),
-        (1, "throughput_per_s", "0", "a rate of 0 is none"),
+        (1, "throughput_per_s", "nan", "not a finite number"),
+        (1, "throughput_per_s", "0", "a rate of 0 is not valid"),
         (1, LENGTH, "1.5", "no length 1.5"),
         (1, SIGNAL, "0", "no length 4 at 0 requests"),
-        (1, SIGNAL, "many", "no finite number"),
+        (1, SIGNAL, "many", "not a finite number"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(

@@ -77,7 +77,7 @@ def test_the_joules_of_a_shared_device_are_counted_only_where_it_is_said_how_man
     refuse_shared_joules(asked, [device()])
     with raised(InvalidInput, "MIG") as caught:
         refuse_shared_joules(asked, [device(), shared])
-    assert "energy_share of a study's terms" in caught.value.hint
+    assert "energy_share in the study's terms" in caught.value.hint
     for share in (0.25, 1.0):
         refuse_shared_joules(
             asked.model_copy(update={"terms": Terms(energy_share=share)}), [shared]

@@ -18,7 +18,7 @@ from tests.builders import START, completed, device, setting, window
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.service.http.test_metrics import Scraped
 from tests.unit.tuner.study.worlds import World
-from tests.unit.tuner.web.test_app import Site
+from tests.unit.tuner.web.site import Site
 from tuner.cli.app import main
 from tuner.core import (
     Constraint,

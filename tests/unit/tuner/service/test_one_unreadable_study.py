@@ -18,7 +18,7 @@ from db.history import HistoryQuestion, history, recent
 from tests.builders import START, applied, completed, device, setting
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
-from tests.unit.tuner.web.test_app import Site
+from tests.unit.tuner.web.site import Site
 from tuner.cli.app import main
 from tuner.core import Phase, Store, Unreadable
 from tuner.service.metrics.counts import Counts

@@ -98,7 +98,7 @@ def test_what_only_a_tight_limit_asked_for_is_not_held_under_a_loose_one() -> No
     limited(verbs, name, "latency_p99_ms <= 90")
     shown = {1000: (10.0, 100.0), 800: (12.0, 101.0), 600: (14.0, 60.0)}
     worlds.tune(verbs, lambda at: completed(*shown[int(str(at["gpu.clock_mhz"]))]))
-    assert verbs.study(name).phase_why.startswith("confirmed: it keeps latency_p99_ms <= 90")
+    assert verbs.study(name).phase_why.startswith("confirmed: it meets latency_p99_ms <= 90")
     assert limited(verbs, name, "latency_p99_ms <= 95") is Phase.HOLDING
     assert limited(verbs, name, "latency_p99_ms <= 100.4") is Phase.TUNING
 
@@ -220,7 +220,7 @@ def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it(
     keeping = "throughput_per_s >= 0.95x baseline"
     view = verbs.study(name)
     assert view.phase is Phase.HOLDING
-    assert f'is 40.0 % lower: add --constraint "{keeping}" to keep it' in view.phase_why
+    assert f'is 40.0 % lower: add the constraint "{keeping}" to keep it' in view.phase_why
     assert view.phase_why in verbs.events(name, last=1)[0].text
     assert limited(verbs, name, worlds.LIMIT, keeping) is Phase.TUNING, "that is not held then"
 

@@ -39,6 +39,6 @@ def test_of_several_all_are_named() -> None:
     with pytest.raises(InvalidInput) as told:
         begun_with(stored("3fa1", "3fb2", "4c00").studies, "3f")
     assert told.value.message == "2 studies begin with '3f': 3fa1 (tuning), 3fb2 (tuning)"
-    assert told.value.hint == "give more of the id"
+    assert told.value.hint == "give more characters of the id"
     with raised(InvalidInput, "and 3"):
         begun_with(stored(*(f"a{n:02}" for n in range(11))).studies, "a")

@@ -1,4 +1,4 @@
-"""Studies that only advise: what they would hold waits for an operator's yes."""
+"""Studies that only advise: what they would hold awaits approval."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_would_be_held_is_proposed_with_what_it_saves_and_its_limits() -> N
     assert isinstance(step, Move)
     assert (step.phase, step.plan) == (Phase.PROPOSED, WINNER)
     assert step.why == (
-        "gpu.clock_mhz=600 batch_size=1 waits for an operator's yes: "
+        "gpu.clock_mhz=600 batch_size=1 awaits approval: "
         "confirmed: energy_j 40 ± 1 % better; limits: latency_p99_ms <= 120"
     )
 
@@ -122,7 +122,7 @@ def test_it_tunes_and_confirms_as_any_study_and_then_waits_with_its_device_relea
     assert (found.phase, found.proposed, found.held) == (Phase.PROPOSED, WINNER, None)
     told = world.ask(holding="s1")
     assert isinstance(told, Release)
-    assert "waits for an operator's yes" in told.why
+    assert "awaits approval" in told.why
     event = world.store.events.list("s1")[-1]
     assert event.kind == "proposed"
     assert "40.0 ± 0.6 % better" in event.text and "latency_p99_ms <= 120" in event.text
@@ -177,7 +177,7 @@ def test_a_device_that_changed_withdraws_what_was_proposed_of_it(
     )
     event = world.store.events.list("s1")[-1]
     assert event.kind == "withdrawn"
-    assert event.text.startswith("gpu.clock_mhz=600 batch_size=1 is proposed no more: driver 2")
+    assert event.text.startswith("gpu.clock_mhz=600 batch_size=1 is no longer proposed: driver 2")
 
 
 def test_where_nothing_was_proposed_nothing_is_withdrawn(world: World) -> None:

@@ -121,7 +121,7 @@ def test_a_tuner_that_died_counts_on(world: World) -> None:
     [
         (window(9.9, 110.0), "energy_j 1.0 ± 0.9 % better"),
         (window(12.0, 110.0), "energy_j 20.0 ± 1.1 % worse"),
-        (window(6.0, 130.0), "latency_p99_ms <= 120 is not proven to be kept in 3 windows on a"),
+        (window(6.0, 130.0), "latency_p99_ms <= 120 is not proven to hold in 3 windows on a"),
     ],
 )
 def test_windows_that_contradict_what_was_confirmed_start_the_study_over(
@@ -147,7 +147,7 @@ def test_a_limit_that_is_not_proven_gets_more_windows_but_not_for_ever(world: Wo
     unsure = window(6.0, 118.0, relative=0.03)
     assert show(world, order, unsure, 3 * canary.MOST_ROUNDS - 1) is Phase.CANARY
     assert show(world, order, unsure) is Phase.BASELINE
-    assert "latency_p99_ms <= 120 is not proven to be kept in 9 windows on a" in said(world)
+    assert "latency_p99_ms <= 120 is not proven to hold in 9 windows on a" in said(world)
 
 
 def test_a_limit_that_further_windows_prove_is_kept(world: World) -> None:
@@ -191,7 +191,7 @@ def test_of_a_limit_on_a_sum_the_canary_has_its_share(
     seen = window(6.0, extra={"power_w": Estimate.of_mean(power_w, 1.0, 10)})
     assert show(world, order, seen, 3) is phase
     if phase is Phase.BASELINE:
-        assert "power_w <= 450 is not proven to be kept" in said(world)
+        assert "power_w <= 450 is not proven to hold" in said(world)
 
 
 def test_a_hold_that_the_canary_ends_starts_the_study_over(world: World) -> None:

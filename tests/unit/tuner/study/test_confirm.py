@@ -139,9 +139,7 @@ def test_a_load_nobody_can_ask_for_is_whatever_runs_and_that_is_said() -> None:
     asked, end, _ = confirm(at, saves)
     assert asked == [(1000, None), (600, None)] * 2 + [(1000, None), (800, None)] * 2
     assert end.plan == at.plan
-    assert end.why.endswith(
-        "under the load that ran: a trial cannot ask for a value of requests_in_system"
-    )
+    assert end.why.endswith("under the present load, because a trial cannot set requests_in_system")
 
 
 def test_a_row_at_whose_load_the_baseline_fails_is_lost_and_the_others_stay() -> None:

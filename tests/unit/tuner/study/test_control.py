@@ -13,7 +13,6 @@ from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
     Bill,
     Estimate,
-    Event,
     FleetStop,
     Outcome,
     Phase,
@@ -26,7 +25,7 @@ from tuner.core import (
 )
 from tuner.destinations import Subject
 from tuner.service.clock.schedule import Maintenance
-from tuner.service.notices.notifications import subject_of
+from tuner.service.notices.notifications import BY_KIND
 from tuner.service.operations import Operations
 from tuner.study.control import (
     LastControl,
@@ -449,4 +448,4 @@ def test_a_limit_that_is_still_kept_asks_nothing_of_an_estimate_without_bounds()
 
 
 def test_people_who_are_told_of_drift_are_told_of_the_baselines() -> None:
-    assert subject_of(Event(at=START, kind="baseline drifted", text="")) is Subject.DRIFT
+    assert BY_KIND["baseline drifted"].subject is Subject.DRIFT

@@ -55,7 +55,7 @@ def test_a_window_of_a_quadrillion_items_saves_nothing_and_is_noted_once(world: 
         told(world, order, many)
     assert saved_j(world) == 0.0
     assert len(doubts(world)) == 1
-    assert "items/s, its trials showed at most 50" in doubts(world)[0]
+    assert "items/s, its trials measured at most 50" in doubts(world)[0]
     assert len(world.store.observations.list("s1")) == 3, "it is kept as evidence"
 
 

@@ -371,7 +371,7 @@ def test_a_policy_that_fails_pauses_its_study_with_the_reason(world: World) -> N
     assert isinstance(world.ask(), Release)
     assert world.store.studies.get("s1").phase is Phase.PAUSED
     text = world.store.events.list(study="s1")[-1].text
-    assert text.endswith("failed: ZeroDivisionError: no idea; the tuner's log shows where")
+    assert text.endswith("failed: ZeroDivisionError: no idea; see the tuner's log")
 
 
 PAUSED = Outcome(state=TrialState.FAILED, reason="GPU-1 is paused: somebody else set gpu.clock_mhz")
@@ -474,7 +474,7 @@ def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -
     assert isinstance(world.ask(), Idle)
 
 
-STAYS = "every device of host was put back; lift with `jouletune agent revert --lift` on host"
+STAYS = "every device of host was put back; lift it with `jouletune agent revert --lift` on host"
 
 
 @pytest.mark.parametrize("holding", [False, True])
@@ -491,7 +491,7 @@ def test_a_device_that_takes_no_order_is_left_alone_and_its_reason_told(
     assert world.store.trials.count("s1") == tried
     assert isinstance(world.ask(), HoldOrder if holding else Assignment)
     said = [e.text for e in world.store.events.list(device="sim") if e.kind in ("unable", "able")]
-    assert said == [STAYS, "it takes orders again"]
+    assert said == [STAYS, "the device accepts assignments again"]
 
 
 def test_a_study_starts_no_trial_while_one_of_its_devices_takes_no_order(world: World) -> None:
@@ -530,7 +530,7 @@ def test_a_revert_on_the_host_pauses_the_study_that_has_the_device(
     else:
         world.assigned()
     operations = Operations(world.loop)
-    word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
+    word = Reverted(device="sim", why="an operator reverted sim back on host at 12:00")
     assert operations.reverted(word).result == "closed"
     found = world.store.studies.get("s1")
     assert found.phase is Phase.PAUSED
@@ -543,7 +543,7 @@ def test_a_revert_on_the_host_pauses_the_study_that_has_the_device(
 
 def test_a_revert_of_a_device_without_a_study_changes_nothing(world: World) -> None:
     world.loop.register(device())
-    word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
+    word = Reverted(device="sim", why="an operator reverted sim back on host at 12:00")
     assert Operations(world.loop).reverted(word).result == "late"
 
 
@@ -591,7 +591,7 @@ def test_a_trial_of_what_an_operator_takes_away_meanwhile_fails_by_name(world: W
     world.loop.register(offering(600, 1000))
     (*_, ended) = world.store.trials.list("s1")
     assert (ended.number, ended.state) == (running.trial, TrialState.FAILED)
-    assert "sim does not offer gpu.clock_mhz=800" in ended.reason
+    assert "sim no longer offers gpu.clock_mhz=800" in ended.reason
     with pytest.raises((Conflict, NotFound)):  # so the agent puts the setting back
         world.loop.renew(Renewal(device="sim", token=running.token, nonce=running.nonce))
     assert world.report(running, completed()) == "late"

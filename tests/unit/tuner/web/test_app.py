@@ -3,94 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from html import unescape
 
-import httpx2
 import pytest
-from fastapi import FastAPI
-from starlette.testclient import TestClient
 
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device, setting
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
+from tests.unit.tuner.web.site import TOKEN, Site, form_key, send, text_of
 from tuner.core import AccessRole, Level, Metric, Phase, Study, Verdict, digest_of
-from tuner.service.fleet import EnergyPrice, FleetOverview
-from tuner.service.http.api import create_app
-from tuner.service.operations import Operations
-from tuner.service.summaries import Summaries
-from tuner.web.app import create_pages
 from tuner.wire import Change, Enrolment, Poll, TokenDraft
 
-TOKEN = "the admin's own token"
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7919}}"
-BROWSER = {"Accept": "text/html"}
 OPEN = {"/login", "/assets/{name}"}
 FOR_ADMIN = {"/access", "/access/revoke"}
-
-
-class Site:
-    """A tuner with its pages, and browsers that visit it."""
-
-    def __init__(self, verbs: Operations) -> None:
-        self.verbs = verbs
-        self.fleet = FleetOverview(verbs, Summaries(verbs), EnergyPrice(0.25, "EUR", 400.0))
-        self.app = create_app(
-            verbs,
-            TOKEN,
-            frozenset({"testserver"}),
-            "0",
-            fleet=self.fleet,
-            pages=lambda sessions: self.keep(create_pages(self.fleet, sessions, "0", secure=False)),
-        )
-
-    def keep(self, pages: object) -> FastAPI:
-        assert isinstance(pages, FastAPI)
-        self.pages = pages
-        return pages
-
-    def browser(self) -> TestClient:
-        return TestClient(self.app, headers=BROWSER)
-
-    def signed_in(self, role: str = "admin", name: str = "") -> TestClient:
-        browser = self.browser()
-        token = TOKEN
-        if role != "admin" or name:
-            draft = TokenDraft.model_validate({"name": name or role, "role": role})
-            token = self.verbs.access.create(draft).token
-        answer = browser.post("/login", data={"token": token, "next": "/"})
-        assert answer.status_code == 200
-        return browser
-
-    def routes(self) -> Iterator[tuple[str, str]]:
-        with self.browser():
-            pass
-        paths = self.pages.openapi()["paths"]
-        assert len(paths) > 15
-        for path, methods in paths.items():
-            yield from ((method.upper(), path) for method in methods)
 
 
 @pytest.fixture
 def site() -> Site:
     return Site(operations())
-
-
-def form_key(page: httpx2.Response) -> str:
-    found = re.search(r'name="form_key" value="([0-9a-f]+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
-
-
-def send(browser: TestClient, path: str, seen_at: str = "/", **fields: str) -> httpx2.Response:
-    """Send a form as the page that is seen would."""
-    key = form_key(browser.get(seen_at))
-    return browser.post(path, data={"form_key": key, **fields})
-
-
-def text_of(answer: httpx2.Response) -> str:
-    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", answer.text)))
 
 
 def stored(site: Site, study: str) -> Study:
@@ -100,7 +31,7 @@ def stored(site: Site, study: str) -> Study:
 def test_only_the_page_to_sign_in_at_and_its_assets_are_open(site: Site) -> None:
     browser = site.browser()
     for method, path in site.routes():
-        asked = path.format(study="s", number=1, name="app.css")
+        asked = path.format(study="s", number=1, name="app.css", device="sim")
         answer = browser.request(method, asked, follow_redirects=False)
         if path in OPEN:
             assert answer.status_code in (200, 401), (method, path)
@@ -148,7 +79,9 @@ def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
             for method, path in site.routes()
             if path not in (*OPEN, "/logout")
             if browser.request(
-                method, path.format(study=study, number=1, name="app.css"), follow_redirects=False
+                method,
+                path.format(study=study, number=1, name="app.css", device="sim"),
+                follow_redirects=False,
             ).status_code
             == 403
         }
@@ -173,7 +106,7 @@ def test_what_a_machine_has_opens_no_page(site: Site, kind: str) -> None:
     browser = site.browser()
     for method, path in site.routes():
         if path not in (*OPEN, "/logout"):
-            asked = path.format(study=study, number=1, name="app.css")
+            asked = path.format(study=study, number=1, name="app.css", device="sim")
             answer = browser.request(method, asked, headers={"Authorization": f"Bearer {token}"})
             assert answer.status_code == 403, (method, path)
             assert study not in answer.text
@@ -286,7 +219,7 @@ def test_a_plan_by_load_is_shown_with_the_load_of_now_and_what_is_in_force(site:
     study = created(site.verbs, "by-load")
     tune(site.verbs, slope)
     browser = site.signed_in("viewer")
-    assert "No device has told its requests_in_system yet" in text_of(
+    assert "No device has reported its requests_in_system yet" in text_of(
         browser.get(f"/studies/{study}")
     )
     held = stored(site, study)
@@ -296,7 +229,7 @@ def test_a_plan_by_load_is_shown_with_the_load_of_now_and_what_is_in_force(site:
         "sim", Poll(agent="host/1", applied=now, context={"requests_in_system": 1.25})
     )
     page = text_of(browser.get(f"/studies/{study}"))
-    assert "sim: requests_in_system 1.25, told" in page
+    assert "sim: requests_in_system 1.25, reported" in page
     assert "below 3 gpu.clock_mhz=600 sim from 3 on the baseline –" in page
     (view,) = browser.get("/v1/devices").json()
     assert view["context"] == {"requests_in_system": 1.25}
@@ -325,7 +258,7 @@ def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(si
     (row,) = browser.get("/v1/fleet").json()["rows"]
     assert row["saving"] is None
     assert not any("40.0" in text_of(browser.get(page)) for page in ("/", "/studies"))
-    assert "No device fits" in text_of(browser.get("/?find=elsewhere"))
+    assert "No device matches" in text_of(browser.get("/?find=elsewhere"))
 
 
 def test_a_page_of_the_history_is_the_same_over_the_api(site: Site) -> None:
@@ -379,7 +312,7 @@ def test_an_operator_approves_what_is_proposed_on_its_page(site: Site) -> None:
     browser = site.signed_in("operator", "ann")
     page = f"/studies/{study}"
     revision = str(stored(site, study).revision)
-    assert "Approve" not in text_of(site.signed_in("viewer").get(page))
+    assert "Approve: hold it" not in text_of(site.signed_in("viewer").get(page))
     late = send(browser, f"{page}/approve", page, revision="1", why="")
     assert late.status_code == 409
     send(browser, f"{page}/approve", page, revision=revision, why="go")
@@ -391,7 +324,7 @@ def test_a_study_is_made_by_a_form_and_what_is_wrong_with_it_said(site: Site) ->
     form = {"device": "sim", "objective": "energy_j", "constraints": "latency_p99_ms <= 1.2x baseline",
             "policy": "scripted", "safety": "off", "trials": "7", "window_s": "5"}  # fmt: skip
     wrong = send(browser, "/studies/new", "/studies/new", **{**form, "trials": "many"})
-    assert wrong.status_code == 422 and "trials: 'many' is no number" in text_of(wrong)
+    assert wrong.status_code == 422 and "trials: 'many' is not a number" in text_of(wrong)
     odd = {"trials": "0", "window_s": "0", "safety": "brave"}
     for name, value in odd.items():
         answer = send(browser, "/studies/new", "/studies/new", **{**form, name: value})
@@ -406,9 +339,11 @@ def test_a_study_is_made_by_a_form_and_what_is_wrong_with_it_said(site: Site) ->
 
 def test_everything_is_stopped_and_goes_on(site: Site) -> None:
     browser = site.signed_in("operator", "ann")
-    send(browser, "/stop", why="smoke")
+    assert send(browser, "/stop", why="smoke").status_code == 422
+    assert not site.verbs.stop_state().in_force
+    send(browser, "/stop", why="smoke", confirm="STOP")
     assert site.verbs.stop_state().why == "smoke"
-    assert "ALL DEVICES ARE STOPPED" in text_of(browser.get("/"))
+    assert "All devices are stopped by ann: smoke" in text_of(browser.get("/"))
     send(browser, "/lift", why="aired")
     assert not site.verbs.stop_state().in_force
 
@@ -448,7 +383,7 @@ def test_the_history_is_filtered_compared_and_taken_along(site: Site) -> None:
     tune(site.verbs, slope)
     browser = site.signed_in("viewer")
     assert f"{study}" in text_of(browser.get("/history?verdict=feasible"))
-    assert "nothing fits" in text_of(browser.get("/history?device=other"))
+    assert "No trial matches" in text_of(browser.get("/history?device=other"))
     assert browser.get("/history?verdict=nice").status_code == 422
     assert f"{study}" in text_of(browser.get("/history?since=90000d"))
     assert browser.get("/history?since=yesterday").status_code == 422
@@ -515,10 +450,11 @@ def test_what_a_study_believes_is_shown_or_said_not_to_be_known(
     tune(site.verbs, slope)
     browser = site.signed_in("viewer")
     page = f"/studies/{study}/explain"
-    assert "scripted does not say what it believes" in text_of(browser.get(page))
+    assert "scripted has no model to explain" in text_of(browser.get(page))
     monkeypatch.setattr(site.verbs.loop, "policies", lambda _: Polythrottle())
     told = browser.get(f"/v1{page}").json()
     assert told["explained"] and len(told["explanation"]["slices"]) == 2
-    shown = browser.get(page)
-    assert "gpu.clock_mhz and energy_j" in text_of(shown)
+    again = Site(site.verbs).signed_in("viewer", "vera")
+    assert "gpu.clock_mhz and energy_j" in text_of(again.get(page))
+    assert "Knob importance" in text_of(again.get(f"/studies/{study}/importance"))
     assert browser.get("/v1/studies/none/explain").status_code == 404

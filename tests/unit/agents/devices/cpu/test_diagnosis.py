@@ -28,7 +28,7 @@ def test_a_server_tells_what_could_be_set_and_what_that_takes(mount: Mount) -> N
     assert found["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
     assert found["cpu: cpu.governor"].seen == "performance, powersave; now powersave"
     assert "package-0, package-1, dram" in found["cpu: energy"].seen
-    rights = found["cpu: right to set"]
+    rights = found["cpu: permission to set"]
     assert not rights.well and "install.sh --cpu" in rights.cure
 
 
@@ -42,7 +42,7 @@ def test_policies_that_stand_at_different_limits_are_a_finding(mount: Mount) -> 
 
 def test_a_machine_with_nothing_says_what_misses(tmp_path: Path) -> None:
     found = examined(tmp_path)
-    for about in ("cpu: cpu.max_mhz", "cpu: energy", "cpu: right to set"):
+    for about in ("cpu: cpu.max_mhz", "cpu: energy", "cpu: permission to set"):
         assert not found[about].well and found[about].cure
 
 
@@ -82,7 +82,7 @@ def test_energy_counters_that_stand_at_0_in_a_virtual_machine_are_no_meter(tmp_p
     stat.parent.mkdir()
     stat.write_text("cpu  1 0 0 9 0 0 0 0 0 0\n")
     found = examined(tmp_path)["cpu: energy"]
-    assert not found.well and "stood still" in found.seen and "virtual machine" in found.cure
+    assert not found.well and "did not change" in found.seen and "virtual machine" in found.cure
 
 
 def test_energy_is_told_with_the_power_it_comes_to(mount: Mount) -> None:

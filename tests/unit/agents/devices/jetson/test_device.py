@@ -151,10 +151,10 @@ def test_without_an_actuator_a_board_is_only_measured(
     monkeypatch.setenv("JOULETUNE_ACTUATOR", str(tmp_path / "nobody.sock"))
     side = opened(mount("tx2"))
     assert side.space.knobs == () and [m.name for m in side.metrics] == ["energy_j", "power_w"]
-    assert side.cannot["gpu.clock_mhz"].startswith("only measured: ")
+    assert side.cannot["gpu.clock_mhz"].startswith("measured only: ")
     assert "reboot" not in side.cannot["gpu.mem_clock_mhz"]
     with opened_mode(mount("tx2")) as mode:
-        assert mode.cannot["board.power_mode"].startswith("only measured: ")
+        assert mode.cannot["board.power_mode"].startswith("measured only: ")
 
 
 @contextmanager

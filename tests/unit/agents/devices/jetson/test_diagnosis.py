@@ -31,7 +31,7 @@ def test_every_board_tells_its_kind_its_clocks_and_its_power(mount: Mount, name:
     assert found["jetson"].well and "JetPack" in found["jetson"].seen
     assert found["jetson: gpu.clock_mhz"].well
     assert found["jetson: energy"].well
-    rights = found["jetson: right to set"]
+    rights = found["jetson: permission to set"]
     assert not rights.well and "install.sh --jetson" in rights.cure
 
 

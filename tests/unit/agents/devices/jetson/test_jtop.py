@@ -82,7 +82,7 @@ def test_a_probe_that_hangs_or_breaks_is_given_up(
     (folder / "jtop.py").write_text("import time; time.sleep(60)\n")
     monkeypatch.setattr(jtop, "DEADLINE_S", 1.0)
     assert ask_jtop().error == "jetson-stats did not answer within 1 s"
-    assert "could not be asked" in ask_jtop(python="/bin/false").error
+    assert "could not be queried" in ask_jtop(python="/bin/false").error
 
 
 @given(
@@ -107,7 +107,7 @@ def test_the_doctor_names_a_rival_and_another_total(mount: Mount, folder: Path) 
     found = {symptom.about: symptom for symptom in examine(board.root)}
     assert "JetPack 6.1, mode MAXN of MAXN, MODE_30W, hottest 62 °C" in found["jetson: jtop"].seen
     assert not found["jetson: jtop runs jetson_clocks"].well
-    assert "90.0 W by jtop" in found["jetson: power, two opinions"].seen
+    assert "90.0 W by jtop" in found["jetson: power, two sources"].seen
 
 
 def test_the_agent_never_imports_it(folder: Path) -> None:

@@ -25,7 +25,7 @@ def test_each_gpu_tells_its_knobs_its_meter_and_its_rights(nvml: FakeNvml, tmp_p
     assert not found[f"nvidia:0: {MEMORY}"].well
     assert found[f"nvidia:1: {MEMORY}"].well
     assert "energy counter" in found["nvidia:1: energy"].seen
-    assert "jouletune-actuator" in found["nvidia:0: right to set"].cure
+    assert "jouletune-actuator" in found["nvidia:0: permission to set"].cure
     assert found["nvidia:0: foreign clock lock"].well
     assert found["nvidia:0: foreign power limit"].well
 
@@ -53,7 +53,7 @@ def test_what_others_set_is_suspected_and_cured(nvml: FakeNvml, tmp_path: Path) 
 def test_an_idle_gpu_says_that_a_lock_could_not_be_seen(nvml: FakeNvml, tmp_path: Path) -> None:
     discover()[0].write(CLOCK, 1005)
     nvml.set("busy", 0.0)
-    assert "could not be seen" in examined(nvml, tmp_path)["nvidia:0: foreign clock lock"].seen
+    assert "is not visible" in examined(nvml, tmp_path)["nvidia:0: foreign clock lock"].seen
 
 
 def test_without_a_driver_it_says_what_to_install(
@@ -87,7 +87,7 @@ def test_a_cap_set_out_of_band_is_no_reason_to_raise_the_limit(
     # A BMC, a DGX's PMU or a GB200 module: nvidia-smi -pl raises nothing there.
     nvml.set("enforced_w", 250.0)
     found = examined(nvml, tmp_path)["nvidia:0: foreign power limit"]
-    assert not found.well and "250 W" in found.seen and "out of band" in found.seen
+    assert not found.well and "250 W" in found.seen and "another cap applies" in found.seen
     assert "nvidia-smi" not in found.cure
 
 

@@ -87,7 +87,7 @@ class TestDiscovery:
         assert Gpu(A100).driver() == "580.95.05"
         assert a100.ranges()[CLOCK] == tuple(range(210, 1411, 15))
         assert a100.ranges()[LIMIT] == tuple(range(100, 401))
-        assert "one clock" in refusals(Gpu(A100))[MEMORY]
+        assert "one memory clock" in refusals(Gpu(A100))[MEMORY]
         assert a40.ranges()[MEMORY] == (405, 7251)
         assert not refusals(Gpu(A40))
 

@@ -137,7 +137,7 @@ class TestEnergy:
         before = nvml.get("energy_j")
         shown = window(side, sampled, 10.0).totals["energy_j"]
         used = nvml.get("energy_j") - before
-        assert "energy counter (scope GPU; its energy counter shows 1.0" in meter.source
+        assert "energy counter (scope GPU; its energy counter counts 1.0" in meter.source
         assert shown == pytest.approx(used, rel=0.02)
 
     @pytest.mark.parametrize("uuid", [A100, A40])
@@ -170,7 +170,7 @@ class TestEnergy:
         nvml.set("idle_ratio", 0.57)
         nvml.set("busy", 0.0)
         meter = checked(side, sampled)
-        assert "not checked under load yet" in meter.source
+        assert "not been checked under load yet" in meter.source
         nvml.set("busy", 1.0)
         sampled.sleep(2.0)
         checked(side, sampled)
@@ -185,7 +185,7 @@ class TestEnergy:
         sampled.sleep(1.0)
         nvml.set("busy", 1.0)
         sampled.sleep(2.0)
-        with pytest.raises(MeasurementError, match="does not count right"):
+        with pytest.raises(MeasurementError, match="counter is wrong"):
             started.stop()
         assert "0.70 of its power" in checked(side, sampled).source
 
@@ -325,7 +325,7 @@ class TestFaults:
         started = side.meter.start()
         sampled.sleep(2.0)
         assert "energy_j" not in started.read().totals
-        with pytest.raises(MeasurementError, match="stood still"):
+        with pytest.raises(MeasurementError, match="did not change"):
             started.stop()
         assert "hardly moves" in checked(side, sampled).source
 
@@ -462,9 +462,9 @@ class TestForeignLoad:
     @pytest.mark.parametrize(
         ("listed", "words"),
         [
-            ({}, "lists no process although the GPU computes"),
-            ({"own_pid": 4_000_000.0}, "shows no process 4000000"),
-            ({"own_pid": 1.0}, "process 1 cannot be told from the workload"),
+            ({}, "lists no process although the GPU is busy"),
+            ({"own_pid": 4_000_000.0}, "does not show process 4000000"),
+            ({"own_pid": 1.0}, "process 1 cannot be distinguished from the workload"),
         ],
     )
     def test_where_nobody_can_tell_it_is_unknown_and_that_is_logged_once(

@@ -34,9 +34,9 @@ def test_a_gpu_that_nobody_else_uses_is_not_shared(nvml: FakeNvml, tmp_path: Pat
 @pytest.mark.parametrize(
     ("key", "value", "word"),
     [
-        ("mig", 1.0, "whole board's"),
-        ("vgpu", 1.0, "virtual GPU"),
-        ("mps_clients", 3.0, "among 3"),
+        ("mig", 1.0, "whole board"),
+        ("vgpu", 1.0, "vGPU"),
+        ("mps_clients", 3.0, "processes now: 3"),
     ],
 )
 def test_what_divides_a_board_is_named(
@@ -57,7 +57,7 @@ def test_from_a_container_others_are_counted_though_not_seen(
 ) -> None:
     nvml.set("own_pid", process(tmp_path, 100, "/"))
     nvml.set("foreign_pid", 101.0)
-    assert "1 more compute" in shared_by(gpu(), tmp_path)
+    assert "1 more invisible processes compute" in shared_by(gpu(), tmp_path)
 
 
 def test_an_agent_and_its_doctor_say_whose_joules_they_count(
@@ -65,11 +65,11 @@ def test_an_agent_and_its_doctor_say_whose_joules_they_count(
 ) -> None:
     def said() -> dict[str, bool]:
         found = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
-        return {found["nvidia:0: whose joules"].seen: found["nvidia:0: whose joules"].well}
+        return {found["nvidia:0: sharing"].seen: found["nvidia:0: sharing"].well}
 
     (tmp_path / ".dockerenv").touch()
     assert list(said().values()) == [True]
-    assert "from a container" in next(iter(said()))
+    assert "this container" in next(iter(said()))
     nvml.set("mig", 1.0)
     assert list(said().values()) == [False]
     side = device.attach(

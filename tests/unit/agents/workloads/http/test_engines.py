@@ -216,7 +216,7 @@ def test_a_plan_by_another_signal_is_not_handed_over(running: Running) -> None:
 def test_a_length_that_sglang_does_not_take_up_is_an_error(sglang: Running) -> None:
     running = sglang
     running.engine.deaf = True
-    with raised(ActuationError, "speculation_length=5", "at 3"):
+    with raised(ActuationError, "speculation_length=5", "uses 3"):
         running.side.actuator.apply({"speculation_length": 5})
 
 

@@ -176,7 +176,7 @@ def test_a_service_that_is_gone_gets_no_signal(
     side = opened(tmp_path, service)
     os.kill(service.pid, signal.SIGKILL)
     service.wait()
-    with pytest.raises(DeviceLost, match="does not run"):
+    with pytest.raises(DeviceLost, match="is not running"):
         side.actuator.apply({"level": 3})
     assert (tmp_path / "level.conf.pending").exists()
     side.close()
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
 ) -> None:
     read = f"""read = {{ command = ["cat", "{tmp_path}/in-force"], pattern = '([0-9]+)' }}"""
     side = opened(tmp_path, service, **{read: "", "seconds = 30": "seconds = 0.1"})
-    assert "the service does not tell it" in side.unproven["level"]
+    assert "the service does not report it" in side.unproven["level"]
     assert "proof of level" in Target((), side).cannot
     found = {symptom.about: symptom for symptom in rehearse(side, HostClock(), 0.1)}
     effect = found["effect of level"]
@@ -213,12 +213,12 @@ def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('signal = "HUP"', 'signal = "KILL"', "the signal 'KILL' is none to reload by"),
+        ('signal = "HUP"', 'signal = "KILL"', "the signal 'KILL' cannot reload a service"),
         ('signal = "HUP"', "", "needs a command or a signal"),
         ("[process]", "[other]", "unknown key 'other'"),
         ('program = "', 'programs = "', "did you mean program?"),
         ('pid_file = "/', 'pid_file = "', "pid_file must be an absolute path"),
-        ('pid_file = "', 'unit = "a.service"\npid_file = "', "a unit knows its processes"),
+        ('pid_file = "', 'unit = "a.service"\npid_file = "', "a unit needs no other keys"),
         ("runs = 3", "runs = 2", "runs must be at least 3, not 2"),
         ("runs = 3", "timeout_s = 0", "timeout_s must be above 0"),
         ("runs = 3", "env = { 'A=B' = 'c' }", "env: A=B"),
@@ -229,9 +229,9 @@ def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
         ("'([0-9]+)' }", "'[0-9]+' }", "pattern must have one group"),
         ('read = { command = ["cat"', 'read = { path = "/a", command = ["cat"', "has no path"),
         ("read = {", "unit = {name='a.service',property='CPUWeight'}\nread = {", "one of them"),
-        ("seconds = 30", "seconds = 30\nrestart = true", "takes a restart, and there is no"),
+        ("seconds = 30", "seconds = 30\nrestart = true", "needs a restart, but there is no"),
         ("[reload]", "[restart]\ncommand = 'ls'\n[reload]", "command must be a list"),
-        ('name = "wait_ms"', 'name = "latency_ms"', "there is a metric latency_ms already"),
+        ('name = "wait_ms"', 'name = "latency_ms"', "duplicate metric latency_ms already"),
         ("[reload]", "[reload]\nready = '/up'", "has no url, and ready in [reload] needs one"),
         ("[reload]", "[latency]\nhistogram='a'\n[reload]", "has no url, and [latency] needs one"),
         ("[reload]", "[signal]\nname='a'\ngauge='a'\n[reload]", "no counters of the service"),
@@ -253,11 +253,11 @@ def test_a_file_that_cannot_be_is_refused_by_its_place(
 @pytest.mark.parametrize(
     ("unit", "says"),
     [
-        ('name = "*.service", property = "CPUQuota"', "is no unit"),
-        ('name = "--help.service", property = "CPUQuota"', "is no unit"),
-        ('name = "a.timer", property = "CPUQuota"', "is no unit"),
+        ('name = "*.service", property = "CPUQuota"', "is not a systemd unit"),
+        ('name = "--help.service", property = "CPUQuota"', "is not a systemd unit"),
+        ('name = "a.timer", property = "CPUQuota"', "is not a systemd unit"),
         ('name = "a.service", property = "ExecStart"', "property cannot be 'ExecStart'"),
-        ('name = "a.service", property = "CPUQuotas"', "known: CPUQuota"),
+        ('name = "a.service", property = "CPUQuotas"', "properties: CPUQuota"),
         ('name = "a.service", property = "AllowedCPUs", x = 1', "unknown key 'x'"),
     ],
 )

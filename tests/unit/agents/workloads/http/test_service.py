@@ -252,7 +252,7 @@ def test_a_change_that_is_not_in_force_in_its_time_is_an_error(
     side: Side, service: Service
 ) -> None:
     service.deaf = True
-    with raised(ActuationError, "workers=2", "at 4", "seconds"):
+    with raised(ActuationError, "workers=2", "uses 4", "seconds"):
         side.actuator.apply({"workers": 2})
 
 
@@ -267,8 +267,8 @@ def test_a_refusal_is_told_in_the_services_words(side: Side, service: Service) -
     [
         ({"pool": {"workers": 3}}, "workers of .* is at 3, which is not among its values"),
         ({"pool": {"workers": True}}, "is at True"),
-        ({"pool": {}}, "is not at 'pool.workers' of the answer"),
-        ({"pool": "x"}, "is not at 'pool.workers' of the answer"),
+        ({"pool": {}}, "is not at 'pool.workers' of the response"),
+        ({"pool": "x"}, "is not at 'pool.workers' of the response"),
     ],
 )
 def test_what_cannot_be_read_is_said(
@@ -395,16 +395,16 @@ def test_with_our_load_no_metrics_are_needed_nor_any_knob(service: Service, tmp_
         ("values = [1, 2, 4]", "", "knob 1 has no values"),
         ("values = [1, 2, 4]", "values = [[1], 4]", r"knob 1: \[1\] cannot be a knob's value"),
         ("default = 4", "default = 3", "knob 1: .*default 3 is not in its list"),
-        ('role = "parallel"', 'role = "paralel"', "no role 'paralel'; known: parallel"),
+        ('role = "parallel"', 'role = "paralel"', "no role 'paralel'; roles: parallel"),
         ("restart = true", "restart = 1", "restart must be a boolean"),
         ("restart = true", "restat = true", "did you mean restart"),
-        ('read = { path = "/config", json = "pool.workers" }', "", "workers has no read, and what"),
+        ('read = { path = "/config", json = "pool.workers" }', "", "workers has no read, but"),
         ('workers = "{value}"', 'workers = "value"', 'json of set has no "{value}"'),
         ('workers = "{value}"', 'workers = "{value}", at = 2026-01-01', "cannot be sent"),
         ('path = "/config", json = {', 'path = "config", json = {', "path cannot be 'config'"),
         ('path = "/config", json = {', 'path = "//elsewhere/", json = {', "path cannot be"),
         ('method = "POST"', 'method = "POST / HTTP/1.1"', "method cannot be"),
-        ('name = "codec"', 'name = "workers"', "named twice"),
+        ('name = "codec"', 'name = "workers"', "same name"),
         ("[latency]", "[latency]\nunit = 'us'", "unit cannot be 'us'; choose s or ms"),
         ('histogram = "request_seconds"', "", "latency has no histogram"),
         ('handler = "/thumb"', "handler = 3", "the label handler must be a string"),

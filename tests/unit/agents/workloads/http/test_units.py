@@ -105,7 +105,7 @@ def test_a_unit_that_does_not_keep_what_it_took_is_an_error(
 ) -> None:
     fake_systemctl.tells(ControlGroup="", CPUWeight="100")
     fake_systemctl.answers("CPUWeight=50", CPUWeight="100")
-    with raised(ActuationError, "pool.service", "limit=50", "at 100"):
+    with raised(ActuationError, "pool.service", "limit=50", "uses 100"):
         knob_of("CPUWeight", (50, 100), tmp_path).set(50)
 
 

@@ -181,9 +181,9 @@ def test_an_address_that_cannot_be_is_refused(spec: str) -> None:
 @pytest.mark.parametrize(
     ("fragment", "words"),
     [
-        ("callers:0,prompts:{file}", "cannot read what follows"),
-        ("prompts:{file},speed:2", "cannot read what follows"),
-        ("callers:2", "cannot read what follows"),
+        ("callers:0,prompts:{file}", "cannot read the part after"),
+        ("prompts:{file},speed:2", "cannot read the part after"),
+        ("callers:2", "cannot read the part after"),
         ("prompts:/no/such.json", "cannot read the prompts"),
         ("prompts:{short}", "64 are needed"),
         ("prompts:{number}", "not a JSON list of texts"),

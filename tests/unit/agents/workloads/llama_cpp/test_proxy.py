@@ -132,7 +132,7 @@ def test_setting_a_length_ends_a_plan(per_request: RunningProxy) -> None:
 @pytest.mark.parametrize(
     ("plan", "status", "words"),
     [
-        ({**PLAN, "by": "price"}, 409, "goes by decoding_requests"),
+        ({**PLAN, "by": "price"}, 409, "follows decoding_requests"),
         ({**PLAN, "rows": []}, 422, "ascend and end at infinity"),
         (
             {**PLAN, "rows": [{"below": "Infinity", "setting": {"speculation_length": 99}}]},
@@ -316,13 +316,13 @@ def test_a_model_that_cannot_be_read_is_told_with_the_servers_own_words(tmp_path
         ([], "give either the command of a llama-server or --attach"),
         (["--", "llama-server"], "give --draft"),
         (["--length", "9", "--draft", "x", "--", "llama-server"], "raise --longest"),
-        (["--draft", "/no/such.gguf", "--", "llama-server"], "is not there"),
+        (["--draft", "/no/such.gguf", "--", "llama-server"], "does not exist"),
         (["--draft", "{draft}", "--", "/no/llama-server"], "give the path of llama-server"),
         (["--draft", "{draft}", "--draft", "{draft}", "--", "llama-server"], "called 'draft'"),
         (["--draft", "{draft}", "--", "llama-server", "--port", "1"], "--port is set by the proxy"),
         (
             ["--draft", "{draft}", "--", "{python}", "{stand_in}", "--build", "0.2.0"],
-            "tells neither",
+            "lists neither",
         ),
         (["--attach", "http://192.0.2.1:80"], "is not on this machine"),
         (["--attach", "http://127.0.0.1:9"], "does not answer"),

@@ -248,7 +248,7 @@ class TestSignals:
         assert signal(workload).read() == SignalSample(None, 0.0, "b")
         server.more, server.version = {"incarnation": "c"}, "8"
         for ask in (signal(workload).read, workload.actuator.incarnation):
-            with pytest.raises(WorkloadChanged, match="from 7 to 8; start the agent anew"):
+            with pytest.raises(WorkloadChanged, match="from 7 to 8; restart the agent"):
                 ask()
         workload.close()
 
@@ -424,7 +424,7 @@ class TestReference:
         monkeypatch.setattr(child, "SERVER", "never_ready")
         monkeypatch.setattr(server_process, "START_S", 0.2)
         began = time.monotonic()
-        with pytest.raises(DeviceLost, match="it said nothing"):
+        with pytest.raises(DeviceLost, match="it printed nothing"):
             open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())
         assert time.monotonic() - began < 10.0
 

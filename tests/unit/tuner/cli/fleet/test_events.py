@@ -86,7 +86,7 @@ def test_the_audit_log_says_who_changed_what(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["audit"]) == 0
-    assert "nothing was changed" in capsys.readouterr().out
+    assert "no changes" in capsys.readouterr().out
     store.audit.add(entry(0, "ann"))
     store.audit.add(entry(1, "bob"))
     assert main(["audit", "--who", "ann"]) == 0

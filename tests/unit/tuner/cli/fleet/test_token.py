@@ -29,7 +29,7 @@ def test_the_token_alone_is_printed_so_that_it_can_go_to_a_file(
     assert main(["token", "create", "ann"]) == 0
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
-    assert err.startswith("ann: operator until ") and err.endswith(" UTC, shown only now\n")
+    assert err.startswith("ann: operator until ") and err.endswith("Z, shown only now\n")
     store = open_store(url)
     caller = Access(store, lambda: datetime.now(UTC)).caller(out.strip())
     store.close()

@@ -109,7 +109,7 @@ def test_reverting_where_nothing_is_set_does_nothing(
 ) -> None:
     arguments = ["agent", "revert", "--state-dir", str(tmp_path)]
     assert main(arguments) == 0
-    assert "nothing to put back" in capsys.readouterr().out
+    assert "nothing to restore" in capsys.readouterr().out
     assert main([*arguments, "--json"]) == 0
     assert capsys.readouterr().out.split() == ["{", '"reverted":', "[]", "}"]
 
@@ -121,9 +121,9 @@ def test_reverting_finds_the_state_where_the_agent_is_told_to_keep_it(
     config.write_text(f'state_dir = "{state}"\n[[device]]\nspec = "cpu"\n')
     state.mkdir()
     for option, said in (
-        ("--stay", "lift with `jouletune agent revert --lift`"),
-        ("--lift", "lifted"),
-        ("--lift", "nothing to lift"),
+        ("--stay", "lift it with `jouletune agent revert --lift`"),
+        ("--lift", "stop lifted"),
+        ("--lift", "no stop was in force"),
     ):
         assert main(["agent", "revert", "--config", str(config), option]) == 0
         assert said in capsys.readouterr().out

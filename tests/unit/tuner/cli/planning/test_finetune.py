@@ -40,9 +40,9 @@ def test_a_job_is_admitted_only_under_a_limit_that_it_keeps(
     path = table(tmp_path)
     truth = law(8, 150.0, 40.0)
     assert ask(path, f"latency_p99_ms <= {truth + 20}") == 0
-    assert capsys.readouterr().out.startswith("admitted: latency_p99_ms should be 374")
+    assert capsys.readouterr().out.startswith("admitted: latency_p99_ms is predicted at 374")
     assert ask(path, f"latency_p99_ms <= {truth + 1}") == 1
-    assert capsys.readouterr().out.startswith("not admitted: latency_p99_ms should be 374")
+    assert capsys.readouterr().out.startswith("not admitted: latency_p99_ms is predicted at 374")
 
 
 def test_the_answer_is_json_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,7 @@ def test_a_job_larger_than_any_seen_is_not_guessed_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ask(table(tmp_path), "latency_p99_ms <= 9999", "--gflop", "900") == 1
-    assert "so large or so small" in capsys.readouterr().out
+    assert "mix of this size" in capsys.readouterr().out
 
 
 def test_what_the_history_writes_can_be_read(
@@ -84,7 +84,11 @@ def test_what_the_history_writes_can_be_read(
         (f"{HEADER}\n8,100,1,x,40\n", "latency_p99_ms <= 700", "row 2: finetuning_gflop = 'x'"),
         (f"{HEADER}\n8,nan,1,1,40\n", "latency_p99_ms <= 700", "row 2: latency_p99_ms = 'nan'"),
         (f"{HEADER}\n,9,1,1,40\n", "latency_p99_ms <= 700", "row 2: batch_size = ''"),
-        (f"{HEADER}\n8.5,9,1,1,40\n", "latency_p99_ms <= 700", "batch_size = '8.5' is no count"),
+        (
+            f"{HEADER}\n8.5,9,1,1,40\n",
+            "latency_p99_ms <= 700",
+            "batch_size = '8.5' is not a positive integer",
+        ),
         (f"{HEADER}\n0,9,1,1,40\n", "latency_p99_ms <= 700", "batch_size = '0' is not above zero"),
         (f"{HEADER}\n8,0,1,1,40\n", "latency_p99_ms <= 700", "_ms = '0' is not above zero"),
         (f"{HEADER}\n8,9,1,60,\n", "latency_p99_ms <= 700", "finetuning_flop_per_byte = ''"),
@@ -109,3 +113,11 @@ def test_bad_input_is_one_line_that_names_it(
     assert ask(path, slo) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+def test_a_limit_relative_to_a_baseline_is_refused_before_anything_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    relative = ("--constraint", "latency_p99_ms <= 1.2x baseline")
+    assert main(("finetune", "run", "--workload", "reference", *relative, "--", "tune")) == 2
+    assert "relative to a baseline" in capsys.readouterr().err

@@ -114,7 +114,7 @@ def test_services_that_could_not_keep_it_are_found_out_beforehand(
     monkeypatch.setattr(keeping, "device_ids", lambda *_: ["other"])
     with raised(NotFound, "other") as told:
         keeper.check(JOB)
-    assert "registered are: sim" in told.value.hint
+    assert "registered devices: sim" in told.value.hint
 
 
 @pytest.mark.parametrize(

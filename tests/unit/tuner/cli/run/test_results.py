@@ -15,10 +15,9 @@ from rich.console import Console
 from tests.builders import START, device, setting
 from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
-from tuner.cli.output import TABLE_WIDTH
 from tuner.cli.run import results
 from tuner.cli.run.conduct import settled
-from tuner.cli.run.display import Lines, LiveTable, open_display
+from tuner.cli.run.display import Lines, LiveLine, open_display, time_left
 from tuner.cli.run.printed import next_steps, print_report
 from tuner.cli.run.results import Result, StudyResult, document
 from tuner.cli.runfile import RunJob
@@ -35,7 +34,7 @@ from tuner.core import (
 )
 from tuner.core import Outcome as Ended
 from tuner.core.quantities import quantity_of
-from tuner.presentation.figures import when
+from tuner.moments import when
 from tuner.presentation.reports import verdict
 from tuner.presentation.texts import billed, gained
 from tuner.presentation.true_score import Score, score
@@ -320,18 +319,36 @@ def test_plain_lines_tell_every_trial_once() -> None:
     assert text.rstrip().splitlines()[-1].startswith("  holding: confirmed")
 
 
-@pytest.mark.parametrize("width", [160, 100])
-def test_a_terminal_gets_a_live_table_or_lines(width: int) -> None:
+def test_a_terminal_gets_one_live_line() -> None:
     out = io.StringIO()
-    console = Console(file=out, width=width, height=40, force_terminal=True, highlight=False)
+    console = Console(file=out, width=160, height=40, force_terminal=True, highlight=False)
     display = open_display(console)
-    assert isinstance(display, LiveTable)
+    assert isinstance(display, LiveLine)
     main = result().main
     display.update("study one", main.report.study, main.trials)
     display.say("a line that stays")
     display.close()
     text = out.getvalue()
-    for part in ("study one", "best so far 6.000", "a line that stays", "trial 2 of"):
+    for part in ("study one", "trial 2 of ≤ 20", "best -40.0 % energy_j", "a line that stays"):
         assert part in text
-    assert ("trial 8 completed, gpu.clock_mhz=600" in text) == (width < TABLE_WIDTH)
-    assert ("confirming   completed" in text) == (width >= TABLE_WIDTH)
+    assert "trial 8 completed" not in text
+
+
+def test_the_time_left_is_a_range_until_the_search_ends() -> None:
+    main = result().main
+    view, trials = main.report.study, main.trials
+    assert time_left(view, trials) is None, "it holds"
+    searching = view.model_copy(update={"phase": Phase.TUNING})
+    assert time_left(searching, ()) is None, "nothing was measured"
+    four = [
+        trial.model_copy(
+            update={
+                "started_at": START + timedelta(seconds=10 * n),
+                "ended_at": START + timedelta(seconds=10 * (n + 1)),
+            }
+        )
+        for n, trial in enumerate(trials[:4])
+    ]
+    assert time_left(searching, four) == (40.0, 10.0 * (18 + 30))
+    confirming = view.model_copy(update={"phase": Phase.CONFIRMING})
+    assert time_left(confirming, four) == (40.0, 300.0)

@@ -46,6 +46,6 @@ def test_another_token_file_is_warned_of_and_no_token_is_told(
     told_by(store, time).tell()
     assert "token file" not in caplog.text
     told_by(store, time, "another").tell()
-    assert caplog.text.count("has another token file") == 2
+    assert caplog.text.count("has a different token file") == 2
     assert all(len(one.token_mark) == 4 for one in store.replicas.list())
     assert mark_of("one") != mark_of("another")

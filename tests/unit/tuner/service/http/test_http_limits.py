@@ -226,4 +226,4 @@ def test_a_log_is_told_of_the_first_and_how_many_more_there_were() -> None:
     assert told == ["bad request 0", "bad request 1", "something else"]
     now[0] = 60.0
     flood(1)
-    assert told[3:] == ["bad request 0 (5 more were not logged)"]
+    assert told[3:] == ["bad request 0 (5 similar lines were not logged)"]

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import START, Time
+from tests.builders import START, Time, applied
 from tests.stores import memory_store
+from tests.unit.tuner.cli import worlds
 from tuner.core import Delivery, Event, LinkError, StoreError
 from tuner.destinations import Subject
 from tuner.service.clock.schedule import Maintenance
 from tuner.service.notices.courier import GIVE_UP, MOST_S, Courier
-from tuner.service.notices.notifications import Notification, subject_of
+from tuner.service.notices.notifications import Notification, about
 from tuner.study.loop import Loop
+from tuner.wire import Change, HoldOrder, HoldReport, Poll
 
 ALL = frozenset(Subject)
 
@@ -227,5 +229,34 @@ def test_a_database_that_is_away_stops_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("kind", ["proposed", "withdrawn"])
 def test_a_proposal_is_a_subject_of_its_own(kind: str) -> None:
-    event = Event(at=START, kind=kind, text="gpu.clock_mhz=600", study="s1")
-    assert subject_of(event) is Subject.PROPOSED
+    meaning = about(Event(at=START, kind=kind, text="gpu.clock_mhz=600", study="s1"))
+    assert meaning is not None and meaning.subject is Subject.PROPOSED
+
+
+def test_one_pause_of_a_hold_is_one_message_that_names_its_devices() -> None:
+    verbs, study = worlds.held()
+    hold = verbs.loop.order("sim", Poll(agent="host", applied=applied("sim")))
+    assert isinstance(hold, HoldOrder)
+    sent: list[Notification] = []
+
+    class Mailbox:
+        def send(self, notification: Notification) -> None:
+            sent.append(notification)
+
+    courier = Courier(
+        verbs.loop.store, "mail", ALL, Mailbox(), now=verbs.loop.now, rng=random.Random(0),
+        tuner="t", base_url="https://t.test/",
+    )  # fmt: skip
+    courier.take_up()
+    verbs.pause(study, Change(who="ann", why="lunch"))
+    end = HoldReport(
+        device="sim", study=study, revision=hold.revision, setting=hold.plan.rows[0].setting,
+        ended=f"study {study} is paused",
+    )  # fmt: skip
+    assert verbs.loop.hold_reports.observe(end).result == "late"
+    assert courier.deliver() is None
+    (only,) = sent
+    assert only.title == f"paused: sim, study {study} (t)"
+    assert only.link == f"https://t.test/studies/{study}"
+    kinds = [event.kind for event in verbs.events(study)][-2:]
+    assert kinds == ["paused", "released"]

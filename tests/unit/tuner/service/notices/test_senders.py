@@ -16,14 +16,18 @@ import pytest
 from tests.builders import START, Time
 from tests.errors import raised
 from tuner.core import ConfigError, Event, LinkError
-from tuner.destinations import Email, Subject, Webhook
-from tuner.service.notices.notifications import Notification
-from tuner.service.notices.senders import EmailSender, WebhookSender, signed
+from tuner.destinations import Email, Webhook
+from tuner.service.notices.notifications import VIOLATION, Notification
+from tuner.service.notices.senders import EmailSender, WebhookSender, signed, standard_signature
 
 NOTE = Notification(
-    Event(at=START, kind="hold ended", text="p99 130 > 120 & <b>", study="s1", device="gpu", id=7),
-    Subject.VIOLATION,
-    "tuner.test",
+    event=Event(
+        at=START, kind="hold ended", text="p99 130 > 120 & <b>", study="s1", device="gpu", id=7
+    ),
+    about=VIOLATION,
+    tuner="tuner.test",
+    devices=("gpu",),
+    base_url="https://tuner.test",
 )
 
 
@@ -47,15 +51,38 @@ def test_a_webhook_gets_signed_json_that_slack_takes(tmp_path: Path) -> None:
     (request,) = got
     body = json.loads(request.content)
     assert body["text"] == (
-        "jouletune tuner.test: violation [s1 gpu]\n"
-        "hold ended: p99 130 &gt; 120 &amp; &lt;b&gt; (2026-01-01 12:00:00 UTC)"
+        "warning: limit broken, hold ended: gpu, study s1 (tuner.test)\n"
+        "hold ended: p99 130 &gt; 120 &amp; &lt;b&gt; (2026-01-01 12:00:00Z)\n"
+        "https://tuner.test/studies/s1"
     )
     assert body["metadata"]["event_type"] == "jouletune_violation"
-    assert body["metadata"]["event_payload"]["text"] == "p99 130 > 120 & <b>"
+    payload = body["metadata"]["event_payload"]
+    assert payload["text"] == "p99 130 > 120 & <b>"
+    assert (payload["device"], payload["study"], payload["severity"]) == ("gpu", "s1", "warning")
+    assert payload["url"] == "https://tuner.test/studies/s1"
     assert request.headers["x-jouletune-delivery"] == "tuner.test/7"
     at = request.headers["x-jouletune-timestamp"]
     assert int(at) == int(START.timestamp())
     assert request.headers["x-jouletune-signature"] == signed("s3cret", at, request.content)
+    assert (request.headers["webhook-id"], request.headers["webhook-timestamp"]) == (
+        "tuner.test/7",
+        at,
+    )
+    standard = standard_signature("s3cret", "tuner.test/7", at, request.content)
+    assert request.headers["webhook-signature"] == standard
+
+
+def test_a_signature_is_that_of_standard_webhooks() -> None:
+    """The example of the specification's libraries."""
+    found = standard_signature(
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "1614265330",
+        b'{"test": 2432232314}',
+    )
+    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    with raised(ConfigError, "whsec_"):
+        standard_signature("whsec_no base64", "a", "1", b"")
 
 
 @pytest.mark.parametrize("status", [302, 400, 429, 500])
@@ -139,7 +166,8 @@ def test_a_mail_says_what_happened_with_an_id_of_its_own() -> None:
     ((to, text),) = mails
     assert to == ["<ann@example.org>", "<bob@example.org>"]
     message = message_from_string(text)
-    assert message["Subject"] == "jouletune tuner.test: violation [s1 gpu]"
+    assert message["Subject"] == "[jouletune] limit broken, hold ended: gpu, study s1 (tuner.test)"
+    assert message["X-Jouletune-Severity"] == "warning"
     assert message["Message-ID"] == "<tuner.test.7@example.org>"
     assert message["To"] == "ann@example.org, bob@example.org"
     assert "p99 130 > 120 & <b>" in str(message.get_payload())
@@ -150,7 +178,7 @@ def test_a_mail_that_nobody_gets_is_a_failure_and_one_that_somebody_gets_is_not_
 ) -> None:
     with mail_server() as (port, mails):
         mail(port, "ann@example.org", "nobody@example.org").send(NOTE)
-        assert len(mails) == 1 and "refuses nobody@example.org" in caplog.text
+        assert len(mails) == 1 and "refused nobody@example.org" in caplog.text
         with pytest.raises(LinkError, match="no such user"):
             mail(port, "nobody@example.org").send(NOTE)
     assert len(mails) == 1

@@ -1,0 +1,96 @@
+"""Fine-tuning beside inference, window by window: both measured, and the job run within the limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from agents.finetuning.job import FineTuningJob
+from tuner.core import Clock, Limit, Meter, Reading
+
+LOOK_S = 0.1
+
+
+class Pacer(Protocol):
+    """What decides when the job may run: `FineTuningPacer`, or slices of the time."""
+
+    def look(self, tail: float | None) -> bool:
+        """Return whether it may run until the next look."""
+
+    def window(self, tail: float | None, *, ran: bool) -> None:
+        """Take in a whole window."""
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuningWindow:
+    """What one window showed of a pair; NaN where the inference showed no tail.
+
+    `finetuning_share` is the share of the time in which the job was let run. `finetuning_gflop` per step
+    and `finetuning_flop_per_byte` are NaN where the job does not print them.
+    """
+
+    tail: float
+    kept: bool
+    requests: int
+    finetuning_share: float
+    finetuning_steps_per_s: float
+    finetuning_gflop: float
+    finetuning_flop_per_byte: float
+
+
+def fine_tune_beside(
+    meter: Meter,
+    job: FineTuningJob,
+    pacer: Pacer,
+    limit: Limit,
+    clock: Clock,
+    window_s: float,
+    stopped: Callable[[], bool],
+) -> Iterator[FineTuningWindow]:
+    """Yield each window until the job has ended or it is stopped; the job is paused between windows.
+
+    Raises:
+        MeasurementError: the inference tells no figures.
+        DeviceLost: the job ended in a window.
+    """
+    while not (stopped() or job.ended):
+        before, began = job.totals(), clock.monotonic()
+        window = meter.start()
+        try:
+            while clock.monotonic() - began < window_s and not (stopped() or job.ended):
+                job.let(run=pacer.look(_tail(window.read(), limit.metric)))
+                clock.sleep(LOOK_S)
+        finally:
+            reading = window.stop()
+            if not job.ended:
+                job.let(run=False)
+        after = job.totals()
+        tail = _tail(reading, limit.metric)
+        pacer.window(tail, ran=after["ran_s"] > before["ran_s"])
+        seconds = clock.monotonic() - began
+        yield _shown(tail, limit, reading, {n: after[n] - before[n] for n in after}, seconds)
+
+
+def _tail(reading: Reading, metric: str) -> float | None:
+    shown = reading.estimates.get(metric)
+    return None if shown is None or not math.isfinite(shown.mean) else shown.mean
+
+
+def _shown(
+    tail: float | None, limit: Limit, reading: Reading, gained: dict[str, float], seconds: float
+) -> FineTuningWindow:
+    steps = gained["steps"]
+    told = steps > 0.0 and gained["gflop"] > 0.0
+    return FineTuningWindow(
+        tail=math.nan if tail is None else tail,
+        kept=tail is None or limit.holds(tail),
+        requests=int(reading.totals.get("items", 0.0)),
+        finetuning_share=min(1.0, gained["ran_s"] / seconds),
+        finetuning_steps_per_s=steps / seconds,
+        finetuning_gflop=gained["gflop"] / steps if told else math.nan,
+        finetuning_flop_per_byte=gained["gflop"] / gained["gbyte"]
+        if told and gained["gbyte"] > 0.0
+        else math.nan,
+    )

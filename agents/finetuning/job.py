@@ -1,0 +1,111 @@
+"""A fine-tuning job as the agent has it: paused and let run, and measured by what it prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO
+
+from tuner.core import Clock, DeviceLost, InvalidInput
+
+SUPERVISOR = "agents.finetuning.supervisor"
+END_S = 15.0
+TOTALS = ("steps", "gflop", "gbyte")
+
+
+class FineTuningJob:
+    """A command that fine-tunes, begun paused.
+
+    It may print a line of JSON of its totals so far: `steps`, and `gflop` and `gbyte` where it knows
+    them. Other lines are its own. It ends with this process, however that ends.
+
+    Raises:
+        InvalidInput: no command.
+    """
+
+    def __init__(self, command: Sequence[str], clock: Clock) -> None:
+        if not command:
+            raise InvalidInput("there is no fine-tuning command", hint="write it after --")
+        self._clock, self._command = clock, " ".join(command)
+        self._lock = threading.Lock()
+        self._totals = dict.fromkeys(TOTALS, 0.0)
+        self._ran_s, self._since = 0.0, clock.monotonic()
+        self.running = True
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", SUPERVISOR, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the job
+        )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process.stdout,), daemon=True
+        )
+        self._reader.start()
+        self.let(run=False)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has come to its end."""
+        return self._process.poll() is not None
+
+    @property
+    def pid(self) -> int:
+        """The process that supervises it."""
+        return self._process.pid
+
+    def let(self, *, run: bool) -> None:
+        """Pause it, or let it go on; nothing where it is so already.
+
+        Raises:
+            DeviceLost: it has ended.
+        """
+        if run == self.running:
+            return
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write("run\n" if run else "pause\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise DeviceLost(
+                f"the fine-tuning {self._command!r} has ended with status {self._process.poll()}",
+                hint="see what it printed",
+            ) from None
+        now = self._clock.monotonic()
+        self._ran_s += now - self._since if self.running else 0.0
+        self.running, self._since = run, now
+
+    def totals(self) -> dict[str, float]:
+        """Return its totals so far, and the seconds in which it was let run."""
+        going = self._clock.monotonic() - self._since if self.running else 0.0
+        with self._lock:
+            return {**self._totals, "ran_s": self._ran_s + going}
+
+    def close(self) -> int:
+        """End it, and return its status."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with suppress(OSError):  # it has ended
+            self._process.stdin.close()
+        try:
+            status = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._reader.join(END_S)
+        self._process.stdout.close()
+        return status
+
+    def _read(self, lines: IO[str]) -> None:
+        for line in lines:
+            try:
+                told = json.loads(line)
+                fresh = {name: float(told[name]) for name in TOTALS if name in told}
+            except (ValueError, TypeError):
+                continue
+            with self._lock:
+                self._totals.update(fresh)

@@ -1,0 +1,36 @@
+"""Names for completion in a shell, read from an SQLite file without SQLAlchemy: that takes too long."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+MOST = 500
+QUERIES = {
+    "studies": "SELECT id FROM studies ORDER BY created_at DESC LIMIT ?",
+    "devices": "SELECT id FROM devices ORDER BY id LIMIT ?",
+    "metrics": "SELECT description FROM devices ORDER BY id LIMIT ?",
+}
+
+
+def sqlite_names(url: str, kind: str) -> list[str]:
+    """Return the `studies`, `devices` or `metrics` of an SQLite database.
+
+    Empty for another kind of database, a file that does not exist, and one that another program locks.
+    """
+    path = Path(url.removeprefix("sqlite:///"))
+    if not url.startswith("sqlite:///") or not path.is_file():
+        return []
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.05)
+        ) as db:
+            found = [str(row[0]) for row in db.execute(QUERIES[kind], (MOST,))]
+    except sqlite3.Error:
+        return []
+    if kind != "metrics":
+        return found
+    described = (json.loads(text)["metrics"] for text in found)
+    return list(dict.fromkeys(metric["name"] for metrics in described for metric in metrics))

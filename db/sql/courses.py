@@ -1,0 +1,165 @@
+"""Metrics over time, of windows of holds and of trials in one statement: for charts, not for judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    Connection,
+    Integer,
+    Select,
+    and_,
+    cast,
+    column,
+    extract,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    union_all,
+    values,
+)
+
+from db.schema import EstimateRow, MeasurementRow, ObservationRow, StudyRow, TrialRow
+from tuner.core import WindowPoint
+
+
+def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
+    """Return what one of the statements below selects, by time."""
+    return tuple(
+        WindowPoint(
+            study=row.study,
+            device=row.device or "",
+            metric=row.metric,
+            at=datetime.fromtimestamp(float(row.at_s), UTC),
+            mean=row.mean,
+            least=row.least,
+            most=row.most,
+        )
+        for row in connection.execute(asked)
+    )
+
+
+def recent(
+    studies: Collection[str], metrics: Collection[str], since: datetime, last: int
+) -> Select[Any]:
+    """Return the statement that selects each device's last windows in some studies."""
+    place = func.row_number().over(
+        partition_by=(ObservationRow.study, ObservationRow.device),
+        order_by=ObservationRow.started_at.desc(),
+    )
+    ranked = (
+        select(ObservationRow.id, place.label("place"))
+        .where(ObservationRow.study.in_(studies), ObservationRow.started_at >= since)
+        .subquery()
+    )
+    held = _held().join(ranked, ranked.c.id == ObservationRow.id).where(ranked.c.place <= last)
+    # Trials are numbered without gaps. Named one by one the last of millions are found by their key; as a
+    # range PostgreSQL takes them for a third of all, and reads the whole tables.
+    back = values(column("n", Integer), name="back").data([(n,) for n in range(last)]).cte()
+    numbered = (
+        select(StudyRow.id, (StudyRow.last_trial - back.c.n).label("number"))
+        .join(back, true())
+        .where(StudyRow.id.in_(studies))
+        .subquery()
+    )
+    own = and_(TrialRow.study == numbered.c.id, TrialRow.number == numbered.c.number)
+    tried = _tried().join(numbered, own)
+    windows = union_all(held, tried).subquery()
+    at_s = extract("epoch", windows.c.at)
+    return (
+        select(
+            windows.c.study,
+            windows.c.device,
+            EstimateRow.metric,
+            at_s.label("at_s"),
+            EstimateRow.mean,
+            EstimateRow.mean.label("least"),
+            EstimateRow.mean.label("most"),
+        )
+        .join(EstimateRow, EstimateRow.measurement_id == windows.c.window)
+        .where(EstimateRow.metric.in_(metrics))
+        .order_by(at_s)
+    )
+
+
+def course(
+    device: str,
+    studies: Collection[str],
+    metrics: Collection[str],
+    since: datetime,
+    step_s: float,
+) -> Select[Any]:
+    """Return the statement that selects a device's windows since a time, merged by steps of time."""
+    held = _held().where(
+        ObservationRow.study.in_(studies),
+        ObservationRow.device == device,
+        ObservationRow.started_at >= since,
+    )
+    tried = _tried().where(
+        TrialRow.study.in_(studies),
+        TrialRow.started_at >= since,
+        or_(TrialRow.device.is_(None), TrialRow.device == device),
+    )
+    windows = union_all(held, tried).cte("windows")
+    # One look-up by key per window and metric: joined, PostgreSQL takes the windows for a tenth of all, and
+    # reads every estimate there is.
+    shown = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
+    at_s = extract("epoch", shown.c.at)
+    step = cast(at_s / step_s, Integer)
+    mean_at = func.avg(at_s)
+    return (
+        select(
+            literal("").label("study"),
+            literal(device).label("device"),
+            shown.c.metric,
+            mean_at.label("at_s"),
+            func.avg(shown.c.mean).label("mean"),
+            func.min(shown.c.mean).label("least"),
+            func.max(shown.c.mean).label("most"),
+        )
+        .where(shown.c.mean.is_not(None))
+        .group_by(shown.c.metric, step)
+        .order_by(mean_at)
+    )
+
+
+def _of_metric(windows: CTE, metric: str) -> Select[Any]:
+    mean = (
+        select(EstimateRow.mean)
+        .where(EstimateRow.measurement_id == windows.c.window, EstimateRow.metric == metric)
+        .scalar_subquery()
+    )
+    found: Any = select(literal(metric).label("metric"), windows.c.at, mean.label("mean"))
+    return found  # type: ignore[no-any-return]
+
+
+def _held() -> Select[Any]:
+    windows: Any = select(
+        ObservationRow.study,
+        ObservationRow.device,
+        ObservationRow.started_at.label("at"),
+        MeasurementRow.id.label("window"),
+    )
+    found: Select[Any] = windows.join(
+        MeasurementRow, MeasurementRow.observation_id == ObservationRow.id
+    )
+    return found
+
+
+def _tried() -> Select[Any]:
+    windows: Any = select(
+        TrialRow.study,
+        TrialRow.device,
+        TrialRow.started_at.label("at"),
+        MeasurementRow.id.label("window"),
+    )
+    found: Select[Any] = windows.join(
+        MeasurementRow,
+        and_(MeasurementRow.study == TrialRow.study, MeasurementRow.trial == TrialRow.number),
+    )
+    return found

@@ -1,0 +1,112 @@
+"""`python -m tests.bench load`: plans by the load, against governors and oracles, on simulated servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from tests.bench.load.judge import CellRow, Task
+
+DAY_SERVER = "simulated:l20-llm/qwen2.5-7b"
+
+
+def load(
+    traces: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[TRACE.csv]...",
+            help="Requests: arrival_s, prompt_tokens, output_tokens; about an hour each.",
+        ),
+    ] = None,
+    devices: Annotated[
+        str,
+        typer.Option(
+            "--devices",
+            metavar="SPECS",
+            help="Servers: simulated:NAME[/MODEL] or module:NAME; without it, all that are simulated.",
+        ),
+    ] = "",
+    slack: Annotated[
+        str, typer.Option(metavar="S,S", help="The limits, × what the defaults mostly keep.")
+    ] = "2",
+    windows: Annotated[
+        int, typer.Option(min=1, help="Windows of 299 requests a cell, at least.")
+    ] = 100,
+    day: Annotated[bool, typer.Option(help="Judge a made-up day, too.")] = True,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Tune on the first half of each trace, judge the second beside every rival.
+
+    Each server gets the largest share of a trace that does not crowd it. In all cells the same: limits on
+    the p99 of time to first token and of time per token, a window of 299 requests, ten seeds at least.
+    """
+    from agents.devices.simulated.llm import read_trace
+    from tests.bench.load.judge import of_trace
+    from tests.bench.load.servers import builtin
+    from tests.bench.result import header
+    from tuner.cli.output import echo_json
+    from tuner.main import limit_threads
+
+    limit_threads()
+    specs = [s.strip() for s in devices.split(",") if s.strip()] or builtin()
+    slacks = [float(s) for s in slack.split(",")]
+    tasks = []
+    for spec in specs:
+        for path in traces or ():
+            trace = read_trace(path)
+            tasks.append(of_trace(spec, path.stem, trace, slacks, least_windows=windows))
+    if day:
+        from tests.bench.load.day import task
+
+        tasks.append(task(specs[0] if devices else DAY_SERVER, max(slacks)))
+    found = _judged(tasks, jobs)
+    if as_json:
+        echo_json({**header(), "cells": found})
+    else:
+        _show(found)
+
+
+def judge_one(task: Task) -> list[CellRow]:
+    """Judge one task, in a process of its own."""
+    from tests.bench.load.judge import judge
+    from tests.bench.load.servers import opener
+
+    return judge(task, opener(task.server))
+
+
+def _judged(tasks: Sequence[Task], jobs: int) -> list[CellRow]:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    if jobs == 1 or len(tasks) == 1:
+        return [row for each in tasks for row in judge_one(each)]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        return [row for rows in pool.map(judge_one, tasks) for row in rows]
+
+
+def _show(found: Sequence[CellRow]) -> None:
+    from tuner.cli.output import console, print_list
+
+    for cell in found:
+        typer.echo(
+            f"{cell.server}, 1/{cell.share} of {cell.trace}: TTFT p99 <= {cell.ttft_p99_ms:.0f} ms, "
+            f"TPOT p99 <= {cell.tpot_p99_ms:.1f} ms; {cell.windows} windows, {cell.seeds} seeds"
+        )
+        heads = ("arm", ">W", ">saved", ">of the way", ">above", ">worst", "keeps")
+        print_list(
+            console(), heads, (
+                (
+                    arm.arm, f"{arm.watts:.0f}", f"{arm.saving:.1%}",
+                    f"{arm.captured:.2f} ± {arm.captured_stderr:.2f}", f"{arm.above:.1%}",
+                    f"{arm.worst:.2f} ×", "yes" if arm.keeps else "no",
+                )
+                for arm in cell.arms
+            ),
+        )  # fmt: skip

@@ -1,0 +1,409 @@
+"""One server under one trace: limits from the first half, every arm on the second, pooled over seeds."""
+
+from __future__ import annotations
+
+import copy
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+
+from agents.devices.simulated.llm import Request
+from tests.bench.load.governors import Agft, Ondemand, Slack, clocks
+from tests.bench.load.oracles import (
+    ByLoad,
+    Foresight,
+    Score,
+    Table,
+    descend,
+    edges_of,
+    excess,
+    rate_now,
+    work_ahead,
+)
+from tests.bench.load.ours import BY, Follows, Tuned, tune
+from tests.bench.load.play import Controller, Fixed, Played, play
+from tests.bench.load.servers import (
+    CROWDED,
+    HALF_S,
+    SHARES,
+    WARM_S,
+    WINDOW,
+    Limits,
+    Opener,
+    first_half,
+    quantile,
+    second_half,
+    shared,
+    windows,
+)
+from tuner.core import Setting
+
+LEAST_WINDOWS = 100
+"""Of a cell, over all seeds."""
+LEAST_SEEDS, MOST_SEEDS = 10, 40
+SEARCHED = 25
+"""So many windows an oracle is chosen on; where it breaks its limits on all, it is made faster until it
+keeps them there."""
+MOST_ABOVE, MOST_OVER = 0.05, 1.2
+"""An arm keeps its limits where no more windows are above one, and none by more (or than the default's)."""
+KEPT_BY_DEFAULT = 0.95
+"""A limit is a slack × what so many of the default's windows of the first half keep."""
+GAINS = ((0.2, 0.02), (0.5, 0.05), (1.0, 0.1), (2.0, 0.3))
+"""Of the PI controller; the best of them on the first half is judged."""
+
+SHM = Path("/dev/shm")
+"""In memory, where there is such a folder: a hold is written at every change of row."""
+OURS, SINGLE, ORACLE, DEFAULT = "plan by load", "best single", "per-load oracle", "governor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmRow:
+    """What one arm came to in a cell.
+
+    `saving` is the share of the default's energy; `captured` the share of the way from the best single
+    setting to the per-load oracle; `above` the share of windows with a p99 above its limit, of those with
+    a spike in them, too; `worst` the largest p99 over its limit.
+    """
+
+    arm: str
+    watts: float
+    saving: float
+    captured: float
+    captured_stderr: float
+    above: float
+    above_in_spikes: float
+    worst: float
+    keeps: bool
+    unanswered: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A rival beside ours, seed by seed: how much more energy it took, as a share of the best single's."""
+
+    rival: str
+    difference: float
+    difference_stderr: float
+    keeps_as_often: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """One row of the plan that was followed: below so much of the load, this clock."""
+
+    below: float
+    clock_mhz: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRow:
+    """A server under a trace at one slack; times in milliseconds."""
+
+    server: str
+    trace: str
+    share: int
+    slack: float
+    ttft_p99_ms: float
+    tpot_p99_ms: float
+    seeds: int
+    windows: int
+    single_mhz: float
+    possible: float
+    plan: tuple[PlanRow, ...]
+    trials: int
+    hours: float
+    note: str
+    arms: tuple[ArmRow, ...]
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a cell is judged on: requests to tune on and to judge on, from and to which second."""
+
+    server: str
+    trace: str
+    tuning: Sequence[Request]
+    judged: Sequence[Request]
+    tuned_s: float
+    until_s: float
+    slacks: Sequence[float]
+    spikes_s: Sequence[float] = ()
+    least_windows: int = LEAST_WINDOWS
+    searched: int = SEARCHED
+    least_seeds: int = LEAST_SEEDS
+
+
+def of_trace(
+    server: str,
+    name: str,
+    trace: Sequence[Request],
+    slacks: Sequence[float],
+    least_windows: int = LEAST_WINDOWS,
+) -> Task:
+    """Return the task of a trace: its first half hour to tune on, the second to be judged on."""
+    judged = second_half(trace)
+    return Task(
+        server=server,
+        trace=name,
+        tuning=first_half(trace),
+        judged=judged,
+        tuned_s=HALF_S,
+        until_s=min(HALF_S + WARM_S, judged[-1].arrival_s),
+        slacks=slacks,
+        least_windows=least_windows,
+    )
+
+
+@dataclass
+class Cell:
+    """One server and its share of a task, with everything that was played so far."""
+
+    task: Task
+    open_server: Opener
+    share: int
+    limits: Limits
+    seeds: range
+    searching: range
+    floor: tuple[float, float] = (MOST_ABOVE, MOST_OVER)
+    runs: dict[str, list[Played]] = field(default_factory=dict)
+
+    def judged(self, make: Callable[[Sequence[Request]], Controller], seeds: range) -> list[Played]:
+        """Play the judged half once a seed, each with a controller of its own."""
+        found = []
+        for seed in seeds:
+            mine = shared(self.task.judged, self.share, seed)
+            found.append(play(self.open_server, mine, make(mine), seed, self.task.until_s))
+        return found
+
+    def score(self, runs: Sequence[Played]) -> Score:
+        """Return joules, and by how much too often a limit is broken."""
+        return Score(
+            _energy(runs),
+            excess(ratios(runs, self.limits), *self.floor) + sum(r.unanswered for r in runs),
+        )
+
+
+def ratios(runs: Sequence[Played], limits: Limits) -> list[float]:
+    """Return the worse p99 over its limit of every window of all runs."""
+    return [ratio for run in runs for _, _, ratio in run.ratios(limits)]
+
+
+def share_of(open_server: Opener, requests: Sequence[Request], until_s: float) -> int:
+    """Return the smallest share of a trace that does not crowd a server at its defaults."""
+
+    def tail(share: int) -> float:
+        played = play(open_server, shared(requests, share, 0), Fixed(), 0, until_s)
+        return quantile([s.ttft_s for s in played.served], 0.99) if played.served else math.inf
+
+    alone = tail(64)
+    return next((n for n in SHARES if tail(n) <= CROWDED * alone), SHARES[-1])
+
+
+def judge(task: Task, open_server: Opener, share: int | None = None) -> list[CellRow]:
+    """Return a row for each slack."""
+    share = share or share_of(open_server, task.tuning, task.tuned_s)
+    each = sum(WARM_S <= r.arrival_s < task.until_s for r in task.judged) / share / WINDOW
+    count = max(task.least_seeds, math.ceil(task.least_windows / max(1.0, math.floor(each))))
+    seeds = range(min(MOST_SEEDS, count))
+    searching = range(max(1, min(len(seeds), math.ceil(task.searched / max(1.0, each)))))
+    first = [
+        play(open_server, shared(task.tuning, share, s), Fixed(), s, task.tuned_s) for s in seeds
+    ]
+    tails = [w for run in first for w in windows(run.served)]
+    usual = [quantile([w[k] for w in tails], KEPT_BY_DEFAULT) for k in (2, 3)]
+    fixed: dict[int, list[Played]] = {}
+    rows = []
+    for slack in task.slacks:
+        cell = Cell(task, open_server, share, _limits(usual, slack), seeds, searching)
+        rows.append(_row(cell, slack, fixed))
+    return rows
+
+
+def _limits(usual: Sequence[float], slack: float) -> Limits:
+    return Limits(slack * usual[0], slack * usual[1])
+
+
+def _row(cell: Cell, slack: float, fixed: dict[int, list[Played]]) -> CellRow:
+    settings = clocks(cell.open_server([], 0))
+    default = cell.judged(lambda _: Fixed(), cell.seeds)
+    known = ratios(default, cell.limits)
+    above = sum(r > 1.0 for r in known) / max(1, len(known))
+    cell.floor = (max(MOST_ABOVE, above), max(MOST_OVER, max(known, default=1.0)))
+    cell.runs[DEFAULT] = default
+    single, cell.runs[SINGLE] = _single(cell, settings, fixed)
+    for name, foresight in ((ORACLE, rate_now), ("clairvoyant oracle", work_ahead)):
+        cell.runs[name] = _foreseen(cell, foresight, single, len(settings))
+    cell.runs["ondemand"] = cell.judged(lambda _: Ondemand(), cell.seeds)
+    gains = _gains(cell)
+    cell.runs["PI on slack"] = cell.judged(lambda _: Slack(cell.limits, *gains), cell.seeds)
+    learnt = _learnt(cell)
+    cell.runs["AGFT"] = cell.judged(lambda _: copy.deepcopy(learnt), cell.seeds)
+    tuned, note = _tuned(cell)
+    with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as folder:
+        cell.runs[OURS] = cell.judged(lambda _: Follows(tuned.plan, Path(folder)), cell.seeds)
+    mhz = float(next(iter(settings[single].values())))
+    return _told(cell, slack, mhz, tuned, note)
+
+
+def _single(
+    cell: Cell, settings: Sequence[Setting], fixed: dict[int, list[Played]]
+) -> tuple[int, list[Played]]:
+    """Return the setting that takes least, of those that keep the limits, and how it did."""
+    best, found = len(settings) - 1, None
+    for place, setting in enumerate(settings):
+        if place not in fixed:
+            fixed[place] = cell.judged(_fixed(setting), cell.searching)
+        score = cell.score(fixed[place])
+        if score.excess == 0.0 and (found is None or score.energy_j < found.energy_j):
+            best, found = place, score
+    runs = cell.judged(_fixed(settings[best]), cell.seeds)
+    while cell.score(runs).excess > 0.0 and best < len(settings) - 1:
+        best += 1
+        runs = cell.judged(_fixed(settings[best]), cell.seeds)
+    return best, runs
+
+
+def _fixed(setting: Setting) -> Callable[[Sequence[Request]], Controller]:
+    return lambda _: Fixed(dict(setting))
+
+
+def _foreseen(cell: Cell, foresight: Foresight, single: int, places: int) -> list[Played]:
+    """Choose a table in hindsight, and play it at every seed."""
+    mine = shared(cell.task.judged, cell.share, 0)
+    edges = edges_of(foresight(mine), WARM_S, cell.task.until_s)
+
+    def played(table: Table, seeds: range) -> list[Played]:
+        return cell.judged(lambda requests: ByLoad(foresight(requests), edges, table), seeds)
+
+    table, _ = descend(
+        len(edges) + 1, single, places, lambda t: cell.score(played(t, cell.searching))
+    )
+    runs = played(table, cell.seeds)
+    while cell.score(runs).excess > 0.0 and min(table) < places - 1:
+        table = tuple(min(places - 1, place + 1) for place in table)
+        runs = played(table, cell.seeds)
+    same = (single,) * len(table)
+    return (
+        runs
+        if cell.score(runs).better(Score(_energy(cell.runs[SINGLE]), 0.0))
+        else played(same, cell.seeds)
+    )
+
+
+def _energy(runs: Sequence[Played]) -> float:
+    return fmean(r.energy_j for r in runs)
+
+
+def _gains(cell: Cell) -> tuple[float, float]:
+    """Return the PI controller's gains that did best on the first half."""
+    task = cell.task
+    scored = []
+    for gains in GAINS:
+        runs = [
+            play(
+                cell.open_server,
+                shared(task.tuning, cell.share, seed),
+                Slack(cell.limits, *gains),
+                seed,
+                task.tuned_s,
+            )
+            for seed in cell.searching[:3]
+        ]
+        scored.append((cell.score(runs), gains))
+    return min(scored, key=lambda s: (s[0].excess, s[0].energy_j))[1]
+
+
+def _learnt(cell: Cell) -> Agft:
+    """Return a bandit that has seen the first half, twice."""
+    agft = Agft()
+    for seed in (0, 1):
+        requests = shared(cell.task.tuning, cell.share, seed)
+        play(cell.open_server, requests, agft, seed, cell.task.tuned_s)
+    return agft
+
+
+def _tuned(cell: Cell) -> tuple[Tuned, str]:
+    requests = shared(cell.task.tuning, cell.share, 0)
+    tuned = tune(cell.open_server, requests, cell.limits, 0)
+    note = f"{tuned.phase}: {tuned.reason}"
+    if len(tuned.plan.rows) > 1 and tuned.plan.by != BY:
+        note += f"; by {tuned.plan.by}"
+    return tuned, note
+
+
+def _told(cell: Cell, slack: float, single_mhz: float, tuned: Tuned, note: str) -> CellRow:
+    single, oracle = cell.runs[SINGLE], cell.runs[ORACLE]
+    way = _energy(single) - _energy(oracle)
+    return CellRow(
+        server=cell.task.server,
+        trace=cell.task.trace,
+        share=cell.share,
+        slack=slack,
+        ttft_p99_ms=1000.0 * cell.limits.ttft_s,
+        tpot_p99_ms=1000.0 * cell.limits.tpot_s,
+        seeds=len(cell.seeds),
+        windows=len(ratios(single, cell.limits)),
+        single_mhz=single_mhz,
+        possible=way / _energy(single),
+        plan=tuple(
+            PlanRow(below=row.below, clock_mhz=float(next(iter(row.setting.values()))))
+            for row in tuned.plan.rows
+        ),
+        trials=tuned.trials,
+        hours=tuned.hours,
+        note=note,
+        arms=tuple(_arm(cell, name, way) for name in cell.runs),
+        pairs=tuple(_pair(cell, name) for name in cell.runs if name != OURS),
+    )
+
+
+def _arm(cell: Cell, name: str, way: float) -> ArmRow:
+    runs, single = cell.runs[name], cell.runs[SINGLE]
+    default = _energy(cell.runs[DEFAULT])
+    gains = [s.energy_j - r.energy_j for s, r in zip(single, runs, strict=True)]
+    seen = ratios(runs, cell.limits)
+    above, worst = sum(r > 1.0 for r in seen) / max(1, len(seen)), max(seen, default=0.0)
+    lost = sum(r.unanswered for r in runs)
+    return ArmRow(
+        arm=name,
+        watts=fmean(r.watts for r in runs),
+        saving=1.0 - _energy(runs) / default,
+        captured=fmean(gains) / way if way > 0.0 else 0.0,
+        captured_stderr=stdev(gains) / len(gains) ** 0.5 / way if way > 0.0 else 0.0,
+        above=above,
+        above_in_spikes=_in_spikes(cell, runs),
+        worst=worst,
+        keeps=above <= cell.floor[0] and worst <= cell.floor[1] and not lost,
+        unanswered=lost,
+    )
+
+
+def _in_spikes(cell: Cell, runs: Sequence[Played]) -> float:
+    """Return the share of the windows with a spike in them that are above a limit."""
+    found = [
+        ratio > 1.0
+        for run in runs
+        for begin, end, ratio in run.ratios(cell.limits)
+        if any(begin <= at <= end for at in cell.task.spikes_s)
+    ]
+    return sum(found) / len(found) if found else 0.0
+
+
+def _pair(cell: Cell, name: str) -> Pair:
+    ours, rival = cell.runs[OURS], cell.runs[name]
+    unit = _energy(cell.runs[SINGLE])
+    apart = [(r.energy_j - o.energy_j) / unit for o, r in zip(ours, rival, strict=True)]
+    above = [
+        sum(x > 1.0 for x in ratios(runs, cell.limits)) / max(1, len(ratios(runs, cell.limits)))
+        for runs in (ours, rival)
+    ]
+    return Pair(
+        rival=name,
+        difference=fmean(apart),
+        difference_stderr=stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0,
+        keeps_as_often=above[1] <= max(cell.floor[0], above[0]),
+    )

@@ -1,0 +1,124 @@
+"""What foresight would do: one setting for all, one setting for each load, and one that sees ahead.
+
+Each is chosen on the very requests that it is judged on: the least energy of those tables that break the
+limits as seldom as asked. One that has a setting for each load knows the load as it is, not as it was
+measured; the clairvoyant goes by the tokens that are still to come.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from agents.devices.simulated.llm import Request, ServedRequest, ServesRequests
+from tests.bench.load.governors import clocks
+from tests.bench.load.servers import quantile
+from tuner.core import Setting
+
+BANDS = 5
+"""Of a load, each with as much of the time as any other. Ours."""
+AHEAD_S = 4.0
+"""So far the clairvoyant sees: longer than a change of the clock, shorter than a burst."""
+DECODE_WEIGHT = 6.0
+"""An output token counts as so many of a prompt: about what a board's table says of a batch of 16."""
+
+Foresight = Callable[[Sequence[Request]], Callable[[float], float]]
+"""Of requests, a function of the time that tells the true load there."""
+Table = tuple[int, ...]
+"""A clock's place for each band of the load."""
+
+
+def rate_now(requests: Sequence[Request]) -> Callable[[float], float]:
+    """Tell the arrivals per second in the five seconds around a time."""
+    at = [r.arrival_s for r in requests]
+    return lambda now: (bisect_right(at, now + 2.5) - bisect_left(at, now - 2.5)) / 5.0
+
+
+def work_ahead(requests: Sequence[Request]) -> Callable[[float], float]:
+    """Tell the tokens per second that come from a second ago until `AHEAD_S` from now."""
+    at = [r.arrival_s for r in requests]
+    sums = [0.0, *accumulate(r.prompt_tokens + DECODE_WEIGHT * r.output_tokens for r in requests)]
+
+    def told(now: float) -> float:
+        low, high = bisect_left(at, now - 1.0), bisect_right(at, now + AHEAD_S)
+        return (sums[high] - sums[low]) / (AHEAD_S + 1.0)
+
+    return told
+
+
+class ByLoad:
+    """Sets the clock that a table has for the load that foresight tells."""
+
+    tick_s = 0.5
+
+    def __init__(
+        self, load: Callable[[float], float], edges: Sequence[float], table: Table
+    ) -> None:
+        """Follow a load by a table of places among the clocks."""
+        self._load, self._edges, self._table = load, edges, table
+
+    def begin(self, server: ServesRequests) -> None:
+        """Set the first one."""
+        self._clocks: list[Setting] = clocks(server)
+        self._place = -1
+        self.tick(server, ())
+
+    def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
+        """Set the clock of this moment's load."""
+        place = self._table[bisect_right(self._edges, self._load(server.monotonic()))]
+        if place != self._place:
+            self._place = place
+            server.apply(self._clocks[place])
+
+
+def edges_of(load: Callable[[float], float], begin_s: float, end_s: float) -> list[float]:
+    """Return where a load's bands begin, so that each has as much of the time."""
+    seen = [load(begin_s + s) for s in range(int(end_s - begin_s))]
+    found = sorted({quantile(seen, k / BANDS) for k in range(1, BANDS)})
+    return [edge for edge in found if edge > min(seen)]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a table came to: joules, and by how much too many windows are above a limit (0: kept)."""
+
+    energy_j: float
+    excess: float
+
+    def better(self, other: Score) -> bool:
+        """Return whether it is to be preferred: limits first, then energy."""
+        if (self.excess > 0.0) or (other.excess > 0.0):
+            return self.excess < other.excess
+        return self.energy_j < other.energy_j
+
+
+def descend(
+    bands: int, start: int, places: int, score: Callable[[Table], Score]
+) -> tuple[Table, Score]:
+    """Return the best table found by changing one band at a time, from one place for all of them."""
+    table: Table = (start,) * bands
+    best = score(table)
+    step = max(1, places // 6)
+    while step:
+        moved = False
+        for band in range(bands):
+            for place in (table[band] - step, table[band] + step):
+                if 0 <= place < places:
+                    tried = (*table[:band], place, *table[band + 1 :])
+                    found = score(tried)
+                    if found.better(best):
+                        table, best, moved = tried, found, True
+        if not moved or step > 1:
+            step //= 2
+    return table, best
+
+
+def excess(ratios: Sequence[float], most_above: float, most_over: float) -> float:
+    """Return by how much windows are too often, or too far, above 1; 0 where they are not."""
+    if not ratios:
+        return math.inf
+    above = sum(r > 1.0 for r in ratios) / len(ratios)
+    return max(0.0, above - most_above) + max(0.0, max(ratios) - most_over)

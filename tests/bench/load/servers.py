@@ -1,0 +1,108 @@
+"""The servers, the requests that each gets, and the limits it is to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from agents.devices.simulated.llm import (
+    SERVERS,
+    LlmServer,
+    Request,
+    ServedRequest,
+    ServesRequests,
+    board_of,
+)
+from tuner.core import InvalidInput
+
+HALF_S = 1800.0
+"""A trace is tuned on before this, and judged after."""
+WARM_S = 60.0
+"""Of the time before the judged half is played first, and not counted."""
+WINDOW = 299
+"""The fewest requests by which a p99 has an upper bound (`tuner.core.tails`)."""
+SHARES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+CROWDED = 2.5
+"""A server gets so small a share of a trace that its p99 to the first token, at its defaults, is below this
+many times that of a server which gets a request of 64: what the longest prompts alone take. Ours."""
+
+Opener = Callable[[Sequence[Request], int], ServesRequests]
+"""Makes a server that these requests will come to, with a seed for its noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The p99 that is to be kept in every window of 299 requests, in seconds."""
+
+    ttft_s: float
+    tpot_s: float
+
+    def worst(self, ttft_s: float, tpot_s: float) -> float:
+        """Return the larger of two p99s over their limits: above 1 one is broken."""
+        return max(ttft_s / self.ttft_s, tpot_s / self.tpot_s)
+
+
+def builtin() -> list[str]:
+    """Return every simulated server with every model."""
+    return [f"simulated:{name}/{model}" for name, models in SERVERS.items() for model in models]
+
+
+def opener(spec: str) -> Opener:
+    """Return what opens `simulated:SERVER[/MODEL]` or `MODULE:NAME`, a function of requests and a seed.
+
+    Raises:
+        InvalidInput: there is no such server, or its module cannot be imported.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "simulated":
+        board = board_of(rest)
+        return lambda requests, seed: LlmServer(board, iter(requests), seed=seed)
+    try:
+        found: Any = getattr(import_module(kind), rest)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInput(
+            f"there is no server {spec!r}: {error}",
+            hint="write module:NAME, a function of (requests, seed) on the path of Python",
+        ) from error
+    return found  # type: ignore[no-any-return]
+
+
+def first_half(trace: Sequence[Request]) -> list[Request]:
+    """Return the requests that a trace is tuned on."""
+    return [r for r in trace if r.arrival_s < HALF_S]
+
+
+def second_half(trace: Sequence[Request]) -> list[Request]:
+    """Return those that it is judged on, with a minute before them; time 0 is its begin."""
+    began = HALF_S - WARM_S
+    return [replace(r, arrival_s=r.arrival_s - began) for r in trace if r.arrival_s >= began]
+
+
+def shared(trace: Sequence[Request], share: int, seed: int) -> list[Request]:
+    """Return what one of `share` servers gets: each `share`-th request; the seed says which first."""
+    return list(trace[seed % share :: share])
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that so many are at or below."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, int(share * len(ordered))))]
+
+
+def windows(served: Sequence[ServedRequest]) -> list[tuple[float, float, float, float]]:
+    """Return begin, end, and the p99 of TTFT and TPOT, of every 299 requests in the order they came."""
+    ordered = sorted(served, key=lambda s: s.arrival_s)
+    cut = [ordered[i : i + WINDOW] for i in range(0, len(ordered) - WINDOW + 1, WINDOW)]
+    if cut:
+        cut[-1] += ordered[len(cut) * WINDOW :]
+    return [
+        (
+            each[0].arrival_s,
+            each[-1].arrival_s,
+            quantile([s.ttft_s for s in each], 0.99),
+            quantile([s.tpot_s for s in each], 0.99),
+        )
+        for each in cut
+    ]

@@ -1,0 +1,60 @@
+"""Made-up surfaces on which nothing is to be saved: negative controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from tests.bench.contest.surfaces import FLAT, SurfaceProblem
+from tests.bench.made_up.formula import SurfaceFormula
+from tests.bench.made_up.kinds import KINDS, MOST_DRAWS, problem_of
+from tuner.core import TuningError
+
+WIDEST = 1.25
+"""What saves nothing at this slack saves nothing at any tighter one."""
+SOURCES = (
+    "queue",
+    "tiles",
+    "roofline",
+    "serving",
+    "sockets",
+    "fine_ladder",
+    "one_knob",
+    "switches",
+)
+
+
+def flat(seed: int, surfaces: int) -> tuple[SurfaceProblem, ...]:
+    """Return so many surfaces without a saving, dealt to the kinds in turn.
+
+    By turns the vendor's defaults are as good as anything, or the baseline is what an earlier study
+    ended with.
+    """
+    turns = [(SOURCES[i % len(SOURCES)], i // len(SOURCES)) for i in range(surfaces)]
+    found = [_problem(seed, source, turn) for source, turn in turns]
+    return tuple(sorted(found, key=lambda problem: SOURCES.index(problem.source)))
+
+
+def _problem(seed: int, source: str, turn: int) -> SurfaceProblem:
+    rng = Random(f"{seed}/flat/{source}/{turn}")
+    draw = KINDS[source].formulas[turn % len(KINDS[source].formulas)]
+    if turn % 2 == 0:
+        for _ in range(MOST_DRAWS):
+            problem = problem_of(KINDS[source], draw, draw(rng), rng, source, turn)
+            if problem.saving(WIDEST) < FLAT:
+                return problem
+    return _tuned(draw, rng, source, turn)
+
+
+def _tuned(
+    draw: Callable[[Random], SurfaceFormula], rng: Random, source: str, turn: int
+) -> SurfaceProblem:
+    """Return a surface whose baseline is the best of those that its limit leaves."""
+    formula = draw(rng)
+    for _ in range(MOST_DRAWS):
+        problem = problem_of(KINDS[source], draw, formula, rng, source, turn)
+        if problem.saving(WIDEST) < FLAT:
+            return problem
+        formula = replace(formula, default=problem.best(WIDEST))
+    raise TuningError(f"no baseline of {source} is as good as any", hint="take another seed")

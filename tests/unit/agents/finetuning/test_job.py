@@ -1,0 +1,150 @@
+"""A fine-tuning job is paused, measured and ended; whoever is killed, it is never left paused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agents.finetuning.job import FineTuningJob
+from agents.host.host import HostClock
+from tests.errors import raised
+from tuner.core import DeviceLost, InvalidInput
+
+STEPS = """
+import json, os, sys, time
+with open(sys.argv[1], "w") as file:
+    file.write(str(os.getpid()))
+print("loading", flush=True)
+steps = 0
+while True:
+    steps += 1
+    print(json.dumps({"steps": steps, "gflop": 2.0 * steps}), flush=True)
+    time.sleep(0.005)
+"""
+OWNER = """
+import sys, time
+from agents.finetuning.job import FineTuningJob
+from agents.host.host import HostClock
+job = FineTuningJob(sys.argv[1:], HostClock())
+job.let(run=True)
+while not job.totals()["steps"]:
+    time.sleep(0.01)
+job.let(run=False)
+print(job.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def until(true: Callable[[], object], what: str, within_s: float = 60.0) -> None:
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+def stopped(pid: int) -> bool:
+    return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    return [sys.executable, "-c", STEPS, str(tmp_path / "pid")]
+
+
+@pytest.fixture
+def job(command: list[str]) -> Iterator[FineTuningJob]:
+    found = FineTuningJob(command, HostClock())
+    yield found
+    found.close()
+
+
+def trained(command: list[str]) -> int:
+    """Return the process that fine-tunes, once it has."""
+    file = Path(command[-1])
+    until(lambda: file.exists() and file.read_text(), "no step was made")
+    return int(file.read_text())
+
+
+def test_it_begins_paused_and_counts_what_it_prints(job: FineTuningJob, command: list[str]) -> None:
+    assert not job.running
+    job.let(run=True)
+    until(lambda: job.totals()["steps"] >= 3, "no steps")
+    totals = job.totals()
+    assert totals["gflop"] == 2.0 * totals["steps"]
+    assert totals["ran_s"] > 0.0
+    job.let(run=False)
+    pid = trained(command)
+    until(lambda: stopped(pid), "it is not paused")
+    ran_s = job.totals()["ran_s"]
+    assert job.totals()["ran_s"] == ran_s
+    job.let(run=True)
+    until(lambda: not stopped(pid), "it is still paused")
+
+
+def test_ctrl_c_in_a_terminal_does_not_reach_the_supervisor(job: FineTuningJob) -> None:
+    assert os.getpgid(job.pid) != os.getpgid(os.getpid())
+
+
+def test_closing_a_paused_job_ends_it(job: FineTuningJob, command: list[str]) -> None:
+    job.let(run=True)
+    pid = trained(command)
+    job.let(run=False)
+    until(lambda: stopped(pid), "it is not paused")
+    job.close()
+    until(lambda: gone(pid), "it still runs")
+
+
+@pytest.mark.promise("an agent that paces fine-tuning is killed", "the job is never left paused")
+def test_a_job_whose_owner_is_killed_is_not_left_paused(command: list[str]) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER, *command], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        pid = trained(command)
+        until(lambda: stopped(pid), "it is not paused")
+        owner.kill()
+    until(lambda: gone(pid), "it was left paused, or goes on unpaced")
+
+
+@pytest.mark.promise("an agent that paces fine-tuning is killed", "the job is never left paused")
+def test_a_job_whose_supervisor_is_killed_is_not_left_paused(
+    job: FineTuningJob, command: list[str]
+) -> None:
+    job.let(run=True)
+    pid = trained(command)
+    job.let(run=False)
+    until(lambda: stopped(pid), "it is not paused")
+    os.kill(job.pid, signal.SIGKILL)
+    until(lambda: not stopped(pid), "it was left paused")
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_job_that_has_ended_says_so() -> None:
+    job = FineTuningJob([sys.executable, "-c", "raise SystemExit(3)"], HostClock())
+    job.let(run=True)
+    until(lambda: job.ended, "it does not end")
+    with raised(DeviceLost, "has ended", "3"):
+        job.let(run=False)
+    assert job.close() == 3
+
+
+def test_a_program_that_is_not_there_is_a_status_of_its_own() -> None:
+    job = FineTuningJob(["/nowhere/tune"], HostClock())
+    until(lambda: job.ended, "it does not end")
+    assert job.close() == 127
+
+
+def test_no_command_is_refused() -> None:
+    with raised(InvalidInput, "after --"):
+        FineTuningJob([], HostClock())

@@ -1,0 +1,127 @@
+"""What a shell may complete, from an index, a tuner and a database."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.unit.tuner.cli import worlds
+from tuner.cli.completing import Ids, candidates, read_index
+
+INDEX = {
+    "": {"below": ["study", "history"], "options": {"--version": None}},
+    "study": {"below": ["show", "create"], "options": {}},
+    "study show": {"arguments": ["studies"], "options": {"--db": "", "--json": None}},
+    "study create": {"options": {"--safety": ["strict", "off"], "--device": "devices", "-o": ""}},
+    "history": {"options": {"--db": "", "--study": "studies"}},
+    "constraint set": {"arguments": ["studies", "metrics"], "many": True, "options": {}},
+}
+STUDIES = ["3f2a91c0", "77aa0000"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", ["study", "history"]),
+        ("st", ["study"]),
+        ("study ", ["show", "create"]),
+        ("study show ", STUDIES),
+        ("study show 3", STUDIES[:1]),
+        ("study show --db sqlite:///x 7", STUDIES[1:]),
+        ("study show --db=sqlite:///x --json ", STUDIES),
+        ("study show 3f2a91c0 ", []),
+        ("study show --", ["--db", "--json"]),
+        ("study show --db ", []),
+        ("study create --safety s", ["strict"]),
+        ("history --study 7", STUDIES[1:]),
+        ("nonsense ", []),
+    ],
+)
+def test_what_may_come_next(typed: str, offered: list[str]) -> None:
+    def values(kind: str, _: object) -> list[str]:
+        return STUDIES if kind == "studies" else []
+
+    assert candidates(typed.split(" "), INDEX, values) == offered
+
+
+def test_a_command_line_says_where_its_ids_are() -> None:
+    places = list[object]()
+
+    def values(_: str, place: object) -> list[str]:
+        places.append(place)
+        return []
+
+    candidates(["study", "show", "--db", "sqlite:///x", ""], INDEX, values)
+    assert places == [{"--db": "sqlite:///x"}]
+
+
+def test_without_an_index_commands_are_offered(tmp_path: Path) -> None:
+    index = read_index(tmp_path)
+    assert {"study", "run", "status"} <= set(candidates([""], index, lambda *_: []))
+    assert "show" in candidates(["study", "sh"], index, lambda *_: [])
+    (tmp_path / "completion-x.json").write_text("[broken")
+    assert candidates(["study", "show", "--"], index, lambda *_: []) == []
+
+
+def test_ids_come_from_the_database_of_the_command_the_environment_or_the_last_run(
+    tmp_path: Path,
+) -> None:
+    made = worlds.database(tmp_path)
+    url = f"sqlite:///{tmp_path / worlds.FILE}"
+    run = tmp_path / "run.json"
+    ids = Ids(tmp_path, {}, run)
+    assert ids("studies", {"--db": url}) == [made]
+    assert ids("devices", {"--db": url}) == ["sim"]
+    assert ids("metrics", {"--db": url})[0] == "energy_j"
+    assert ids("studies", {}) == []
+    run.write_text(json.dumps({"db": url}))
+    assert ids("studies", {}) == [made]
+    assert Ids(tmp_path, {"JOULETUNE_DB": url}, tmp_path / "none")("devices", {}) == ["sim"]
+
+
+@pytest.mark.parametrize("url", ["sqlite:///none", "postgresql://u@h/d", "sqlite:///run", "x"])
+def test_a_database_that_has_no_ids_is_no_error(tmp_path: Path, url: str) -> None:
+    (tmp_path / "run").write_text("no database")
+    ids = Ids(tmp_path, {}, tmp_path / "none")
+    assert ids("studies", {"--db": url.replace("///", f"///{tmp_path}/")}) == []
+
+
+@contextmanager
+def tuner(asked: list[str], rows: object) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            body = json.dumps(rows).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_ids_of_a_tuner_are_kept_for_a_while_and_used_when_it_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.completing.FETCH_S", 20.0)
+    ids, asked = Ids(tmp_path / "cache", {}, tmp_path / "none"), list[str]()
+    with tuner(asked, [{"id": "old"}, {"id": "new"}]) as url:
+        assert ids("studies", {"--tuner": url}) == ["new", "old"]
+        assert ids("studies", {"--tuner": url}) == ["new", "old"]
+        assert asked == ["/v1/studies"]
+    monkeypatch.setattr("tuner.cli.completing.FRESH_S", 0.0)
+    assert ids("studies", {"--tuner": url}) == ["new", "old"], "it is away"
+    assert ids("devices", {"--tuner": url}) == []
+    assert ids("studies", {"--tuner": "file:///etc/passwd"}) == []

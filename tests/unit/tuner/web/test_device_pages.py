@@ -1,0 +1,61 @@
+"""A device's page: what was applied, when and by whom, over the same time as latency and power."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import START, applied, setting
+from tests.unit.tuner.web.site import Site, text_of
+from tests.unit.tuner.web.test_fleet_pages import held
+from tuner.core import Applied, Level
+
+__all__ = ["held"]
+
+
+def figure_of(text: str) -> dict[str, object]:
+    (found,) = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
+    return dict(json.loads(found))
+
+
+def test_the_page_says_what_is_applied_by_whom_and_draws_it(held: Site) -> None:
+    page = held.signed_in("viewer").get("/devices/sim")
+    text = text_of(page)
+    assert "Applied: gpu.clock_mhz=600 (hold), set" in text and "study" in text
+    names = {trace["name"] for trace in figure_of(page.text)["data"]}  # type: ignore[attr-defined]
+    assert {"latency_p99_ms", "power_w", "hold"} <= names
+    assert len(figure_of(page.text)["layout"]["shapes"]) == 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize("within", ["24h", "7d", "30d", "a year"])
+def test_every_range_is_shown_and_an_unknown_one_is_a_day(held: Site, within: str) -> None:
+    page = held.signed_in("viewer").get(f"/devices/sim?range={within}")
+    first, last = figure_of(page.text)["layout"]["xaxis"]["range"]  # type: ignore[index]
+    days = {"7d": 7, "30d": 30}.get(within, 1)
+    assert first == (held.verbs.loop.now() - timedelta(days=days)).isoformat().replace(
+        "+00:00", "Z"
+    )
+    assert last > first
+
+
+def test_a_setting_lasts_until_the_next_one(held: Site) -> None:
+    at = held.verbs.loop.now()
+    back = Applied(device="sim", setting=setting(), level=Level.ORIGINAL, at=at)
+    held.verbs.loop.store.devices.apply(back)
+    text = text_of(held.signed_in("viewer").get("/devices/sim"))
+    assert "Applied: default (original)" in text and "no study" in text
+
+
+def test_a_device_without_windows_says_when_there_will_be_some() -> None:
+    from tests.unit.tuner.cli.worlds import operations
+
+    site = Site(operations())
+    site.verbs.loop.store.devices.apply(applied())
+    assert "Windows are measured while a study" in text_of(
+        site.signed_in("viewer").get("/devices/sim")
+    )
+    assert site.signed_in("viewer", "vera").get("/devices/other").status_code == 404
+    assert site.verbs.loop.now() + timedelta(days=1) > START

@@ -1,0 +1,84 @@
+"""The fleet's page: those that need somebody first, filtered, grouped, with their latest windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import START, applied, device, setting, window
+from tests.unit.tuner.cli.worlds import created, operations, slope, tune
+from tests.unit.tuner.web.site import Site, text_of
+from tuner.core import Level, Observation
+from tuner.web.fleet_pages import ORDER, in_order
+from tuner.wire import FleetRow, Health, Poll
+
+
+def row(name: str, health: Health, **fields: object) -> FleetRow:
+    base = FleetRow(
+        device=name, board="A100", workload="w", health=health, default={}, last_seen=START
+    )
+    return base.model_copy(update=fields)
+
+
+def test_every_state_has_its_place_and_what_is_wrong_comes_first() -> None:
+    assert set(ORDER) == set(Health)
+    rows = [row(f"d{n}", health) for n, health in enumerate(reversed(ORDER))]
+    assert [r.health for r in in_order(rows)] == list(ORDER)
+    rows.append(row("unable", Health.SAFE, unable="the driver does not respond"))
+    assert in_order(rows)[0].device == "unable"
+
+
+def test_groups_come_by_their_name_and_in_each_what_is_wrong_first() -> None:
+    rows = [
+        row("a", Health.SAFE, host="h2"),
+        row("b", Health.OFFLINE, host="h2"),
+        row("c", Health.SAFE, host="h1"),
+    ]
+    assert [r.device for r in in_order(rows, lambda r: r.host)] == ["c", "b", "a"]
+
+
+@pytest.fixture
+def held() -> Site:
+    site = Site(operations())
+    study = created(site.verbs)
+    tune(site.verbs, slope)
+    note = replace(applied("sim", Level.HOLD, setting(600)), study=study)
+    site.verbs.loop.order("sim", Poll(agent="host/1", applied=note))
+    at = site.verbs.loop.now() - timedelta(minutes=1)
+    shown = replace(window(6.0, 110.0), started_at=at)
+    site.verbs.loop.store.observations.add_all(
+        [Observation(study=study, device="sim", setting=setting(600), measurement=shown, at=at)]
+    )
+    site.fleet.view()
+    site.fleet.summaries.renew()
+    return site
+
+
+def test_a_row_shows_the_setting_unlike_the_default_and_its_latest_windows(held: Site) -> None:
+    page = held.signed_in("viewer").get("/")
+    text = text_of(page)
+    assert "gpu.clock_mhz=600" in text and "110.0 ms of 120.0 ms" in text and "40.0" in text
+    assert page.text.count("<polyline") == 2
+    assert "Group by" in text and "Stop all devices" not in text
+
+
+def test_sparklines_of_all_devices_come_from_one_statement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verbs = operations(about=device("d0"))
+    for number in range(1, 5):
+        verbs.loop.register(device(f"d{number}"))
+    observations = verbs.loop.store.observations
+    asked = []
+    recent = type(observations).recent
+
+    def counted(self: object, *given: object) -> object:
+        asked.append(given)
+        return recent(self, *given)  # type: ignore[arg-type]
+
+    browser = Site(verbs).signed_in("viewer")
+    monkeypatch.setattr(type(observations), "recent", counted)
+    assert browser.get("/?group=host").status_code == 200
+    assert len(asked) == 1

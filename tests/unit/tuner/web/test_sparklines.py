@@ -1,0 +1,51 @@
+"""Sparklines: what a device measured last, with its limit, without a script."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from tests.builders import START
+from tuner.core import Limit, WindowPoint
+from tuner.web.sparklines import HEIGHT, sparkline
+
+
+def point(minute: int, value: float) -> WindowPoint:
+    at = START + timedelta(minutes=minute)
+    return WindowPoint(
+        study="s1",
+        device="sim",
+        metric="latency_p99_ms",
+        at=at,
+        mean=value,
+        least=value,
+        most=value,
+    )
+
+
+def heights(svg: str) -> list[float]:
+    (found,) = re.findall(r'<polyline points="([^"]*)"', svg)
+    return [float(pair.split(",")[1]) for pair in found.split()]
+
+
+def test_the_label_says_the_last_value_and_the_limit() -> None:
+    limit = Limit("latency_p99_ms", "<=", 120.0)
+    svg = sparkline("latency_p99_ms", [point(0, 90.0), point(1, 95.0)], limit)
+    assert 'aria-label="latency_p99_ms: last 95.00 ms, limit &lt;= 120.0 ms"' in svg
+    assert 'class="bound"' in svg and "broken" not in svg and "style=" not in svg
+
+
+def test_a_last_value_over_the_limit_is_marked() -> None:
+    limit = Limit("latency_p99_ms", "<=", 80.0)
+    assert 'class="spark broken"' in sparkline("latency_p99_ms", [point(0, 90.0)], limit)
+
+
+def test_noise_of_a_percent_stays_flat_and_a_step_does_not() -> None:
+    calm = heights(sparkline("latency_p99_ms", [point(0, 100.0), point(1, 101.0)]))
+    assert abs(calm[0] - calm[1]) < 0.1 * HEIGHT
+    step = heights(sparkline("latency_p99_ms", [point(0, 100.0), point(1, 200.0)]))
+    assert step[0] - step[1] > 0.8 * HEIGHT
+
+
+def test_nothing_measured_gives_nothing() -> None:
+    assert sparkline("latency_p99_ms", []) == ""

@@ -1,0 +1,178 @@
+"""What a shell may complete: commands, options and choices from an index, ids from a tuner or a database.
+
+A shell calls this at every Tab: standard library only, and it raises nothing. The index is a file of the
+cache folder, which `jouletune completion` writes; without it commands are completed, and no options.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.cli.table import NOUNS, VERBS
+from tuner.release import version
+
+FRESH_S = 30.0
+"""Ids that were fetched within this time are not fetched again."""
+FETCH_S = 0.15
+"""The longest wait for a tuner; after it the last known ids are used."""
+PLACE = {
+    "--tuner": "JOULETUNE_TUNER",
+    "--db": "JOULETUNE_DB",
+    "--token-file": "JOULETUNE_TOKEN_FILE",
+}
+"""Options that say where ids are, and their environment."""
+ROUTES = {"studies": "/v1/studies", "devices": "/v1/devices", "metrics": "/v1/devices"}
+
+Values = Callable[[str, Mapping[str, str]], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A command line up to the cursor: its command, the options with values, and what comes next."""
+
+    command: str
+    place: Mapping[str, str]
+    arguments: int
+    option: str
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the index and the ids."""
+    base = environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return Path(base) / "jouletune"
+
+
+def index_file(folder: Path) -> Path:
+    """Return the file of this release's index."""
+    return folder / f"completion-{version()}.json"
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """Return the commands with their options and arguments; without an index, the commands alone."""
+    with suppress(OSError, ValueError):
+        index = json.loads(index_file(folder).read_text("utf-8"))
+        if isinstance(index, dict):
+            return index
+    bare: dict[str, Any] = {noun: {"below": []} for noun in NOUNS}
+    bare[""] = {"below": []}
+    for path, _, _ in VERBS:
+        of, _, name = path.rpartition(" ")
+        bare[of]["below"].append(name)
+        bare[path] = {}
+    bare[""]["below"] += NOUNS
+    return bare
+
+
+def candidates(words: Sequence[str], index: Mapping[str, Any], values: Values) -> list[str]:
+    """Return what may stand in place of the last of the words after `jouletune`."""
+    *before, current = words or [""]
+    line = parsed(before, index)
+    about = index.get(line.command, {})
+    if line.option:
+        wanted = about.get("options", {}).get(line.option)
+    elif current.startswith("-"):
+        return _fitting(about.get("options", {}), current)
+    elif "below" in about:
+        return [] if line.arguments else _fitting(about["below"], current)
+    else:
+        kinds = about.get("arguments", [])
+        last = kinds[-1] if kinds and about.get("many") else None
+        wanted = kinds[line.arguments] if line.arguments < len(kinds) else last
+    if isinstance(wanted, list):
+        return _fitting(wanted, current)
+    return _fitting(values(wanted, line.place) if wanted else (), current)
+
+
+def parsed(words: Sequence[str], index: Mapping[str, Any]) -> Line:
+    """Return the finished words of a command line by their parts."""
+    command, arguments, option = "", 0, ""
+    place: dict[str, str] = {}
+    for word in words:
+        about = index.get(command, {})
+        if option:
+            place |= {option: word} if option in PLACE else {}
+            option = ""
+        elif word.startswith("-"):
+            name, equals, value = word.partition("=")
+            if equals:
+                place |= {name: value} if name in PLACE else {}
+            elif about.get("options", {}).get(name) is not None:
+                option = name
+        elif word in about.get("below", ()):
+            command = f"{command} {word}".strip()
+        else:
+            arguments += 1
+    return Line(command, place, arguments, option)
+
+
+def _fitting(words: Sequence[str] | Mapping[str, object], current: str) -> list[str]:
+    return [word for word in words if word.startswith(current)]
+
+
+class Ids:
+    """Ids and metrics of the tuner or the database that a command line or the environment names."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str], run_file: Path) -> None:
+        self._folder, self._environ, self._run_file = folder, environ, run_file
+
+    def __call__(self, kind: str, given: Mapping[str, str]) -> list[str]:
+        """Return the `studies`, `devices` or `metrics`; none where nobody answers in time."""
+        if kind not in ROUTES:
+            return []
+        tuner, db = given.get("--tuner", ""), given.get("--db", "")
+        if not tuner and not db:
+            tuner, db = (self._environ.get(PLACE[name], "") for name in ("--tuner", "--db"))
+        if tuner:
+            file = given.get("--token-file") or self._environ.get(PLACE["--token-file"], "")
+            return self._cached(kind, tuner, file)
+        # Not imported for a tuner: it takes a third of the time.
+        from db.names import sqlite_names
+
+        return sqlite_names(db or self._last_run(), kind)
+
+    def _last_run(self) -> str:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return str(json.loads(self._run_file.read_text("utf-8"))["db"])
+        return ""
+
+    def _cached(self, kind: str, tuner: str, token_file: str) -> list[str]:
+        mark = hashlib.sha256(f"{tuner} {token_file}".encode()).hexdigest()[:16]
+        file = self._folder / f"{kind}-{mark}.json"
+        known: list[str] = []
+        with suppress(OSError, ValueError):
+            known = json.loads(file.read_text("utf-8"))
+            if time.time() - file.stat().st_mtime < FRESH_S:
+                return known
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = _fetched(kind, tuner, token_file, self._environ.get("JOULETUNE_CA_FILE"))
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file.write_text(json.dumps(known), "utf-8")
+        return known
+
+
+def _fetched(kind: str, tuner: str, token_file: str, ca: str | None) -> list[str]:
+    """Ask a tuner. Raises OSError, ValueError or KeyError where it does not answer as it should."""
+    token = Path(token_file).read_text("utf-8").strip() if token_file else ""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"{tuner.rstrip('/')}{ROUTES[kind]}", headers=headers)
+    if request.type not in ("http", "https"):
+        raise ValueError(f"{tuner} is no http URL")
+    context = ssl.create_default_context(cafile=ca) if request.type == "https" else None
+    with urllib.request.urlopen(request, timeout=FETCH_S, context=context) as answer:
+        rows = json.load(answer)
+    if kind == "studies":
+        return [row["id"] for row in reversed(rows)]
+    if kind == "devices":
+        return [row["device"]["id"] for row in rows]
+    names = (metric["name"] for row in rows for metric in row["device"]["metrics"])
+    return list(dict.fromkeys(names))

@@ -1,0 +1,28 @@
+"""Confirmation of commands that end or delete something."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tuner.core import ConfigError
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Return once the operator agrees: by `--yes`, or on the terminal.
+
+    Raises:
+        ConfigError: `--yes` is not given and there is no terminal.
+        Abort: the operator declines.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"no terminal to ask {question!r}; nothing is changed", hint="give --yes to confirm"
+        )
+    typer.confirm(question, abort=True, err=True)

@@ -1,0 +1,40 @@
+"""`jouletune fleet`: the devices by group, with status and saving."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tuner.cli.answers import Answer, Rows
+from tuner.cli.asking import Api, asks
+from tuner.cli.fleet.top import COLUMNS, device_row, sums, wrong_first
+from tuner.presentation.figures import amount, how_many
+from tuner.wire import FleetRow
+
+
+@asks(lists=True, watch=True)
+def fleet(api: Api) -> Answer:
+    """List the devices by board and workload, problems first, with their savings."""
+    view = api.fleet()
+    groups: dict[tuple[str, str], list[FleetRow]] = {}
+    for row in wrong_first(view):
+        groups.setdefault((row.board, row.workload), []).append(row)
+    lines: list[str | Rows] = [sums(view)]
+    for (board, workload), rows in groups.items():
+        lines += ["", f"{board}, {workload}: {_group(rows)}"]
+        lines.append(Rows(COLUMNS, map(device_row, rows), ""))
+    return Answer(view, lines)
+
+
+def _group(rows: Sequence[FleetRow]) -> str:
+    """Return a group's number of devices, by status, and the energy that it saved."""
+    return ", ".join(_parts(rows))
+
+
+def _parts(rows: Sequence[FleetRow]) -> Iterator[str]:
+    yield how_many(len(rows), "device")
+    for status, count in Counter(str(row.health) for row in rows).items():
+        yield f"{count} {status}"
+    known = [row.saved_j for row in rows if row.saved_j is not None]
+    if known:
+        yield f"saved {amount('J', sum(known))}"

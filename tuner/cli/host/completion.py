@@ -1,0 +1,144 @@
+"""`jouletune completion`: completion of commands, options and ids in a shell."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from typer.models import OptionInfo
+
+from tuner.cli import completing
+from tuner.cli.completing import cache_folder, candidates, index_file, read_index
+from tuner.cli.lazy import function
+from tuner.cli.table import NOUNS, VERBS
+from tuner.errors import StoreError
+
+IDS = {"ID": "devices", "STUDY": "studies", "STUDY[/NUMBER]": "studies"}
+"""By the name of a value in the help. `--study ID` is a study's, by the option's own name."""
+SHELLS = {
+    "bash": """\
+_jouletune() {
+    local line=${COMP_LINE:0:COMP_POINT} current= prefix word
+    local -a words
+    read -ra words <<<"$line"
+    case $line in *[[:space:]]) ;; *) current=${words[-1]}; unset 'words[-1]' ;; esac
+    # Bash replaces only what follows the last of these signs.
+    prefix=${current%"${current##*[@:=]}"}
+    COMPREPLY=()
+    while IFS= read -r word; do COMPREPLY+=("${word#"$prefix"}"); done \\
+        < <(jouletune completion words -- "${words[@]:1}" "$current" 2>/dev/null)
+}
+complete -o default -F _jouletune jouletune
+""",
+    "zsh": """\
+#compdef jouletune
+_jouletune() {
+    local -a found
+    found=(${(f)"$(jouletune completion words -- "${(@Q)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( $#found )); then compadd -a found; else _files; fi
+}
+if [ "$funcstack[1]" = _jouletune ]; then _jouletune "$@"; else compdef _jouletune jouletune; fi
+""",
+    "fish": """\
+function __jouletune
+    set -l words (commandline -opc) (commandline -ct)
+    jouletune completion words -- $words[2..-1] 2>/dev/null
+end
+complete -c jouletune -f -a '(__jouletune)'
+""",
+}
+
+
+def bash() -> None:
+    """Print the completion script for bash: `jouletune completion bash >FILE`, then `source FILE`."""
+    _print("bash")
+
+
+def zsh() -> None:
+    """Print the completion script for zsh: store it as `_jouletune` in a folder of `$fpath`."""
+    _print("zsh")
+
+
+def fish() -> None:
+    """Print the completion script for fish: store it in `~/.config/fish/completions/jouletune.fish`."""
+    _print("fish")
+
+
+def words(
+    typed: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS", help="The words up to the cursor.")
+    ] = None,
+) -> None:
+    """Print the completions of a command line; the scripts call this."""
+    folder = cache_folder()
+    ids = completing.Ids(folder, os.environ, Path(".jouletune") / "run.json")
+    for word in candidates(typed or [""], read_index(folder), ids):
+        typer.echo(word)
+
+
+def _print(shell: str) -> None:
+    """Print a script, and store the index of commands and options that it needs."""
+    folder = cache_folder()
+    index = dict(_indexed())
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        index_file(folder).write_text(json.dumps(index), "utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"cannot write to {folder}: {error.strerror}", hint="set XDG_CACHE_HOME"
+        ) from None
+    typer.echo(SHELLS[shell], nl=False)
+
+
+def _indexed() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every command with the commands below it, its options and its arguments."""
+    below: dict[str, list[str]] = {"": []}
+    for path, _, _ in VERBS:
+        noun, _, name = path.rpartition(" ")
+        below.setdefault(noun, []).append(name)
+    below[""] = [*below[""], *NOUNS]
+    for noun, names in below.items():
+        yield noun, {"below": names, "options": {"--help": None, "-h": None}}
+    for path, module, _ in VERBS:
+        yield path, _command(function(path.rpartition(" ")[2], module))
+
+
+def _command(verb: Callable[..., object]) -> dict[str, Any]:
+    """Return what a verb takes: its options with their values, None for a flag, and its arguments."""
+    options: dict[str, Any] = {"--help": None, "-h": None}
+    arguments, many = list[Any](), False
+    for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
+        kind, about = get_args(parameter.annotation)[:2]
+        types = {kind, *get_args(kind)}
+        value = None if bool in types else _values(name, about.metavar, types)
+        if isinstance(about, OptionInfo):
+            declared = [text for text in about.param_decls or () if text.startswith("-")]
+            options |= dict.fromkeys(declared or [f"--{name.rstrip('_').replace('_', '-')}"], value)
+        else:
+            arguments.append(value)
+            many = any(get_origin(one) is list for one in types)
+    return {"options": options, "arguments": arguments, "many": many}
+
+
+def _values(name: str, metavar: str | None, types: set[Any]) -> str | list[str]:
+    """Return the values of an option: choices, the kind of its ids, or an empty text for any."""
+    for one in types:
+        if get_origin(one) is Literal:
+            return list(get_args(one))
+        if isinstance(one, type) and issubclass(one, Enum):
+            return [str(member.value) for member in one]
+    if name == "policy":
+        # Not loaded for `words`: it takes a third of the time.
+        from policies import GROUP, POLICIES
+        from tuner import plugins
+
+        return plugins.names(GROUP, POLICIES)
+    if name in ("objective", "constraint", "constraints"):
+        return "metrics"
+    return "studies" if name == "study" else IDS.get(metavar or "", "")

@@ -1,0 +1,47 @@
+"""Commands in hints and texts, completed with the options that make them work where they are read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+OPTIONS = ("--tuner", "--token-file", "--db")
+ASKING = frozenset({
+    "audit", "best", "constraint", "device", "events", "export", "fleet", "history", "report", "status",
+    "stop-all", "study", "token", "top", "trial",
+})  # fmt: skip
+"""Commands, and nouns of commands, that have these options."""
+COMMAND = re.compile(r"`jouletune ([a-z-]+)([^`]*)`")
+
+
+def options_of(tuner: str, token_file: Path | None, db: str) -> str:
+    """Return the options that name a tuner or a database, as typed; empty where the environment does."""
+    named = zip(OPTIONS, (tuner, str(token_file or ""), db), strict=True)
+    return " ".join(f"{option} {shlex.quote(value)}" for option, value in named if value)
+
+
+def typed_options(arguments: Sequence[str]) -> str:
+    """Return these options of a command line."""
+    found = []
+    for place, word in enumerate(arguments):
+        option, equals, value = word.partition("=")
+        if option in OPTIONS and equals:
+            found.append(f"{option} {shlex.quote(value)}")
+        elif option in OPTIONS and place + 1 < len(arguments):
+            found.append(f"{option} {shlex.quote(arguments[place + 1])}")
+    return " ".join(found)
+
+
+def reaching(text: str, options: str) -> str:
+    """Return a text whose commands in backticks have the options that lead to the same place."""
+    if not options:
+        return text
+
+    def completed(command: re.Match[str]) -> str:
+        name, rest = command.groups()
+        has = any(option in rest for option in OPTIONS)
+        return command[0] if name not in ASKING or has else f"`jouletune {name}{rest} {options}`"
+
+    return COMMAND.sub(completed, text)

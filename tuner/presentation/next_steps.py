@@ -1,0 +1,93 @@
+"""A study's state in one word and one sentence, and what an operator can do next."""
+
+from __future__ import annotations
+
+from tuner.core import Phase
+from tuner.presentation.figures import THE_BASELINE, change, figure, joined
+from tuner.study.moves import LIMIT_NOT_MET
+from tuner.wire import RevisionView, StudyView
+
+SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
+
+
+def status_word(view: StudyView) -> str:
+    """Return a study's status: the problem where there is one, else its phase."""
+    if view.error:
+        return "error"
+    if view.stopped and view.phase is not Phase.STOPPED:
+        return "stopped"
+    if view.offline and view.phase is not Phase.PAUSED:
+        return "offline"
+    return "limit not met" if view.unmet is not None else str(view.phase)
+
+
+def status_reason(view: StudyView) -> str:
+    """Return one sentence: why a study has its status."""
+    if view.error:
+        return sentence(view.error)
+    if view.stopped and view.phase is not Phase.STOPPED:
+        return "All devices are stopped; no setting is tried or held."
+    if view.offline and view.phase is not Phase.PAUSED:
+        return f"No message from {joined(view.offline)}."
+    if view.unmet is not None:
+        return _broken(view)
+    return sentence(view.phase_why.removeprefix(f"{LIMIT_NOT_MET}: "))
+
+
+def next_step(view: StudyView) -> str:
+    """Return what an operator can do about a study's status."""
+    if view.error:
+        return "Read the tuner's log."
+    if view.phase is Phase.STOPPED:
+        return "Create a new study to tune these devices again."
+    if view.stopped:
+        return "Resume all studies on the fleet page."
+    if view.offline and view.phase is not Phase.PAUSED:
+        return "Start the agents of these devices, or check their network."
+    if view.unable:
+        return f"Repair the device, which takes no orders: {view.unable}"
+    if view.unmet is not None:
+        return "Loosen the limit, or end the study: no measured setting keeps it."
+    return _of_phase(view)
+
+
+def _of_phase(view: StudyView) -> str:
+    if view.phase is Phase.PROPOSED:
+        proposed = view.plan.chief(view.baseline.setting) if view.plan else {}
+        return f"Approve or reject the proposed setting: {change(proposed, view.baseline.setting)}."
+    if view.phase is Phase.PAUSED:
+        return "Resume the study, or end it."
+    if view.phase is Phase.CANARY:
+        return f"Nothing to do. The other devices follow when {view.terms.canary} confirms it."
+    if view.phase in SEARCHING:
+        count = sum(view.trials.values())
+        most = view.terms.trials
+        return f"Nothing to do. {count} trials so far; the policy may make at most {most}."
+    return "Nothing to do. The held setting is checked against the limits in every window."
+
+
+def last_change(revisions: list[RevisionView]) -> RevisionView | None:
+    """Return the last revision that a person made, None where there is none."""
+    return next((r for r in reversed(revisions) if r.who not in ("", "tuner")), None)
+
+
+def sentence(text: str) -> str:
+    """Return text that begins as a sentence does and ends with a full stop."""
+    text = text.strip()
+    first = text.split(" ", 1)[0]
+    begun = text if "_" in first or "=" in first else text[:1].upper() + text[1:]
+    return begun if not begun or begun.endswith((".", "!", "?")) else f"{begun}."
+
+
+def _broken(view: StudyView) -> str:
+    """Return what is held though it breaks a limit."""
+    limit = view.unmet
+    held = view.best or view.baseline
+    moved = change(held.setting, view.baseline.setting)
+    name = THE_BASELINE if moved == THE_BASELINE else moved
+    if limit is None:
+        return ""
+    bound = f"{limit.op} {figure(limit.metric, limit.value, declared=view.quantities)}"
+    shown = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
+    seen = figure(limit.metric, shown.mean, declared=view.quantities) if shown else "not measured"
+    return f"Holding {name}: {limit.metric} is {seen}, the limit is {bound}."

@@ -1,0 +1,112 @@
+"""Latency and power of devices over time, for charts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tuner.core import (
+    POWER,
+    Applied,
+    Device,
+    Event,
+    Kind,
+    Limit,
+    NotFound,
+    OverDevices,
+    Revision,
+    WindowPoint,
+    called,
+    quantity_of,
+)
+from tuner.service.inventory import device_of
+from tuner.study.loop import Loop
+from tuner.wire import FleetRow
+
+RECENT, RECENT_WITHIN = 40, timedelta(hours=1)
+"""A sparkline's windows."""
+POINTS = 300
+"""A chart has no more points than that per metric, whatever its range."""
+MOST_APPLIED, MOST_EVENTS = 400, 300
+
+Courses = Mapping[tuple[str, str], Sequence[WindowPoint]]
+"""Points by device and metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCourse:
+    """A device over a range of time: settings with their revisions, measured points, and events."""
+
+    since: datetime
+    until: datetime
+    applied: Sequence[Applied]
+    revisions: Mapping[tuple[str, int], Revision]
+    points: Courses
+    events: Sequence[Event]
+
+
+def watched_metrics(device: Device, limits: Sequence[Limit]) -> tuple[str, str]:
+    """Return the names of a device's latency and power to watch; empty where there is none.
+
+    The latency is the first that a limit is on, else the first that the device measures.
+    """
+    names = [limit.metric for limit in limits] + [metric.name for metric in device.metrics]
+    latency = next((name for name in names if _is_latency(name, device)), "")
+    power = called(POWER, device.quantities)
+    return latency, power if device.metric(power) else ""
+
+
+def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRow]) -> Courses:
+    """Return what the last windows of some devices of a fleet showed of their latency and power."""
+    studies = {row.study for row in rows if row.study}
+    metrics = {name for row in rows for name in (row.latency, row.power) if name}
+    since = loop.now() - RECENT_WITHIN
+    owners: dict[str, list[str]] = defaultdict(list)
+    for row in fleet:
+        owners[row.study].append(row.device)
+    found: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
+    for point in loop.store.observations.recent(studies, metrics, since, RECENT):
+        # A trial of several devices shows their sum: no single device's.
+        alone = owners[point.study] if len(owners[point.study]) == 1 else []
+        for device in [point.device] if point.device else alone:
+            found[device, point.metric].append(point)
+    return {key: points[-RECENT:] for key, points in found.items()}
+
+
+def device_course(
+    loop: Loop, name: str, limits: Sequence[Limit], length: timedelta
+) -> DeviceCourse:
+    """Return a device over the last `length` of time. Raises NotFound."""
+    device, now = device_of(loop, name), loop.now()
+    since, store = now - length, loop.store
+    studies = store.studies.ids(device=name)
+    metrics = [metric for metric in watched_metrics(device, limits) if metric]
+    found: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
+    step_s = length.total_seconds() / POINTS
+    course = store.observations.course(name, studies, metrics, since, step_s) if metrics else ()
+    for point in course:
+        found[name, point.metric].append(point)
+    applied = store.devices.applied(name, since, MOST_APPLIED)
+    by_study = {entry.study for entry in applied if entry.study}
+    revisions: dict[tuple[str, int], Revision] = {}
+    for study in by_study:
+        with suppress(NotFound):  # it was deleted since
+            revisions |= {(study, r.study.revision): r for r in store.studies.revisions(study)}
+    events = [
+        event
+        for study in (None, *sorted(by_study))
+        for event in store.events.list(study, name if study is None else None, MOST_EVENTS)
+        if event.at >= since
+    ]
+    unique = {event.id: event for event in events}
+    return DeviceCourse(
+        since, now, applied, revisions, found, sorted(unique.values(), key=lambda e: (e.at, e.id))
+    )
+
+
+def _is_latency(metric: str, device: Device) -> bool:
+    found = quantity_of(metric, device.quantities)
+    return found.kind is Kind.TIME and found.over_devices is not OverDevices.SUM

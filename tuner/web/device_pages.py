@@ -1,0 +1,75 @@
+"""One device: what was applied when and by whom, with its latency and power over the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from tuner.core import Level, NotFound
+from tuner.presentation.device_chart import AppliedSpan, device_timeline
+from tuner.service.courses import DeviceCourse, device_course
+from tuner.service.fleet import FleetOverview
+from tuner.web.render import Pages
+from tuner.wire import FleetRow
+
+RANGES = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+SHOWN = 50
+
+
+def device_pages(pages: Pages, fleet: FleetOverview) -> APIRouter:
+    """Return the route that shows a device."""
+    router, operations = APIRouter(), fleet.operations
+
+    @router.get("/devices/{device:path}")
+    def show(request: Request, device: str, range: str = "24h") -> Response:
+        """Show a device over a range of time."""
+        row = next((row for row in fleet.view().rows if row.device == device), None)
+        if row is None:
+            raise NotFound(f"no device {device!r} is registered", hint="see the fleet")
+        within = range if range in RANGES else "24h"
+        limits = (row.limit,) if row.limit else ()
+        course = device_course(operations.loop, device, limits, RANGES[within])
+        spans = applied_spans(course)
+        curves = [
+            (metric, course.points[device, metric])
+            for metric in (row.latency, row.power)
+            if (device, metric) in course.points
+        ]
+        drawn = curves or course.applied or course.events
+        return pages.page(
+            request, "device", row=row, within=within, ranges=list(RANGES), measured=bool(curves),
+            spans=spans[::-1][:SHOWN], events=course.events[::-1][:SHOWN], now=_now(row, spans),
+            chart_data=device_timeline(
+                curves, row.limit, spans, course.events, (course.since, course.until), row.default
+            )
+            if drawn
+            else None,
+        )  # fmt: skip
+
+    return router
+
+
+def applied_spans(course: DeviceCourse) -> list[AppliedSpan]:
+    """Return what was applied, each with its end and whose order it was; oldest first."""
+    ends = [entry.at for entry in course.applied[1:]] + [course.until]
+    spans = []
+    for entry, end in zip(course.applied, ends, strict=True):
+        revision = course.revisions.get((entry.study, entry.revision))
+        if entry.level is Level.TRIAL:
+            by = f"trial of study {entry.study}" if entry.study else "trial"
+        elif revision is not None:
+            by = f"{revision.who}, study {entry.study} revision {entry.revision}"
+        elif entry.study:
+            by = f"study {entry.study}"
+        else:
+            by = "no study"
+        spans.append(AppliedSpan(applied=entry, until=max(end, entry.at), by=by))
+    return spans
+
+
+def _now(row: FleetRow, spans: Sequence[AppliedSpan]) -> AppliedSpan | None:
+    """Return what is applied now; None of a device that does not respond."""
+    return spans[-1] if spans and row.health != "offline" else None

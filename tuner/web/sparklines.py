@@ -1,0 +1,46 @@
+"""Small charts as SVG: they need no script, and the pages' policy allows no inline style."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from tuner.core import UNDECLARED, Limit, WindowPoint
+from tuner.presentation.figures import figure
+
+WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
+
+
+def sparkline(metric: str, points: Sequence[WindowPoint], limit: Limit | None = None) -> Markup:
+    """Return a metric's course with its limit as a dashed line; empty where nothing was measured."""
+    if not points:
+        return Markup("")
+    values = [point.mean for point in points]
+    around = [*values, limit.value] if limit else values
+    # Noise of a percent is no mountain: the height is at least a fifth of the value.
+    middle = (min(around) + max(around)) / 2.0
+    span = max(max(around) - min(around), 0.2 * abs(middle)) or 1.0
+    least = middle - span / 2.0
+    begin = points[0].at.timestamp()
+    length = (points[-1].at.timestamp() - begin) or 1.0
+
+    def height(value: float) -> str:
+        return f"{HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * (value - least) / span:.1f}"
+
+    path = " ".join(
+        f"{EDGE + (WIDTH - 2 * EDGE) * (p.at.timestamp() - begin) / length:.1f},{height(p.mean)}"
+        for p in points
+    )
+    last = figure(metric, values[-1], declared=UNDECLARED)
+    label, bound = f"{metric}: last {last}", Markup("")
+    broken = limit is not None and not limit.holds(values[-1])
+    if limit is not None:
+        label += f", limit {limit.op} {figure(metric, limit.value)}"
+        bound = Markup('<line class="bound" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
+            f"{WIDTH:g}", height(limit.value), height(limit.value)
+        )
+    return Markup(
+        '<svg class="spark{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
+        'aria-label="{}"><title>{}</title>{}<polyline points="{}"/></svg>'
+    ).format(" broken" if broken else "", f"{WIDTH:g}", f"{HEIGHT:g}", label, label, bound, path)
