@@ -32,7 +32,7 @@ async def plan_of(request: Request) -> Plan:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"]) or "the body"
-        raise InvalidInput(f"this is no plan: {where}: {first['msg']}") from None
+        raise InvalidInput(f"this is not a plan: {where}: {first['msg']}") from None
     if plan is None:
-        raise InvalidInput("there is no plan in the body", hint='send {"plan": {…}}')
+        raise InvalidInput("the body has no plan", hint='send {"plan": {…}}')
     return plan

@@ -83,5 +83,5 @@ def _cannot(stats: SpeculationStats) -> dict[str, str]:
 
 def _source(load: PromptLoad | None) -> str:
     if load is None:
-        return "the figures of the speculation proxy"
+        return "the statistics of the speculation proxy"
     return f"our load generator, {LoadShape(load.callers)} for {load.tokens} tokens each"

@@ -15,7 +15,7 @@ from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_sett
 CHANGE_S = 900.0
 """A change may wait for what the server before last still has, and read a large model from a disk."""
 SIGNAL = "decoding_requests"
-PROXY, START_IT = "the speculation proxy", "start it: jouletune speculation proxy"
+PROXY, START_IT = "the speculation proxy", "start it with `jouletune speculation proxy`"
 
 MessageT = TypeVar("MessageT", bound=BaseModel)
 
@@ -58,7 +58,7 @@ class SpeculationClient:
             TypeAdapter(kind),
             self._http.call("GET", path),
             f"{PROXY}'s",
-            f"is it the address of {PROXY}, of the same release?",
+            f"check that it is the address of {PROXY} of the same release",
         )
 
 
@@ -101,7 +101,7 @@ class SpeculationActuator:
         now = self.read()
         if setting_key(now) != setting_key(wanted):
             raise ActuationError(
-                f"what decodes at {self._client.url} took {render_setting(wanted)} but is at "
+                f"the server at {self._client.url} accepted {render_setting(wanted)} but uses "
                 f"{render_setting(now)}"
             )
 
@@ -115,8 +115,8 @@ class SpeculationActuator:
             version = self._client.knobs().version
             if version != self._version:
                 raise WorkloadChanged(
-                    f"what decodes at {self._client.url} changed from {self._version} to {version}",
-                    hint="start the agent anew",
+                    f"the server at {self._client.url} changed from {self._version} to {version}",
+                    hint="restart the agent",
                 )
             self._incarnation = stats.incarnation
         return self._incarnation

@@ -202,7 +202,7 @@ class PromptMeter:
             REQUESTS.name if name == SIGNAL else name: value for name, value in context.items()
         }
         if len(asked) != len(context):
-            raise InvalidInput(f"{SIGNAL} and {REQUESTS.name} are the same load: ask for one")
+            raise InvalidInput(f"{SIGNAL} and {REQUESTS.name} are the same load; set one of them")
         other = PromptMeter(
             self._client,
             self._address,

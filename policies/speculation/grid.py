@@ -69,7 +69,7 @@ def _length(space: Space) -> Knob:
     values = knobs[0].values
     if not all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values):
         raise InvalidInput(
-            f"{knobs[0].name} is a length, and cannot be one of {values}",
-            hint="give the knob whole numbers from 0 on",
+            f"{knobs[0].name} must be a length, not one of {values}",
+            hint="give the knob integers >= 0",
         )
     return knobs[0]

@@ -248,10 +248,12 @@ class _GridSearch:
         if not self.profiled:
             setting = study.baseline if fit is None else fit.setting
             return Done(
-                Plan.single(setting), f"the best measured for this load, from {self._account}"
+                Plan.single(setting), f"the best measured at this load, from {self._account}"
             )
         if evidence.broken is not None and fit is not None:
-            kept = f"the best that keeps {evidence.broken.in_short}, which the baseline breaks"
+            kept = (
+                f"the best setting that meets {evidence.broken.in_short}, which the baseline breaks"
+            )
             return Done(Plan.single(fit.setting), f"{kept}, from {self._account}")
         rows = self._rows()
         plan = Plan.single(rows[0].setting) if len(rows) == 1 else Plan(rows, DECODING)
@@ -348,7 +350,7 @@ class _GridSearch:
     def _try(self, cell: Cell, reason: str) -> Try:
         """Return the trial of a cell, with what is expected of it."""
         at = f" at {cell.batch} decoding requests" if self.profiled else ""
-        why = f"length {cell.choice.length}{at}: {reason}; {self._account} are known"
+        why = f"length {cell.choice.length}{at}: {reason}; {self._account} are measured"
         objective = self.past.study.objective
         predicted: dict[str, Prediction] = {}
         if self.windows:

@@ -104,8 +104,8 @@ def test_what_was_saved_is_counted_from_the_control_windows(played: Stage) -> No
     assert found["extrapolated_since"] is None
     command = [*JOULETUNE, "study", "show", study, "--db", played.db]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert "20.0 % of the windows of a hold measure the baseline again" in shown.stdout
-    assert ", the baseline measured again at " in shown.stdout
+    assert "20.0 % of the windows of a hold re-measure the baseline" in shown.stdout
+    assert ", baseline re-measured at " in shown.stdout
 
 
 def test_hours_that_nobody_can_read_are_refused_over_http(played: Stage) -> None:

@@ -69,15 +69,15 @@ def test_a_program_is_tuned_within_its_limit(folder: Folder) -> None:
     ("options", "says"),
     [
         (("--command", "train 'x"), "--command cannot be read"),
-        (("--command", " "), "--command names no program"),
+        (("--command", " "), "--command has no program"),
         (("--command", "train", "--knob", "batch=1,2"), "{batch} is neither in run nor in env"),
         (("--command", "train {batch}", "--knob", "batch"), "names no knob with its values"),
         (("--command", "train {batch}", "--knob", "batch=1,2@3"), "is not among its values"),
         (("--command", "train {batch}", "--knob", "batch=1,1"), "has a value twice"),
         (("--command", "train", "--metric", "loss:lower"), "better cannot be 'lower'"),
         (("--command", "train", "--runs", "2"), "runs must be at least 3"),
-        (("--command", "train", "--workload", "text"), "a workload of its own"),
-        (("--knob", "batch=1,2"), "are of a program; give --command, too"),
+        (("--command", "train", "--workload", "text"), "itself a workload"),
+        (("--knob", "batch=1,2"), "need a program; give --command, too"),
         (("--command", "train", "--foreign-share", "2"), "--foreign-share"),
     ],
 )

@@ -304,9 +304,7 @@ def _number(value: Value) -> float | None:
 def _scale(evidence: Evidence, metric: str, limits: Sequence[Limit]) -> Scale:
     values = [c.estimates[metric].mean for c in evidence.candidates if metric in c.estimates]
     if not values:
-        raise MetricUnavailable(
-            f"no trial has measured {metric}", hint="ask for one that is measured"
-        )
+        raise MetricUnavailable(f"no trial has measured {metric}", hint="choose a measured metric")
     reference = known.mean if (known := evidence.baseline.get(metric)) else values[0]
     return Scale.of(reference, values, [x.value for x in limits if x.metric == metric])
 

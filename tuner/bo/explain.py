@@ -50,13 +50,13 @@ def explain(past: Past) -> Explanation:
     text = (
         f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
         if chosen is not None
-        else "it would try nothing more: little more is to be gained"
+        else "no further trial: little gain is left"
     )
     knobs = [study.space.knob(name) for name in search.grid.names]
     if chosen is not None:
         text += f". By each rule: {_by_rule(search)}"
     return Explanation(
-        text=f"{text}. What is believed comes from {_by_hypothesis(search)}",
+        text=f"{text}. The model uses {_by_hypothesis(search)}",
         through=through,
         slices=tuple(_slice(search, knob, through) for knob in knobs),
         refused=tuple(_refused(search, through)),
@@ -137,7 +137,7 @@ def _why_not(search: Search, row: int) -> str:
         return ""
     measured = search.view.measured.get(row)
     if measured is not None and measured.verdict is Verdict.INFEASIBLE:
-        return "it has been measured to break a limit"
+        return "it broke a limit in its measurements"
     if measured is not None:
         return "it has been measured often enough"
     key = setting_key(search.grid.settings[row])

@@ -52,7 +52,7 @@ def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
     rules = Rules(search)
     if rules.nothing_keeps():
         row = argmax(search.chance, rules.unmeasured & search.allowed, search.study.seed)
-        why = "no setting keeps every limit yet; this one is the most likely to"
+        why = "no setting meets every limit yet; this one is the most likely"
         return None if row is None else search.attempt(row, f"{why} ({search.percent(row)})")
     answers = (rule(rules) for name, rule in RULES.items() if name not in without)
     return next((attempt for attempt in answers if attempt is not None), None)
@@ -197,7 +197,7 @@ class Rules:
         for rows in (self._fresh & (self._news == 1), self._fresh):
             row = argmax(self.search.chance, rows & likely & ~self._dear, self.search.study.seed)
             if row is not None:
-                why = "changes a knob that no window has changed yet"
+                why = "changes a knob that was not changed yet"
                 return self.search.attempt(row, f"{why}; {self.search.outlook(row)}")
         return None
 
@@ -254,7 +254,7 @@ class Rules:
         likely = self.search.chance >= even_chance(self._bold)
         likely[self.best] = True
         row = argmax(self.told, likely & (self.told > LEAST_WORTH), self.search.study.seed)
-        return None if row is None else self._attempt(row, "; to be sure of what is best")
+        return None if row is None else self._attempt(row, "; to confirm the best setting")
 
     def _first(self, rows: Tensor, least: float, also: str = "") -> Try | None:
         row = argmax(self.priced, rows, self.search.study.seed)

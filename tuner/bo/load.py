@@ -76,7 +76,7 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
         chosen = loads.next_at(load, without)
         if chosen is not None:
             return chosen
-    return Wait("waiting for running trials") if past.running else loads.done("little more to gain")
+    return Wait("waiting for running trials") if past.running else loads.done("little gain is left")
 
 
 def _by(past: Past) -> str:

@@ -133,8 +133,8 @@ def observed(past: Past) -> Observed | Wait | Done:
     best = min(deployable, key=lambda o: o.loss, default=None)
     why = "every setting was tried" if not left else "all trials are used"
     if best is None:
-        return Done(Plan.single(study.baseline), f"{why}; none was observed to keep the limits")
-    return Done(Plan.single(best.setting), f"{why}; the best observed to keep the limits")
+        return Done(Plan.single(study.baseline), f"{why}; none met the limits")
+    return Done(Plan.single(best.setting), f"{why}; the best that met the limits")
 
 
 def _further(

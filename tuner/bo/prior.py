@@ -74,7 +74,7 @@ def physical_hypotheses(
     if odd.any():
         free = torch.cat([names, _oddities(grid, odd, kinds)])
         found += [
-            Hypothesis(d, free, "laws of the knobs that are known")
+            Hypothesis(d, free, "laws of the standard knobs")
             for d in _drawn(grid, odd | named, kinds, facts, steps)
         ]
     for draws in _drawn(grid, named, kinds, facts, steps):

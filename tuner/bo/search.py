@@ -178,7 +178,7 @@ class Search:
     def outlook(self, row: int) -> str:
         """Return in words what is expected of a row."""
         metric = self.study.objective.metric
-        kept = f", with a chance of {self.percent(row)} to keep every limit" if self.limits else ""
+        kept = f", with a chance of {self.percent(row)} to meet every limit" if self.limits else ""
         cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
         sign, scale = self.study.objective.sign, self.view.scales[metric]
         text = f"{metric} should be {_beside(sign * cost, scale)} the baseline"

@@ -53,7 +53,7 @@ def suggest(
     if chosen is not None:
         return chosen
     return (
-        Wait("waiting for running trials") if past.running else _done(search, "little more to gain")
+        Wait("waiting for running trials") if past.running else _done(search, "little gain is left")
     )
 
 
@@ -78,10 +78,11 @@ def _done(search: Search, why: str) -> Done:
     best = search.deployable[0]
     broken = search.evidence.broken
     if best == search.baseline and broken is not None:
-        reason = (
-            f"nothing measured is likely to keep every limit; the baseline breaks {broken.in_short}"
-        )
+        reason = f"no measured setting is likely to meet every limit; the baseline breaks {broken.in_short}"
         return Done(Plan.single(search.study.baseline), f"{why}; {reason}")
     if best == search.baseline:
-        return Done(Plan.single(search.study.baseline), f"{why}; nothing likely beats the baseline")
+        return Done(
+            Plan.single(search.study.baseline),
+            f"{why}; no setting is likely better than the baseline",
+        )
     return Done(Plan.single(search.grid.settings[best]), f"{why}; {search.outlook(best)}")

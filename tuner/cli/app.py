@@ -158,11 +158,11 @@ REMOVED = {
     ("study create", "--control-hours"): TERMS.format(*2 * ["control_hours"]),
     ("study create", "--energy-share"): TERMS.format(*2 * ["energy_share"]),
     ("run", "--energy-share"): TERMS.format(*2 * ["energy_share"]),
-    ("packrat plan", "--mixed"): "leave it out: instances may differ",
+    ("packrat plan", "--mixed"): "remove it: instances may differ",
     (
         "packrat plan",
         "--uniform",
-    ): "ask best_packing(…, mixed=False) of policies.packrat in Python",
+    ): "call best_packing(…, mixed=False) of policies.packrat in Python",
 }
 """Options that there were, and where each has gone."""
 
@@ -177,7 +177,7 @@ def _usage(error: BaseException) -> tuple[str, str]:
     path = context.command_path if context is not None else "jouletune"
     option = getattr(error, "option_name", "")
     if where := REMOVED.get((path.partition(" ")[2], option)):
-        return f"`{path}` has no {option} any more", where
+        return f"`{path}` no longer has {option}", where
     words = " ".join(message.split()).rstrip(".").replace(PYDANTICS, "")
     return words, f"see `{path} --help`"
 

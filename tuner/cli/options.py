@@ -32,14 +32,13 @@ def without_password(
     if holds_password(url):
         raise ConfigError(
             "a password on the command line can be read by every user of this machine",
-            hint="leave it out of the URL and keep it in ~/.pgpass, or in a file of your own named "
-            "by ?passfile=FILE (chmod 600)",
+            hint="move it to ~/.pgpass, or to a file that you name with ?passfile=FILE (chmod 600)",
         )
     return url
 
 
 CONSTRAINT = (
-    'Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (the latter unless told otherwise); '
+    'Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (default: the latter); '
     "repeatable."
 )
 OBJECTIVE = (
@@ -115,7 +114,7 @@ Since = Annotated[
     ),
 ]
 Until = Annotated[
-    str, typer.Option("--until", metavar="TIME", help="Before that time, in the same forms.")
+    str, typer.Option("--until", metavar="TIME", help="Before this time, in the same forms.")
 ]
 Limit = Annotated[
     int | None,

@@ -78,12 +78,12 @@ def read_run(state_dir: Path) -> RunRecord | None:
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
             f"{file} is damaged ({where or 'not JSON'}: {first['msg']})",
-            hint="delete it to start afresh; the studies stay in the database",
+            hint="delete it to start a new run; the studies stay in the database",
         ) from None
     if record.version != VERSION:
         raise ConfigError(
             f"{file} is of version {record.version}, this release writes {VERSION}",
-            hint="delete it to start afresh; the studies stay in the database",
+            hint="delete it to start a new run; the studies stay in the database",
         )
     return record
 

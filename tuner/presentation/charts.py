@@ -176,7 +176,7 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
         "data": data,
         "layout": {
             "xaxis": {"title": {"text": plain(plan.by)}, "range": [0.0, end]},
-            "yaxis": {"title": {"text": "% of the most"}, "range": [-5.0, 105.0]},
+            "yaxis": {"title": {"text": "% of the maximum"}, "range": [-5.0, 105.0]},
         },
     }
 

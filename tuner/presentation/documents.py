@@ -46,7 +46,7 @@ class ReportedStudy:
         """Return what there is to draw, by what it shows."""
         report, trials = self.outcome.report, self.outcome.trials
         found = {
-            "What was tried against the limit, with 95 % intervals": against_limit(
+            "Trials against the limit, with 95 % intervals": against_limit(
                 report, trials, self.front
             ),
             "Trial by trial, and the best so far": course(report, trials),
@@ -107,13 +107,11 @@ def summed(found: Sequence[ReportedStudy]) -> str:
     text = f"{studies}, {how_many(trials, 'trial')}, {duration(seconds)} of windows"
     saved = [bill for bill in bills if bill.saved_j is not None]
     if not saved:
-        return f"{text}; nothing saved by holding is known"
+        return f"{text}; no saving by holding measured yet"
     joules = math.fsum(bill.saved_j or 0.0 for bill in saved)
     stderr = math.sqrt(math.fsum((bill.saved_stderr_j or 0.0) ** 2 for bill in saved))
     partly = (
-        f" (by {len(saved)} of them; of the others it is not known)"
-        if len(saved) < len(bills)
-        else ""
+        f" (by {len(saved)} of them; unknown for the others)" if len(saved) < len(bills) else ""
     )
     return f"{text}; saved by holding: {figure('energy_j', joules, stderr)}{partly}"
 
@@ -128,7 +126,7 @@ def markdown(
     for one in found:
         lines += [f"## {_md(one.title)}", f"{_md(reports.about(one.outcome))}", ""]
         if one.id in pictures:
-            lines += [f"![Energy against latency of what was tried]({pictures[one.id]})", ""]
+            lines += [f"![Energy against latency of the trials]({pictures[one.id]})", ""]
         if compared := list(reports.comparison(one.outcome)):
             lines += [*_md_table(("metric", ">baseline", ">best", ">change"), compared), ""]
         if rows := plan_table(one.outcome.report):

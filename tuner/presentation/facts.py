@@ -16,7 +16,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
     known = view.quantities
     limits = joined(
         (f"{x.metric} {x.op} {figure(x.metric, x.value, declared=known)}" for x in view.limits),
-        "not known before the baseline" if view.constraints else "none",
+        "unknown before the baseline" if view.constraints else "none",
     )
     found = [
         ("study", view.id),
@@ -43,7 +43,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         rows = [*plan_lines(report)] or plan_rows(view.plan, view.baseline.setting)
         found += [(name, row) for row in rows]
     if view.terms.canary:
-        after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
+        after = f"the others follow after {view.terms.canary_windows} confirming windows"
         found.append(("canary", f"{view.terms.canary}; {after}"))
     if saved := gained(report):
         now = saved.removeprefix("would save ")
@@ -68,7 +68,7 @@ def _declared(view: StudyView) -> list[tuple[str, str]]:
         f"≤ {percent(limits.max_energy_share)} of the energy"
         if limits.max_energy_share < 1.0
         else "",
-        f"holds only what saves ≥ {percent(limits.min_saving)}" if limits.min_saving else "",
+        f"holds only a saving of ≥ {percent(limits.min_saving)}" if limits.min_saving else "",
     ]
     if view.group:
         found.append(("group", view.group))
@@ -81,8 +81,6 @@ def _control_windows(view: StudyView) -> str:
     """Return how often the baseline is measured again while a plan is held."""
     terms = view.terms
     if terms.control_share <= 0.0:
-        return "none: while a plan is held the baseline is not measured again"
+        return "none: the baseline is not re-measured while a plan is held"
     hours = "" if terms.control_hours == ALL_DAY else f", from {terms.control_hours} o'clock only"
-    return (
-        f"{percent(terms.control_share)} of the windows of a hold measure the baseline again{hours}"
-    )
+    return f"{percent(terms.control_share)} of the windows of a hold re-measure the baseline{hours}"

@@ -37,7 +37,7 @@ def plan_lines(report: StudyReport) -> Iterator[str]:
     for load, setting, rests_on, limits, saves in plan_table(report):
         parts = [f"{load}: {setting}", *(x for x in (rests_on, limits) if x != NOTHING)]
         if saves != NOTHING:
-            parts.append(f"saves {saves} of what the baseline takes at this load")
+            parts.append(f"saves {saves} against the baseline at this load")
         yield "; ".join(parts)
 
 

@@ -134,7 +134,8 @@ def _disturbed(main: StudyOutcome) -> Iterator[str]:
     shares = [share for share in known if share > FOREIGN_SHARE]
     if shares:
         yield (
-            f"          in {how_many(len(shares), 'window')} that count other programs used more than "
+            f"          in {how_many(len(shares), 'window')} "
+            "of the comparison other programs used more than "
             f"{percent(FOREIGN_SHARE)} of the machine, up to {percent(max(shares))}, as --foreign-share "
             "allows: the comparison may show their load"
         )

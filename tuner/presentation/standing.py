@@ -51,7 +51,7 @@ def standing(view: StudyView) -> str:
     if view.offline:
         parts.append(f"OFFLINE: {joined(view.offline)}")
     if view.unable:
-        parts.append(f"TAKES NO ORDERS: {view.unable}")
+        parts.append(f"ACCEPTS NO ASSIGNMENTS: {view.unable}")
     if view.waits and (view.exploration.frozen or view.phase in SEARCHING):
         parts.append(view.waits)
     return ", ".join(parts)
@@ -67,7 +67,7 @@ def in_full(view: StudyView) -> str:
 def _phase(view: StudyView) -> str:
     """Return a study's phase, and what it waits for where that is somebody or something else."""
     if view.phase is Phase.PROPOSED:
-        return "proposed: waits for an operator's yes"
+        return "proposed: awaiting approval"
     if view.phase is Phase.CANARY:
         return f"canary: held on {view.terms.canary} only"
     return str(view.phase)
@@ -97,7 +97,7 @@ def level(view: DeviceView) -> str:
     """Return by what right a device is set as it is; of one that is offline only what it was."""
     last = str(view.applied.level) if view.applied else "–"
     if view.online:
-        return f"{last}, takes no orders: {view.unable}" if view.unable else last
+        return f"{last}, accepts no assignments: {view.unable}" if view.unable else last
     return f"OFFLINE since {when(view.last_seen)} (last: {last})"
 
 

@@ -80,7 +80,7 @@ def gained(report: StudyReport) -> str:
     metric = asked_metrics(view)[0]
     beside = capacity(report)
     if report.baseline_shift is not None:
-        how = "counted from what the baseline shows now"
+        how = "counted from the present baseline"
         beside = f"{beside}; {report.baseline_shift.in_words(metric)}"
     size = sized(gain, metric, view.quantities)
     if not gain.relative:
@@ -128,12 +128,12 @@ def broken(view: StudyView) -> str:
     found = view.violations
     if not view.constraints:
         return "no limit was set"
-    holds = f"; {found.held} windows of holds broke them" if found.held else ""
+    holds = f"; {found.held} held windows broke them" if found.held else ""
     if found.rate is None:
         return f"only the baseline was measured{holds}"
-    lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
-    of = f"{found.broken} of {found.tried} windows at other settings than the baseline"
-    return f"{of} break the limits in force ({percent(found.rate)}){lasting}{holds}"
+    lasting = f" ({duration(found.seconds)} in total)" if found.broken else ""
+    of = f"{found.broken} of {found.tried} non-baseline windows"
+    return f"{of} broke the current limits{lasting}{holds}"
 
 
 def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
@@ -199,22 +199,22 @@ def billed(bill: Bill, *, won: bool) -> str:
     """
     spent = f"exploring took {duration(bill.seconds)}"
     if bill.granted > 0:
-        spent += f", {bill.granted} trials of it granted by changes of the constraints"
+        spent += f", with {bill.granted} trials granted by changed constraints"
     if bill.explored_j is None:
-        return f"{spent}; its energy is unknown: no meter saw all of it"
+        return f"{spent}; its energy is unknown: not all of it was measured"
     origin = f" ({bill.origin})" if bill.origin is not None else ""
     if bill.share != 1.0:
-        origin += f", {percent(bill.share)} of what was measured, as the operator ascribes it"
+        origin += f", {percent(bill.share)} of the measured energy, by the operator's energy_share"
     text = f"{spent} and {figure('energy_j', bill.explored_j)}{origin}"
     if not won:
-        return f"{text}; it is not paid back: nothing beats the baseline"
+        return f"{text}; it does not pay off: nothing beats the baseline"
     if bill.saving_w is None:
         return f"{text}; payback unknown: no throughput was measured"
     if bill.break_even_s is None:
-        return f"{text}; it is not paid back: the best saves no energy"
+        return f"{text}; it does not pay off: the best saves no energy"
     return (
-        f"{text}; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
-        f"so it is paid back after {duration(bill.break_even_s)}{_saved_since(bill)}"
+        f"{text}; at the baseline's throughput it saves {figure('power_w', bill.saving_w)}; "
+        f"exploring pays off after {duration(bill.break_even_s)}{_saved_since(bill)}"
     )
 
 
@@ -227,10 +227,12 @@ def _saved_since(bill: Bill) -> str:
     old = bill.extrapolated_since
     if bill.measured_again_at is not None:
         windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"
-        text += f", the baseline measured again at {when(bill.measured_again_at)}, {windows}"
-        partly = " in part, where no control window is near" if old is not None else ""
-        return f"{text}; extrapolated since {when(old)}{partly}" if old is not None else text
-    return f"{text}, extrapolated since {when(old)} from the first baseline" if old else text
+        text += f", baseline re-measured at {when(bill.measured_again_at)}, {windows}"
+        rest = (
+            f"; partly estimated since {when(old)}, where no control window is near" if old else ""
+        )
+        return f"{text}{rest}"
+    return f"{text}, estimated; baseline not re-measured since {when(old)}" if old else text
 
 
 def previewed(told: ConstraintPreview, view: StudyView) -> tuple[str, ...]:
@@ -240,11 +242,11 @@ def previewed(told: ConstraintPreview, view: StudyView) -> tuple[str, ...]:
     if worse > 0:
         judged = f"{worse} of {told.judged} trials become infeasible"
     elif worse < 0:
-        judged = f"{-worse} of {told.judged} trials are infeasible no more"
+        judged = f"{-worse} of {told.judged} trials are no longer infeasible"
     elif told.flipped:
-        judged = f"{len(told.flipped)} of {told.judged} trials are judged otherwise"
+        judged = f"{len(told.flipped)} of {told.judged} trials change their verdict"
     else:
-        judged = "no trial is judged otherwise"
+        judged = "no trial changes its verdict"
     counts = ", ".join(f"{after.get(v, 0)} {v}" for v in ("feasible", "infeasible", "unsure"))
     old, new = told.best_before, told.best_after
     if old and new and old.setting == new.setting:
@@ -253,13 +255,16 @@ def previewed(told: ConstraintPreview, view: StudyView) -> tuple[str, ...]:
         earlier = f" from {described(old, view)}" if old else ""
         best = f"The best changes{earlier} to {described(new, view)}."
     elif old:
-        best = f"What was best, {described(old, view)}, does not keep them, and nothing else measured does."
+        best = (
+            f"The former best, {described(old, view)}, does "
+            "not meet them, and no other measured setting does."
+        )
     else:
-        best = "Nothing that was measured keeps them."
+        best = "No measured setting meets them."
     follows = (
-        f"The study goes on as it is ({told.phase})."
+        f"The study continues unchanged ({told.phase})."
         if told.stays
-        else f"What is held is let go and the study searches on ({told.phase}): "
+        else f"The hold is released and the study searches again ({told.phase}): "
         f"{told.more_trials} more trials expected."
     )
     return f"{judged}; then {counts}.", best, follows

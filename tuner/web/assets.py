@@ -23,7 +23,7 @@ def file_of(name: str) -> Path:
     if name == PLOTLY:
         known[PLOTLY] = plotly_file()
     if name not in known or not known[name].is_file():
-        raise NotFound(f"there is no asset {name}")
+        raise NotFound(f"there is no file {name}")
     return known[name]
 
 

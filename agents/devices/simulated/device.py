@@ -149,7 +149,7 @@ class SimulatedDevice:
         """
         self.answering()
         if self.fine_tuning is not None:
-            raise Conflict("the simulated device is fine-tuning already", hint="wait for its end")
+            raise Conflict("the simulated device is already fine-tuning", hint="wait for its end")
         self.fine_tuning, self._steps_left = job, float(job.steps)
 
     def answering(self) -> None:

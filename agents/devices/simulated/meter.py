@@ -118,7 +118,7 @@ class _Shown:
             )
         if self._joules == 0.0 and self._counted_s > 2 * TICK_NS / NS:
             raise MeasurementError(
-                f"the energy counter stood still for {self._counted_s:.1f} s",
+                f"the energy counter did not change for {self._counted_s:.1f} s",
                 hint="restart the driver",
             )
 

@@ -126,7 +126,7 @@ TX2_GPU_MHZ = (
     1300.5,
 )
 # fmt: on
-ONE_MEMORY_CLOCK = "the board runs its memory at one clock"
+ONE_MEMORY_CLOCK = "the board has one memory clock"
 HOST_UNSEEN = "the board's meter does not see the host's cores, so slowing them could only lose"
 
 A100 = Preset(

@@ -19,7 +19,7 @@ from tuner import files
 from tuner.cli.answers import Answer, tells
 from tuner.core import ActuationError, ConfigError, TuningError, render_setting
 
-Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml: what is granted.")]
+Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml, with the grants.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
 UNTOLD = {"throttled": "", "defaults": {}, "ceilings": ()}
 """What an older actuator does not tell."""
@@ -27,8 +27,8 @@ NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "pau
 """What is told of a device that does not answer."""
 STAYING = "until `jouletune actuator restore --all --lift`"
 DONE = {
-    "restore_all": "devices were put back",
-    "stay": f"devices were put back, and stay there {STAYING}",
+    "restore_all": "devices were restored",
+    "stay": f"devices were restored and stay at their original settings {STAYING}",
     "lift": "devices may be set again",
 }
 """What is told once it is asked of all devices; those that did not go back are told before."""
@@ -48,7 +48,7 @@ def restore(
     device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
     stay: Annotated[bool, typer.Option(help="With --all: keep them there until --lift.")] = False,
-    lift: Annotated[bool, typer.Option(help="With --all: let them be set again.")] = False,
+    lift: Annotated[bool, typer.Option(help="With --all: let agents set them again.")] = False,
     config: Config = CONFIG,
     socket: Socket = None,
     state_dir: Annotated[
@@ -99,7 +99,7 @@ def detach(config: Config = CONFIG, socket: Socket = None) -> None:
         line.path.with_name(DETACHED).touch(0o644)
     for name, why in wrong.items():
         typer.echo(f"{name}: {why or 'original'}")
-    typer.echo(f"devices were put back, and drivers are let go of within seconds, {STAYING}")
+    typer.echo(f"devices were restored; drivers are released within seconds, {STAYING}")
     if any(wrong.values()):
         raise typer.Exit(1)
 
@@ -110,7 +110,9 @@ def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
     devices, missing, stay, errors = _asked(config, socket)
     if socket is None:
         errors = [*errors, *idle_tables(config, [*(d["uuid"] for d in devices), *missing])]
-    lines = [f"all devices stay at their originals, says {stay}, {STAYING}"] if stay else []
+    lines = (
+        [f"all devices stay at their original settings, set by {stay}, {STAYING}"] if stay else []
+    )
     lines += [line for device in devices for line in _told(device)]
     lines += [f"{name}: {why}" for name, why in missing.items()]
     lines += [] if devices else ["the actuator has no device"]
@@ -157,16 +159,16 @@ def _exposed(
         return Gauge(f"jouletune_{name}", text, labels, registry=found)
 
     gauge("actuator_up", "Whether the actuator answers.").set(up)
-    level = gauge("device_level", "By what right a device is set.", "device", "level")
-    wrong = gauge(
-        "device_wrong", "1 where it is paused, missing, or not back at its original.", "device"
-    )
+    level = gauge("device_level", "Source of the device's current setting.", "device", "level")
+    wrong = gauge("device_wrong", "1 if it is paused, missing, or not restored.", "device")
     unleased = gauge(
         "device_altered_without_lease",
-        "1 where somebody else set a knob, or it is not back though nobody holds a lease.",
+        "1 if another program set a knob, or it is not restored without a lease.",
         "device",
     )
-    knobs = gauge("knob", "A knob, in the unit that its name ends with.", "device", "knob")
+    knobs = gauge(
+        "knob", "Current value of a knob, in the unit at the end of its name.", "device", "knob"
+    )
     for device in devices:
         uuid, not_back = device["uuid"], device["level"] == "original" and device["trouble"]
         for name in LEVELS:
@@ -217,7 +219,7 @@ def _doubts(device: Mapping[str, Any]) -> str:
     defaults = {**tops, **dict(device["defaults"])}
     found = ((k, device["values"].get(k), default) for k, default in defaults.items())
     odd = ((k, v, default) for k, v, default in found if v not in (None, default))
-    return ", ".join(f"{k} was found at {v!r}, its default is {d!r}" for k, v, d in odd)
+    return ", ".join(f"{k} was originally {v!r}, its default is {d!r}" for k, v, d in odd)
 
 
 def _answers(config: Path, socket: Path | None) -> bool:

@@ -39,11 +39,12 @@ def doctor(
     bundle: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.tar.gz", help="Write what devices are read from, to be sent to us."
+            metavar="FILE.tar.gz",
+            help="Write the files that devices are read from, for a bug report.",
         ),
     ] = None,
     fleet: Annotated[
-        bool, typer.Option("--fleet", help="Look at the tuners of a fleet, not at this machine.")
+        bool, typer.Option("--fleet", help="Check the tuners of a fleet instead of this machine.")
     ] = False,
     tuner: TunerUrl = "",
     token_file: TokenFile = None,
@@ -105,7 +106,7 @@ def _grants(root: Path) -> Iterator[Finding]:
     with suppress(TuningError):  # the actuator says of a file that it cannot read
         known = [*(about["uuid"] for about in answer["devices"]), *answer["missing"]]
         found += idle_tables(root / CONFIG.relative_to("/"), known)
-    hint = "mend /etc/jouletune/actuator.toml, then restart jouletune-actuator"
+    hint = "correct /etc/jouletune/actuator.toml, then restart jouletune-actuator"
     for error in found:
         yield Finding("actuator: grants", False, error, hint)
 
@@ -132,7 +133,9 @@ def _database(url: str) -> Finding:
             return Finding(about, False, error.message, error.hint)
         return Finding(about, True, "it answers")
     if _release("sqlalchemy") is None:
-        return Finding(about, False, "no SQL here", "pip install 'jouletune[tuner]'")
+        return Finding(
+            about, False, "no SQL packages are installed", "pip install 'jouletune[tuner]'"
+        )
     if _release("psycopg") is None:
         hint = "for PostgreSQL: pip install 'jouletune[postgres]'"
         return Finding(about, True, "SQLite", hint)

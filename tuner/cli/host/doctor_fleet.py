@@ -23,35 +23,35 @@ def examine_fleet(
     for one in sorted(replicas, key=lambda r: r.replica.started_at):
         yield _tuner(one)
     if not replicas:
-        yield Finding("tuner", False, "none has ever told of itself", "start one, of this release")
+        yield Finding("tuner", False, "no tuner has ever reported", "start a tuner of this release")
     yield _leader(at_work)
     yield _alike("releases", at_work, [r.replica.version for r in at_work],
-                 "finish the upgrade; until then both work side by side")  # fmt: skip
+                 "finish the upgrade; until then both releases work together")  # fmt: skip
     yield _alike("token files", at_work, [r.replica.token_mark for r in at_work],
-                 "copy one tuner's token file to the others, and start those again")  # fmt: skip
+                 "copy one tuner's token file to the others, and restart those")  # fmt: skip
     yield _protocols(at_work)
     away = sorted(d.device.id for d in devices if not d.online)
-    hint = f"see to {', '.join(away[:3])}{', …' if away[3:] else ''}" if away else ""
-    yield Finding("devices", not away, f"{len(devices)} known, {len(away)} offline", hint)
+    hint = f"check {', '.join(away[:3])}{', …' if away[3:] else ''}" if away else ""
+    yield Finding("devices", not away, f"{len(devices)} registered, {len(away)} offline", hint)
 
 
 def _tuner(one: ReplicaView) -> Finding:
     told, about = one.replica, f"tuner {one.replica.id}"
     if one.told_s > SILENT_S:
-        why = f"{told.host}: it has told nothing for {one.told_s:.0f} s"
-        return Finding(
-            about, False, why, "see whether it runs, and whether it reaches the database"
-        )
+        why = f"{told.host}: no report for {one.told_s:.0f} s"
+        return Finding(about, False, why, "check that it runs and reaches the database")
     lag = told.bus_lag_s
     heard = (
-        "hears no other tuner" if lag is None else f"hears the others after {lag * 1000.0:.0f} ms"
+        "gets no notices of other tuners"
+        if lag is None
+        else f"gets notices of the others after {lag * 1000.0:.0f} ms"
     )
     seen = (
         f"{told.host}: jouletune {told.version} since {when(told.started_at)}, "
         f"{told.memory_bytes / 1e6:.0f} MB, {heard}"
     )
     if lag is not None and lag > SLOW_S:
-        return Finding(about, False, seen, "look at the load of its machine and of the database")
+        return Finding(about, False, seen, "check the load of its machine and of the database")
     return Finding(about, True, f"{seen}{'; leads' if told.leads else ''}")
 
 
@@ -60,10 +60,12 @@ def _leader(at_work: Sequence[ReplicaView]) -> Finding:
     if len(leading) == 1:
         return Finding("leader", True, f"{leading[0]} of {len(at_work)}")
     if not leading:
-        hint = "one takes over within a minute; if none does, look at the tuners' logs"
-        return Finding("leader", False, "nobody leads: nothing is reaped, watched or told", hint)
-    hint = "SQLite is for one tuner: stop the others, or go over to PostgreSQL"
-    return Finding("leader", False, f"{', '.join(leading)} lead at once", hint)
+        hint = "one becomes the leader within a minute; if not, check the tuners' logs"
+        return Finding(
+            "leader", False, "no leader: lost trials, drift and notifications are not handled", hint
+        )
+    hint = "SQLite is for one tuner: stop the others, or change to PostgreSQL"
+    return Finding("leader", False, f"{', '.join(leading)} lead at the same time", hint)
 
 
 def _alike(about: str, at_work: Sequence[ReplicaView], words: Sequence[str], hint: str) -> Finding:
@@ -80,4 +82,4 @@ def _protocols(at_work: Sequence[ReplicaView]) -> Finding:
     seen = ", ".join(f"{n} speak protocol {protocol}" for protocol, n in sorted(counts.items()))
     old = sum(n for protocol, n in counts.items() if protocol < max(SERVED))
     hint = "upgrade these agents before the tuner's next release" if old else ""
-    return Finding("agents", not old, seen or "none was heard lately", hint)
+    return Finding("agents", not old, seen or "no agent had contact recently", hint)

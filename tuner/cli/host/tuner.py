@@ -31,7 +31,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="The port; 0 takes any free one.")] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The admin's bearer token; made where there is none."),
+        typer.Option(metavar="FILE", help="The admin's bearer token; created if missing."),
     ] = None,
     behind_proxy: Annotated[
         bool | None,
@@ -45,11 +45,11 @@ def serve(
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="Where suggestions are worked out: local[:N] processes, here, or ray://HOST:PORT.",
+            help="Where suggestions are computed:  local[:N] processes, here, or ray://HOST:PORT.",
         ),
     ] = None,
     port_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write the port it listens on.")
+        Path | None, typer.Option(metavar="FILE", help="File for the port that it listens on.")
     ] = None,
 ) -> None:
     """Serve agents and operators until SIGTERM or Ctrl-C."""

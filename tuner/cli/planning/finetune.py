@@ -34,8 +34,8 @@ def admit_(
     constraint: Annotated[
         str, typer.Option(metavar="TEXT", help='The SLO: "latency_p99_ms <= 700".')
     ],
-    gflop: Annotated[float, typer.Option(help="10⁹ operations of one fine-tuning step.")],
-    flop_per_byte: Annotated[float, typer.Option(help="Its operations per byte moved.")],
+    gflop: Annotated[float, typer.Option(help="GFLOP of one fine-tuning step.")],
+    flop_per_byte: Annotated[float, typer.Option(help="Its FLOP per byte moved.")],
     batch: Annotated[int, typer.Option(metavar="B", help="Batch size of the inference.")],
 ) -> Answer:
     """Say whether a fine-tuning request may start now: exit code 0 if so, 1 if not.

@@ -30,7 +30,7 @@ from tuner.profiling.packrat.measure import (
 def measure(
     batches: Annotated[str, typer.Option(metavar="A,B,…", help="Batch sizes.")] = "1,2,4,8,16",
     threads: Annotated[
-        int, typer.Option(metavar="T", help="Cores to use; 0: all that this process may.")
+        int, typer.Option(metavar="T", help="Cores to use; 0: all of this process.")
     ] = 0,
     windows: Annotated[int, typer.Option(metavar="N", min=2, help="Windows of each kind.")] = 5,
     window_s: Annotated[float, typer.Option(metavar="S", min=0.05, help="Seconds of one.")] = 1.0,
@@ -38,7 +38,7 @@ def measure(
         float,
         typer.Option(metavar="SHARE", min=0.0, help="Share of the cores that others may use."),
     ] = 0.05,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of weights and inputs.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights and inputs.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="Keep the profile, for `packrat plan --profile`."),
@@ -108,7 +108,7 @@ def sizes(batches: str) -> tuple[int, ...]:
         sizes = {0}
     if min(sizes) < 1:
         raise ConfigError(
-            f"--batches cannot be {batches!r}", hint="write whole numbers from 1, like 1,2,4"
+            f"--batches cannot be {batches!r}", hint="write integers >= 1, like 1,2,4"
         )
     return tuple(sorted(sizes))
 
@@ -118,8 +118,8 @@ def cores_of(threads: int) -> list[int]:
     cores = sorted(os.sched_getaffinity(0))
     if threads > len(cores):
         raise ConfigError(
-            f"--threads is {threads}, and this process may use {len(cores)} cores",
-            hint=f"ask for at most {len(cores)}",
+            f"--threads is {threads}, but this process can use {len(cores)} cores",
+            hint=f"give at most {len(cores)}",
         )
     return cores[: threads or len(cores)]
 
@@ -135,14 +135,14 @@ def _show_results(results: Sequence[ModelResult]) -> None:
     slower = sum(c.is_slower for c in comparisons)
     lines = [
         f"speed-up  mean {statistics.fmean(speedups):.2f}, at most {max(speedups):.2f}; "
-        f"{slower or 'none'} of {len(comparisons)} slower than the fat instance beyond noise"
+        f"{slower or 'none'} of {len(comparisons)} slower than the single instance beyond noise"
     ]
     errors = [100.0 * e for result in results for e in result.prediction_errors]
     if errors:
         lines.append(
             f"predicted  median error {statistics.median(map(abs, errors)):.1f} % of the {len(errors)} "
-            f"chosen plans, from {min(errors):+.1f} to {max(errors):+.1f} %; their own windows were "
-            "left out of the prediction"
+            f"chosen plans, from {min(errors):+.1f} to "
+            f"{max(errors):+.1f} %; their own windows were held out"
         )
     lines += [line for result in results for line in _doubts(result)]
     for line in lines:
@@ -154,7 +154,7 @@ def _result_rows(result: ModelResult) -> Iterator[tuple[str, ...]]:
         yield (
             result.model,
             str(c.batch),
-            "the fat one" if c.is_fat else _named(c.plan),
+            "the single instance" if c.is_fat else _named(c.plan),
             f"{1000.0 * c.fat_latency_s:.1f} ± {1000.0 * c.fat_stderr_s:.1f} ms",
             "–" if c.is_fat else f"{1000.0 * c.latency_s:.1f} ± {1000.0 * c.stderr_s:.1f} ms",
             "–" if c.is_fat else f"{1000.0 * c.predicted_latency_s:.1f} ms",
@@ -167,15 +167,15 @@ def _doubts(result: ModelResult) -> Iterator[str]:
     bench = result.bench
     yield (
         f"{result.model:<9} {len(bench.points)} of {len(bench.cells)} points profiled; "
-        f"{bench.timed.rejected} windows thrown away for foreign load, "
-        f"{bench.timed.disturbed} kept in spite of it (worst {bench.timed.worst:.0%})"
+        f"{bench.timed.rejected} windows discarded for foreign load, "
+        f"{bench.timed.disturbed} kept despite it (worst {bench.timed.worst:.0%})"
     )
     for c in result.comparisons:
         if c.confirming is not None and not c.confirming.is_proven:
             yield (
                 f"{result.model:<9} batch {c.batch}: {_named(c.candidate)} measured "
-                f"{c.confirming.speedup:.3f} ± {c.confirming.stderr:.3f} × as fast as the fat instance, "
-                "which is kept"
+                f"{c.confirming.speedup:.3f} ± "
+                f"{c.confirming.stderr:.3f} × as fast as the single instance, which is kept"
             )
 
 

@@ -25,10 +25,10 @@ def plan(
             metavar="FILE", help="CSV with the columns model, threads, batch_size, latency_s."
         ),
     ],
-    threads: Annotated[int, typer.Option(metavar="T", help="Threads to share out.")],
-    batch: Annotated[int, typer.Option(metavar="B", help="Items to share out.")],
+    threads: Annotated[int, typer.Option(metavar="T", help="Threads to divide.")],
+    batch: Annotated[int, typer.Option(metavar="B", help="Items to divide.")],
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="Which of the file's models.", show_default=False)
+        str, typer.Option(metavar="NAME", help="The model in the file.", show_default=False)
     ] = "",
     objective: Annotated[
         str,
@@ -42,7 +42,7 @@ def plan(
         str,
         typer.Option(
             metavar="TEXT",
-            help='Like "latency_s <= 0.05"; the baseline of "<= 1.2x baseline" is the fat instance.',
+            help='Like "latency_s <= 0.05"; the baseline of "<= 1.2x baseline" is a single instance.',
             show_default=False,
         ),
     ] = "",
@@ -50,7 +50,7 @@ def plan(
         str,
         typer.Option(
             metavar="SIZE",
-            help="What all instances may take, like 16GiB; needs the column memory_bytes.",
+            help="Memory of all instances, like 16GiB; needs the column memory_bytes.",
             show_default=False,
         ),
     ] = "",
@@ -96,19 +96,19 @@ def _show_plan(planned: PlannedBatch) -> None:
     print_list(out, ("instances", "threads of each", ">items of each", ">expected"), rows)
     fat = "not profiled" if planned.fat_latency_s is None else amount("s", planned.fat_latency_s)
     lines = [
-        f"batch     done in {amount('s', planned.predicted_latency_s)}; one fat instance: {fat}",
+        f"batch     done in {amount('s', planned.predicted_latency_s)}; single instance:  {fat}",
         f"rate      {figure('throughput_per_s', planned.throughput_per_s)}, batch after batch",
     ]
     if planned.speedup is not None:
         doubt = f" ± {planned.speedup_stderr:.2f}" if planned.speedup_stderr else ""
-        lines.append(f"speed-up  {planned.speedup:.2f}{doubt} × the fat instance")
+        lines.append(f"speed-up  {planned.speedup:.2f}{doubt} × the single instance")
     if planned.energy_j is not None:
         lines.append(f"energy    {figure('energy_j', planned.energy_j)} per item")
     if planned.interference_percent > 0.0 or planned.interference_error_percent is not None:
         error = planned.interference_error_percent
-        checked = f"; median error on plans left out {percent(error / 100)}" if error else ""
+        checked = f"; median error on held-out plans {percent(error / 100)}" if error else ""
         lines.append(
-            f"side by side  up to {percent(planned.interference_percent / 100)} slower than alone, "
+            f"parallel  up to {percent(planned.interference_percent / 100)} slower than alone, "
             f"from the rows of several instances{checked}"
         )
     lines += [f"note      {note}" for note in planned.notes]

@@ -31,7 +31,7 @@ def proxy(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]FILE.gguf",
-            help="A draft model; again for another to choose from.",
+            help="A draft model; repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -39,18 +39,15 @@ def proxy(
         str,
         typer.Option(
             metavar="URL",
-            help="A llama-server that runs already, instead of a command; its requests must be able to "
-            "set their length.",
+            help="A running llama-server, instead of a command; it must accept a length per request.",
             show_default=False,
         ),
     ] = "",
-    port: Annotated[
-        int, typer.Option(help="Where to listen, on loopback; 0: any free one.")
-    ] = 8090,
+    port: Annotated[int, typer.Option(help="Loopback port to listen on; 0: any free port.")] = 8090,
     longest: Annotated[int, typer.Option(min=1, max=64, help="The longest draft length.")] = 8,
-    length: Annotated[int, typer.Option(min=0, help="The draft length to begin with; 0: off.")] = 0,
+    length: Annotated[int, typer.Option(min=0, help="The initial draft length; 0: off.")] = 0,
     state_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where llama-server's log goes.")
+        Path, typer.Option(metavar="DIR", help="The file of llama-server's log.")
     ] = STATE_DIR,
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +63,7 @@ def proxy(
             hint="jouletune speculation proxy --draft draft.gguf -- llama-server -m target.gguf",
         )
     if command and not draft:
-        raise ConfigError("there is no draft model", hint="give --draft FILE.gguf")
+        raise ConfigError("no draft model", hint="give --draft FILE.gguf")
     if length > longest:
         raise ConfigError(f"--length {length} is above --longest {longest}", hint="raise --longest")
     options = ProxyOptions(
@@ -77,7 +74,9 @@ def proxy(
         if as_json:
             typer.echo(json.dumps({"ready": True, "url": url, "per_request": control.per_request}))
             return
-        how = "set per request" if control.per_request else "changed by a second server taking over"
+        how = (
+            "set per request" if control.per_request else "changed by a restart in a second server"
+        )
         typer.echo(f"ready at {url}: draft length {length} of at most {longest}, {how}")
 
     run_proxy(options, HostClock(), ready)
@@ -87,7 +86,7 @@ def proxy(
 def overhead(
     url: Annotated[str, typer.Argument(help="The proxy: http://127.0.0.1:8090.")],
     requests: Annotated[int, typer.Option(min=10, help="Requests of each kind.")] = 1000,
-    callers: Annotated[int, typer.Option(min=1, help="How many send side by side.")] = 1,
+    callers: Annotated[int, typer.Option(min=1, help="Parallel senders.")] = 1,
 ) -> Answer:
     """Measure what the proxy adds to a request: the same ones past it and through it, in turns."""
     costs = proxy_cost(url, requests, callers, HostClock())
@@ -107,7 +106,7 @@ def overhead(
         "request", ">callers", ">n", ">p50 past it", ">through it", ">p99 past it", ">through it"
     )  # fmt: skip
     value = [asdict(cost) | {"p50_ms": cost.p50_ms, "p99_ms": cost.p99_ms} for cost in costs]
-    return Answer(value, Rows(columns, rows, "no request was answered"))
+    return Answer(value, Rows(columns, rows, "no request got a response"))
 
 
 def _drafts(given: list[str]) -> dict[str, Path]:
@@ -117,6 +116,6 @@ def _drafts(given: list[str]) -> dict[str, Path]:
         name, _, file = text.rpartition("=")
         name = name or Path(file).stem
         if name in drafts:
-            raise ConfigError(f"two drafts are called {name!r}", hint="write NAME=FILE.gguf")
+            raise ConfigError(f"two drafts have the name {name!r}", hint="write NAME=FILE.gguf")
         drafts[name] = Path(file)
     return drafts

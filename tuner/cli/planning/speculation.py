@@ -29,10 +29,13 @@ def profile(
         ),
     ],
     device: Annotated[
-        str, typer.Option(metavar="SPEC", help="What measures its energy; nothing of it is set.")
+        str,
+        typer.Option(
+            metavar="SPEC", help="The device that measures its energy; its knobs are not set."
+        ),
     ] = "cpu",
     draft: Annotated[
-        str, typer.Option(metavar="NAME", help="The one draft to profile; empty: all it offers.")
+        str, typer.Option(metavar="NAME", help="The draft to profile; empty: all drafts.")
     ] = "",
     window_s: Annotated[float, typer.Option(metavar="S", min=0.2, help="Seconds of one.")] = 5.0,
     most_foreign: Annotated[

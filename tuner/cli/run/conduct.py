@@ -114,7 +114,7 @@ class _Work:
             if view.stopped and view.phase not in SETTLED:
                 raise TuningError(
                     "every device is stopped, so nothing can be tried",
-                    hint="lift it with `jouletune stop-all --lift`, then `jouletune run --resume`",
+                    hint="lift it with `jouletune stop-all --lift`, then run `jouletune run --resume`",
                 )
             if (now := (view.phase, view.revision, view.trials)) != seen:
                 self.display.update(title, view, api.trials(study))

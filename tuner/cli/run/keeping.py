@@ -53,24 +53,24 @@ class Keeper:
         """
         if (stop := self.services.stop_state()).in_force:
             raise Conflict(
-                f"every device of {self.where} is stopped by {stop.who}, so nothing can be kept",
+                f"every device of {self.where} is stopped by {stop.who}, so the result cannot be held",
                 hint="lift it with `jouletune stop-all --lift`, or leave out --keep",
             )
         (name,) = device_ids([Attachment.parse(job.spec)], Host.here().name)
         known = {view.device.id: view for view in self.services.devices()}
         if name not in known:
             raise NotFound(
-                f"{self.where} has no device {name!r} that could be kept at what the run finds",
-                hint=f"registered are: {joined(known, 'none yet')}; add it to the agent's agent.toml",
+                f"{self.where} has no device {name!r} to hold the result of the run",
+                hint=f"registered devices: {joined(known, 'none yet')}; add it to the agent's agent.toml",
             )
         self._device = view = known[name]
         wrong = "" if view.online else "is offline"
-        wrong = wrong or (f"takes no orders ({view.unable})" if view.unable else "")
+        wrong = wrong or (f"accepts no assignments ({view.unable})" if view.unable else "")
         wrong = wrong or (f"has the active study {view.study}" if view.study else "")
         if wrong:
             raise Conflict(
-                f"{name} {wrong} at {self.where}, so nothing could be kept there",
-                hint="mend that or stop that study first, or leave out --keep",
+                f"{name} {wrong} at {self.where}, so the result could not be held there",
+                hint="correct that or stop that study first, or leave out --keep",
             )
 
     def keep(self, result: Result, display: Display) -> None:
@@ -83,10 +83,10 @@ class Keeper:
             TuningError: they did not confirm it; the study there is stopped and its device as found.
         """
         if not result.main.won:
-            self.why = "the baseline stays, which needs no study"
+            self.why = "the baseline is kept, which needs no study"
             return
         self.kept = self.services.create(self.draft(result))
-        title = f"the services keep it: study {self.kept.id} at {self.where}"
+        title = f"held by the services: study {self.kept.id} at {self.where}"
         seen = None
         while not settled(self.services, self.kept):
             if (now := (self.kept.phase, self.kept.revision, self.kept.trials)) != seen:
@@ -101,9 +101,9 @@ class Keeper:
             why = self.kept.phase_why
             self.kept = self.services.stop(self.kept.id, Change(who=self.who, why="not confirmed"))
             raise TuningError(
-                f"the services do not hold it: {why}",
-                hint=f"study {self.kept.id} at {self.where} is stopped and its device as found; see what "
-                "it tried with `jouletune trial list`",
+                f"not held by the services: {why}",
+                hint=f"study {self.kept.id} at {self.where} is stopped and its "
+                "device restored; list its trials with `jouletune trial list`",
             )
 
     @property
@@ -125,12 +125,12 @@ class Keeper:
             Conflict: another workload runs on the services' device.
             InvalidInput and its kin: it offers no such knob or value.
         """
-        assert self._device is not None, "check comes first"
+        assert self._device is not None, "check is first"
         device, job, view = self._device.device, result.job, result.main.report.study
         if device.workload != view.workload:
             raise Conflict(
                 f"{device.id} runs {device.workload} at {self.where}, the run tuned {view.workload}",
-                hint="have the services' agent run the same workload; nothing is altered",
+                hint="run the same workload with the services' agent; nothing was changed",
             )
         rows = view.plan.rows if view.plan is not None else ()
         found = [row.setting for row in rows]
@@ -162,4 +162,4 @@ class Keeper:
             return [f"study {view.id} at {self.where} is {view.phase}: {view.phase_why}"]
         at = change(view.plan.chief(view.baseline.setting), view.baseline.setting)
         what = f"study {view.id} at {self.where} holds {at}: {view.phase_why}"
-        return [what, f"let go of it with `jouletune study stop {view.id} --tuner {self.where}`"]
+        return [what, f"release it with `jouletune study stop {view.id} --tuner {self.where}`"]

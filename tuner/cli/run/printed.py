@@ -38,14 +38,14 @@ def true_worth(worth: Score) -> str:
     if not worth.baseline_feasible:
         # The baseline stands for the best where nothing keeps the limits.
         if setting_key(worth.oracle.setting) == setting_key(worth.baseline.setting):
-            return f"nothing keeps the limits here; the choice {_saved(worth.saving_percent)}"
+            return f"no setting meets the limits here; the choice {_saved(worth.saving_percent)}"
         best = render_setting(worth.oracle.setting)
         return (
             f"the baseline truly breaks a limit; the choice {kept} them and "
-            f"{_saved(worth.saving_percent)}; the best that keeps them is {best}"
+            f"{_saved(worth.saving_percent)}; the best that meets them is {best}"
         )
     if worth.captured is None:
-        return f"nothing can be saved here; the choice truly {kept} the limits"
+        return f"no saving is possible here; the choice truly {kept} the limits"
     return (
         f"{worth.saving_percent:.1f} % saved, {percent(worth.captured)} of the best possible "
         f"({render_setting(worth.oracle.setting)}); it truly {kept} the limits"

@@ -53,7 +53,7 @@ class ChildProcess:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         cause = f": {last}" if last and code > 0 else ""
         raise TuningError(
-            f"the {self.name} {how}{cause}", hint=f"its log is {self.log}; --resume goes on"
+            f"the {self.name} {how}{cause}", hint=f"see its log {self.log}; continue with --resume"
         )
 
     def end(self) -> None:
@@ -142,13 +142,13 @@ def stand(
     agent += [part for spec in specs for part in ("--device", spec)]
     try:
         log = children.start("tuner", tuner, environ).log
-        await_file(port_file, children, f"the tuner did not start; its log is {log}")
+        await_file(port_file, children, f"the tuner did not start; see its log {log}")
         url = f"http://127.0.0.1:{port_file.read_text().strip()}"
         log = children.start("agent", [*agent, "--tuner", url], environ).log
         with Client(url, read_token(token_file)) as api:
-            _until(api.ready, children, f"the tuner did not answer; its log is {log}")
+            _until(api.ready, children, f"the tuner did not answer; see its log {log}")
             wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
-            failing = f"the agent did not register its devices; its log is {log}"
+            failing = f"the agent did not register its devices; see its log {log}"
             _until(lambda: all_there(wanted, api, begun, log), children, failing)
             found = _registered(api, begun)
             devices = {spec: found[id] for spec, id in zip(specs, wanted, strict=True)}
@@ -175,7 +175,7 @@ def all_there(wanted: Sequence[str], api: Client, since: datetime, log: Path) ->
     """Return whether all devices are registered. Raises ActuationError where one does not answer."""
     refused = re.search("event=not_opened (.*)", log.read_text("utf-8", "replace"))
     if refused:  # an agent waits for it; who runs a study wants to know
-        raise ActuationError(f"a device does not answer: {refused[1]}", hint=f"its log is {log}")
+        raise ActuationError(f"a device does not answer: {refused[1]}", hint=f"see its log {log}")
     return set(wanted) <= set(_registered(api, since))
 
 

@@ -36,11 +36,11 @@ class Program:
         except ValueError as error:
             raise InvalidInput(f"--command cannot be read: {error}", hint="close it") from None
         if not words:
-            raise InvalidInput("--command names no program", hint='write "python train.py {batch}"')
+            raise InvalidInput("--command has no program", hint='write "python train.py {batch}"')
         named = PLACEHOLDER.findall(self.command)
         if named and not self.knobs:
             raise InvalidInput(
-                f"--command names {{{named[0]}}}, and no --knob says what that may be",
+                f"--command names {{{named[0]}}}, but no --knob gives its values",
                 hint=f"add --knob {named[0]}=8,16,32; the first is the baseline",
             )
         return "\n".join(self._lines(words)) + "\n"
@@ -104,7 +104,7 @@ def _knob(text: str) -> tuple[str, list[Value], Value]:
     if default.strip() not in words:
         raise InvalidInput(
             f"--knob {text!r}: the baseline {default.strip()} is not among its values",
-            hint="list it, too",
+            hint="add it to the list",
         )
     return name.strip(), values, values[words.index(default.strip())]
 

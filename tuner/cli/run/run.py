@@ -72,7 +72,7 @@ def run(
         typer.Option(
             metavar="TEXT",
             help='A program that runs to an end, tuned by whole runs: "train --batch {batch}". No shell '
-            "reads it. More can be said in a file: --workload command:/PATH/FILE.toml.",
+            "reads it. A file has more options:  --workload command:/PATH/FILE.toml.",
             show_default=False,
         ),
     ] = "",
@@ -142,8 +142,8 @@ def run(
         bool,
         typer.Option(
             "--keep",
-            help="Have the services of --tuner confirm and hold what is found; their agent has to have "
-            "the device.",
+            help="Let the services of --tuner confirm and hold "
+            "the result; their agent must have the device.",
         ),
     ] = False,
     tuner: Annotated[

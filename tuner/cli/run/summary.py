@@ -74,7 +74,7 @@ def _limits(results: Sequence[Result]) -> Iterator[str]:
             if verdict is not Verdict.FEASIBLE:
                 state = "BROKEN" if verdict is Verdict.INFEASIBLE else "not proven"
                 open_limits.append(f"{limit.metric} {state} on {_device(result)}")
-    yield joined(open_limits, "all kept by the best settings")
+    yield joined(open_limits, "all met by the best settings")
     tried = [result.main.report.study.violations for result in results]
     broken, windows = sum(v.broken for v in tried), sum(v.tried for v in tried)
     yield f"{broken} of {windows} windows broke one while exploring"

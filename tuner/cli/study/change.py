@@ -76,7 +76,7 @@ def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -
     To let it continue the search, change its constraints instead: `constraint set`.
     """
     view = api.reject(study, Decision(who=getpass.getuser(), why=why, revision=revision))
-    return Answer(view, f"study {view.id} is stopped, nothing is held; its history stays")
+    return Answer(view, f"study {view.id} is stopped, nothing is held; its history is kept")
 
 
 @asks()

@@ -19,7 +19,7 @@ from tuner.wire import ConstraintChange
 DOING = {
     "baseline": "measuring the baseline",
     "tuning": "searching again",
-    "holding": "the held setting stays",
+    "holding": "the held setting is kept",
 }
 """The next step of a study after a change of its constraints, by phase."""
 

@@ -155,7 +155,7 @@ def _choices(
     for text in texts:
         name, equals, values = text.partition("=")
         if not equals or not values:
-            raise InvalidInput(f"cannot read the choice {text!r}", hint="write KNOB=VALUE,VALUE")
+            raise InvalidInput(f"cannot read the values {text!r}", hint="write KNOB=VALUE,VALUE")
         knob = space.knob(name)
         chosen[name] = tuple(_value(knob, value) for value in values.split(","))
     return chosen

@@ -46,7 +46,7 @@ def mlflow(
         ),
     ] = "",
     experiment: Annotated[
-        str, typer.Option(metavar="NAME", help="The experiment; made where it is missing.")
+        str, typer.Option(metavar="NAME", help="The experiment; created if missing.")
     ] = "jouletune",
 ) -> Answer:
     """Write studies as runs of MLflow, their trials nested in them.
@@ -74,7 +74,7 @@ def optuna(
         typer.Option(
             metavar="URL",
             callback=without_password,
-            help="Optuna's database, like sqlite:///optuna.db; made where it is missing.",
+            help="Optuna's database, like sqlite:///optuna.db; created if missing.",
         ),
     ],
     study: OneStudy = "",

@@ -84,7 +84,7 @@ def test_detached_devices_are_put_back_and_no_process_has_their_driver(
     children = psutil.Process(process.pid).children()
     assert children
     assert console("detach") == 0
-    assert "drivers are let go of" in capsys.readouterr().out
+    assert "drivers are released" in capsys.readouterr().out
     assert site.values == FACTORY
     assert site.socket.with_name(DETACHED).exists()
     psutil.wait_procs(children, timeout=10.0)  # its files close before it is reaped

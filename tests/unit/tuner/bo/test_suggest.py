@@ -180,7 +180,7 @@ def test_while_nothing_keeps_the_limit_the_likeliest_is_tried() -> None:
     seen = [*baseline(at), trial(3, setting(900), surface(setting(900)))]
     seen.append(trial(4, setting(1000, 2), surface(setting(1000, 2))))
     answer = tried(at, suggest(past(at, seen)))
-    assert "no setting keeps every limit yet" in answer.why
+    assert "no setting meets every limit yet" in answer.why
 
 
 def test_under_a_limit_that_the_baseline_breaks_the_cheapest_that_keeps_it_is_proposed() -> None:

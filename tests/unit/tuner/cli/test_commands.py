@@ -361,7 +361,7 @@ def test_an_option_that_is_gone_says_where_it_went(ask: Ask, command: str, optio
     for given in (option, f"{option}=1"):
         code, out, err = ask(*command.split(), given)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert f"`jouletune {command}` has no {option} any more; {REMOVED[command, option]}" in err
+        assert f"`jouletune {command}` no longer has {option}; {REMOVED[command, option]}" in err
         for term in re.findall(r"Terms\((\w+)=…\)", err):
             assert hasattr(Terms(), term)
 

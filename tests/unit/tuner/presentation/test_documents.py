@@ -93,8 +93,8 @@ def test_what_several_studies_saved_is_added_up_with_its_error(held: ReportedStu
         "3 studies, 24 trials, 3 min of windows; saved by holding: 7.000 ± 0.050 kJ "
         "(by 2 of them; of the others it is not known)"
     )
-    assert summed([having(None, 0.0)]).endswith("nothing saved by holding is known")
-    assert summed([]) == "0 studies, 0 trials, 0 s of windows; nothing saved by holding is known"
+    assert summed([having(None, 0.0)]).endswith("no saving by holding measured yet")
+    assert summed([]) == "0 studies, 0 trials, 0 s of windows; no saving by holding measured yet"
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_setting_a_length_ends_a_plan(per_request: RunningProxy) -> None:
             "99",
         ),
         ({**PLAN, "rows": [{"below": "Infinity", "setting": {}}]}, 422, "speculation_length"),
-        (None, 422, "no plan in the body"),
+        (None, 422, "the body has no plan"),
     ],
 )
 def test_a_plan_that_cannot_be_followed_is_refused(

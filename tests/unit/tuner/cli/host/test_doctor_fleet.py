@@ -57,8 +57,8 @@ def test_what_is_amiss_is_said_with_the_next_step(
 
 def test_a_tuner_that_is_gone_leads_nothing() -> None:
     found = seen(*told(ONE, told_s=90.0), *told(OTHER))
-    assert "told nothing for 90 s" in found["tuner b1"].seen
-    assert found["leader"].seen.startswith("nobody leads") and not found["leader"].there
+    assert "no report for 90 s" in found["tuner b1"].seen
+    assert found["leader"].seen.startswith("no leader") and not found["leader"].there
 
 
 def test_the_command_reads_it_from_a_database(

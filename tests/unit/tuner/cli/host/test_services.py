@@ -160,7 +160,7 @@ def test_a_service_whose_file_is_wrong_ends_with_78_for_systemd(
 
 
 def test_a_command_that_names_a_knob_nobody_gave_is_refused_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"names \{batch\}, and no --knob") as refused:
+    with pytest.raises(InvalidInput, match=r"names \{batch\}, but no --knob") as refused:
         write_program(Program("python train.py {batch}"), tmp_path)
     assert "--knob batch=" in (refused.value.hint or "")
     assert write_program(Program("python train.py"), tmp_path).startswith("command:")

@@ -68,7 +68,7 @@ def test_a_killed_child_is_told(tmp_path: Path) -> None:
     with raised(TuningError, "signal 9") as ended:
         child.check()
     assert ended.value.message.endswith("signal 9"), "what it last did did not end it"
-    assert "--resume goes on" in ended.value.hint
+    assert "continue with --resume" in ended.value.hint
     child.end()
 
 

@@ -240,12 +240,12 @@ def test_a_study_that_an_operator_paused_may_go_on() -> None:
 
 def test_an_unknown_energy_is_not_called_zero() -> None:
     line = billed(Bill(trials=3, seconds=90.0), won=True)
-    assert line == "exploring took 1.5 min; its energy is unknown: no meter saw all of it"
+    assert line == "exploring took 1.5 min; its energy is unknown: not all of it was measured"
 
 
 def test_what_was_saved_since_is_on_the_bill() -> None:
     bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
-    assert billed(bill, won=True).endswith("paid back after 3.33 min")
+    assert billed(bill, won=True).endswith("exploring pays off after 3.33 min")
     bill = replace(bill, saved_j=5e3, saved_since=START)
     assert billed(bill, won=True).endswith("3.33 min; saved since 2026-01-01: 5.000 kJ")
 
@@ -256,14 +256,14 @@ def test_a_bill_says_on_which_baseline_it_rests() -> None:
     saved, then = "saved since 2026-01-01: 5.00 ± 0.12 kJ", START + timedelta(days=2)
     old = replace(bill, extrapolated_since=START)
     assert billed(old, won=True).endswith(
-        f"{saved}, extrapolated since {when(START)} from the first baseline"
+        f"{saved}, estimated; baseline not re-measured since {when(START)}"
     )
     again = replace(bill, controls=1, measured_again_at=then)
-    measured = f"{saved}, the baseline measured again at {when(then)}, "
+    measured = f"{saved}, baseline re-measured at {when(then)}, "
     assert billed(again, won=True).endswith(f"{measured}1 control window")
     partly = replace(again, controls=12, extrapolated_since=START)
     assert billed(partly, won=True).endswith(
-        f"{measured}12 control windows; extrapolated since {when(START)} in part, where no control "
+        f"{measured}12 control windows; partly estimated since {when(START)}, where no control "
         "window is near"
     )
 
@@ -282,8 +282,8 @@ def test_a_claim_that_a_drifted_baseline_changed_says_from_where_it_is_counted()
     ("saving_w", "won", "words"),
     [
         (None, True, "payback unknown: no throughput was measured"),
-        (-3.0, True, "it is not paid back: the best saves no energy"),
-        (None, False, "it is not paid back: nothing beats the baseline"),
+        (-3.0, True, "it does not pay off: the best saves no energy"),
+        (None, False, "it does not pay off: nothing beats the baseline"),
     ],
 )
 def test_a_bill_that_is_not_paid_back_says_why(
