@@ -142,7 +142,8 @@ def judging(store: Store, study: Study) -> Past:
 def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:
     """Return the measured settings that no other beats in every one of the metrics.
 
-    By default the objective against every constrained metric, whether the limits are kept or not.
+    By default both objectives, or the only one against every constrained metric; whether the limits are
+    kept or not.
     The objective and the constraints say which way is better, of other metrics what they mean; less is
     where unknown. Only settings with a completed, uncensored window and all the metrics take part;
     they come best first by the first metric.
@@ -153,7 +154,9 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     """
     found = store.studies.get(study)
     candidates = [c for c in weigh(found, store.trials.list(study)).candidates if c.deployable]
-    wanted = metrics or (found.objective.metric, *(c.metric for c in found.constraints))
+    second = found.second_objective
+    others = [second.metric] if second else [c.metric for c in found.constraints]
+    wanted = metrics or (found.objective.metric, *others)
     names = tuple(dict.fromkeys(wanted))
     seen = dict.fromkeys(name for c in candidates for name in c.estimates)
     missing = [name for name in metrics if name not in seen]

@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -489,6 +489,20 @@ def declared(told: Told) -> list[str]:
         f"wrong files {told['named_line_and_key']} are refused with line and key, and change nothing. "
         f"Over {windows['days']} days, two of them with a change of clocks, {windows['wrong']} windows "
         "opened at another time or for another length than they should.",
+        *_fronts(told.get("fronts", {})),
+    ]
+
+
+def _fronts(shares: Mapping[str, float]) -> list[str]:
+    """Return how much of the true front a search of two objectives knows."""
+    if not shares:
+        return []
+    listed = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    mean = sum(shares.values()) / len(shares)
+    return [
+        "",
+        f"After at most 30 trials of `pareto` on made-up surfaces (2 % noise) the measured settings have "
+        f"{mean:.1%} of the hypervolume of all settings: {listed}.",
     ]
 
 

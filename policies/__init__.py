@@ -18,6 +18,7 @@ POLICIES: Mapping[str, str] = {
     "fedgpo-qlearning": "policies.fedgpo.q_learning:QLearning",
     "polythrottle": "policies.polythrottle.policy:Polythrottle",
     "polythrottle-two-phase": "policies.polythrottle.policy:TwoPhase",
+    "pareto": "policies.pareto.policy:Pareto",
     "sobol": "policies.sobol:Sobol",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""

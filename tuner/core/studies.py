@@ -198,6 +198,7 @@ class Study:
     workload: str
     space: Space
     objective: Objective
+    second_objective: Objective | None = None
     quantities: Quantities = field(default_factory=dict, hash=False)
     signals: tuple[Signal, ...] = ()
     constraints: tuple[Constraint, ...] = ()

@@ -26,6 +26,7 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
         *((("conditions", joined(view.conditions)),) if view.conditions else ()),
         ("mode", str(view.terms.mode)),
         ("objective", view.objective),
+        *([("and", view.second_objective)] if view.second_objective else []),
         ("constraints", joined(view.constraints)),
         ("limits", limits),
         ("phase", in_full(view)),

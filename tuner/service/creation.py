@@ -60,6 +60,12 @@ def drafted(
     with about("objective"):
         draft = usual_draft(draft, devices[0])
         objective = Objective.parse(draft.objective, devices[0].quantities)
+    with about("second_objective"):
+        second = (
+            Objective.parse(draft.second_objective, devices[0].quantities)
+            if draft.second_objective
+            else None
+        )
     with about("terms"):
         refuse_controls(draft)
         refuse_shared_joules(draft, devices)
@@ -76,6 +82,7 @@ def drafted(
             workload=devices[0].workload,
             space=space,
             objective=objective,
+            second_objective=second,
             quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
             signals=signals_of(devices),
             constraints=constraints,
@@ -88,6 +95,7 @@ def drafted(
         )
     for key, metrics in (
         ("objective", [objective.metric]),
+        ("second_objective", [second.metric] if second else []),
         ("constraints", [c.metric for c in constraints]),
     ):
         with about(key):

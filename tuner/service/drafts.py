@@ -213,6 +213,12 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
     heeded = policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
     metric, energy = study.objective.metric, called(ENERGY, study.quantities)
     asked: Mapping[str, tuple[str, str]] = {
+        "second_objective": (
+            f"the second objective {study.second_objective.metric}"
+            if study.second_objective
+            else "",
+            "leave the second objective out",
+        ),
         "constraints": (
             f'the constraint "{study.constraints[0]}"' if study.constraints else "",
             "leave the constraints out (--no-constraint)",

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tuner.core import HELD, Conflict, IllegalTransition, Phase, Plan, Safety, Study
+from tuner.core import (
+    HELD,
+    Conflict,
+    IllegalTransition,
+    InvalidInput,
+    Past,
+    Phase,
+    Plan,
+    Safety,
+    Study,
+    Verdict,
+)
 from tuner.study.advice import plan_in_words
 from tuner.study.canary import first_phase
 from tuner.study.loop import Loop
@@ -23,7 +34,7 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
         found = loop.store.studies.get(study)
         if found.phase in HELD and found.terms.safety is Safety.ADVISE:
             return
-        plan = _proposed(found, decision)
+        plan = _chosen(loop, found, decision)
         held = found.moved(first_phase(found, plan), plan)
         _decide(loop, held, plan, decision, "approved")
 
@@ -43,6 +54,22 @@ def reject(loop: Loop, study: str, decision: Decision) -> None:
             return
         plan = _proposed(found, decision)
         _decide(loop, found.moved(Phase.STOPPED), plan, decision, "rejected")
+
+
+def _chosen(loop: Loop, study: Study, decision: Decision) -> Plan:
+    """Return what is proposed, or the setting of the trial that the operator prefers."""
+    proposed = _proposed(study, decision)
+    if decision.trial is None:
+        return proposed
+    past = Past(study=study, trials=tuple(loop.store.trials.list(study.id)))
+    trial = next((t for t in past.trials if t.number == decision.trial), None)
+    known = None if trial is None else past.evidence.of(trial.setting)
+    if trial is None or known is None or known.verdict is not Verdict.FEASIBLE:
+        raise InvalidInput(
+            f"trial {decision.trial} of study {study.id} is not proven to keep all limits",
+            hint=f"choose one of `jouletune best {study.id} --pareto`",
+        )
+    return Plan.single(trial.setting)
 
 
 def _proposed(study: Study, decision: Decision) -> Plan:

@@ -65,6 +65,7 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         policy=study.policy,
         seed=study.seed,
         objective=f"{study.objective.goal} {study.objective.metric}",
+        second_objective=_second(study),
         constraints=tuple(str(c) for c in study.constraints),
         limits=evidence.limits or (),
         phase=study.phase,
@@ -97,6 +98,7 @@ def faulty_view(study: Study, error: Exception) -> StudyView:
         policy=study.policy,
         seed=study.seed,
         objective=f"{study.objective.goal} {study.objective.metric}",
+        second_objective=_second(study),
         constraints=tuple(str(c) for c in study.constraints),
         phase=study.phase,
         phase_why=f"it cannot be shown: {why}; see the tuner's log",
@@ -114,6 +116,11 @@ def faulty_view(study: Study, error: Exception) -> StudyView:
         signals=study.signals,
         created_at=study.created_at,
     )
+
+
+def _second(study: Study) -> str:
+    second = study.second_objective
+    return "" if second is None else f"{second.goal} {second.metric}"
 
 
 def unreadable_view(study: UnreadableStudy) -> StudyView:

@@ -64,7 +64,8 @@ def hold_baseline(study: Study, evidence: Evidence, why: str) -> Move:
 
 def needed_metrics(study: Study) -> tuple[str, ...]:
     """Return the metrics without which a window is no evidence for the study."""
-    names = [study.objective.metric, *(c.metric for c in study.constraints)]
+    second = [study.second_objective.metric] if study.second_objective else []
+    names = [study.objective.metric, *second, *(c.metric for c in study.constraints)]
     return tuple(dict.fromkeys(names))
 
 

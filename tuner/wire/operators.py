@@ -39,6 +39,7 @@ class StudyDraft(Message):
 
     devices: tuple[str, ...]
     objective: str = ""
+    second_objective: str = ""
     constraints: tuple[str, ...] | None = None
     policy: str = "polythrottle"
     seed: int = 0
@@ -85,10 +86,12 @@ class FleetDraft(Change):
 class Decision(Change):
     """An operator's yes or no to what a study proposes.
 
-    `revision` is the study's that was seen, None for whatever it proposes now.
+    `revision` is the study's that was seen, None for whatever it proposes now. `trial` is one whose
+    setting is to be held in place of what is proposed; it must be proven to keep all limits.
     """
 
     revision: int | None = None
+    trial: int | None = None
 
 
 class TokenDraft(Message):

@@ -138,6 +138,7 @@ class StudyView(OperatorView):
     policy: str
     seed: int
     objective: str
+    second_objective: str = ""
     constraints: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
     phase: Phase

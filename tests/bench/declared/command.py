@@ -17,6 +17,7 @@ import typer
 from db import open_store
 from tests import postgres
 from tests.bench.declared.fleet import draft, fleet_text, operations_on, register
+from tests.bench.declared.front import fronts
 from tests.bench.fleet.command import tuner_of
 from tests.bench.result import header
 from tests.unit.tuner.service.declared.test_apply import draft as wrong_draft
@@ -31,6 +32,8 @@ from tuner.wire import FleetDiff
 
 KILLED_DEVICES = 4
 MOST_POINTS = 200
+SEED = 11
+"""Of the made-up surfaces whose fronts are searched; the policy was written on others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ def declared(
             "wrong_files": len(WRONG),
             "named_line_and_key": sum(_named(*case) for case in WRONG),
             "windows": asdict(_windows()),
+            "fronts": fronts(SEED),
         }
     if output is None:
         echo_json(found)

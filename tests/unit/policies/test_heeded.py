@@ -33,7 +33,8 @@ class NeedsLatency(Descend):
 class TestBuiltIn(HeedingContract):
     @pytest.fixture(params=[name for name in POLICIES if name not in FEDERATIONS])
     def policy(self, request: pytest.FixtureRequest) -> Policy:
-        self.plain = replace(PLAIN, policy=request.param)
+        second = Objective("latency_p99_ms") if request.param == "pareto" else None
+        self.plain = replace(PLAIN, policy=request.param, second_objective=second)
         return load_policy(request.param)
 
 
@@ -95,7 +96,7 @@ def test_the_others_heed_a_goal_and_refuse_limits_by_name(name: str) -> None:
 
 def test_only_what_predicts_what_it_tries_heeds_a_strict_safety() -> None:
     heeding = {n for n in POLICIES if "safety" in getattr(load_policy(n), "heeds", ())}
-    assert heeding == {"polythrottle", "polythrottle-two-phase"}
+    assert heeding == {"polythrottle", "polythrottle-two-phase", "pareto"}
 
 
 @pytest.mark.parametrize("name", FEDERATIONS)

@@ -62,9 +62,19 @@ def stop(api: Api, study: StudyId, why: Why = "", yes: Yes = False) -> Answer:
 
 
 @asks()
-def approve(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -> Answer:
+def approve(
+    api: Api,
+    study: StudyId,
+    why: Why = "",
+    revision: Revision = None,
+    trial: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Hold the setting of this trial instead."),
+    ] = None,
+) -> Answer:
     """Hold the proposal of a study with `--safety advise`."""
-    view = api.approve(study, Decision(who=getpass.getuser(), why=why, revision=revision))
+    decision = Decision(who=getpass.getuser(), why=why, revision=revision, trial=trial)
+    view = api.approve(study, decision)
     held = plan_in_words(view.plan) if view.plan else "nothing"
     return Answer(view, f"study {view.id} is {view.phase}: {held}")
 

@@ -34,6 +34,14 @@ def create(
             show_default=False,
         ),
     ] = "",
+    second_objective: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC",
+            help="With --policy pareto: the trade-off of both is searched.",
+            show_default=False,
+        ),
+    ] = "",
     constraint: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help=CONSTRAINT),
@@ -116,6 +124,7 @@ def create(
     draft = StudyDraft(
         devices=tuple(device),
         objective=objective,
+        second_objective=second_objective,
         constraints=wishes,
         policy=policy,
         seed=seed,

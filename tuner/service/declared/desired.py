@@ -134,6 +134,7 @@ def _draft(
     return StudyDraft(
         devices=tuple(device.id for device in team),
         objective=group.objective if own.objective is None else own.objective,
+        second_objective=group.second_objective,
         constraints=group.constraints if own.constraints is None else own.constraints,
         policy=group.policy,
         seed=group.seed,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from tuner.core import Exploration, Study, Terms, Unreadable, UnreadableStudy
+from tuner.core import Exploration, Objective, Study, Terms, Unreadable, UnreadableStudy
 from tuner.service.declared.desired import Declared, Desired
 from tuner.study.loop import Loop
 from tuner.wire import FleetChange
@@ -123,15 +123,11 @@ def _compared(present: Study, declared: Declared) -> Planned | None:
 
 def _replacing(present: Study, wanted: Study) -> Iterator[str]:
     """Yield the differences that make it another study."""
-    for name in ("objective", "policy", "seed"):
+    for name in ("objective", "second_objective", "policy", "seed"):
         then, now = getattr(present, name), getattr(wanted, name)
         if then != now:
-            yield (
-                f"{name}: {then} → {now}"
-                if name != "objective"
-                else (f"objective: {then.goal} {then.metric} → {now.goal} {now.metric}")
-            )
-    # A changed constraint grants trials again: more than were declared are no difference.
+            yield f"{name}: {_aim(then)} → {_aim(now)}"
+    # A changed constraint grants trials anew: more than were declared are no difference.
     granted = replace(present.terms, trials=min(present.terms.trials, wanted.terms.trials))
     for field in fields(Terms):
         then, now = getattr(granted, field.name), getattr(wanted.terms, field.name)
@@ -155,6 +151,13 @@ def _changing(present: Study, wanted: Study) -> Iterator[str]:
             yield f"exploration.{field.name}: {_shown(then)} → {_shown(now)}"
     if present.group != wanted.group:
         yield f"group: {present.group or 'none'} → {wanted.group}"
+
+
+def _aim(value: object) -> str:
+    """Return an objective, or whatever else is compared, as it is declared."""
+    if isinstance(value, Objective):
+        return f"{value.goal} {value.metric}"
+    return "none" if value is None else str(value)
 
 
 def _values(values: Sequence[object] | None) -> str:

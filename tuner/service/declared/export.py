@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from tuner.core import Exploration, Study, Terms
+from tuner.core import Exploration, Objective, Study, Terms
 from tuner.study.loop import Loop
 
 HEAD = "# The active studies, by their devices' ids; `select` may also go by board, workload and labels."
@@ -44,7 +44,8 @@ def _table(study: Study) -> dict[str, Any]:
         if (value := asdict(study.exploration)[field.name]) != asdict(Exploration())[field.name]
     }
     return {
-        "objective": f"{study.objective.goal} {study.objective.metric}",
+        "objective": _aim(study.objective),
+        **({"second_objective": _aim(study.second_objective)} if study.second_objective else {}),
         "constraints": [str(constraint) for constraint in study.constraints],
         "policy": study.policy,
         "seed": study.seed,
@@ -52,6 +53,10 @@ def _table(study: Study) -> dict[str, Any]:
         "choices": {knob.name: list(knob.values) for knob in study.space.knobs},
         **({"exploration": limits} if limits else {}),
     }
+
+
+def _aim(objective: Objective) -> str:
+    return f"{objective.goal} {objective.metric}"
 
 
 def _toml(value: Any) -> str:  # noqa: ANN401  whatever a table holds

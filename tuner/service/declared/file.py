@@ -66,6 +66,7 @@ class GroupTable(Table):
     select: dict[str, str | tuple[str, ...]]
     together: bool = False
     objective: str = ""
+    second_objective: str = ""
     constraints: tuple[str, ...] | None = None
     policy: str = "polythrottle"
     seed: int = 0

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import applied, device, setting
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
-from tuner.core import Conflict, IllegalTransition, NotFound, Phase, Plan
+from tuner.core import Conflict, IllegalTransition, InvalidInput, NotFound, Phase, Plan
 from tuner.service.operations import Operations
 from tuner.wire import (
     Change,
@@ -34,6 +34,18 @@ def asked(verbs: Operations) -> object:
 
 def events(verbs: Operations, name: str) -> list[tuple[str, str]]:
     return [(e.kind, e.text) for e in verbs.events(name)]
+
+
+def test_another_trial_that_keeps_the_limits_may_be_approved_in_its_place(
+    verbs: Operations,
+) -> None:
+    name = worlds.proposed(verbs)
+    other = next(t for t in verbs.trials(name) if t.setting == setting(800))
+    with raised(InvalidInput, "is not proven to keep all limits"):
+        verbs.approve(name, Decision(who="ann", trial=99))
+    assert verbs.study(name).phase is Phase.PROPOSED
+    held = verbs.approve(name, Decision(who="ann", trial=other.number))
+    assert held.plan == Plan.single(setting(800))
 
 
 def test_what_is_approved_is_held_with_who_when_and_why(verbs: Operations) -> None:

@@ -1,0 +1,1 @@
+"""Pareto: the front of two objectives, by noisy expected hypervolume improvement."""

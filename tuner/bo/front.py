@@ -1,0 +1,181 @@
+"""Two objectives at once: where to measure next so that their front of best trade-offs moves furthest.
+
+Noisy expected hypervolume improvement in its logarithmic form: Daulton, Balandat and Bakshy (NeurIPS
+2021) for the acquisition, Ament et al. (NeurIPS 2023) for its logarithm, both as BoTorch has them. Each
+objective is believed as in a search for it alone (`tuner.bo.beliefs`), the two independent of each other:
+our choice. Limits weigh by their chance to be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from botorch.models.model import Model
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.sampling.normal import SobolQMCNormalSampler
+from botorch.utils.multi_objective.hypervolume import Hypervolume, infer_reference_point
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from gpytorch.distributions import MultitaskMultivariateNormal
+from torch import Tensor
+
+from tuner.bo.caution import even_chance
+from tuner.bo.outcomes import LEAST_VARIANCE, OutcomeModel
+from tuner.bo.search import Search
+from tuner.bo.suggest import search_of
+from tuner.core import Done, Objective, Past, Plan, Suggestion, Try, Wait
+
+SAMPLES = 128
+MOST_LOOKED_AT = 32
+"""Candidates that are compared exactly, of those whose marginals promise most."""
+MOST_COMPONENTS = 8
+"""Joint covariances are formed for the likeliest readings of the evidence: our choice, for speed."""
+WORTH = 1e-3
+"""A trial that is expected to grow the hypervolume by a smaller share is not worth it: our choice."""
+
+
+def suggest_front(past: Past, second: Objective) -> Suggestion:
+    """Return what to try next for the front of a study's objective and a second one.
+
+    At the end the point of the front is proposed whose two objectives, as shares of the baseline's, have
+    the least product (for energy and latency the energy-delay product), among those that beat the
+    baseline in the first.
+
+    Raises:
+        MetricUnavailable: no trial measured a metric that the study aims at or limits.
+    """
+    limits = past.limits
+    if limits is None:
+        return Wait("the baseline has not been measured yet")
+    if past.left <= 0 and past.running:
+        return Wait("the last trial is still running")
+    other = replace(past, study=replace(past.study, objective=second))
+    searches = search_of(past, limits), search_of(other, limits)
+    chosen = None if past.left <= 0 else _explored(searches)
+    if chosen is not None:
+        return chosen
+    if past.running:
+        return Wait("waiting for running trials")
+    return _done(searches, "all trials are used" if past.left <= 0 else "the front is known")
+
+
+def _explored(searches: tuple[Search, Search]) -> Try | None:
+    """Return the trial that is expected to move the front furthest, None where none is worth it."""
+    first = searches[0]
+    measured = sorted(row for row in first.view.measured if _may_be_held(first, row))
+    open_rows = first.allowed.clone()
+    open_rows[list(first.view.measured)] = False
+    open_rows &= first.chance > 1.0 - even_chance(first.caution.violation)
+    rows = torch.nonzero(open_rows).flatten()
+    if len(rows) == 0:
+        return None
+    promising = rows[
+        _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows))).indices
+    ]
+    known = torch.tensor([*measured, *first.view.running, *promising.tolist()])
+    model = FrontModel([search.view.models[0] for search in searches], known)
+    count = len(known) - len(promising)
+    reference = infer_reference_point(_front(model.mean[: len(measured)]))
+    places = torch.arange(len(known), dtype=torch.float64)[:, None]
+    improvement = qLogNoisyExpectedHypervolumeImprovement(
+        model,
+        reference,
+        places[:count],
+        sampler=SobolQMCNormalSampler(torch.Size([SAMPLES]), seed=first.study.seed),
+        prune_baseline=False,
+        cache_root=False,
+    )
+    with torch.no_grad():
+        value = improvement(places[count:, None]) + first.chance[promising].log()
+    best = int(value.argmax())
+    volume = Hypervolume(reference).compute(_front(model.mean[: len(measured)]))
+    share = float(value[best].exp()) / max(volume, LEAST_VARIANCE)
+    if share < WORTH:
+        return None
+    metrics = " and ".join(search.study.objective.metric for search in searches)
+    size = f"by {share:.1%}" if share < 1.0 else "to more than twice its size"
+    return first.attempt(int(promising[best]), f"expected to grow the front of {metrics} {size}")
+
+
+def _may_be_held(search: Search, row: int) -> bool:
+    return row == search.baseline or bool(search.chance[row] >= even_chance(search.caution.wrong))
+
+
+def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Tensor) -> Tensor:
+    """Return by how much each row may beat what is measured in some mix of both objectives.
+
+    In the best case of its marginals, over three mixes: a row that no mix wants is no candidate.
+    """
+    best = [search.view.cost[rows] - search.view.cost_sd[rows] for search in searches]
+    have = [search.view.cost[list(measured)] for search in searches]
+    gains = [
+        (share * have[0] + (1 - share) * have[1]).min() - (share * best[0] + (1 - share) * best[1])
+        for share in (0.1, 0.5, 0.9)
+    ]
+    spread = max(float((h.max() - h.min()).clamp_min(LEAST_VARIANCE)) for h in have)
+    return torch.stack(gains).amax(dim=0) / spread + searches[0].chance[rows].log()
+
+
+def _front(points: Tensor) -> Tensor:
+    """Return the points that no other beats in both."""
+    found: Tensor = points[is_non_dominated(points)]
+    return found
+
+
+def _done(searches: tuple[Search, Search], why: str) -> Done:
+    """Propose a point of the front by the rule, or the baseline."""
+    first, second = searches
+    rows = [row for row in first.deployable if row != first.baseline]
+    if not rows:
+        return Done(Plan.single(first.study.baseline), f"{why}; nothing likely beats the baseline")
+    costs = torch.stack([search.view.cost[rows] for search in searches], dim=1)
+    best = rows[int(costs.sum(dim=1).argmin())]
+    count = int(is_non_dominated(-costs).sum())
+    rule = (
+        f"the least product of {first.study.objective.metric} and {second.study.objective.metric}"
+    )
+    return Done(
+        Plan.single(first.grid.settings[best]),
+        f"{why}; of {count} settings on the front this one has {rule}; {first.outlook(best)}",
+    )
+
+
+class FrontModel(Model):
+    """Two objectives over some rows, more is better: inputs are places in the list of rows.
+
+    Each is a mixture's first outcome, as the normal distribution of the same moments.
+    """
+
+    num_outputs = 2
+
+    def __init__(self, models: Sequence[OutcomeModel], rows: Tensor) -> None:
+        super().__init__()
+        means, covariances = zip(*(_moments(model, rows) for model in models), strict=True)
+        self.mean, self.covariances = -torch.stack(means, dim=1), covariances
+
+    def posterior(self, X: Tensor, *_: object, **__: object) -> GPyTorchPosterior:
+        """Return the joint posterior of `batch x q x 1` places."""
+        at = X.squeeze(-1).long()
+        size = at.shape[-1]
+        joint = torch.zeros(*at.shape, 2, size, 2, dtype=torch.float64)
+        for column, covariance in enumerate(self.covariances):
+            joint[..., :, column, :, column] = covariance[at[..., :, None], at[..., None, :]]
+        flat = joint.reshape(*at.shape[:-1], 2 * size, 2 * size)
+        flat = flat + LEAST_VARIANCE * torch.eye(2 * size, dtype=torch.float64)
+        return GPyTorchPosterior(MultitaskMultivariateNormal(self.mean[at], flat))
+
+
+def _moments(model: OutcomeModel, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and covariance of a model's objective over some rows, over its likeliest components."""
+    which = model.weights.argsort(descending=True)[:MOST_COMPONENTS]
+    weights = model.weights[which] / model.weights[which].sum()
+    means, covariances = model.joint(rows, which)
+    own = torch.arange(len(rows)) * model.num_outputs
+    each = means[..., 0]
+    mean = weights @ each
+    away = each - mean
+    inner = covariances[:, own[:, None], own]
+    spread = torch.einsum("c,cij->ij", weights, inner)
+    return mean, spread + torch.einsum("c,ci,cj->ij", weights, away, away)
