@@ -8,7 +8,7 @@ from tuner.cli.options import StudyId
 from tuner.moments import when
 from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
-from tuner.presentation.standing import status
+from tuner.presentation.standing import status, waiting
 from tuner.presentation.texts import asked_metrics, believed_rows
 from tuner.wire import StudyView
 
@@ -38,7 +38,7 @@ def _row(view: StudyView) -> tuple[str, ...]:
         str(sum(view.trials.values())),
         view.workload,
         view.policy,
-        view.error or view.unable or view.phase_why,
+        view.error or view.unable or waiting(view) or view.phase_why,
     )
 
 
