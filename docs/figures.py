@@ -132,8 +132,14 @@ def admission(told: Told) -> list[str]:
         f"A real pair, p99 limit {pair['limit_ms']:.1f} ms, the arms in turns of {pair['window_s']:g} s:",
         "",
         *table(
-            ("fine-tuning", "windows within the limit", "of those without it", "median p99",
-             "steps/s", "of the time"),
+            (
+                "fine-tuning",
+                "windows within the limit",
+                "of those without it",
+                "median p99",
+                "steps/s",
+                "of the time",
+            ),
             arms,
         ),
     ]

@@ -335,7 +335,10 @@ def test_a_model_that_cannot_be_read_is_told_with_the_servers_own_words(tmp_path
         (["--length", "9", "--draft", "x", "--", "llama-server"], "raise --longest"),
         (["--draft", "/no/such.gguf", "--", "llama-server"], "does not exist"),
         (["--draft", "{draft}", "--", "/no/llama-server"], "give the path of llama-server"),
-        (["--draft", "{draft}", "--draft", "{draft}", "--", "llama-server"], "have the name 'draft'"),
+        (
+            ["--draft", "{draft}", "--draft", "{draft}", "--", "llama-server"],
+            "have the name 'draft'",
+        ),
         (["--draft", "draft-eagle3", "--", "llama-server"], "draft-eagle3 needs a model"),
         (["--draft", "ngram-mod:{draft}", "--", "llama-server"], "ngram-mod takes no model"),
         (
@@ -372,7 +375,8 @@ def test_a_running_server_is_attached_where_its_requests_can_set_their_length(
 
 
 @pytest.mark.parametrize(
-    ("build", "words"), [("0.3.36", "ignores speculative.n_max"), ("0.3.16-off", "drafts no tokens")]
+    ("build", "words"),
+    [("0.3.36", "ignores speculative.n_max"), ("0.3.16-off", "drafts no tokens")],
 )
 def test_a_running_server_whose_length_cannot_be_set_is_refused(
     tmp_path: Path, build: str, words: str
