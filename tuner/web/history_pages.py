@@ -55,6 +55,7 @@ class Asked:
     device: str = ""
     workload: str = ""
     study: str = ""
+    group: str = ""
     since: str = ""
     until: str = ""
     verdict: str = ""

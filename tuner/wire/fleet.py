@@ -116,6 +116,7 @@ class FleetRow(OperatorView):
     board: str
     workload: str
     host: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
     health: Health
     unable: str = ""
     shared: str = ""
