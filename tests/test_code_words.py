@@ -36,7 +36,6 @@ UNCONVERTED = (
     "tuner/bo",
     "tuner/cli",
     "tuner/presentation",
-    "tuner/service/notices",
     "tuner/web",
 )
 """Rooms that still have words of the list."""

@@ -29,7 +29,15 @@ def status(view: StudyView) -> str:
         parts.append("offline")
     if view.unable:
         parts.append("blocked")
+    if waiting(view):
+        parts.append("frozen" if view.exploration.frozen else "waiting")
     return ", ".join(parts)
+
+
+def waiting(view: StudyView) -> str:
+    """Return the freeze or the window that a study waits for, empty where it waits for none."""
+    stays = view.exploration.frozen or view.phase in SEARCHING
+    return view.waits if stays else ""
 
 
 def device_status(view: DeviceView) -> str:
@@ -52,8 +60,8 @@ def standing(view: StudyView) -> str:
         parts.append(f"OFFLINE: {joined(view.offline)}")
     if view.unable:
         parts.append(f"ACCEPTS NO ASSIGNMENTS: {view.unable}")
-    if view.waits and (view.exploration.frozen or view.phase in SEARCHING):
-        parts.append(view.waits)
+    if waits := waiting(view):
+        parts.append(waits)
     return ", ".join(parts)
 
 

@@ -39,7 +39,7 @@ __all__ = [
 
 
 class TokenView(OperatorView):
-    """A token as the admin sees it; `state` is `in force`, `used`, `expired` or `revoked`."""
+    """A token as the admin sees it; `state` is `valid`, `used`, `expired` or `revoked`."""
 
     name: str
     role: AccessRole

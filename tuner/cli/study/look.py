@@ -9,7 +9,7 @@ from tuner.cli.study.choosing import of_group
 from tuner.moments import when
 from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
-from tuner.presentation.standing import status
+from tuner.presentation.standing import status, waiting
 from tuner.presentation.texts import asked_metrics, believed_rows
 from tuner.wire import StudyView
 
@@ -40,7 +40,7 @@ def _row(view: StudyView) -> tuple[str, ...]:
         view.workload,
         view.policy,
         view.group or "–",
-        view.error or view.unable or view.phase_why,
+        view.error or view.unable or waiting(view) or view.phase_why,
     )
 
 
