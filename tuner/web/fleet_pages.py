@@ -23,7 +23,7 @@ ORDER = (
     Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
     Health.TRYING, Health.HOLDING, Health.SAFE,
 )  # fmt: skip
-"""Devices that need somebody come first."""
+"""Devices that need an operator come first."""
 GROUPS: Mapping[str, Callable[[FleetRow], str]] = {
     "workload": lambda row: row.workload,
     "board": lambda row: row.board,
@@ -89,7 +89,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 
     @router.post("/lift")
     def lift(request: Request, fields: Posted) -> Response:
-        """Let the studies go on."""
+        """Lift the stop: the studies continue."""
         form = read_form(request, fields, sessions)
         operations.lift(Change(who=form.caller.name, why=form.text("why")))
         return RedirectResponse("/", status_code=303)
@@ -100,7 +100,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 def in_order(
     rows: Sequence[FleetRow], key: Callable[[FleetRow], str] | None = None
 ) -> list[FleetRow]:
-    """Return devices by group, then those that need somebody first, then by name."""
+    """Return devices by group, then those that need an operator first, then by name."""
 
     def place(row: FleetRow) -> tuple[str, bool, int, str]:
         wrong = bool(row.error or row.unable)
@@ -120,7 +120,7 @@ def _label(name: str, row: FleetRow) -> str:
 
 
 def _wanted(row: FleetRow, health: str, find: str) -> bool:
-    """Return whether a device fits the filter; every word that is looked for is in its row."""
+    """Return whether a device fits the filter; every searched word is in its row."""
     labels = " ".join(f"{name}={value}" for name, value in row.labels.items())
     text = f"{row.device} {row.board} {row.workload} {row.host} {labels}".lower()
     return health in ("", row.health) and all(word in text for word in find.lower().split())

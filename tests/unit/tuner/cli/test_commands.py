@@ -389,7 +389,9 @@ def test_only_what_changed_the_constraints_is_listed(ask: Ask, study: str) -> No
     ask("constraint", "set", study, "latency_p99_ms <= 70", "--why", "new SLO")
     _, out, _ = ask("constraint", "list", study)
     rows = [
-        line for line in out.splitlines() if "latency_p99_ms" in line and "current limit" not in line
+        line
+        for line in out.splitlines()
+        if "latency_p99_ms" in line and "current limit" not in line
     ]
     assert len(rows) == 2 and "new SLO" in rows[1]
 
