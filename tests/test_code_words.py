@@ -35,9 +35,6 @@ UNCONVERTED = (
     "policies/speculation",
     "tuner/bo",
     "tuner/cli",
-    "tuner/presentation",
-    "tuner/service/notices",
-    "tuner/web",
 )
 """Rooms that still have words of the list."""
 LONG = {"tuner/errors.py": "the tree of errors, drawn"}

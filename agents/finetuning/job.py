@@ -60,7 +60,7 @@ class FineTuningJob:
         return self._process.pid
 
     def let(self, *, run: bool) -> None:
-        """Pause it, or let it go on; nothing where it is so already.
+        """Pause it, or let it continue; nothing where it is so already.
 
         Raises:
             DeviceLost: it has ended.

@@ -1,7 +1,7 @@
 """Runs one fine-tuning job that can be paused, and that is never left paused.
 
 `python -m agents.finetuning.supervisor WORD…`: a line `pause` on standard input stops the job's whole
-group, a line `run` continues it. Once nobody holds the other end of standard input, the job is continued,
+group, a line `run` continues it. When the other end of standard input closes, the job is continued,
 asked to end, and killed after `GRACE_S`. Where this process itself is killed, the kernel continues the job.
 """
 

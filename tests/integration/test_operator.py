@@ -69,7 +69,7 @@ def test_a_stopped_fleet_is_at_its_original_through_a_crash_until_it_is_lifted(
     code, out, err = ask(played, "stop-all", "--yes", "--why", "smoke")
     assert code == 0, out + err
     assert batch_size(toy) == 1, "it says so only once the device is back"
-    assert "is restored to its original setting" in out
+    assert "is at its original setting" in out
     played.kill("tuner")
     played.start_tuner()
     played.kill("agent")

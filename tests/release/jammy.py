@@ -1,6 +1,7 @@
 """Agent and actuator on Ubuntu 22.04, which is JetPack 6's, as install.sh has them; the tuner is elsewhere.
 
-The key of Ubuntu's archive comes from Debian's package of it.
+The root is the caller's, named by `JOULETUNE_JAMMY`: a folder made by `mmdebstrap jammy` with `PACKAGES`.
+Nothing is fetched from Ubuntu's archive here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from tests.systemd.machine import SOURCE, CannotRun, Machine, booted, why_not
 from tests.systemd.test_services import DESK, INSTALL, ORIGINAL, Site
 
 PACKAGES = "systemd,systemd-sysv,dbus,policykit-1,python3,python3-venv,procps,iproute2"
-KEYS = "usr/share/keyrings"
 MAKE_S = 1800.0
 SERVICES = ("jouletune-actuator", "jouletune-agent")
 BINARIES = Path(sys.executable).parent
@@ -103,17 +103,13 @@ def tuner(site: Site) -> Iterator[None]:
 
 
 def prepared(kept: Path) -> Path:
-    """Return an Ubuntu 22.04 with the wheels that install.sh asks for, kept for the next time."""
-    base, whole = kept / "base-jammy", kept / "jammy"
-    keys, part = kept / "ubuntu-keys", kept / "base-jammy.part"
-    if not base.exists():
-        for folder in (keys, part):
-            subprocess.run(["rm", "-rf", "--one-file-system", folder], check=True)
-        must("mmdebstrap", "--variant=extract", "--include=ubuntu-keyring", "trixie", str(keys))
-        options = ("--variant=minbase", "--components=main,universe", f"--include={PACKAGES}")
-        ring = f"--keyring={keys / KEYS}/ubuntu-archive-keyring.gpg"
-        must("mmdebstrap", *options, ring, "jammy", str(part))
-        part.rename(base)
+    """Return a copy of the caller's Ubuntu 22.04, with the wheels that install.sh asks for."""
+    named, whole = os.environ.get("JOULETUNE_JAMMY", ""), kept / "jammy"
+    base = Path(named)
+    if not named or not (base / "etc/os-release").is_file():
+        raise CannotRun(
+            f"no root of Ubuntu 22.04 is named: set JOULETUNE_JAMMY to a folder with {PACKAGES}"
+        )
     copied(base, whole)
     try:
         shutil.copytree(download(locked("agent", "3.10"), "3.10"), whole / "wheels")

@@ -29,7 +29,15 @@ def status(view: StudyView) -> str:
         parts.append("offline")
     if view.unable:
         parts.append("blocked")
+    if waiting(view):
+        parts.append("frozen" if view.exploration.frozen else "waiting")
     return ", ".join(parts)
+
+
+def waiting(view: StudyView) -> str:
+    """Return the freeze or the window that a study waits for, empty where it waits for none."""
+    stays = view.exploration.frozen or view.phase in SEARCHING
+    return view.waits if stays else ""
 
 
 def device_status(view: DeviceView) -> str:
@@ -52,20 +60,20 @@ def standing(view: StudyView) -> str:
         parts.append(f"OFFLINE: {joined(view.offline)}")
     if view.unable:
         parts.append(f"ACCEPTS NO ASSIGNMENTS: {view.unable}")
-    if view.waits and (view.exploration.frozen or view.phase in SEARCHING):
-        parts.append(view.waits)
+    if waits := waiting(view):
+        parts.append(waits)
     return ", ".join(parts)
 
 
 def in_full(view: StudyView) -> str:
-    """Return how a study stands with the reason, which may be what is wrong: that is said once."""
+    """Return a study's status with the reason; a broken limit is named once."""
     in_why = view.phase_why.startswith(LIMIT_NOT_MET)
     shown = view.model_copy(update={"unmet": None}) if in_why else view
     return f"{standing(shown)} (revision {view.revision}): {view.phase_why}"
 
 
 def _phase(view: StudyView) -> str:
-    """Return a study's phase, and what it waits for where that is somebody or something else."""
+    """Return a study's phase, with an operator's approval or a window that it waits for."""
     if view.phase is Phase.PROPOSED:
         return "proposed: awaiting approval"
     if view.phase is Phase.CANARY:
@@ -74,7 +82,7 @@ def _phase(view: StudyView) -> str:
 
 
 def _holding(view: StudyView) -> str:
-    """Return what is held though it breaks a limit, with what it shows of that."""
+    """Return the held setting that breaks a limit, with its value of that metric."""
     limit = view.unmet
     held = view.best or view.baseline
     moved = change(held.setting, view.baseline.setting)

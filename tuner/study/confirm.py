@@ -273,7 +273,7 @@ def _alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Tr
 
 
 def measuring(study: Study, setting: Setting, at: Context, ask: Context) -> Assign:
-    """Return a confirming window at a load, of which `ask` is what can be asked for."""
+    """Return a confirming window at a load, of which `ask` is the part that can be requested."""
     what = "the baseline" if study.rests(setting) else "the proposed setting"
     load = f", at {in_words(at)}" if at else ""
     return Assign(setting, f"confirming: measuring {what}{load}", ask)

@@ -157,7 +157,7 @@ def _at(study: Study, trials: Sequence[Trial], load: float | None) -> list[Trial
 
 
 def _rival(study: Study, windows: Sequence[Trial]) -> list[Trial]:
-    """Return the baseline's windows of any phase: nobody selected it by them."""
+    """Return the baseline's windows of any phase: they did not select it."""
     return [t for t in windows if t.solid and t.tries(study.baseline)]
 
 

@@ -127,7 +127,7 @@ def _replacing(present: Study, wanted: Study) -> Iterator[str]:
         then, now = getattr(present, name), getattr(wanted, name)
         if then != now:
             yield f"{name}: {_aim(then)} → {_aim(now)}"
-    # A changed constraint grants trials anew: more than were declared are no difference.
+    # A changed constraint grants new trials: more than were declared are no difference.
     granted = replace(present.terms, trials=min(present.terms.trials, wanted.terms.trials))
     for field in fields(Terms):
         then, now = getattr(granted, field.name), getattr(wanted.terms, field.name)

@@ -210,7 +210,7 @@ def test_a_limit_that_nothing_keeps_ends_at_the_baseline_and_says_so() -> None:
     assert isinstance(answer, Done)
     assert answer.plan.rows[0].setting == at.baseline
     assert answer.why.endswith(
-        "nothing measured is likely to keep every limit; the baseline breaks latency_p99_ms <= 9"
+        "no measured setting is likely to meet every limit; the baseline breaks latency_p99_ms <= 9"
     )
 
 

@@ -75,7 +75,7 @@ def test_no_name_is_markup_in_a_page_or_in_markdown() -> None:
 def test_markdown_says_what_the_terminal_says(held: ReportedStudy) -> None:
     text = markdown([held], "What we saved", START, {held.id: "a.svg"})
     assert text.startswith("# What we saved\n")
-    assert "![Energy against latency of what was tried](a.svg)" in text
+    assert "![Energy against latency of the trials](a.svg)" in text
     row = next(line for line in text.splitlines() if line.startswith("| energy_j |"))
     assert row == "| energy_j | 10.000 ± 0.071 J | 6.000 ± 0.042 J | -40.0 ± 0.6 % |"
     assert "- limit: latency_p99_ms \\<= 120.0 ms: kept" in text
@@ -91,7 +91,7 @@ def test_what_several_studies_saved_is_added_up_with_its_error(held: ReportedStu
     text = summed([having(3e3, 30.0), having(4e3, 40.0), having(None, 0.0)])
     assert text == (
         "3 studies, 24 trials, 3 min of windows; saved by holding: 7.000 ± 0.050 kJ "
-        "(by 2 of them; of the others it is not known)"
+        "(by 2 of them; unknown for the others)"
     )
     assert summed([having(None, 0.0)]).endswith("no saving by holding measured yet")
     assert summed([]) == "0 studies, 0 trials, 0 s of windows; no saving by holding measured yet"

@@ -21,11 +21,23 @@ from tuner.cli.run import results
 from tuner.cli.run import run as running
 from tuner.cli.run.results import Result
 from tuner.cli.runfile import RunJob
-from tuner.core import Level, Metric, Outcome, Phase, Plan, Setting, Store, TrialState
+from tuner.core import (
+    Exploration,
+    Level,
+    MaintenanceWindow,
+    Metric,
+    Outcome,
+    Phase,
+    Plan,
+    Setting,
+    Store,
+    TrialState,
+)
 from tuner.main import utc_now
+from tuner.presentation.standing import status, waiting
 from tuner.presentation.texts import gained
 from tuner.service.operations import Operations
-from tuner.wire import Change, Decision, Poll, StudyDraft
+from tuner.wire import Change, Decision, ExplorationChange, Poll, StudyDraft
 
 Ask = Callable[..., tuple[int, str, str]]
 
@@ -299,3 +311,16 @@ def test_a_report_says_how_much_others_used_in_the_windows_it_compares(
     assert "other programs used more than 15.0 % of the machine, up to 81.0 %" in " ".join(
         told.split()
     )
+
+
+def test_a_list_tells_a_freeze_and_the_window_that_is_waited_for() -> None:
+    verbs = worlds.operations()
+    name = worlds.created(verbs)
+    nights = Exploration(windows=(MaintenanceWindow("0 22 * * *", 2.0),))
+    waits = verbs.set_exploration(name, ExplorationChange(exploration=nights, who="ann"))
+    assert (status(waits).endswith("waiting"), waiting(waits)) == (
+        True,
+        "waits for window Thu 2026-01-01 22:00 UTC",
+    )
+    frozen = verbs.freeze(name, Change(who="ann", why="release day"))
+    assert (status(frozen).endswith("frozen"), waiting(frozen)) == (True, "frozen: release day")

@@ -35,13 +35,13 @@ def test_tuners_that_are_well_are_named_with_who_leads() -> None:
     assert found["leader"].seen == "b1 of 2"
     assert found["agents"] == Finding("agents", True, "200 speak protocol 1")
     assert found["token files"].there and found["releases"].there
-    assert found["devices"] == Finding("devices", False, "1 known, 1 offline", "see to sim")
+    assert found["devices"] == Finding("devices", False, "1 registered, 1 offline", "check sim")
 
 
 @pytest.mark.parametrize(
     ("changes", "about", "says"),
     [
-        ({"leads": True}, "leader", "a1, b1 lead at once"),
+        ({"leads": True}, "leader", "a1, b1 lead at the same time"),
         ({"version": "0.2.0"}, "releases", "0.1.0, 0.2.0"),
         ({"token_mark": "ffff"}, "token files", "a0b1, ffff"),
         ({"bus_lag_s": 4.0}, "tuner a1", "after 4000 ms"),
