@@ -38,6 +38,7 @@ class HistoryQuestion:
     device: str | None = None
     workload: str | None = None
     study: str | None = None
+    group: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     verdict: Verdict | None = None
@@ -112,8 +113,8 @@ def recent(
     if question.study is not None:
         named = store.studies.get(question.study)
         among = (named.id,) if _of(named, question) else ()
-    elif question.device or question.workload:
-        among = store.studies.ids(question.device, question.workload)
+    elif question.device or question.workload or question.group:
+        among = store.studies.ids(question.device, question.workload, group=question.group)
     pasts: dict[str, Past | None] = {}
     of: Callable[[Study], Past | None] = past_of or (lambda study: judging(store, study))
     page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
@@ -214,9 +215,11 @@ def _row(study: Study | UnreadableStudy, past: Past | None, trial: Trial) -> His
 
 
 def _of(study: Study | UnreadableStudy, question: HistoryQuestion) -> bool:
-    return question.device in (None, *study.devices) and question.workload in (
-        None,
-        study.workload,
+    group = study.group if isinstance(study, Study) else None
+    return (
+        question.device in (None, *study.devices)
+        and question.workload in (None, study.workload)
+        and question.group in (None, group)
     )
 
 

@@ -116,6 +116,7 @@ def admission(told: Told) -> list[str]:
         (
             arm["arm"],
             f"{arm['kept']:.0%} of {arm['windows']}",
+            "–" if arm["kept_of_none"] is None else f"{arm['kept_of_none']:.0%}",
             f"{arm['tail_median_ms']:.1f} ms",
             f"{arm['steps_per_s']:.1f}",
             f"{arm['share']:.0%}",
@@ -131,7 +132,14 @@ def admission(told: Told) -> list[str]:
         f"A real pair, p99 limit {pair['limit_ms']:.1f} ms, the arms in turns of {pair['window_s']:g} s:",
         "",
         *table(
-            ("fine-tuning", "windows within the limit", "median p99", "steps/s", "of the time"),
+            (
+                "fine-tuning",
+                "windows within the limit",
+                "of those without it",
+                "median p99",
+                "steps/s",
+                "of the time",
+            ),
             arms,
         ),
     ]

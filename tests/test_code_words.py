@@ -35,8 +35,6 @@ UNCONVERTED = (
     "policies/speculation",
     "tuner/bo",
     "tuner/cli",
-    "tuner/presentation",
-    "tuner/web",
 )
 """Rooms that still have words of the list."""
 LONG = {"tuner/errors.py": "the tree of errors, drawn"}

@@ -64,7 +64,6 @@ BENCHES = "written with the benches, beside the figures"
 OWNERS = "changes with its policy; to be rewritten next"
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("docs/api/core.md", "words"): API,
-    ("docs/api/http.md", "words"): API,
     ("docs/figures.md", "words"): BENCHES,
     ("docs/figures.md", "sentences"): BENCHES,
     ("docs/figures-optimiser.md", "words"): BENCHES,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from tuner.core import ALL_DAY, ConfigError, InvalidInput, parse_hours
+from tuner.core import ALL_DAY, DEVICE_FIELDS, ConfigError, InvalidInput, parse_hours
 from tuner.destinations import Email, Webhooks
 from tuner.tls import ServerTls
 from tuner.typed_toml import Table, load
@@ -20,6 +20,12 @@ from tuner.typed_toml import Table, load
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
 """A password as SQLAlchemy finds it in a URL, where it may hold `/` and `?`, or among libpq's options."""
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:]+", re.ASCII | re.IGNORECASE)
+METRIC_LABEL = re.compile(r"[a-z_][a-z0-9_]*")
+MOST_METRIC_LABELS = 5
+OWN_METRIC_LABELS = DEVICE_FIELDS | {
+    "device", "health", "instance", "job", "knob", "level", "metric", "origin", "study", "value",
+}  # fmt: skip
+"""Labels that series of a device have already."""
 SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 
 
@@ -34,7 +40,8 @@ class TunerConfig(Table):
     certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and `email` receive
     notifications, with links below `base_url`, the address of its pages. `price_per_kwh` and
     `co2e_g_per_kwh` are what a kilowatt-hour costs, in `currency`, and emits: savings are also reported in
-    them. `suggest` says where suggestions are worked out: `local`, by a few processes of this machine;
+    them. `metric_labels` are labels of agent.toml that the series of a device carry on /metrics.
+    `suggest` says where suggestions are worked out: `local`, by a few processes of this machine;
     `local:N`, by N of them; `here`, by the tuner itself; or `ray://HOST:PORT`, on a Ray cluster.
     """
 
@@ -58,6 +65,7 @@ class TunerConfig(Table):
     price_per_kwh: float | None = None
     currency: str = "EUR"
     co2e_g_per_kwh: float | None = None
+    metric_labels: tuple[str, ...] = ()
     suggest: str = "local"
 
     def __post_init__(self) -> None:
@@ -81,6 +89,18 @@ class TunerConfig(Table):
                 f"base_url cannot be {self.base_url!r}",
                 hint='write the address of the pages: "https://tuner.example.org"',
             )
+        if len(self.metric_labels) > MOST_METRIC_LABELS:
+            raise ConfigError(
+                f"metric_labels has {len(self.metric_labels)} labels",
+                hint=f"name {MOST_METRIC_LABELS} at most; each makes the series of Prometheus larger",
+            )
+        for name in self.metric_labels:
+            if not METRIC_LABEL.fullmatch(name) or name in OWN_METRIC_LABELS:
+                raise ConfigError(
+                    f"metric_labels cannot hold {name!r}",
+                    hint="name labels of agent.toml in small letters, digits and '_' that no series "
+                    f"has already ({', '.join(sorted(OWN_METRIC_LABELS))})",
+                )
         if not SUGGEST.fullmatch(self.suggest):
             raise ConfigError(
                 f"`suggest` cannot be {self.suggest!r}",

@@ -128,7 +128,7 @@ def serve(config: TunerConfig) -> None:
     enders = [have_decided(operations.loop, config, counts)]
     price = EnergyPrice(config.price_per_kwh, config.currency, config.co2e_g_per_kwh)
     fleet = FleetOverview(operations, Summaries(operations), price)
-    metrics = Metrics(fleet, counts, version("jouletune"))
+    metrics = Metrics(fleet, counts, version("jouletune"), labels=config.metric_labels)
     secure = config.tls.spoken or config.behind_proxy
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DEVICE_BYTES)
     app = create_app(

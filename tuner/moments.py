@@ -54,6 +54,16 @@ def when(at: datetime) -> str:
     return f"{at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z"
 
 
+def day(at: datetime) -> str:
+    """Return the date of a time, in UTC: `2026-11-21`."""
+    return when(at)[:10]
+
+
+def when_in_zone(at: datetime) -> str:
+    """Return a time in its own zone, by name and weekday, for windows: `Sat 2026-11-21 02:00 CET`."""
+    return f"{at:%a %Y-%m-%d %H:%M %Z}"
+
+
 def ago(at: datetime, now: datetime) -> str:
     """Return how long ago a time is, in one unit: `12 s ago`, `3 h ago`; `in 5 min` for one ahead."""
     seconds = (now - at).total_seconds()

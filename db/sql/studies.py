@@ -14,10 +14,8 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    Text,
     and_,
     bindparam,
-    case,
     delete,
     exists,
     func,
@@ -26,9 +24,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from db import refusals
 from db.codec import STUDIES
@@ -43,6 +38,7 @@ from db.schema import (
 )
 from db.sql.address import command
 from db.sql.database import Database, Refused
+from db.sql.documents import DOCUMENT, parsed
 from db.sql.rows import APPLIED
 from tuner.core import (
     ACTIVE,
@@ -57,22 +53,6 @@ from tuner.core import (
     UnreadableStudy,
 )
 
-
-class Unparsed(FunctionElement[str]):
-    """A JSON column as it is stored: as bytes on SQLite, which does not check that text is UTF-8."""
-
-    type = Text()
-    inherit_cache = True
-
-
-@compiles(Unparsed)
-def _as_text(element: Unparsed, compiler: SQLCompiler, **about: Any) -> str:  # noqa: ANN401
-    kind = "BLOB" if compiler.dialect.name == "sqlite" else "TEXT"
-    return f"CAST({compiler.process(element.clauses, **about)} AS {kind})"
-
-
-DOCUMENT = Unparsed(RevisionRow.document).label("document")
-"""A study's document as text: each is parsed alone, so that a damaged one does not take others along."""
 CURRENT = select(StudyRow.id, DOCUMENT).join(
     RevisionRow,
     (StudyRow.id == RevisionRow.study) & (StudyRow.revision == RevisionRow.revision),
@@ -240,9 +220,9 @@ class SqlStudies:
 
     def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
         """Return how long a window of each of these is; without those that no active study has."""
-        stated = RevisionRow.document["terms"]["window_s"].as_string()
-        if self._database.engine.dialect.name == "sqlite":  # which fails on text that is no JSON
-            stated = case((func.json_valid(RevisionRow.document) == 1, stated))
+        stated = parsed(
+            RevisionRow.document["terms"]["window_s"].as_string(), self._database.engine.dialect
+        )
         asked = (
             CURRENT.with_only_columns(StudyDeviceRow.device, stated.label("window_s"))
             .join(StudyDeviceRow, StudyDeviceRow.study == StudyRow.id)
@@ -268,9 +248,13 @@ class SqlStudies:
             return {row.id: row.revision for row in connection.execute(asked)}
 
     def ids(
-        self, device: str | None = None, workload: str | None = None, phase: str | None = None
+        self,
+        device: str | None = None,
+        workload: str | None = None,
+        phase: str | None = None,
+        group: str | None = None,
     ) -> Sequence[str]:
-        """Return the ids of the studies of a device, of a workload, in a phase; oldest first."""
+        """Return the ids of the studies of a device, workload, phase or group; oldest first."""
         which: list[ColumnElement[bool]] = []
         if device is not None:
             which.append(StudyRow.id.in_(_of(device)))
@@ -278,6 +262,12 @@ class SqlStudies:
             which.append(StudyRow.workload == workload)
         if phase is not None:
             which.append(StudyRow.phase == phase)
+        if group is not None:
+            named = (
+                parsed(RevisionRow.document["group"].as_string(), self._database.engine.dialect)
+                == group
+            )
+            which.append(StudyRow.id.in_(CURRENT.with_only_columns(StudyRow.id).where(named)))
         return self._ids(*which)
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:

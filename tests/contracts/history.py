@@ -67,6 +67,14 @@ class HistoryContract:
     def _told(store: Store, question: HistoryQuestion) -> list[tuple[str, int]]:
         return [(row.study, row.number) for row in history(store, question)]
 
+    def test_a_group_is_that_of_its_studies(self, store: Store) -> None:
+        store.studies.revise(replace(store.studies.get("s2"), group="lab"), "ann", "", START)
+        lab = HistoryQuestion(group="lab")
+        assert self._told(store, lab) == [("s2", 1), ("s2", 2)]
+        assert [(row.study, row.number) for row in recent(store, lab, 9)] == [("s2", 2), ("s2", 1)]
+        assert recent(store, HistoryQuestion(group="lab", study="s1"), 9) == ()
+        assert history(store, HistoryQuestion(group="nobody")) == ()
+
     def test_everything_is_told_by_time(self, store: Store) -> None:
         assert self._told(store, HistoryQuestion()) == [
             ("s1", 1),

@@ -237,6 +237,37 @@ def test_a_plan_is_followed_where_the_effect_is_proved(
     side.close()
 
 
+def test_two_methods_are_words_of_a_knob(real: RealServer, tmp_path: Path) -> None:
+    """Both are measured on a text that repeats, which is what n-grams are for."""
+    if real.version != "0.3.36":
+        pytest.skip("0.3.16 has one method")
+    methods = ["--draft", f"model={real.draft}", "--draft", "ngram-mod"]
+    with running(
+        [*methods, "--state-dir", str(tmp_path), "--", *real.command()], tmp_path
+    ) as proxy:
+        made = {}
+        for method, length in (("model", 0), ("model", 4), ("ngram-mod", 4)):
+            setting = {"speculation_length": length, "draft": method}
+            assert proxy.put("/knobs", setting).json() == {"setting": setting}
+            answer = proxy.complete(
+                prompt=[BOS, *[ord("a")] * 120],
+                logit_bias=[
+                    [ord("a"), 100.0]
+                ],  # weights made at random repeat nothing by themselves
+                n_predict=400,
+                temperature=0,
+                ignore_eos=True,
+                return_tokens=True,
+            )
+            timings = answer["timings"]
+            print(f"{method}, length {length}: {timings}")
+            drafted, accepted = timings.get("draft_n", 0), timings.get("draft_n_accepted", 0)
+            assert (drafted > 0) is (length > 0)
+            assert drafted <= length * (timings["predicted_n"] - 1 - accepted)
+            made[method, length] = answer["tokens"]
+        assert all(tokens == made["model", 0] for tokens in made.values())
+
+
 def test_a_draft_of_another_vocabulary(real: RealServer, tmp_path: Path) -> None:
     from tests.engines.gguf_model import ByteVocabulary, write_gguf
 

@@ -107,6 +107,9 @@ OfStudy = Annotated[
 OneStudy = Annotated[
     str, typer.Argument(metavar="STUDY", help="Only this study: its id, or its beginning.")
 ]
+OfGroup = Annotated[
+    str, typer.Option("--group", metavar="NAME", help="Only studies of this group of a fleet file.")
+]
 Since = Annotated[
     str,
     typer.Option(

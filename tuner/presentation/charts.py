@@ -1,4 +1,4 @@
-"""The pictures of a study, as figures for plotly.js: what was tried, and how the best came about."""
+"""The pictures of a study, as figures for plotly.js: its trials, and how the best came about."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SYMBOLS = {
 BESIDE = ("latency_p99_ms", "latency_ms", "throughput_per_s", "power_w")
 """What the objective is drawn against where no constraint says what: the first that was measured."""
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""What tells the knobs of a plan apart, whatever colours one sees."""
+"""Line styles that keep the knobs of a plan apart without colours."""
 BOUND = 1.96
 """Bars are 95 % intervals."""
 

@@ -54,7 +54,7 @@ class ReportedStudy:
         return {title: chart for title, chart in found.items() if chart is not None}
 
     def lines(self) -> list[str]:
-        """Return what is to be said of it."""
+        """Return its notes."""
         main = self.outcome
         return [
             *reports.verdict(main), *reports.account(main), *reports.provenance(main.report)

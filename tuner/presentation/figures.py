@@ -1,4 +1,4 @@
-"""Numbers as people read them: a fitting unit, and only the digits that are known."""
+"""Numbers as people read them: a fitting unit, and only the significant digits."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def sentence(text: str) -> str:
 
 
 def _broken(view: StudyView) -> str:
-    """Return what is held though it breaks a limit."""
+    """Return the held setting that breaks a limit."""
     limit = view.unmet
     held = view.best or view.baseline
     moved = change(held.setting, view.baseline.setting)

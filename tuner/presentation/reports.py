@@ -27,7 +27,7 @@ MOST_FAILURES = 5
 
 
 def about(main: StudyOutcome) -> str:
-    """Return what was asked of a study, in one line."""
+    """Return a study's objective and constraints, in one line."""
     view = main.report.study
     wishes = joined(view.constraints, "no constraint")
     return f"{view.objective}, {wishes}; {view.policy}, {view.settings} settings"

@@ -66,14 +66,14 @@ def standing(view: StudyView) -> str:
 
 
 def in_full(view: StudyView) -> str:
-    """Return how a study stands with the reason, which may be what is wrong: that is said once."""
+    """Return a study's status with the reason; a broken limit is named once."""
     in_why = view.phase_why.startswith(LIMIT_NOT_MET)
     shown = view.model_copy(update={"unmet": None}) if in_why else view
     return f"{standing(shown)} (revision {view.revision}): {view.phase_why}"
 
 
 def _phase(view: StudyView) -> str:
-    """Return a study's phase, and what it waits for where that is somebody or something else."""
+    """Return a study's phase, with an operator's approval or a window that it waits for."""
     if view.phase is Phase.PROPOSED:
         return "proposed: awaiting approval"
     if view.phase is Phase.CANARY:
@@ -82,7 +82,7 @@ def _phase(view: StudyView) -> str:
 
 
 def _holding(view: StudyView) -> str:
-    """Return what is held though it breaks a limit, with what it shows of that."""
+    """Return the held setting that breaks a limit, with its value of that metric."""
     limit = view.unmet
     held = view.best or view.baseline
     moved = change(held.setting, view.baseline.setting)

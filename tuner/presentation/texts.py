@@ -21,7 +21,7 @@ from tuner.core import (
     render_setting,
     slower_by,
 )
-from tuner.moments import when
+from tuner.moments import day, when
 from tuner.presentation.figures import (
     THE_BASELINE,
     change,
@@ -93,7 +93,7 @@ def gained(report: StudyReport) -> str:
 
 
 def improved(report: StudyReport) -> Improvement | None:
-    """Return by how much a study's best is better than its baseline, None where nothing is known."""
+    """Return by how much a study's best is better than its baseline, None where nothing was measured."""
     if report.saving is not None:
         return Improvement(report.saving, True)
     return None if report.difference is None else Improvement(report.difference, False)
@@ -124,7 +124,7 @@ def capacity(report: StudyReport) -> str:
 
 
 def broken(view: StudyView) -> str:
-    """Return how often, and for how long, what was tried broke a limit."""
+    """Return how often, and for how long, trials broke a limit."""
     found = view.violations
     if not view.constraints:
         return "no limit was set"
@@ -223,7 +223,7 @@ def _saved_since(bill: Bill) -> str:
     if bill.saved_j is None or bill.saved_since is None:
         return ""
     amount = figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0)
-    text = f"; saved since {when(bill.saved_since)[:10]}: {amount}"
+    text = f"; saved since {day(bill.saved_since)}: {amount}"
     old = bill.extrapolated_since
     if bill.measured_again_at is not None:
         windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"

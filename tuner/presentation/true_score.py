@@ -1,4 +1,4 @@
-"""How well a tuner did on a device whose true values are known: simulated or replayed."""
+"""How well a tuner did on a device with true values: simulated or replayed."""
 
 from __future__ import annotations
 

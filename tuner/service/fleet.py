@@ -123,6 +123,7 @@ class FleetOverview:
             board=device.board,
             workload=device.workload,
             host=device.agent,
+            labels=dict(device.labels),
             health=_health(online, bool(unable), level, study, known, stopped),
             unable=unable,
             shared=device.shared,

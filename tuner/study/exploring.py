@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from tuner.core import POWER, Exploration, Past, Phase, Study, Trial, called
+from tuner.moments import when
 from tuner.study.windows import wait_for_window
 
 
@@ -38,7 +39,7 @@ def over_budget(study: Study, trials: Sequence[Trial], now: datetime) -> str:
             due = study.created_at + timedelta(seconds=used / share)
             return (
                 f"exploring used {used / max(elapsed_s, used):.1%} of the {what} (limit {share:.1%}); "
-                f"the next trial may start at {due:%Y-%m-%d %H:%M %Z}"
+                f"the next trial may start at {when(due)}"
             )
     return ""
 

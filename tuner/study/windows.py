@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from apscheduler.triggers.cron import CronTrigger
 
 from tuner.core import Exploration, InvalidInput, MaintenanceWindow
+from tuner.moments import when_in_zone
 
 CRON_HINT = 'write five fields with names of days, like "0 2 * * sat"'
 SKIPPED = timedelta(hours=2)
@@ -38,9 +39,7 @@ def wait_for_window(exploration: Exploration, now: datetime) -> str:
     coming = (next(_openings(w, exploration.time_zone, now), None) for w in exploration.windows)
     opens = min((at for at in coming if at is not None), default=None)
     return (
-        "no window opens any more"
-        if opens is None
-        else f"waits for window {opens:%a %Y-%m-%d %H:%M %Z}"
+        "no window opens any more" if opens is None else f"waits for window {when_in_zone(opens)}"
     )
 
 

@@ -40,7 +40,7 @@ def plotly_file() -> Path:
 
 @cache
 def tag(name: str) -> str:
-    """Return a text that changes with an asset's content, so that browsers may keep it for good."""
+    """Return a text that changes with an asset's content, so that browsers may keep it permanently."""
     return hashlib.sha256(file_of(name).read_bytes()).hexdigest()[:12]
 
 

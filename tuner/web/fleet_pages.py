@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
@@ -22,7 +23,7 @@ ORDER = (
     Health.LIMIT_NOT_MET, Health.OFFLINE, Health.PAUSED, Health.STOPPED, Health.PROPOSED,
     Health.TRYING, Health.HOLDING, Health.SAFE,
 )  # fmt: skip
-"""Devices that need somebody come first."""
+"""Devices that need an operator come first."""
 GROUPS: Mapping[str, Callable[[FleetRow], str]] = {
     "workload": lambda row: row.workload,
     "board": lambda row: row.board,
@@ -37,33 +38,42 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 
     @router.get("/")
     def show(
-        request: Request, health: str = "", find: str = "", group: str = "", page: int = 1
+        request: Request,
+        health: str = "",
+        find: str = "",
+        group: str = "",
+        label: str = "",
+        page: int = 1,
     ) -> Response:
-        """Show every device."""
+        """Show every device; `label` is `NAME=VALUE`."""
         view = fleet.view()
-        key = GROUPS.get(group)
-        rows = [row for row in in_order(view.rows, key) if _wanted(row, health, find)]
+        groups = _groups(view.rows)
+        key = groups.get(group)
+        name, _, value = label.partition("=")
+        named = [row for row in view.rows if not label or row.labels.get(name) == value]
+        rows = [row for row in in_order(named, key) if _wanted(row, health, find)]
         last = max(1, -(-len(rows) // PAGE))
         at = min(max(page, 1), last)
         shown = rows[(at - 1) * PAGE : at * PAGE]
         return pages.page(
             request, "fleet", view=view, rows=shown, health=health, find=find, at=at, last=last,
-            group=group if key else "", groups=list(GROUPS), key=key or (lambda _: ""), order=ORDER,
+            group=group if key else "", groups=list(groups), label=label, key=key or (lambda _: ""),
+            order=ORDER,
             courses=recent_courses(operations.loop, shown, view.rows), stop=operations.stop_state(),
         )  # fmt: skip
 
     @router.get("/studies")
-    def studies(request: Request, phase: str = "", page: int = 1) -> Response:
+    def studies(request: Request, phase: str = "", group: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
         store = operations.loop.store
-        found = store.studies.ids(phase=phase or None)[::-1]
+        found = store.studies.ids(phase=phase or None, group=group or None)[::-1]
         last = max(1, -(-len(found) // PAGE))
         at = min(max(page, 1), last)
         shown = store.studies.stored(among=found[(at - 1) * PAGE : at * PAGE])[::-1]
         standing = {} if operations.stop_state().in_force else store.devices.standing()
         saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
         rows = [(s, fleet.summaries.of(s), isinstance(s, Study), s.id in saving) for s in shown]
-        return pages.page(request, "studies", rows=rows, phase=phase, at=at, last=last)
+        return pages.page(request, "studies", rows=rows, phase=phase, group=group, at=at, last=last)
 
     @router.post("/stop")
     def stop(request: Request, fields: Posted) -> Response:
@@ -79,7 +89,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 
     @router.post("/lift")
     def lift(request: Request, fields: Posted) -> Response:
-        """Let the studies go on."""
+        """Lift the stop: the studies continue."""
         form = read_form(request, fields, sessions)
         operations.lift(Change(who=form.caller.name, why=form.text("why")))
         return RedirectResponse("/", status_code=303)
@@ -90,7 +100,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
 def in_order(
     rows: Sequence[FleetRow], key: Callable[[FleetRow], str] | None = None
 ) -> list[FleetRow]:
-    """Return devices by group, then those that need somebody first, then by name."""
+    """Return devices by group, then those that need an operator first, then by name."""
 
     def place(row: FleetRow) -> tuple[str, bool, int, str]:
         wrong = bool(row.error or row.unable)
@@ -99,7 +109,18 @@ def in_order(
     return sorted(rows, key=place)
 
 
+def _groups(rows: Sequence[FleetRow]) -> dict[str, Callable[[FleetRow], str]]:
+    """Return what devices can be grouped by: their own fields, then the labels that any of them has."""
+    labels = sorted({name for row in rows for name in row.labels} - GROUPS.keys())
+    return {**GROUPS, **{name: partial(_label, name) for name in labels}}
+
+
+def _label(name: str, row: FleetRow) -> str:
+    return row.labels.get(name, "")
+
+
 def _wanted(row: FleetRow, health: str, find: str) -> bool:
-    """Return whether a device fits the filter; every word that is looked for is in its row."""
-    text = f"{row.device} {row.board} {row.workload} {row.host}".lower()
+    """Return whether a device fits the filter; every searched word is in its row."""
+    labels = " ".join(f"{name}={value}" for name, value in row.labels.items())
+    text = f"{row.device} {row.board} {row.workload} {row.host} {labels}".lower()
     return health in ("", row.health) and all(word in text for word in find.lower().split())

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 220.0, 18.0
 
 
 def gauge(view: StudyView, limit: Limit) -> Markup:
-    """Return how far what is held is from a limit; a text alone before it was measured."""
+    """Return the distance of the held setting from a limit; only text before it was measured."""
     held = view.best or view.baseline
     value = held.metrics.get(limit.metric)
     asked = f"{limit.op} {figure(limit.metric, limit.value, declared=view.quantities)}"

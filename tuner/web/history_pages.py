@@ -25,7 +25,7 @@ from tuner.wire import StudyView, TrialView
 
 PAGE = 50
 JUDGING_S = 0.3
-"""A page waits no longer for the verdicts of studies that nobody looked at since the start."""
+"""A page waits no longer for the verdicts of studies that no page has shown since the start."""
 EVENTS, MOST_EVENT_PAGES = 100, 20
 SORTS: dict[str, Callable[[HistoryRow], Any]] = {
     "start": lambda row: -row.started_at.timestamp(),
@@ -55,6 +55,7 @@ class Asked:
     device: str = ""
     workload: str = ""
     study: str = ""
+    group: str = ""
     since: str = ""
     until: str = ""
     verdict: str = ""
@@ -98,7 +99,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
 
     @router.get("/history/export")
     def export(asked: Annotated[Asked, Depends()], format: str = "csv") -> Response:
-        """Give all trials that are asked for as a file."""
+        """Return all requested trials as a file."""
         rows = operations.history(asked.question())
         if format not in EXPORTS:
             raise InvalidInput(f"no history is written as {format!r}", hint="csv, json or parquet")

@@ -103,7 +103,7 @@ class Judges:
         return known
 
     def within(self, seconds: float, pending: set[str]) -> Callable[[Study], Past | None]:
-        """Return `past`, which after that time reads none anew but adds the study to `pending`."""
+        """Return `past`, which after that time reads no further study but adds the study to `pending`."""
         until = self._monotonic() + seconds
 
         def past(study: Study) -> Past | None:

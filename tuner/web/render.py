@@ -1,4 +1,4 @@
-"""Templates, and what they may call: numbers and states are said as everywhere else."""
+"""Templates, and what they may call: numbers and states are written as everywhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page's request brings: who asks, and the fields of a form."""
+"""The caller of a page's request, and the fields of its form."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Form:
 
 
 def caller_of(request: Request) -> Caller:
-    """Return who asks, as the gate let them in."""
+    """Return the caller that the gate admitted."""
     caller: Caller = request.state.caller
     return caller
 
 
 def require_role(request: Request, *roles: AccessRole) -> Caller:
-    """Return who asks. Raises Forbidden unless they have one of the roles."""
+    """Return the caller. Raises Forbidden unless they have one of the roles."""
     caller = caller_of(request)
     if caller.role not in roles:
         raise Forbidden(

@@ -23,7 +23,7 @@ def session_pages(pages: Pages, sessions: Sessions, *, secure: bool) -> APIRoute
         return pages.page(request, "login", back=_ours(back), error=None)
 
     async def opened(request: Request, fields: Posted) -> str | TuningError:
-        """Return the cookie of whoever signs in, or why there is none."""
+        """Return the cookie of a person who signs in, or why there is none."""
         address = request.client.host if request.client else ""
         try:
             return await sessions.lookups.run(

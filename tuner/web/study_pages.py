@@ -1,4 +1,4 @@
-"""One study: its status and next step, what was tried, what it saves, and who changed what."""
+"""One study: its status and next step, its trials, its saving, and its changes."""
 
 from __future__ import annotations
 

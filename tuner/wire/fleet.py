@@ -39,7 +39,7 @@ __all__ = [
 
 
 class TokenView(OperatorView):
-    """A token as the admin sees it; `state` is `in force`, `used`, `expired` or `revoked`."""
+    """A token as the admin sees it; `state` is `valid`, `used`, `expired` or `revoked`."""
 
     name: str
     role: AccessRole
@@ -116,6 +116,7 @@ class FleetRow(OperatorView):
     board: str
     workload: str
     host: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
     health: Health
     unable: str = ""
     shared: str = ""

@@ -166,7 +166,9 @@ async def launched(
         await servers.change(ServerSetting(longest, drafts[0]))
         active = await servers.acquire(0.0)
         props = await active.props()
-        per_request = await heeds_requests(active, longest)
+        # Of what drafts only what repeats, answers cannot show which length they go by.
+        always = launcher.drafts[drafts[0]].always
+        per_request = always and await heeds_requests(active, longest)
         load.slots = props.total_slots
         control = LengthControl(
             servers,
@@ -175,7 +177,7 @@ async def launched(
             drafts=drafts,
             per_request=per_request,
             name="llama_cpp",
-            version=_version(props.model_path, props.build_info, launcher.dialect.name),
+            version=_version(props.model_path, props.build_info, launcher.dialect.length),
             start_s=servers.switch_s,
         )
         await control.apply({LENGTH: length})

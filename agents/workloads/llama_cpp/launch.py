@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.host.http.local_http import local_url
 from agents.workloads.llama_cpp.child import LlamaProcess, help_of
-from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH, Dialect, dialect_of, owned
+from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH, Dialect, Draft, dialect_of, owned
 from agents.workloads.llama_cpp.figures import Timings
 from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
 from tuner.core import ActuationError, InvalidInput, TuningError
@@ -22,31 +22,41 @@ LOG = "llama-server.log"
 class Launcher:
     """Starts an operator's command, with the options for speculation added.
 
-    `drafts` are draft models by name.
+    `drafts` are methods and models by name.
     """
 
     command: tuple[str, ...]
     dialect: Dialect
-    drafts: Mapping[str, Path]
+    drafts: Mapping[str, Draft]
     folder: Path
 
     @classmethod
-    async def of(cls, command: Sequence[str], drafts: Mapping[str, Path], folder: Path) -> Launcher:
+    async def of(
+        cls, command: Sequence[str], drafts: Mapping[str, Draft], folder: Path
+    ) -> Launcher:
         """Return the launcher of a command.
 
         Raises:
             InvalidInput: it names options that are set here, is no llama-server that can speculate, or
-                a draft is not there.
+                a draft is not there or of a method that it does not have.
         """
         if doubled := owned(command[1:]):
             raise InvalidInput(
                 f"{' '.join(doubled)} is set by the proxy", hint="leave it out of the command"
             )
-        for name, path in drafts.items():
-            if not path.is_file():
-                raise InvalidInput(f"the draft {name!r} does not exist: {path}")
+        for name, draft in drafts.items():
+            if draft.file is not None and not draft.file.is_file():
+                raise InvalidInput(f"the draft {name!r} does not exist: {draft.file}")
         folder.mkdir(parents=True, exist_ok=True)
-        dialect = dialect_of(await help_of(command), command[0])
+        help_text = await help_of(command)
+        dialect = dialect_of(help_text, command[0])
+        known = dialect.methods_in(help_text)
+        for name, draft in drafts.items():
+            if draft.method not in known:
+                raise InvalidInput(
+                    f"draft {name!r}: {command[0]} cannot set the length of {draft.method!r}",
+                    hint=f"use one of {', '.join(known)}",
+                )
         return cls(tuple(command), dialect, dict(drafts), folder)
 
     async def __call__(self, setting: ServerSetting) -> LlamaServer:
@@ -56,7 +66,7 @@ class Launcher:
             DeviceLost: it ends, or does not get ready.
             ActuationError: it drafts, or does not, otherwise than requested.
         """
-        draft = str(self.drafts[setting.draft])
+        draft = self.drafts[setting.draft]
         log = self.folder / LOG
         process = await LlamaProcess.start(
             self.command, self.dialect.options(setting.length, draft), log
@@ -73,7 +83,8 @@ class Launcher:
     async def _prove(self, server: LlamaServer) -> None:
         setting = server.setting
         shown = await server.probe()
-        if has_length(shown, setting.length, self.dialect):
+        always = self.drafts[setting.draft].always
+        if has_length(shown, setting.length, self.dialect, always=always):
             return
         assert server.process is not None
         raise ActuationError(
@@ -83,12 +94,15 @@ class Launcher:
         )
 
 
-def has_length(shown: Timings, length: int, dialect: Dialect) -> bool:
+def has_length(shown: Timings, length: int, dialect: Dialect, *, always: bool = True) -> bool:
     """Return whether an answer's timings fit a length.
 
     The last drafts of an answer are cut to what it may still have, and in some builds every second pass
-    drafts nothing: more than half of the length in the mean is enough; ours.
+    drafts nothing: more than half of the length in the mean is enough; ours. A method that does not
+    `always` draft shows only that it drafts no more.
     """
+    if not always:
+        return shown.drafted <= length * shown.passes
     if length == 0 or shown.drafted == 0:
         return length == shown.drafted == 0
     drafting = (shown.passes + 1) // 2 if dialect.plain_between else shown.passes

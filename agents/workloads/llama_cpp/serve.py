@@ -13,6 +13,7 @@ from types import FrameType
 from agents.host.http.serving import listening, quiet_server, url_of
 from agents.workloads.llama_cpp.control import LengthControl, attached_control, launched
 from agents.workloads.llama_cpp.decoding import DecodingLoad
+from agents.workloads.llama_cpp.dialect import Draft
 from agents.workloads.llama_cpp.launch import Launcher
 from agents.workloads.llama_cpp.proxy import application
 from tuner.core import Clock
@@ -33,7 +34,7 @@ class ProxyOptions:
     longest: int
     length: int = 0
     command: Sequence[str] = ()
-    drafts: Mapping[str, Path] | None = None
+    drafts: Mapping[str, Draft] | None = None
     url: str = ""
     state_dir: Path = Path()
 

@@ -29,6 +29,7 @@ RATE_PER_S, WINDOW_S = 80.0, 4.0
 SLACK, ALONE = 2.0, 5
 """The limit over the median tail of the windows before, and how many these are."""
 SLICES = (0.25, 0.5)
+NONE = "without fine-tuning"
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ def live(rounds: int, report: Callable[[str], None]) -> dict[str, object]:
             METRIC, "<=", SLACK * statistics.median(next(first).tail for _ in range(ALONE))
         )
         pacers: dict[str, Pacer] = {
-            "without fine-tuning": TimeSlices(0.0),
+            NONE: TimeSlices(0.0),
             "unpaced": TimeSlices(1.0),
             **{f"static slices, {share:.0%} of the time": TimeSlices(share) for share in SLICES},
             "paced by the limit": FineTuningPacer(limit.value),
@@ -117,11 +118,13 @@ def _job(stack: ExitStack, clock: HostClock) -> FineTuningJob:
 
 
 def _told(windows: Mapping[str, list[FineTuningWindow]]) -> list[dict[str, object]]:
+    kept = {name: statistics.fmean(one.kept for one in seen) for name, seen in windows.items()}
     return [
         {
             "arm": name,
             "windows": len(seen),
-            "kept": statistics.fmean(one.kept for one in seen),
+            "kept": kept[name],
+            "kept_of_none": kept[name] / kept[NONE] if kept[NONE] else None,
             "tail_median_ms": statistics.median(one.tail for one in seen),
             "steps_per_s": statistics.fmean(one.finetuning_steps_per_s for one in seen),
             "share": statistics.fmean(one.finetuning_share for one in seen),

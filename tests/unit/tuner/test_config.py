@@ -45,6 +45,9 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("port = ", "not valid TOML"),
         ('names = "tuner"', "names must be a list, not 'tuner'"),
         ("names = [1]", "line 1: names 1 must be a string, not 1"),
+        ('metric_labels = ["Rack 1"]', "metric_labels cannot hold 'Rack 1'"),
+        ('metric_labels = ["workload"]', "metric_labels cannot hold 'workload'"),
+        ('metric_labels = ["a", "b", "c", "d", "e", "f"]', "metric_labels has 6 labels"),
         ('names = ["https://tuner:443"]', "names cannot hold 'https://tuner:443'"),
     ],
 )

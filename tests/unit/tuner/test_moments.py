@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.builders import START
 from tests.errors import raised
 from tuner.errors import InvalidInput
-from tuner.moments import ago, moment, when
+from tuner.moments import ago, day, moment, when, when_in_zone
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,12 @@ def test_a_time_that_is_shown_can_be_typed() -> None:
     at = datetime(2026, 11, 1, 13, 5, 9, tzinfo=timezone(timedelta(hours=1)))
     assert when(at) == "2026-11-01 12:05:09Z"
     assert moment("--since", when(at), START) == at
+
+
+def test_a_date_is_that_of_utc_and_a_window_opens_in_its_own_zone() -> None:
+    at = datetime(2026, 11, 1, 0, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    assert day(at) == "2026-10-31"
+    assert when_in_zone(at) == "Sun 2026-11-01 00:30 CET"
 
 
 @pytest.mark.parametrize(

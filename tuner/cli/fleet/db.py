@@ -19,6 +19,7 @@ from tuner.cli.options import Db
 from tuner.cli.place import place
 from tuner.core import ConfigError, Event
 from tuner.main import utc_now
+from tuner.moments import day
 
 
 def _url(db: str) -> str:
@@ -111,7 +112,7 @@ def prune(
         plan = pruning.plan(utc_now() - timedelta(days=keep_days), keep_stopped)
         typer.echo(
             f"{shown(url)}: {plan.observations:,} hold windows and {plan.events:,} events from before "
-            f"{plan.before:%Y-%m-%d}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
+            f"{day(plan.before)}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
         )
         if dry_run or (plan.empty and not vacuum):
             return

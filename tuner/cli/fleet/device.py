@@ -5,11 +5,14 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from typing import Annotated
+
+import typer
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
 from tuner.cli.options import DeviceId
-from tuner.core import NotFound, Phase
+from tuner.core import ConfigError, NotFound, Phase
 from tuner.moments import ago, when
 from tuner.presentation.figures import change, joined
 from tuner.presentation.standing import device_status, status
@@ -17,20 +20,54 @@ from tuner.presentation.texts import gained
 from tuner.study.moves import in_words
 from tuner.wire import Change, DeviceView, StudyView
 
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="Only devices with this label, board, workload or host; repeat it for several.",
+    ),
+]
 SHOWN_VALUES = 6
 """A knob with more values is shown as its range."""
 COLUMNS = (
-    "device", "status", "study", "~applied", "+workload", "+board", "+last report", "+reason", "+knobs",
-    "+metrics",
+    "device", "status", "study", "~applied", "+workload", "+board", "+labels", "+last report", "+reason",
+    "+knobs", "+metrics",
 )  # fmt: skip
 
 
 @asks(watch=True, lists=True)
-def list_(api: Api) -> Answer:
+def list_(api: Api, label: Labels = None) -> Answer:
     """List the registered devices, one a line: status, study and applied setting."""
-    views = api.devices()
+    views = labelled(api.devices(), label or [])
     nothing = "no devices yet; an agent registers them: `jouletune agent serve`"
     return Answer(views, Rows(COLUMNS, map(_row, views), nothing))
+
+
+def labelled(views: Sequence[DeviceView], labels: Sequence[str]) -> list[DeviceView]:
+    """Return the devices that have every one of some labels, each `NAME=VALUE`.
+
+    Raises:
+        ConfigError: a label has another form.
+        NotFound: no device has all of them.
+    """
+    found = list(views)
+    for label in labels:
+        name, equals, value = label.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"--label cannot be {label!r}", hint="write NAME=VALUE, like rack=a1")
+        found = [view for view in found if view.device.trait(name) == value]
+    if labels and not found:
+        known = sorted({text for view in views for text in _labels(view)})
+        raise NotFound(
+            f"no device has {' and '.join(labels)}", hint=f"labels: {joined(known, 'none')}"
+        )
+    return found
+
+
+def _labels(view: DeviceView) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(view.device.labels.items())]
 
 
 def _row(view: DeviceView) -> tuple[str, ...]:
@@ -42,6 +79,7 @@ def _row(view: DeviceView) -> tuple[str, ...]:
         change(view.applied.setting, about.space.default) if view.applied else "–",
         about.workload,
         about.board,
+        joined(_labels(view), "–"),
         when(view.last_seen),
         view.unable or "–",
         joined(map(str, about.space.knobs)),
@@ -76,6 +114,8 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
     about, now = view.device, datetime.now(timezone.utc)
     yield "device", about.id
     yield "board", f"{about.board}, driver {about.driver}"
+    if about.labels:
+        yield "labels", joined(_labels(view))
     yield "workload", f"{about.workload} {about.workload_version}".strip()
     reported = f"last report {when(view.last_seen)} ({ago(view.last_seen, now)})"
     yield "status", f"{device_status(view)}, {reported}"

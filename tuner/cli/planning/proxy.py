@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +12,14 @@ import typer
 
 from agents.host.host import HostClock
 from agents.workloads.llama_cpp.control import LengthControl
+from agents.workloads.llama_cpp.dialect import BY_MODEL, Draft
 from agents.workloads.llama_cpp.overhead import proxy_cost
 from agents.workloads.llama_cpp.serve import ProxyOptions, run_proxy
 from tuner.cli.answers import Answer, Rows, tells
 from tuner.cli.options import STATE_DIR, AsJson
 from tuner.core import ConfigError
+
+METHOD = re.compile(r"((?:draft|ngram)-[a-z0-9-]+)(?::(.+))?")
 
 
 def proxy(
@@ -30,8 +34,8 @@ def proxy(
     draft: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[NAME=]FILE.gguf",
-            help="A draft model; repeatable.",
+            metavar="[NAME=][METHOD:]FILE.gguf",
+            help="A draft model, or a method without one (ngram-mod); repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -63,7 +67,7 @@ def proxy(
             hint="jouletune speculation proxy --draft draft.gguf -- llama-server -m target.gguf",
         )
     if command and not draft:
-        raise ConfigError("no draft model", hint="give --draft FILE.gguf")
+        raise ConfigError("no draft model", hint="give --draft FILE.gguf or --draft ngram-mod")
     if length > longest:
         raise ConfigError(f"--length {length} is above --longest {longest}", hint="raise --longest")
     options = ProxyOptions(
@@ -109,13 +113,21 @@ def overhead(
     return Answer(value, Rows(columns, rows, "no request got a response"))
 
 
-def _drafts(given: list[str]) -> dict[str, Path]:
-    """Return draft models by name, a file's own name where none is given. Raises ConfigError."""
-    drafts: dict[str, Path] = {}
+def _drafts(given: list[str]) -> dict[str, Draft]:
+    """Return drafts by name, a file's or a method's own name where none is given. Raises ConfigError."""
+    drafts: dict[str, Draft] = {}
     for text in given:
-        name, _, file = text.rpartition("=")
-        name = name or Path(file).stem
+        name, _, source = text.rpartition("=")
+        found = METHOD.fullmatch(source)
+        method, file = found.groups() if found else (BY_MODEL, source)
+        draft = Draft(method, Path(file) if file else None)
+        if draft.has_model is (draft.file is None):
+            need = "needs a model" if draft.has_model else "takes no model"
+            raise ConfigError(
+                f"{draft.method} {need}", hint="write METHOD:FILE.gguf, or ngram-mod alone"
+            )
+        name = name or (draft.method if draft.file is None else draft.file.stem)
         if name in drafts:
             raise ConfigError(f"two drafts have the name {name!r}", hint="write NAME=FILE.gguf")
-        drafts[name] = Path(file)
+        drafts[name] = draft
     return drafts

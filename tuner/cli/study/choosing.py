@@ -6,29 +6,46 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tuner.cli.asking import Api
-from tuner.core import ConfigError, Phase
+from tuner.core import ConfigError, NotFound, Phase
 from tuner.moments import moment
+from tuner.presentation.figures import joined
 from tuner.wire import StudyView
 
 
+def of_group(views: Sequence[StudyView], group: str) -> list[StudyView]:
+    """Return the studies of a group of a fleet file, all where it is empty.
+
+    Raises:
+        NotFound: no study is in it.
+    """
+    found = [view for view in views if group in ("", view.group)]
+    if group and not found:
+        groups = joined(sorted({view.group for view in views if view.group}), "none")
+        raise NotFound(f"no study is in group {group!r}", hint=f"groups: {groups}")
+    return found
+
+
 def chosen(
-    api: Api, study: str, since: str, now: datetime
+    api: Api, study: str, since: str, now: datetime, group: str = ""
 ) -> tuple[Sequence[StudyView], datetime | None]:
-    """Return one study, or all that were active since a moment, which comes with them.
+    """Return one study, or all (of a group) that were active since a moment, which comes with them.
 
     Active were those that are not stopped, or were made or stopped since. Without either it is all.
 
     Raises:
-        ConfigError: both are given.
+        ConfigError: a study is given, and a moment or a group.
         InvalidInput: the moment is none.
-        NotFound: there is no such study.
+        NotFound: there is no such study, or no study in the group.
     """
     if study and since:
         raise ConfigError("both STUDY and --since are given", hint="give one")
     start = moment("--since", since, now)
+    if study and group:
+        raise ConfigError("both STUDY and --group are given", hint="give one")
     if study:
         return [api.study(study)], None
-    return [view for view in api.studies() if start is None or _active(api, view, start)], start
+    views = of_group(api.studies(), group)
+    return [view for view in views if start is None or _active(api, view, start)], start
 
 
 def _active(api: Api, view: StudyView, start: datetime) -> bool:

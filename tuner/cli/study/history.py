@@ -13,7 +13,7 @@ from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow
 from tuner.cli.answers import Answer, Rows, show
 from tuner.cli.asking import Api, asks
-from tuner.cli.options import Limit, OfStudy, Since, Until
+from tuner.cli.options import Limit, OfGroup, OfStudy, Since, Until
 from tuner.cli.output import write_text
 from tuner.cli.study.trial import result
 from tuner.compat import StrEnum
@@ -43,6 +43,7 @@ def history(
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
     workload: Annotated[str, typer.Option(metavar="NAME", help="Only this workload.")] = "",
     study: OfStudy = "",
+    group: OfGroup = "",
     since: Since = "",
     until: Until = "",
     verdict: Annotated[
@@ -73,6 +74,7 @@ def history(
         "device": device,
         "workload": workload,
         "study": study,
+        "group": group,
         "since": since,
         "until": until,
         "verdict": verdict,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
-from tuner.cli.options import StudyId
+from tuner.cli.options import OfGroup, StudyId
+from tuner.cli.study.choosing import of_group
 from tuner.moments import when
 from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
@@ -14,14 +15,14 @@ from tuner.wire import StudyView
 
 COLUMNS = (
     "study", "status", "device", ">objective", "~best so far", "+>trials", "+workload", "+policy",
-    "+reason",
+    "+group", "+reason",
 )  # fmt: skip
 
 
 @asks(watch=True, lists=True)
-def list_(api: Api) -> Answer:
+def list_(api: Api, group: OfGroup = "") -> Answer:
     """List all studies, oldest first, one a line."""
-    views = api.studies()
+    views = of_group(api.studies(), group)
     nothing = "no studies yet; create one with `jouletune study create`"
     return Answer(views, Rows(COLUMNS, map(_row, views), nothing))
 
@@ -38,6 +39,7 @@ def _row(view: StudyView) -> tuple[str, ...]:
         str(sum(view.trials.values())),
         view.workload,
         view.policy,
+        view.group or "–",
         view.error or view.unable or waiting(view) or view.phase_why,
     )
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from tuner import files
 from tuner.cli import listing
 from tuner.cli.asking import Api, asks
-from tuner.cli.options import OneStudy
+from tuner.cli.options import OfGroup, OneStudy
 from tuner.cli.output import console, json_text, list_width, write_text
 from tuner.cli.study.choosing import chosen
 from tuner.cli.study.printed import document, print_outcome
@@ -60,6 +60,7 @@ def report(
             show_default=False,
         ),
     ] = "",
+    group: OfGroup = "",
     format: Annotated[
         ReportFormat,
         typer.Option(
@@ -78,9 +79,10 @@ def report(
     Without STUDY: all studies active in the last 7 days, that is not stopped, or stopped since.
     """
     now = datetime.now(timezone.utc)
-    views, start = chosen(api, study, since or ("" if study else SINCE), now)
+    views, start = chosen(api, study, since or ("" if study else SINCE), now, group)
     found, faults = _all_reported(api, views)
-    heading = f"Study {views[0].id}" if start is None else f"Studies since {when(start)}"
+    of = f" of group {group}" if group else ""
+    heading = f"Study {views[0].id}" if start is None else f"Studies{of} since {when(start)}"
     heading = "; ".join([heading, *faults])
     _write(found, heading, now, ReportFormat.JSON if as_json else format, output)
 

@@ -56,9 +56,13 @@ class Studies(Protocol):
         """Return the revision of each study that is not over, by its id, oldest first."""
 
     def ids(
-        self, device: str | None = None, workload: str | None = None, phase: str | None = None
+        self,
+        device: str | None = None,
+        workload: str | None = None,
+        phase: str | None = None,
+        group: str | None = None,
     ) -> Sequence[str]:
-        """Return the ids of the studies of a device, of a workload, in a phase; oldest first."""
+        """Return the ids of the studies of a device, workload, phase or group; oldest first."""
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the study as the revision after the one it carries, and return it so.

@@ -35,6 +35,7 @@ from tuner.core import (
     render_setting,
     setting_key,
 )
+from tuner.moments import day
 from tuner.service.clock.replicas import FORGOTTEN, TELL_S
 from tuner.study.confirm import asked, duel
 from tuner.study.drift import drift
@@ -144,7 +145,7 @@ class Maintenance:
         of_events = before if untold is None else min(before, untold.at)
         gone = _shorten(store.observations, before), _shorten(store.events, of_events)
         if any(gone):
-            text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
+            text = f"{gone[0]} observations and {gone[1]} events from before {day(before)}"
             self.loop.changes.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from fastapi import APIRouter, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
+from tuner.core import Store, StoreError
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.access_routes import FOR_VIEWERS
 from tuner.service.metrics.counts import Counts
@@ -48,8 +51,35 @@ class Uncreated(Collector):
             yield family
 
 
+class Labelled(Collector):
+    """Families whose series of a device also carry chosen labels of it, empty where it has none."""
+
+    def __init__(self, inner: Collected, store: Store, names: Sequence[str]) -> None:
+        self._inner, self._store, self._names = inner, store, names
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        known: dict[str, Mapping[str, str]] = {}
+        with suppress(StoreError):  # FleetCollector says that the database does not answer
+            known = {device.id: device.labels for device in self._store.devices.list()}
+        for family in self._inner.collect():
+            family.samples = [self._labelled(sample, known) for sample in family.samples]
+            yield family
+
+    def _labelled(self, sample: Sample, known: Mapping[str, Mapping[str, str]]) -> Sample:
+        if "device" not in sample.labels:
+            return sample
+        own = known.get(sample.labels["device"], {})
+        return sample._replace(
+            labels={**sample.labels, **{name: own.get(name, "") for name in self._names}}
+        )
+
+
 class Metrics:
-    """What a scrape is answered, the same for `CACHE_S`."""
+    """What a scrape is answered, the same for `CACHE_S`.
+
+    `labels` are those of devices, by name, that their series carry.
+    """
 
     def __init__(
         self,
@@ -57,10 +87,12 @@ class Metrics:
         counts: Counts,
         version: str,
         monotonic: Callable[[], float] = time.monotonic,
+        labels: Sequence[str] = (),
     ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(Uncreated(counts.registry))
-        self._registry.register(FleetCollector(fleet, counts, version))
+        store = fleet.operations.loop.store
+        for collector in (Uncreated(counts.registry), FleetCollector(fleet, counts, version)):
+            self._registry.register(Labelled(collector, store, labels) if labels else collector)
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._text, self._until_s = b"", float("-inf")

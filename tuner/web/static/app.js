@@ -96,6 +96,7 @@ function draw(chart) {
   for (const name of Object.keys(figure.layout)) {
     if (!/^[xy]axis\d*$/.test(name)) continue;
     layout[name] = { ...axis, ...figure.layout[name] };
+    if (layout[name].type === "date") layout[name].hoverformat = `%Y-%m-%d %H:%M:%S${inUtc() ? "Z" : ""}`;
     if (layout[name].range) layout[name].range = layout[name].range.map(zoned);
   }
   if (figure.layout.height) plot.classList.add("tall");

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agents.finetuning.pacing import ALLOWED, LEAST, FineTuningPacer
+import random
+
+from agents.finetuning.pacing import ALLOWED, LEAST, STOPPED_TURN, FineTuningPacer
 
 
 def played(pacer: FineTuningPacer, windows: int, tail_of_share: float) -> int:
@@ -49,3 +51,44 @@ def test_windows_above_the_limit_without_fine_tuning_are_not_its_fault() -> None
     for _ in range(10):
         pacer.window(99.0, ran=False)
     assert pacer.proven == 0.5
+
+
+NOISE = 0.2
+
+
+def noisy(windows: int, tail_of_share: float) -> tuple[FineTuningPacer, float, float]:
+    """Return the pacer after windows on a noisy host, the share above the limit, and the time it ran."""
+    pacer, rng = FineTuningPacer(20.0), random.Random(0)
+    above, ran_for = 0, 0.0
+    for _ in range(windows):
+        ran = sum(pacer.look(None) for _ in range(50)) / 50
+        tail = 99.0 if rng.random() < NOISE else 10.0 + tail_of_share * ran
+        above += tail > pacer.limit
+        ran_for += ran / windows
+        pacer.window(tail, ran=ran > 0.0)
+    return pacer, above / windows, ran_for
+
+
+def test_noise_of_the_host_does_not_stop_a_job_that_disturbs_nothing() -> None:
+    pacer, above, ran_for = noisy(300, 0.0)
+    assert abs(pacer.background - NOISE) < 0.1
+    assert above < NOISE + ALLOWED
+    assert ran_for > 0.6
+
+
+def test_a_job_that_never_fits_is_stopped_on_a_noisy_host_too() -> None:
+    _, above, ran_for = noisy(300, 1e9)
+    assert above < NOISE + 2 * ALLOWED
+    assert ran_for < 0.01
+
+
+def test_a_window_is_spent_without_fine_tuning_only_after_one_above_the_limit() -> None:
+    pacer = FineTuningPacer(20.0, share=1.0, proven=1.0)
+    for tail in (10.0, 30.0, 10.0, 10.0):
+        assert any(pacer.look(None) for _ in range(50))
+        pacer.window(tail, ran=True)
+    assert not any(pacer.look(None) for _ in range(50))
+    pacer.window(10.0, ran=False)
+    for _ in range(2 * STOPPED_TURN):
+        assert any(pacer.look(None) for _ in range(50))
+        pacer.window(10.0, ran=True)

@@ -54,12 +54,18 @@ CASES: dict[str, list[str]] = {
         "device forget sim",
         "device list",
     ],
-    "device list": ["device list"],
+    "device list": [
+        "device list",
+        "device list --label board=A100 --label workload=inference",
+        "device list --label rack=a1",
+        "device list --label rack",
+    ],
     "device show": ["device show sim", "device show nobody"],
     "events": ["events", "events --study STUDY"],
     "history": [
         "history",
         "history --device nobody",
+        "history --group lab",
         "history --device nobody --format csv",
         "history --study nothing",
         "history --state happy",
@@ -68,7 +74,14 @@ CASES: dict[str, list[str]] = {
         "history --format xml",
     ],
     "notification list": ["notification list"],
-    "report": ["report STUDY", "report STUDY --format md", "report --since 7x", "report nothing"],
+    "report": [
+        "report STUDY",
+        "report STUDY --format md",
+        "report --since 7x",
+        "report nothing",
+        "report --group lab",
+        "report STUDY --group lab",
+    ],
     "run": [
         "run --keep",
         "run --device cpu --tuner http://127.0.0.1:9",
@@ -115,6 +128,7 @@ CASES: dict[str, list[str]] = {
     "study thaw": ["study thaw STUDY"],
     "study list": [
         "study list",
+        "study list --group lab",
         "study list --tuner http://127.0.0.1:9 --db sqlite:///x",
         "study list --tuner 127.0.0.1:9",
         "study list --tuner http://h --token-file none",

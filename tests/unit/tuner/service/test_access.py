@@ -120,7 +120,7 @@ class Tuner:
         return {(method.upper(), path) for path, methods in paths.items() for method in methods}
 
 
-ASKING = {("POST", "/v1/studies/{study}/constraints/preview")}
+ASKING = {("POST", "/v1/studies/{study}/constraints/preview"), ("POST", "/v1/fleet/diff")}
 """Questions that bring a body: they change nothing."""
 
 
@@ -268,7 +268,7 @@ def test_a_device_is_the_agents_that_registered_it_whatever_it_says_of_itself(
     assert tuner.store.devices.get("gpu").agent == "agent@a"
     refusal = tuner.ask(theirs, "PUT", "/v1/devices/gpu", Registration(device=device("gpu")))
     assert refusal.status_code == 403
-    assert "agent@a's, not agent@b's" in refusal.json()["message"]
+    assert "belongs to the agent agent@a, not to agent@b" in refusal.json()["message"]
     assert "`name` in its agent.toml" in refusal.json()["hint"]
 
 
@@ -278,7 +278,7 @@ def test_an_enrolment_token_makes_one_agent_and_does_nothing_else(tuner: Tuner) 
     assert tuner.enrol(once, "agent@a").status_code == 200, "the answer got lost"
     again = tuner.enrol(once, "agent@b")
     assert (again.status_code, again.json()["code"]) == (401, "unauthorised")
-    assert "used up" in again.json()["message"]
+    assert "already used" in again.json()["message"]
     assert tuner.register("agent@a", "gpu") == ""
     assert tuner.code("agent@b", "PUT", "/v1/devices/gpu") == "unauthorised"
 
@@ -339,9 +339,9 @@ def test_tokens_are_listed_without_themselves_and_stored_as_digests(tuner: Tuner
     listed = tuner.ask(ADMIN, "GET", "/v1/tokens")
     states = sorted((t["role"], t["state"]) for t in listed.json())
     assert states == [
-        ("agent", "in force"),
-        ("enrol", "in force"),
+        ("agent", "valid"),
         ("enrol", "used"),
+        ("enrol", "valid"),
         ("operator", "revoked"),
     ]
     kept = repr(tuner.store.tokens.list()) + repr(tuner.store.events.list()) + listed.text
@@ -546,7 +546,7 @@ def test_a_token_that_asks_too_much_is_told_when_to_come_again(
     assert codes == [""] * 5 + ["rate_limited"] * 3
     answer = tuner.ask(ann, "GET", "/v1/studies")
     assert 1 <= int(answer.headers["Retry-After"]) <= 10
-    assert "the token ann asks too much" in answer.json()["message"]
+    assert "rate limit exceeded by the token ann" in answer.json()["message"]
 
 
 def test_while_the_database_is_away_tokens_are_not_said_to_be_wrong(

@@ -64,7 +64,7 @@ def test_what_restarts_is_left_alone_where_that_is_asked_for() -> None:
 
 
 def test_words_alone_are_nothing_to_search() -> None:
-    with raised(InvalidInput, "set") as caught:
+    with raised(InvalidInput, "sim") as caught:
         searched(GOVERNOR)
     assert caught.value.hint == "offer more than one value of cpu.governor"
 

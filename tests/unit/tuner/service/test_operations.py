@@ -444,7 +444,7 @@ def test_where_no_trials_are_left_a_change_grants_half_of_them_and_the_bill_says
     assert verbs.study(name).terms.trials == 8
     bill = verbs.report(name).bill
     assert bill.granted == 3
-    assert "3 trials of it granted by changes of the constraints" in billed(bill, won=False)
+    assert "3 trials granted by changed constraints" in billed(bill, won=False)
 
 
 def test_a_paused_study_whose_limit_is_loosened_searches_when_it_is_resumed() -> None:

@@ -141,7 +141,7 @@ def test_other_constraints_withdraw_a_proposal_and_the_study_tunes_on(
     assert (changed.phase, changed.plan) == (Phase.PAUSED if paused else Phase.TUNING, None)
     kind, text = events(verbs, name)[-1]
     assert kind == "withdrawn"
-    assert text.endswith(f"is proposed no more: constraints changed to {limit}")
+    assert text.endswith(f"is no longer proposed: constraints changed to {limit}")
     if paused:
         assert isinstance(asked(verbs), Release)
         assert verbs.resume(name, Change()).phase is Phase.TUNING

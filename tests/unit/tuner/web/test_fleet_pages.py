@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -37,6 +38,33 @@ def test_groups_come_by_their_name_and_in_each_what_is_wrong_first() -> None:
         row("c", Health.SAFE, host="h1"),
     ]
     assert [r.device for r in in_order(rows, lambda r: r.host)] == ["c", "b", "a"]
+
+
+def test_devices_are_filtered_and_grouped_by_their_labels() -> None:
+    site = Site(operations(about=device("sim", labels={"rack": "a1"})))
+    site.verbs.loop.register(device("other", labels={"rack": "b2"}))
+    viewer = site.signed_in("viewer")
+    page = viewer.get("/?group=rack").text
+    assert re.findall(r'scope="colgroup">(\w+)<', page) == ["a1", "b2"]
+    page = viewer.get("/?label=rack%3Da1").text
+    assert ">sim</a>" in page and ">other</a>" not in page
+    assert "remove this filter" in page and "find=&label=rack%3Da1" in page.replace("&amp;", "&")
+    assert ">other</a>" not in viewer.get("/?find=rack%3Da1").text
+    assert "No device matches the filter" in viewer.get("/?label=rack%3Dc3").text
+
+
+def test_studies_and_history_are_filtered_by_group() -> None:
+    site = Site(operations())
+    study = created(site.verbs)
+    tune(site.verbs, slope)
+    store, viewer = site.verbs.loop.store, site.signed_in("viewer")
+    assert "No study matches the filter" in viewer.get("/studies?group=lab").text
+    assert "No trial matches the filter" in viewer.get("/history?group=lab").text
+    store.studies.revise(replace(store.studies.get(study), group="lab"), "ann", "", START)
+    page = viewer.get("/studies?group=lab").text
+    assert f'href="/studies/{study}"' in page and 'href="/history?group=lab"' in page
+    assert f'href="/studies/{study}"' in viewer.get("/history?group=lab").text
+    assert f'href="/studies/{study}"' not in viewer.get("/history?group=hall").text
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 It speaks the API in the shapes recorded from the llama.cpp of llama-cpp-python 0.3.36 and 0.3.16
 (`--build`): start options, `/health`, `/props`, `/completion` (whole and streamed, with timings) and
 `/metrics`. Of what it drafts it accepts 0, 1, … up to the length, in turn, or with `--rate` each token
-at that rate; a drafted token takes an eighth of a step, and `--crowd-ms` for each request that
-decodes. A model file whose text differs from the draft's has another vocabulary. `POST /stand-in`
-breaks it.
+at that rate; n-grams are drafted only after a prompt whose last line was there before; a drafted token
+takes an eighth of a step, and `--crowd-ms` for each request that decodes. A model file whose text differs
+from the draft's has another vocabulary. `POST /stand-in` breaks it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HELP = {
-    "0.3.36": "--spec-draft-n-max N\n--spec-type none,draft-simple\n"
+    "0.3.36": "--spec-draft-n-max N\n--spec-type none,draft-simple,ngram-simple\n"
     "--draft, --draft-n, --draft-max N   the argument has been removed\n",
     "0.3.16": "--draft-max, --draft, --draft-n N   number of tokens to draft (default: 16)\n",
     "0.2.0": "-m, --model FNAME\n",
@@ -120,6 +120,9 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
 
         def complete(self, asked: dict[str, Any]) -> None:
             length = state.length
+            if "ngram-simple" in getattr(state.options, "spec_type", ""):
+                lines = str(asked.get("prompt")).split("\n")
+                length = length if lines[-1] in lines[:-1] else 0
             if state.options.build == "0.3.16":
                 length = min(64, asked.get("speculative.n_max", length)) if length else 0
             wanted = asked.get("n_predict", 16)
@@ -224,6 +227,8 @@ def main() -> None:
         parser.add_argument("--spec-draft-n-max", dest="draft_max", type=int, default=3)
         parser.add_argument("--spec-draft-n-min")
         parser.add_argument("--spec-draft-p-min")
+        parser.add_argument("--spec-ngram-simple-size-n", type=int, default=12)
+        parser.add_argument("--spec-ngram-simple-size-m", type=int, default=48)
     options = parser.parse_args()
     if options.help:
         print(HELP[options.build])
@@ -232,7 +237,10 @@ def main() -> None:
         print("error: failed to load the model")
         raise SystemExit(1)
     length = options.draft_max if options.model_draft else 0
-    if length and Path(options.model).read_text() != Path(options.model_draft).read_text():
+    if getattr(options, "spec_type", "") == "ngram-simple":
+        m, n = options.spec_ngram_simple_size_m, options.spec_ngram_simple_size_n
+        length = m if m >= n else 0
+    elif length and Path(options.model).read_text() != Path(options.model_draft).read_text():
         print("draft model vocab type must match target model to use speculation")
         length = 0
     time.sleep(options.start_s)

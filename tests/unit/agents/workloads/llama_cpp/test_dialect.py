@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from agents.workloads.llama_cpp.dialect import DRAFT, SPEC, Dialect, dialect_of, owned
+from agents.workloads.llama_cpp.dialect import DRAFT, SPEC, Dialect, Draft, dialect_of, owned
 from tests.errors import raised
 from tests.unit.agents.workloads.llama_cpp.stand_in import HELP
 from tuner.core import InvalidInput
@@ -22,12 +24,35 @@ def test_a_build_without_speculation_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("dialect", [SPEC, DRAFT])
 def test_off_loads_no_draft(dialect: Dialect) -> None:
-    assert "d.gguf" not in dialect.options(0, "d.gguf")
-    options = dialect.options(5, "d.gguf")
+    draft = Draft(file=Path("d.gguf"))
+    assert "d.gguf" not in dialect.options(0, draft)
+    options = dialect.options(5, draft)
     assert options[options.index(dialect.draft) + 1] == "d.gguf"
     assert options[options.index(dialect.length) + 1] == "5"
 
 
+@pytest.mark.parametrize("method", SPEC.methods)
+def test_each_method_gets_its_length_by_its_own_option(method: str) -> None:
+    options = SPEC.options(5, Draft(method))
+    assert options[:2] == ["--spec-type", method]
+    assert options[-1] == "5"
+    assert SPEC.draft not in options
+
+
+def test_an_n_gram_is_never_longer_than_what_it_drafts() -> None:
+    for length, lookup in ((4, "4"), (48, "12")):
+        options = SPEC.options(length, Draft("ngram-simple"))
+        assert options[options.index("--spec-ngram-simple-size-n") + 1] == lookup
+
+
+def test_only_methods_that_the_build_lists_and_whose_length_can_be_set_are_known() -> None:
+    told = "--spec-type none,draft-simple,ngram-mod,ngram-cache\n"
+    assert SPEC.methods_in(told) == ["draft-simple", "ngram-mod"]
+    assert SPEC.methods_in("--spec-type [none|ngram-simple]") == ["ngram-simple"]
+    assert DRAFT.methods_in(HELP["0.3.16"]) == ["draft-simple"]
+
+
 def test_options_that_the_proxy_sets_are_named() -> None:
     command = ["-m", "t.gguf", "--port", "80", "--spec-type=none", "-md", "d.gguf", "-np", "4"]
-    assert owned(command) == ["--port", "--spec-type=none", "-md"]
+    command += ["--spec-ngram-mod-n-max", "8"]
+    assert owned(command) == ["--port", "--spec-type=none", "-md", "--spec-ngram-mod-n-max"]

@@ -296,6 +296,23 @@ def test_another_draft_is_another_server(tmp_path: Path) -> None:
         assert proxy.put("/plan", {"plan": plan}).status_code == 409
 
 
+def test_methods_of_drafting_are_words_of_a_knob(tmp_path: Path) -> None:
+    target, draft = models(tmp_path)
+    methods = ["--draft", f"d={draft}", "--draft", "ngram-simple"]
+    command = [*methods, "--state-dir", str(tmp_path), "--", *stand_in("0.3.36", target)]
+    with running(command, tmp_path) as proxy:
+        (knob,) = (k for k in proxy.get("/knobs")["knobs"] if k["name"] == "draft")
+        assert knob["values"] == ["d", "ngram-simple"]
+        wanted = {"speculation_length": 3, "draft": "ngram-simple"}
+        assert proxy.put("/knobs", wanted).json() == {"setting": wanted}
+        assert "draft_n" not in proxy.complete(n_predict=24)["timings"]
+        again = proxy.complete(prompt="a line\na line", n_predict=24)
+        assert (again["length"], again["timings"]["draft_n"] > 0) == (3, True)
+        back = {"speculation_length": 3, "draft": "d"}
+        assert proxy.put("/knobs", back).json() == {"setting": back}
+        assert proxy.complete(n_predict=24)["timings"]["draft_n"] > 0
+
+
 def test_a_draft_of_another_vocabulary_is_found_before_anything_is_served(tmp_path: Path) -> None:
     target, draft = models(tmp_path, draft="words")
     said = refused(tmp_path, ["--draft", str(draft), "--", *stand_in("0.3.36", target)])
@@ -318,7 +335,20 @@ def test_a_model_that_cannot_be_read_is_told_with_the_servers_own_words(tmp_path
         (["--length", "9", "--draft", "x", "--", "llama-server"], "raise --longest"),
         (["--draft", "/no/such.gguf", "--", "llama-server"], "does not exist"),
         (["--draft", "{draft}", "--", "/no/llama-server"], "give the path of llama-server"),
-        (["--draft", "{draft}", "--draft", "{draft}", "--", "llama-server"], "called 'draft'"),
+        (
+            ["--draft", "{draft}", "--draft", "{draft}", "--", "llama-server"],
+            "have the name 'draft'",
+        ),
+        (["--draft", "draft-eagle3", "--", "llama-server"], "draft-eagle3 needs a model"),
+        (["--draft", "ngram-mod:{draft}", "--", "llama-server"], "ngram-mod takes no model"),
+        (
+            ["--draft", "ngram-cache", "--", "{python}", "{stand_in}"],
+            "cannot set the length of 'ngram-cache'",
+        ),
+        (
+            ["--draft", "ngram-simple", "--", "{python}", "{stand_in}", "--build", "0.3.16"],
+            "use one of draft-simple",
+        ),
         (["--draft", "{draft}", "--", "llama-server", "--port", "1"], "--port is set by the proxy"),
         (
             ["--draft", "{draft}", "--", "{python}", "{stand_in}", "--build", "0.2.0"],
@@ -345,7 +375,8 @@ def test_a_running_server_is_attached_where_its_requests_can_set_their_length(
 
 
 @pytest.mark.parametrize(
-    ("build", "words"), [("0.3.36", "ignores speculative.n_max"), ("0.3.16-off", "drafts nothing")]
+    ("build", "words"),
+    [("0.3.36", "ignores speculative.n_max"), ("0.3.16-off", "drafts no tokens")],
 )
 def test_a_running_server_whose_length_cannot_be_set_is_refused(
     tmp_path: Path, build: str, words: str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from db import open_store
+from tests.builders import START
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import main
 from tuner.wire import StudyReport
@@ -60,6 +62,23 @@ def test_without_a_study_it_is_what_was_active_since(
     assert f"Study {study}" in capsys.readouterr().out
 
 
+def test_a_group_is_listed_and_reported(
+    study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(f"sqlite:///{tmp_path / worlds.FILE}")
+    store.studies.revise(replace(store.studies.get(study), group="lab"), "ann", "", START)
+    store.close()
+    assert main(["report", "--group", "lab"]) == 0
+    assert "Studies of group lab since" in capsys.readouterr().out
+    for verb in (["study", "list"], ["report"], ["history"]):
+        assert main([*verb, "--group", "lab", "--json"]) == 0
+        assert study in capsys.readouterr().out
+    assert main(["study", "list", "-o", "wide"]) == 0
+    assert "  lab  " in capsys.readouterr().out
+    assert main(["study", "list", "--group", "hall"]) == 2
+    assert "groups: lab" in capsys.readouterr().err
+
+
 def test_markdown_has_its_pictures_beside_it(
     study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,7 +89,7 @@ def test_markdown_has_its_pictures_beside_it(
     assert (tmp_path / f"week-{study}.svg").read_text().startswith("<?xml")
     assert main(["report", study, "--format", "md"]) == 0
     out, err = capsys.readouterr()
-    assert ".svg" not in out and "pictures need" in err
+    assert ".svg" not in out and "no pictures without --output" in err
 
 
 def test_a_page_is_one_file(study: str, tmp_path: Path) -> None:

@@ -139,4 +139,4 @@ def test_what_breaks_on_one_message_breaks_no_other(
     kept, broken, also = tell(world, told)
     assert kept == also == Receipt(result="kept")
     assert isinstance(broken, RuntimeError)
-    assert "sim told of its hold was not taken" in caplog.text
+    assert "the hold reported by sim was rejected" in caplog.text

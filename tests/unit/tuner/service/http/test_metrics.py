@@ -17,6 +17,7 @@ from db.sql.trials import SqlTrials
 from tests.builders import applied, device, setting
 from tests.unit.tuner.study.test_telemetry import report
 from tests.unit.tuner.study.worlds import World, truth
+from tuner.config import OWN_METRIC_LABELS
 from tuner.core import AccessRole, Delivery, Level, StoreError
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.api import create_app
@@ -121,6 +122,28 @@ def test_a_device_that_holds_no_more_shows_no_window_of_its_hold(scraped: Scrape
     told = scraped.told()
     assert not [name for name, _ in told if name.startswith("jouletune_held")]
     assert scraped.value("restores_total", device="sim") == 1.0
+
+
+def test_series_of_a_device_carry_the_labels_that_were_chosen(scraped: Scraped) -> None:
+    held(scraped)
+    plain = scraped.told()
+    names = {label for _, labels in plain if "device" in dict(labels) for label, _ in labels}
+    assert names <= OWN_METRIC_LABELS
+    labels = {"rack": "a1", "room": "2"}
+    scraped.world.loop.register(device("sim", labels=labels))
+    scraped.world.loop.register(device("bare"))
+    fleet = FleetOverview(scraped.verbs, scraped.summaries)
+    scraped.metrics = Metrics(
+        fleet, scraped.counts, "1.2.3", scraped.world.time.monotonic, ["rack"]
+    )
+    assert scraped.value("device_online", device="sim", rack="a1") == 1.0
+    assert scraped.value("device_online", device="bare", rack="") == 1.0
+    assert scraped.value("devices", health="holding") == 1.0
+    told = scraped.told()
+    assert all(dict(of).get("rack") == "a1" for _, of in told if dict(of).get("device") == "sim")
+    assert len([1 for _, of in told if dict(of).get("device") == "sim"]) == len(
+        [1 for _, of in plain if dict(of).get("device") == "sim"]
+    )
 
 
 def test_a_silent_device_is_offline_and_a_forgotten_one_gone(scraped: Scraped) -> None:

@@ -1,0 +1,36 @@
+"""The document of a study's revision as SQL reads it: damaged ones do not take others along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Dialect, Text, case, func
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from db.schema import RevisionRow
+
+
+class Unparsed(FunctionElement[str]):
+    """A JSON column as it is stored: as bytes on SQLite, which does not check that text is UTF-8."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(Unparsed)
+def _as_text(element: Unparsed, compiler: SQLCompiler, **about: Any) -> str:  # noqa: ANN401
+    kind = "BLOB" if compiler.dialect.name == "sqlite" else "TEXT"
+    return f"CAST({compiler.process(element.clauses, **about)} AS {kind})"
+
+
+DOCUMENT = Unparsed(RevisionRow.document).label("document")
+"""A study's document as text: each is parsed alone, so that a damaged one does not take others along."""
+
+
+def parsed(value: ColumnElement[str], dialect: Dialect) -> ColumnElement[str]:
+    """Return a value of the document, NULL where that is not JSON: SQLite fails on such text."""
+    if dialect.name != "sqlite":
+        return value
+    return case((func.json_valid(RevisionRow.document) == 1, value))
