@@ -318,9 +318,10 @@ class _GridSearch:
 
     @property
     def _proven(self) -> int:
-        """The most requests at which what the plan drafts was measured; none above it draft."""
-        chosen_ones = [cell for cell in self.bests.values() if cell.choice.length]
-        return max((cell.batch for cell in chosen_ones if cell in self.measured), default=0)
+        """The most requests at which drafting was measured and pays; none above it draft."""
+        drafted = {cell.batch for cell in self.measured if cell.choice.length}
+        pays = (batch for batch, choice in self.bests.items() if choice.choice.length)
+        return max((batch for batch in pays if batch in drafted), default=0)
 
     def _kept(self, batch: int, before: Choice | None) -> Choice:
         """Return a batch's choice: the one of the batch before where it is as good."""

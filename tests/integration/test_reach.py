@@ -38,7 +38,7 @@ def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_n
         log = found.log("tuner")
         assert f"WARNING event=no_tls on 0.0.0.0:{found.tuner_port}" in log
         assert (
-            "INFO event=names it answers to 0.0.0.0, 127.0.0.1, ::1, localhost, tuner.test;" in log
+            "INFO event=names allowed host names are 0.0.0.0, 127.0.0.1, ::1, localhost, tuner.test;" in log
         )
 
 
@@ -59,7 +59,7 @@ def test_who_asks_is_told_by_a_proxy_only_where_there_is_one(
 def test_without_names_it_warns_of_those_it_guessed(tmp_path: Path) -> None:
     with stage(tmp_path, 'host = "0.0.0.0"\nbehind_proxy = true\n') as found:
         found.start_tuner()
-        assert "WARNING event=names it answers to " in found.log("tuner")
+        assert "WARNING event=names allowed host names are " in found.log("tuner")
 
 
 def test_without_tls_nobody_else_is_let_in_unless_a_proxy_speaks_it(
@@ -67,7 +67,7 @@ def test_without_tls_nobody_else_is_let_in_unless_a_proxy_speaks_it(
 ) -> None:
     assert main(["tuner", "serve", "--db", "memory://", "--host", "0.0.0.0", "--port", "0"]) == 2
     err = capsys.readouterr().err
-    assert "there is no TLS on 0.0.0.0: tokens would travel in the clear" in err
+    assert "no TLS on 0.0.0.0: tokens would be sent in clear text" in err
     assert "tls_cert and tls_key" in err and "--behind-proxy" in err
 
 

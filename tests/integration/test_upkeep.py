@@ -46,7 +46,7 @@ def test_a_backup_of_a_running_study_goes_on_where_it_was(
     assert f"{file}: " in capsys.readouterr().out
     until(lambda: ended(found, study) >= 6, "the tuner does not go on during a backup")
     assert main(["db", "restore", str(file), "--db", found.db, "--yes"]) == 1
-    assert "a tuner is at work" in capsys.readouterr().err
+    assert "a tuner is using" in capsys.readouterr().err
     found.kill("tuner")
     assert main(["db", "restore", str(file), "--db", found.db, "--yes"]) == 0
     assert "the former database is" in capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_a_postgresql_database_comes_back_whole_or_not_at_all(server: str, tmp_p
     backup(url, file)
     store.trials.begin("extra", setting(), Phase.TUNING, "", START)
     store.bus.listen()
-    with pytest.raises(Conflict, match="a tuner is at work"):
+    with pytest.raises(Conflict, match="a tuner is using"):
         _until_refused(url, file)
     store.close()
     assert restore(url, file) is None

@@ -201,7 +201,7 @@ def test_blanks_after_the_commas_change_nothing(tmp_path: Path) -> None:
         (HEADER + STEEP.replace("10,1.0", "10,"), "latency_s = ''"),
         (HEADER + STEEP.replace("1000,2,10", ",2,10"), "gpu_clock_mhz = ''"),
         (HEADER + STEEP.replace("0.9", "-0.9"), "latency_s = '-0.9'"),
-        (HEADER + STEEP.replace("0.9", "-0.9"), r"mend or remove the row T\|w,T,w,"),
+        (HEADER + STEEP.replace("0.9", "-0.9"), r"correct or remove the row T\|w,T,w,"),
         (HEADER.replace("latency_s", "energy_j") + STEEP, "two columns energy_j"),
         (HEADER, "no rows"),
         (HEADER + FLAT.splitlines()[0] + "\n", "nothing|anything to tune"),

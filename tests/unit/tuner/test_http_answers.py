@@ -110,7 +110,7 @@ def test_a_packed_answer_of_a_tuner_is_not_unpacked(
     bomb = gzip.compress(b" " * BOMB_BYTES)
     assert len(bomb) < MOST_ANSWER_BYTES
     with served(bomb, packed=True) as (url, asked):
-        with pytest.raises(LinkError, match=r"packed \(gzip\)") as refused:
+        with pytest.raises(LinkError, match=r"compressed \(gzip\)") as refused:
             ask(url, credentials, tmp_path)
         assert refused.value.hint
         assert asked == ["identity"]
@@ -149,6 +149,6 @@ def test_an_answer_that_trickles_in_is_given_up() -> None:
 def test_a_workload_that_packs_its_answer_is_not_unpacked_either() -> None:
     with served(gzip.compress(b" " * BOMB_BYTES), packed=True) as (url, _):
         program = LocalHttp(url, "the program", "start it")
-        with pytest.raises(DeviceLost, match="packed"):
+        with pytest.raises(DeviceLost, match="compressed"):
             program.call("GET", "/")
         program.close()

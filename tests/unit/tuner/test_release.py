@@ -55,7 +55,7 @@ def test_another_distribution_with_a_package_of_our_name_stops_the_start(
         assert app.main([*command, "--json"]) == 2
         said = json.loads(capsys.readouterr().err)
         assert "`agents`" in said["message"] and "robots" in said["message"]
-        assert "environment of its own" in said["hint"]
+        assert "a separate environment" in said["hint"]
 
 
 def test_a_commit_tagged_with_another_version_is_not_built(tmp_path: Path) -> None:

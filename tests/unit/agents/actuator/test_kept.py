@@ -120,7 +120,7 @@ def test_an_emergency_stop_holds_until_it_is_lifted(
     with pytest.raises(Conflict, match="restore --all --lift"):
         remote.hold(TRIED, "s1", 1, 1000.0)
     assert console("status") == 0
-    assert "all devices stay at their originals" in capsys.readouterr().out
+    assert "all devices stay at their original settings" in capsys.readouterr().out
     assert site.values == FACTORY
     assert console("restore", "--all", "--lift") == 0
     remote.apply(TRIED)

@@ -41,7 +41,7 @@ def test_a_study_of_one_objective_is_refused_by_name() -> None:
 def test_another_policy_refuses_a_second_objective_by_name() -> None:
     verbs = worlds.operations(about=device())
     draft = StudyDraft(devices=("sim",), second_objective="latency_p99_ms", policy="scripted")
-    with pytest.raises(InvalidInput, match="does not heed the second objective latency_p99_ms"):
+    with pytest.raises(InvalidInput, match="does not support the second objective latency_p99_ms"):
         verbs.create(draft)
 
 

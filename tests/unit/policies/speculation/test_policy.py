@@ -301,7 +301,7 @@ def test_a_length_that_is_no_number_of_tokens_is_refused(
 ) -> None:
     knob = Knob("length", values, values[0], Part.WORKLOAD, role=Role.SPECULATION_LENGTH)
     at = decoding_study(Space((knob,)))
-    with pytest.raises(InvalidInput, match="whole numbers"):
+    with pytest.raises(InvalidInput, match="integers >= 0"):
         Speculation().suggest(Past(study=at, trials=()))
 
 

@@ -213,5 +213,5 @@ def test_a_shift_tells_what_the_baseline_is_now_with_both_doubts() -> None:
     assert now.stderr == pytest.approx(math.hypot(0.09, 0.1))
     assert shift.in_words("energy_j") == (
         "the baseline has drifted: its energy_j is 10.0 ± 1.0 % lower than the study's first "
-        "baseline (4 windows since 2026-01-01 12:20 UTC)"
+        "baseline (4 windows since 2026-01-01 12:20:00Z)"
     )

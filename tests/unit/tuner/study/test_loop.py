@@ -94,7 +94,7 @@ def test_of_two_agents_at_one_device_the_first_is_told(world: World) -> None:
     taken = world.assigned(agent="host/2")
     with raised(Conflict, "host/2", "host/1") as told:
         world.ask(agent="host/1")
-    assert "another `name` in its agent.toml" in told.value.hint
+    assert "another `name` in one agent.toml" in told.value.hint
     assert world.assigned(agent="host/2") == taken, "the other works on, undisturbed"
     assert world.assigned(agent="host/3").attempt == 3, "and may crash in its turn"
 

@@ -170,7 +170,7 @@ def test_who_takes_every_worker_with_it_is_given_up_with_the_reason() -> None:
         policy.suggest(of("deadly"))
         policy.suggest(of("harmless"))
         until(lambda: sorted(woken) == ["deadly", "harmless"], "not both were told")
-        with pytest.raises(WorkerLost, match=r"3 workers were lost on it.*out of memory"):
+        with pytest.raises(WorkerLost, match=r"3 workers were lost.*out of memory"):
             policy.suggest(of("deadly"))
     assert worker.asked.count(["deadly"]) == 3
 

@@ -86,7 +86,7 @@ def test_a_killed_process_is_a_lost_worker_and_the_next_question_finds_another(
 
 
 def test_a_process_that_takes_too_long_is_ended(worker: LocalWorker) -> None:
-    with pytest.raises(WorkerLost, match=r"not there after 0\.05 s"):
+    with pytest.raises(WorkerLost, match=r"no suggestion after 0\.05 s"):
         worker.answer(ask("polythrottle", pasts()), 0.05)
     assert children() == []
 

@@ -286,7 +286,7 @@ class TestFaults:
 
     @pytest.mark.parametrize(
         ("faults", "words"),
-        [(Faults(counter="frozen"), "stood still"), (Faults(counter="backwards"), "ran back")],
+        [(Faults(counter="frozen"), "did not change"), (Faults(counter="backwards"), "ran back")],
     )
     def test_a_broken_counter_is_an_error_not_a_number(
         self, device: SimulatedDevice, side: Side, faults: Faults, words: str

@@ -181,7 +181,7 @@ class TestLandscape:
 
     def test_what_cannot_be_set_is_said_in_words(self) -> None:
         side = open_device("simulated:a100", seed=0, state_dir=None)
-        assert "one clock" in side.cannot["gpu.mem_clock_mhz"]
+        assert "one memory clock" in side.cannot["gpu.mem_clock_mhz"]
 
 
 def test_the_oracle_is_the_best_of_those_within_the_limits() -> None:

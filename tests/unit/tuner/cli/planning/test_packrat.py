@@ -77,7 +77,7 @@ def test_people_see_what_each_instance_does(plan: Plan) -> None:
     assert (code, err) == (0, "")
     assert "8 (cores 0–7)" in out
     assert "8 idle (cores 8–15)" in out
-    assert "one fat instance: 32.30 ms" in out
+    assert "single instance:  32.30 ms" in out
     assert "1.17 × the fat instance" in out
 
 

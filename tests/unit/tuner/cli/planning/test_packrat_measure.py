@@ -107,7 +107,7 @@ def test_the_command_tells_what_was_not_confirmed_and_what_lost_all_the_same(
     [
         (["--batches", "1,x"], "--batches cannot be '1,x'"),
         (["--batches", "0"], "--batches cannot be '0'"),
-        (["--threads", "3"], "this process may use 2 cores"),
+        (["--threads", "3"], "this process can use 2 cores"),
         (["--out", "/no/such/folder/x.csv"], "cannot write /no/such/folder/x.csv"),
     ],
 )

@@ -96,7 +96,7 @@ def test_the_baseline_needs_no_study(there: Operations, keeper: Keeper) -> None:
     keeper.check(JOB)
     keeper.keep(found(worlds.flat), Lines(console()))
     assert there.studies() == []
-    assert "nothing is kept: the baseline stays" in keeper.told()[0]
+    assert "nothing is kept: the baseline is kept" in keeper.told()[0]
 
 
 def test_services_that_could_not_keep_it_are_found_out_beforehand(

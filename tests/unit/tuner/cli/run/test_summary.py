@@ -19,7 +19,7 @@ def test_five_lines_say_saving_limits_cost_report_and_next_step() -> None:
     assert list(lines) == ["saved", "limits", "cost", "report", "next"]
     assert lines["saved"].startswith("40.0") and "energy_j on sim" in lines["saved"]
     assert (
-        lines["limits"] == "all kept by the best settings; 0 of 4 windows broke one while exploring"
+        lines["limits"] == "all met by the best settings; 0 of 4 windows broke one while exploring"
     )
     assert lines["report"] == "report.html"
 
