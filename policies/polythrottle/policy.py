@@ -55,7 +55,7 @@ class Polythrottle:
     `without` names rules of the search that it is to do without: what each is worth can be measured.
     """
 
-    rules = ("worthwhile", "look-around", "unmoved", "informative")
+    rules = ("worthwhile", "look-around", "unmoved", "informative", "breaks")
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self._without = without

@@ -18,6 +18,9 @@ MOST_STEPS = 16
 """Of a long ladder that nobody knows only so many steps are told apart; beyond so many names in a space the
 fewer of its settings are looked at together, as beliefs have a column for each."""
 
+Breaks = tuple[tuple[float, ...], ...]
+"""Of each knob the multiples of its default past which its effect may change."""
+
 
 @dataclass(frozen=True, eq=False)
 class Grid:
@@ -27,7 +30,8 @@ class Grid:
     are those knobs, `roles` what they do, `named` whether their values are names in no order. `places`
     is the same with a column for each name instead, so that any two are one apart. `ratios` is each
     value over the baseline's, in the shape of `points`; knobs that are no positive numbers count from
-    1 to e over their list. `load` is that of each row over a reference, where rows differ in it: then
+    1 to e over their list. `breaks` are those of parallel resources.
+    `load` is that of each row over a reference, where rows differ in it: then
     `rows` has the settings at the load that is looked at, and what was measured at others follows.
     """
 
@@ -39,6 +43,7 @@ class Grid:
     places: Tensor
     ratios: Tensor
     rows: Mapping[SettingKey, int]
+    breaks: Breaks = ()
     load: Tensor | None = None
 
     def row(self, setting: Setting) -> int | None:
@@ -90,6 +95,7 @@ def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
         _columns(places, len(settings)),
         _columns(ratios, len(settings)),
         {setting_key(s): i for i, s in enumerate(settings)},
+        tuple(_breaks(k) for k in varied),
     )
 
 
@@ -121,6 +127,15 @@ def multiples(values: Sequence[Value], default: Value) -> tuple[float, ...]:
         return tuple(n / reference for n in numbers)
     places = scaled(values)
     return tuple(math.exp(place - places[values.index(default)]) for place in places)
+
+
+def _breaks(knob: Knob) -> tuple[float, ...]:
+    """Return the breaks between the values of a parallel resource, over its default."""
+    numbers = _numbers(knob.values)
+    if numbers is None or knob.role is not Role.PARALLEL or not positive(knob.values):
+        return ()
+    default = numbers[knob.index(knob.default)]
+    return tuple(b / default for b in knob.breaks if min(numbers) <= b < max(numbers))
 
 
 def positive(values: Sequence[Value]) -> bool:

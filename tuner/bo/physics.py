@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
+from tuner.bo.encoding import Breaks
 from tuner.bo.queueing import under_load
 from tuner.core import (
     CAPACITY,
@@ -154,18 +156,20 @@ def draw_laws(
     ratios: Tensor,
     facts: BaselineFacts = UNKNOWN_BASELINE,
     load: Tensor | None = None,
+    breaks: Breaks = (),
 ) -> Laws:
     """Draw laws over settings, the same ones for the same knobs.
 
     `ratios` has one row per setting and one column per knob: its value over the baseline's. `load` is that
-    of each row over the reference, None where it is always the same. A few settings at a time: what is
-    needed on the way is a dozen times the result.
+    of each row over the reference, None where it is always the same. `breaks` are those of each knob, as
+    ratios. A few settings at a time: what is needed on the way is a dozen times the result.
     """
-    columns = ratios if load is None else torch.cat([ratios, load[:, None]], dim=1)
+    loads = torch.ones_like(ratios[:, :0].sum(dim=1)) if load is None else load
+    columns = torch.cat([ratios, loads[:, None]], dim=1)
     distinct, place = torch.unique(columns, dim=0, return_inverse=True)
     count = ratios.shape[1]
     some = [
-        _drawn_laws(roles, part[:, :count], facts, None if load is None else part[:, count])
+        _drawn_laws(roles, part[:, :count], facts, None if load is None else part[:, count], breaks)
         for part in torch.split(distinct, DRAWS)
     ]
     laws = zip(*((x.work, x.step, x.power) for x in some), strict=True)
@@ -174,7 +178,11 @@ def draw_laws(
 
 
 def _drawn_laws(
-    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts, load: Tensor | None
+    roles: Sequence[Role],
+    ratios: Tensor,
+    facts: BaselineFacts,
+    load: Tensor | None,
+    breaks: Breaks,
 ) -> Laws:
     """Return the same laws whatever the settings."""
     sampler = LawSampler(SEED)
@@ -184,9 +192,10 @@ def _drawn_laws(
         columns.setdefault(kind, []).append(ratios[:, column][None])
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
     time, power, idle = _clocked(columns, one, facts.drawn, sampler)
-    for ratio in columns.get(Role.PARALLEL, ()):
-        time = time / _scaling(ratio, sampler)
-        power = idle + (power - idle).clamp_min(0.0) * ratio ** sampler.share()
+    ends = [b for b, r in zip(breaks, roles, strict=False) if r is Role.PARALLEL]
+    for ratio, at in zip_longest(columns.get(Role.PARALLEL, ()), ends):
+        speed, drawn = _packed(ratio, at, sampler) if at else _scaling(ratio, sampler)
+        time, power = time / speed, idle + (power - idle).clamp_min(0.0) * drawn
     step = time
     ceilings = [role is Role.CEILING for role in roles if role in (Role.BATCH, Role.CEILING)]
     for ratio, ceiling in zip(columns.get(Role.BATCH, ()), ceilings, strict=True):
@@ -318,8 +327,8 @@ def _switching(clock: Tensor, gamma: Tensor, floor: Tensor) -> Tensor:
     return torch.where(clock >= floor, clock**gamma, floor ** (gamma - 1.0) * clock)
 
 
-def _scaling(ratio: Tensor, sampler: LawSampler) -> Tensor:
-    """Return the speed that a share of the resources gives, relative to the baseline's."""
+def _scaling(ratio: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
+    """Return the speed that a share of the resources gives, and the power that it draws."""
     contended = sampler.coin()
     contention = sampler.share()
     crosstalk = torch.where(contended, sampler.share(), 0.0)
@@ -332,7 +341,31 @@ def _scaling(ratio: Tensor, sampler: LawSampler) -> Tensor:
     rounds = (pieces / used - 1.0 / ENDLESS).ceil() * used / pieces
     rounds = torch.where(ratio <= 1.0, rounds, 1.0)
     slowness = contention + (1.0 - contention) / used + crosstalk * (used - 1.0)
-    return 1.0 / (slowness.clamp_min(CRAWL) * rounds)
+    return 1.0 / (slowness.clamp_min(CRAWL) * rounds), ratio ** sampler.share()
+
+
+def _packed(ratio: Tensor, breaks: Sequence[float], sampler: LawSampler) -> tuple[Tensor, Tensor]:
+    """Return speed and power where past every break the next socket, say, begins.
+
+    Each brings its bandwidth and draws power by itself. Past the last break there may be second threads
+    instead, which open nothing and add less.
+    """
+    second, less = sampler.coin(), sampler.little()
+    one, ends = torch.ones_like(ratio), torch.tensor(breaks, dtype=torch.float64)
+
+    def opened(at: Tensor) -> Tensor:
+        past = (at[..., None] > ends).double()
+        return 1.0 + past[..., :-1].sum(dim=-1) + torch.where(second, 0.0, past[..., -1])
+
+    def used(at: Tensor) -> Tensor:
+        return torch.where(second, at - (1.0 - less) * (at - ends[-1]).clamp_min(0.0), at)
+
+    share, work = opened(ratio) / opened(one), used(ratio) / used(one)
+    serial, bound, apart = sampler.share(), 2.0 * sampler.share(), sampler.share()
+    crosstalk = torch.where(sampler.coin(), sampler.share(), 0.0)
+    time = torch.maximum(1.0 / work, bound / share) / bound.clamp_min(1.0)
+    time = serial + (1.0 - serial) * time + crosstalk * (share - 1.0)
+    return 1.0 / time.clamp_min(CRAWL), apart * share + (1.0 - apart) * work ** sampler.share()
 
 
 class LawSampler:

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from tuner.bo.encoding import MOST_STEPS, Grid
+from tuner.bo.encoding import MOST_STEPS, Breaks, Grid
 from tuner.bo.physics import ODD, UNKNOWN_BASELINE, BaselineFacts, Laws, draw_laws
 from tuner.core import Kind, Role
 
@@ -63,7 +63,8 @@ def physical_hypotheses(
     that of power limits. A time may be that of an item or, `stepwise`, of a whole batch: where a batch
     size is a knob and a time is among the metrics, what the baseline's `stepwise` lists is there. Where
     nobody knows what a knob does, the laws are there once more for the other knobs alone: its own
-    oddities would else speak against all that is known of these. What names do, no law tells.
+    oddities would else speak against all that is known of these. What names do, no law tells. Where
+    a knob has breaks, the laws are there once more with them.
     """
     found = [Hypothesis(_capped(grid, kinds, facts), power_laws(grid, len(kinds)))]
     named = torch.tensor(grid.named, dtype=torch.bool)
@@ -77,19 +78,28 @@ def physical_hypotheses(
             Hypothesis(d, free, "laws of the standard knobs")
             for d in _drawn(grid, odd | named, kinds, facts, steps)
         ]
-    for draws in _drawn(grid, named, kinds, facts, steps):
+    laws = [("laws of physics", draws) for draws in _drawn(grid, named, kinds, facts, steps)]
+    if any(grid.breaks):
+        packed = _drawn(grid, named, kinds, facts, steps, grid.breaks)
+        laws += [("laws with the host's topology", draws) for draws in packed]
+    for name, draws in laws:
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre).div_(math.sqrt(len(draws)))
-        found.append(Hypothesis(draws, names, "laws of physics, one by one"))
-        found.append(Hypothesis(centre, torch.cat([spread, names]), "laws of physics, mixed"))
+        found.append(Hypothesis(draws, names, f"{name}, one by one"))
+        found.append(Hypothesis(centre, torch.cat([spread, names]), f"{name}, mixed"))
     return tuple(found)
 
 
 def _drawn(
-    grid: Grid, without: Tensor, kinds: Sequence[Kind], facts: BaselineFacts, steps: Sequence[bool]
+    grid: Grid,
+    without: Tensor,
+    kinds: Sequence[Kind],
+    facts: BaselineFacts,
+    steps: Sequence[bool],
+    breaks: Breaks = (),
 ) -> list[Tensor]:
     """Return what laws of all knobs but some say, once for each way to read a time."""
-    laws = draw_laws(grid.roles, torch.where(without, 1.0, grid.ratios), facts, grid.load)
+    laws = draw_laws(grid.roles, torch.where(without, 1.0, grid.ratios), facts, grid.load, breaks)
     return [_predictions(laws, kinds, step) for step in steps]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from dataclasses import replace
 
 from tuner.bo.beliefs import believe
 from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, most_rows
@@ -20,6 +21,9 @@ from tuner.core import (
     Wait,
 )
 
+BREAKS = "breaks"
+"""The name by which the knobs' breaks are left out, as a rule is."""
+
 
 def suggest(
     past: Past,
@@ -33,12 +37,14 @@ def suggest(
     something promises enough; then proposes the measured setting of the best believed objective that
     is likely enough to keep its limits, or the baseline. `within` limits what may be tried next, a
     stage of a search in several; all trials are evidence all the same, and what is proposed in the
-    end may lie outside it. Rules named in `without` are left out. Trials that failed, were aborted or
-    contaminated say nothing about a metric.
+    end may lie outside it. Rules named in `without`, or `BREAKS`, are left out. Trials that failed, were
+    aborted or contaminated say nothing about a metric.
 
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
     """
+    if BREAKS in without:
+        past = _unbroken(past)
     study, limits = past.study, past.limits
     if limits is None:
         return Wait("the baseline has not been measured yet")
@@ -71,6 +77,12 @@ def search_of(
     if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
         return look(enumerate_grid(study.space))
     return searched(study, evidence, look, running)
+
+
+def _unbroken(past: Past) -> Past:
+    space = past.study.space
+    knobs = tuple(replace(knob, breaks=()) for knob in space.knobs)
+    return replace(past, study=replace(past.study, space=replace(space, knobs=knobs)))
 
 
 def _done(search: Search, why: str) -> Done:

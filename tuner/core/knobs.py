@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import lt
 
 from tuner.compat import StrEnum
 from tuner.core.conditions import Condition
@@ -96,9 +97,10 @@ class Knob:
     workload's own choice and so the baseline. The unit is part of the name: `gpu.clock_mhz`; what the
     knob does is its `role`. One that is `by_choice` is left at its default in a study that names no values
     of it: setting it at all has a price of its own. Where its `condition` does not hold it has no effect.
+    Past each of its `breaks`, ascending, what it does may change: threads past the cores of a socket.
 
     Raises:
-        InvalidInput: no values, duplicate or non-finite values, or a default that is not among them.
+        InvalidInput: no values, duplicate or non-finite ones, breaks out of order, or another default.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Knob:
     role: Role = Role.UNKNOWN
     by_choice: bool = False
     condition: Condition | None = None
+    breaks: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name or not self.values:
@@ -117,6 +120,11 @@ class Knob:
             raise InvalidInput(f"knob {self.name!r} has a value that is not finite")
         if len(set(self.values)) != len(self.values):
             raise InvalidInput(f"knob {self.name!r} has a value twice")
+        if not all(map(lt, (-math.inf, *self.breaks), (*self.breaks, math.inf))):
+            raise InvalidInput(
+                f"the breaks of knob {self.name!r} are not finite and ascending",
+                hint="list each once, the smallest first",
+            )
         if self.default not in self.values:
             raise InvalidInput(
                 f"knob {self.name!r}: default {self.default!r} is not in its list",

@@ -187,7 +187,7 @@ def importance_bars(shares: dict[str, float]) -> Chart:
 def knob_slices(model: ExplanationView, held: Setting | None = None) -> list[tuple[str, Chart]]:
     """Return, for each knob and metric, the prediction along the knob with its 95 % band.
 
-    Red marks are the values predicted to break a limit; the held setting is a star.
+    Red marks are the values predicted to break a limit; the held setting is a star, and never red.
     """
     charts = []
     for knob in model.explanation.slices:
@@ -232,7 +232,7 @@ def _slice(knob: KnobSlice, curve: PredictedCurve, broken: set[int], held: Setti
     }
     marked = [
         ("measured", measured, "circle", 9),
-        ("breaks a limit", sorted(broken), "x", 9),
+        ("breaks a limit", sorted(broken - {*stars}), "x", 9),
         ("held", stars, "star", 14),
     ]
     return {

@@ -15,7 +15,10 @@ class CostReply(BaseModel):
 
 
 class KnobReply(BaseModel):
-    """One knob; `condition` is when it has an effect, like `workers > 0`, empty where it always has."""
+    """One knob; `condition` is when it has an effect, like `workers > 0`, empty where it always has.
+
+    Past each of its `breaks`, ascending, its effect may change.
+    """
 
     name: str
     values: tuple[Value, ...]
@@ -23,6 +26,7 @@ class KnobReply(BaseModel):
     cost: CostReply = CostReply()
     role: Role = Role.UNKNOWN
     condition: str = ""
+    breaks: tuple[float, ...] = ()
 
 
 class KnobsReply(BaseModel):
@@ -45,6 +49,7 @@ class KnobsReply(BaseModel):
                 Cost(seconds=k.cost.seconds, restart=k.cost.restart),
                 k.role,
                 condition=Condition.parse(k.condition) if k.condition else None,
+                breaks=k.breaks,
             )
             for k in self.knobs
         )
@@ -63,6 +68,7 @@ def knobs_reply(name: str, version: str, space: Space, setting: Setting) -> Knob
             cost=CostReply(seconds=knob.cost.seconds, restart=knob.cost.restart),
             role=knob.role,
             condition=str(knob.condition or ""),
+            breaks=knob.breaks,
         )
         for knob in space.knobs
     )

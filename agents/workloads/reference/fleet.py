@@ -63,8 +63,9 @@ class Fleet:
         recipe: Recipe,
         allocators: Sequence[str] = (),
         available: Callable[[], int | None] = available_bytes,
+        breaks: tuple[float, ...] = (),
     ) -> None:
-        self.space = knob_space(len(cores), allocators)
+        self.space = knob_space(len(cores), allocators, breaks)
         self.setting: Setting = self.space.default
         self.batcher = Batcher()
         self.switches = 0

@@ -46,6 +46,7 @@ from agents.host.http.serving import (
     quiet_server,
     tell_ready,
 )
+from agents.host.topology import core_breaks
 from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.batcher import Unserved
 from agents.workloads.reference.catalogue import REFERENCE
@@ -177,7 +178,8 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
     recipe = Recipe(REFERENCE, options.seed, width, inputs(REFERENCE, options.seed))
     at_hand = tuple(allocators())
     LOG.info("event=allocators at_hand=%s most_kept_bytes=%d", at_hand, malloc.MOST_KEPT_BYTES)
-    fleet = Fleet(tuple(sorted(os.sched_getaffinity(0))), recipe, at_hand)
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    fleet = Fleet(cores, recipe, at_hand, breaks=core_breaks(cores))
     revision = f"width {width}, seed {options.seed}, torch {version('torch')}"
     server = quiet_server(_application(fleet, REFERENCE.name, revision))
     if options.while_stdin_open:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from tuner.core import Setting, Value
@@ -17,6 +17,7 @@ Truth = Callable[[Setting], Mapping[str, float]]
 class SurfaceFormula:
     """The knobs' ladders, the vendor's defaults, and what every setting truly shows.
 
+    `breaks` are those of the knobs that a host knows.
     `least_accuracy` is the share of the baseline's accuracy that has to be kept, None without one.
     """
 
@@ -25,6 +26,7 @@ class SurfaceFormula:
     truth: Truth
     objective: str = "energy_j"
     least_accuracy: float | None = None
+    breaks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,8 @@ def sockets(rng: Random) -> SurfaceFormula:
     default: dict[str, Value] = {"threads": total}
     if len(policies) > 1:
         ladders["memory_policy"], default["memory_policy"] = policies, policies[0]
-    return SurfaceFormula(ladders=ladders, default=default, truth=truth)
+    breaks = {"threads": tuple(float(cores * n) for n in range(1, count + 1))}
+    return SurfaceFormula(ladders=ladders, default=default, truth=truth, breaks=breaks)
 
 
 SWITCHES = {

@@ -148,6 +148,7 @@ def _tabled(
             formula.default[knob],
             Part.DEVICE if roles[called[knob]] in SLOWING else Part.WORKLOAD,
             role=roles[called[knob]],
+            breaks=formula.breaks.get(knob, ()) if called[knob] == knob else (),
         )
         for knob, values in formula.ladders.items()
     )

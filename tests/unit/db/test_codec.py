@@ -220,3 +220,10 @@ def test_a_knob_from_before_there_were_conditions_is_read() -> None:
     for knob in doc["space"]["knobs"]:
         del knob["condition"]
     assert STUDIES.decode(doc).space == Space((clock, replace(bound, condition=None)))
+
+
+def test_a_knob_that_was_stored_before_it_could_have_breaks_has_none() -> None:
+    stored = STUDIES.encode(study())
+    for one in stored["space"]["knobs"]:
+        del one["breaks"]
+    assert STUDIES.decode(stored) == study()

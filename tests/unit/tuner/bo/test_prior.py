@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -232,3 +234,31 @@ def test_where_every_knob_is_known_no_world_is_added() -> None:
 
 def test_a_prior_is_worked_out_once() -> None:
     assert physical_hypotheses(CLOCKS, KINDS) is physical_hypotheses(CLOCKS, KINDS)
+
+
+THREADS = replace(knob("threads", (2, 4, 6, 8, 12, 16), 16), breaks=(4.0, 8.0))
+
+
+def test_breaks_add_laws_in_which_the_response_changes_there() -> None:
+    broken = enumerate_grid(Space((THREADS,)))
+    plain = enumerate_grid(Space((replace(THREADS, breaks=()),)))
+    known, more = physical_hypotheses(plain, KINDS), physical_hypotheses(broken, KINDS)
+    assert [p.name for p in more[len(known) :]] == [
+        "laws with the host's topology, one by one", "laws with the host's topology, mixed"
+    ]  # fmt: skip
+    assert all(torch.equal(a.centres, b.centres) for a, b in zip(known, more, strict=False))
+    laws = more[-2].centres.reshape(-1, 2, 6)
+    assert float(laws[:, :, -1].abs().max()) < 1e-9
+    # Some law jumps at four threads, where the second socket opens, and is even on both sides of it.
+    power = laws[:, 0] - laws[:, 1]
+    steps = power.diff(dim=1)
+    assert float((steps[:, 1] - steps[:, 0]).max()) > 0.05
+
+
+@pytest.mark.parametrize("breaks", [(1.0,), (16.0,), (32.0, 64.0)])
+def test_breaks_outside_the_values_and_of_other_knobs_add_nothing(
+    breaks: tuple[float, ...],
+) -> None:
+    for one in (replace(THREADS, breaks=breaks), replace(BATCH, breaks=(2.0,)), MODE):
+        grid = enumerate_grid(Space((one,)))
+        assert grid.breaks == ((),)

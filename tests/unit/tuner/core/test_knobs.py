@@ -119,3 +119,10 @@ def test_the_key_of_a_setting_does_not_depend_on_its_order(
     items: list[tuple[str, float | str | bool]],
 ) -> None:
     assert setting_key(dict(items)) == setting_key({"a": 1, "b": 2.5, "c": "x", "d": True})
+
+
+@pytest.mark.parametrize("breaks", [(4.0, 2.0), (2.0, 2.0), (math.inf,), (-math.inf,), (math.nan,)])
+def test_breaks_are_finite_and_ascending(breaks: tuple[float, ...]) -> None:
+    with raised(InvalidInput, "breaks of knob 'threads'"):
+        Knob("threads", (1, 2, 4), 4, breaks=breaks)
+    assert Knob("threads", (1, 2, 4), 4, breaks=(1.0, 2.0)).breaks == (1.0, 2.0)

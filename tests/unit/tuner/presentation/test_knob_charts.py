@@ -65,6 +65,16 @@ def test_red_marks_what_breaks_a_limit_only_and_the_held_setting_is_a_star() -> 
         assert traces["measured"]["x"] == [800]
 
 
+def test_the_held_setting_is_not_marked_as_broken_even_where_it_is_predicted_to_break_a_limit() -> (
+    None
+):
+    for _, chart in knob_slices(model(), setting(400)):
+        marks = {t["name"]: t for t in chart["data"] if t["mode"] == "markers"}
+        if "held" in marks:
+            assert marks["held"]["x"] == [400]
+            assert 400 not in marks.get("breaks a limit", {"x": []})["x"]
+
+
 def test_a_prediction_is_drawn_in_the_unit_that_fits() -> None:
     chart = dict(knob_slices(model()))["gpu.clock_mhz and energy_j"]
     assert chart["layout"]["yaxis"]["title"]["text"] == "energy_j (J)"

@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.host.http.knob_messages import knobs_reply
 from agents.workloads.reference.knobs import knob_space
 from tuner.core import Part
 
@@ -35,3 +36,9 @@ def test_of_several_allocators_the_first_is_the_default_and_any_goes_with_all() 
 
 def test_one_allocator_is_no_choice() -> None:
     assert knob_space(2, ("glibc",)) == knob_space(2)
+
+
+def test_threads_have_the_breaks_of_the_host_and_a_client_reads_them() -> None:
+    space = knob_space(8, breaks=(4.0,))
+    assert [k.breaks for k in space.knobs] == [(), (4.0,), ()]
+    assert knobs_reply("r", "1", space, space.default).space() == space

@@ -1,0 +1,60 @@
+"""Where a program that uses this host's CPUs one after the other opens its next socket, node or cache.
+
+Sources: the kernel's Documentation/admin-guide/cputopology.rst (`physical_package_id`, `core_cpus_list`,
+which older kernels call `thread_siblings_list`) and Documentation/ABI/testing/sysfs-devices-system-cpu
+(`cache/index3/shared_cpu_list`, `nodeN`). A CPU that is offline, or a guest's, has some of it or nothing:
+what is not there opens nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.host.processor import text_of
+
+CPUS = "sys/devices/system/cpu"
+UNKNOWN = "-1"
+"""What the kernel writes where the platform does not number packages."""
+
+
+def core_breaks(cpus: Sequence[int], root: Path = Path("/")) -> tuple[float, ...]:
+    """Return after how many CPUs, used in this order, the next one differs from those before.
+
+    It is the first of a socket, a NUMA node or a level-3 cache, or from it on all are second threads of
+    cores in use.
+    """
+    folders = [root / CPUS / f"cpu{cpu}" for cpu in cpus]
+    opened: set[tuple[str, str]] = set()
+    breaks = set()
+    for count, folder in enumerate(folders):
+        domains = _domains(folder)
+        kinds = {kind for kind, _ in opened}
+        if any(kind in kinds for kind, _ in domains - opened):
+            breaks.add(count)
+        opened |= domains
+    cores = [_core(folder) for folder in folders]
+    first = len(cores)
+    while first and cores[first - 1] and cores[first - 1] in cores[: first - 1]:
+        first -= 1
+    if 0 < first < len(cores):
+        breaks.add(first)
+    return tuple(float(count) for count in sorted(breaks))
+
+
+def _domains(folder: Path) -> set[tuple[str, str]]:
+    """Return the kind and the name of what a CPU shares with others, as far as the kernel reports it."""
+    package = text_of(folder / "topology/physical_package_id").strip()
+    cache = text_of(folder / "cache/index3/shared_cpu_list").strip()
+    found = {("package", package), ("cache", cache)} - {("package", UNKNOWN)}
+    found |= {("node", node.name) for node in folder.glob("node[0-9]*")}
+    return {(kind, name) for kind, name in found if name}
+
+
+def _core(folder: Path) -> str:
+    """Return the threads of a CPU's core, empty where the kernel does not report them."""
+    now, before = (
+        text_of(folder / f"topology/{name}").strip()
+        for name in ("core_cpus_list", "thread_siblings_list")
+    )
+    return now or before
