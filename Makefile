@@ -8,6 +8,7 @@ TRACE ?= $(or $(JOULETUNE_TRACES),../shared/data/traces)/azure_llm_conv.csv
 TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain,ceiling
 SEEDS ?= 5
 WORKERS ?= 2
+DEVICE ?=
 BASE ?= HEAD
 PYTHON310 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) python3.10)
 ROOMS310 := agents/main.py agents/config.py agents/revert.py $(addprefix agents/,actuator agent devices holding host load speculation target tuner_link workloads/command workloads/http workloads/llama_cpp workloads/served) policies/polythrottle

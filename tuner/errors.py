@@ -36,8 +36,7 @@ class TuningError(Exception):
     `key` is the key of a draft or a file that it is about; empty: none in particular.
     """
 
-    code = "error"
-    key = ""
+    code, key = "error", ""
 
     def __init_subclass__(cls, *, code: str = "") -> None:
         cls.code = code or cls.code

@@ -15,7 +15,7 @@ from policies.speculation.grid import Cell
 from policies.speculation.surface import Array, CostSurface
 
 NODES = 32
-SURELY = 1.0
+SURELY = 0.5
 """Standard errors by which drafting must beat plain decoding to be chosen: a loss costs more than a gain
 missed; our choice."""
 

@@ -38,7 +38,8 @@ def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_n
         log = found.log("tuner")
         assert f"WARNING event=no_tls on 0.0.0.0:{found.tuner_port}" in log
         assert (
-            "INFO event=names allowed host names are 0.0.0.0, 127.0.0.1, ::1, localhost, tuner.test;" in log
+            "INFO event=names allowed host names are 0.0.0.0, 127.0.0.1, ::1, localhost, tuner.test;"
+            in log
         )
 
 

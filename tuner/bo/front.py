@@ -21,11 +21,12 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from gpytorch.distributions import MultitaskMultivariateNormal
 from torch import Tensor
 
+from tuner.bo.beliefs import believe
 from tuner.bo.caution import even_chance
 from tuner.bo.outcomes import LEAST_VARIANCE, OutcomeModel
 from tuner.bo.search import Search
 from tuner.bo.suggest import search_of
-from tuner.core import Done, Objective, Past, Plan, Suggestion, Try, Wait
+from tuner.core import Done, Objective, Past, Plan, Suggestion, TrialState, Try, Wait
 
 SAMPLES = 128
 MOST_LOOKED_AT = 32
@@ -51,8 +52,12 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
         return Wait("the baseline has not been measured yet")
     if past.left <= 0 and past.running:
         return Wait("the last trial is still running")
+    first = search_of(past, limits)
     other = replace(past, study=replace(past.study, objective=second))
-    searches = search_of(past, limits), search_of(other, limits)
+    running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
+    # Of a space that is too large both look at the same settings.
+    view = believe(other.study, other.evidence, limits, first.grid, running)
+    searches = first, Search(other, limits, first.grid, view)
     chosen = None if past.left <= 0 else _explored(searches)
     if chosen is not None:
         return chosen

@@ -14,11 +14,14 @@ from tests.builders import completed
 from tests.frozen.messages import MESSAGES
 from tuner import wire
 from tuner.bounds import MOST_ITEMS, MOST_SENTENCE, MOST_SETTINGS, MOST_TEXT, bounded, visible
+from tuner.core import Exploration
 from tuner.wire import (
     ORDER,
     Change,
     ConstraintChange,
     Decision,
+    ExplorationChange,
+    FleetDraft,
     Message,
     OperatorView,
     Poll,
@@ -34,6 +37,8 @@ OPERATORS = {
     "change": Change(why="so"),
     "constraints": ConstraintChange(constraints=("latency_p99_ms <= 1",)),
     "decision": Decision(revision=1),
+    "exploration": ExplorationChange(exploration=Exploration(frozen="so")),
+    "fleet": FleetDraft(lines=("[[group]]", "name = 1")),
     "token": TokenDraft.model_validate({"name": "ann", "role": "viewer"}),
 }
 INBOUND: dict[str, Message] = {**MESSAGES, **OPERATORS}

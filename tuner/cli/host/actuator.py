@@ -219,7 +219,7 @@ def _doubts(device: Mapping[str, Any]) -> str:
     defaults = {**tops, **dict(device["defaults"])}
     found = ((k, device["values"].get(k), default) for k, default in defaults.items())
     odd = ((k, v, default) for k, v, default in found if v not in (None, default))
-    return ", ".join(f"{k} was originally {v!r}, its default is {d!r}" for k, v, d in odd)
+    return ", ".join(f"{k} was {v!r} when first read, its default is {d!r}" for k, v, d in odd)
 
 
 def _answers(config: Path, socket: Path | None) -> bool:

@@ -134,7 +134,7 @@ OPEN = {"below": 4.0, "setting": {"speculation_length": 2, "draft": DRAFT}}
         ("PUT", "/knobs", b'{"speculation_length": [1]}', 422, "speculation_length"),
         ("PUT", "/knobs", b'{"draft": "unheard of"}', 422, "unheard of"),
         ("PUT", "/knobs", b'{"speed": 1}', 422, "speed"),
-        ("PUT", "/plan", b"null", 422, "no plan"),
+        ("PUT", "/plan", b"null", 422, "not a plan"),
         ("PUT", "/plan", {"plan": {"rows": []}}, 422, "boundaries"),
         ("PUT", "/plan", {"plan": {"rows": [ROW]}}, 422, "speculation_length"),
         ("PUT", "/plan", {"plan": {"rows": [HOLE]}}, 422, "draft"),

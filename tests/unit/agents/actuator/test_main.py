@@ -249,7 +249,7 @@ def test_without_its_journal_a_limit_that_is_no_default_is_not_called_the_origin
     site.serve()
     assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
     shown = capsys.readouterr().out
-    assert "gpu.power_limit_w was originally 250, its default is 400" in shown
+    assert "gpu.power_limit_w was 250 when first read, its default is 400" in shown
     assert "original" not in shown
 
 

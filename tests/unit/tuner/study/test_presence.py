@@ -74,7 +74,9 @@ def test_why_a_device_takes_no_orders_is_shown_with_it_and_its_study(office: Off
     office.poll(unable="put back to stay")
     assert office.verbs.devices()[0].unable == "put back to stay"
     assert office.verbs.studies()[0].unable == "sim: put back to stay"
-    assert standing(office.verbs.studies()[0]).endswith("ACCEPTS NO ASSIGNMENTS: sim: put back to stay")
+    assert standing(office.verbs.studies()[0]).endswith(
+        "ACCEPTS NO ASSIGNMENTS: sim: put back to stay"
+    )
     office.poll()
     assert office.verbs.devices()[0].unable == office.verbs.studies()[0].unable == ""
 

@@ -266,7 +266,7 @@ def test_one_new_instance_killed_once_it_is_warm_ends_the_others_too(stage: Stag
         await moment()
         stage.puppets[1].die()
         stage.puppets[2].ready.set_result(None)
-        with raised(DeviceLost, "served"):
+        with raised(DeviceLost, "ready"):
             await change
         assert stage.serving == [old] and stage.spares == [stage.puppets[2]]
 

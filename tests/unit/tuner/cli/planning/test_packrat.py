@@ -78,7 +78,7 @@ def test_people_see_what_each_instance_does(plan: Plan) -> None:
     assert "8 (cores 0–7)" in out
     assert "8 idle (cores 8–15)" in out
     assert "single instance:  32.30 ms" in out
-    assert "1.17 × the fat instance" in out
+    assert "1.17 × the single instance" in out
 
 
 def test_instances_may_differ(plan: Plan) -> None:

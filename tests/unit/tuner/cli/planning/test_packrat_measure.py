@@ -86,9 +86,9 @@ def test_the_command_tells_every_batch_and_what_it_comes_to(
 def test_the_command_prints_a_table(timed: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(asked()) == 0
     text = capsys.readouterr().out
-    assert "2×⟨1,8⟩" in text and "the fat one" in text
+    assert "2×⟨1,8⟩" in text and "the single instance" in text
     assert "speed-up  mean" in text and "predicted  median error" in text
-    assert "none of 5 slower than the fat instance beyond noise" in text
+    assert "none of 5 slower than the single instance beyond noise" in text
 
 
 def test_the_command_tells_what_was_not_confirmed_and_what_lost_all_the_same(
@@ -99,7 +99,7 @@ def test_the_command_tells_what_was_not_confirmed_and_what_lost_all_the_same(
     assert main(["packrat", "measure", "--windows", "2"]) == 0
     text = capsys.readouterr().out
     assert "batch 2: 2×⟨1,1⟩ measured 0." in text
-    assert "1 of 5 slower than the fat instance beyond noise" in text
+    assert "1 of 5 slower than the single instance beyond noise" in text
 
 
 @pytest.mark.parametrize(
