@@ -208,7 +208,7 @@ def test_what_is_expected_is_told_in_words_and_figures() -> None:
     )
     row = CLOCKS.index(500)
     assert search.outlook(row) == (
-        "energy_j should be 10.0 % below the baseline, with a chance of over 99 % to keep every limit"
+        "energy_j should be 10.0 % below the baseline, with a chance of over 99 % to meet every limit"
     )
     answer = search.attempt(row, "because")
     assert answer.setting == setting(500)
