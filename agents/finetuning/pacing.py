@@ -21,8 +21,8 @@ ALLOWED = 0.04
 PROVEN = 2
 """Windows within the limit that prove a share."""
 STOPPED_TURN = 4
-"""One window of so many may be a stopped one. Its turn does not depend on the window before: noise comes in
-bursts, and a stopped window right after one above the limit would overstate the noise."""
+"""One of this many windows may be a stopped one. Its turn does not depend on the window before: noise comes
+in bursts, and a stopped window right after one above the limit would overstate the noise."""
 
 
 @dataclass(slots=True)

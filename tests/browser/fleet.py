@@ -87,7 +87,7 @@ def fill(url: str, seed: int = 0) -> None:
         board = "Jetson AGX Orin" if one.name.startswith("orin") else "A100-SXM4-40GB"
         host = one.name.partition("@")[2]
         found = device(one.name, board=board, space=SPACE, agent=host, workload="resnet50",
-                       seen_at=seen)  # fmt: skip
+                       labels={"room": host}, seen_at=seen)  # fmt: skip
         store.devices.put(found)
         note = Applied(device=one.name, setting=SPACE.default, level=Level.ORIGINAL,
                        at=now - timedelta(days=2))  # fmt: skip

@@ -98,6 +98,14 @@ def test_filters_and_groups(shown: Shown) -> None:
     assert [text.strip() for text in groups] == ["lab", "rack1", "rack2"]
     shown.open("/?find=orin+lab")
     assert shown.page.locator("#devices tbody tr").count() == 3
+    shown.open("/?find=gpu")
+    shown.page.locator("#devices").get_by_role("link", name="room=rack1").first.click()
+    shown.page.wait_for_url("**/?label=room%3Drack1")
+    every = shown.page.locator("#devices tbody tr")
+    assert {"@rack1" in text for text in every.all_inner_texts()} == {True}
+    shown.page.locator("#chips").get_by_role("link", name="room=rack1").click()
+    shown.page.wait_for_url("**/?health=&group=&find=")
+    assert shown.page.locator("#devices tbody tr").count() > 3
     assert shown.fits
 
 

@@ -93,7 +93,7 @@ def test_exploring_keeps_to_its_share_of_the_time() -> None:
     tried = replace(trial(1, setting(600), window()), ended_at=ends)
     assert over_budget(tuned, [tried], START + timedelta(seconds=599)) == (
         "exploring used 10.0% of the time (limit 10.0%); "
-        "the next trial may start at 2026-01-01 12:10 UTC"
+        "the next trial may start at 2026-01-01 12:10:00Z"
     )
     assert over_budget(tuned, [tried], START + timedelta(seconds=600)) == ""
     confirming = replace(tuned, phase=Phase.TUNING, exploration=Exploration())
