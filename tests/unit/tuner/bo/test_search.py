@@ -215,7 +215,7 @@ def test_what_is_expected_is_told_in_words_and_figures() -> None:
     assert answer.why == "because"
     assert answer.predicted["energy_j"].mean == pytest.approx(9.0, rel=0.01)
     assert "energy_j should be 35" in search.outlook(CLOCKS.index(600))
-    assert "0 % to keep" in search.outlook(CLOCKS.index(600))
+    assert "0 % to meet" in search.outlook(CLOCKS.index(600))
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
