@@ -52,7 +52,8 @@ CPU_TRIALS = 3
 class Polythrottle:
     """Searches the study's whole space for the best objective within its constraints.
 
-    `without` names rules of the search that it is to do without: what each is worth can be measured.
+    `without` names rules of the search that it is to do without, or `breaks`, those of all knobs: what each
+    is worth can be measured.
     """
 
     rules = ("worthwhile", "look-around", "unmoved", "informative", "breaks")

@@ -27,6 +27,7 @@ from tests.unit.tuner.bo.searches import (
 from tuner.bo.caution import CAUTION, even_chance
 from tuner.bo.explore import FIRST, LEAST_GAIN, RULES, Rules, argmax, explore, late_violation, worth
 from tuner.bo.search import Search
+from tuner.bo.suggest import BREAKS
 from tuner.core import Cost, Safety, Space, Trial, TrialState
 
 EVERYONE = tuple(Safety)
@@ -356,7 +357,7 @@ def test_every_rule_decides_somewhere_and_can_be_switched_off(name: str) -> None
 
 
 def test_the_policy_offers_the_rules_that_there_are() -> None:
-    assert Polythrottle.rules == tuple(RULES)
+    assert Polythrottle.rules == (*RULES, BREAKS)
 
 
 def test_the_argmax_is_allowed_and_highest() -> None:
