@@ -50,6 +50,6 @@ def test_where_nothing_is_left_there_is_no_next_window() -> None:
 
 def test_drafting_that_may_be_dearer_than_plain_decoding_is_not_chosen() -> None:
     grid = cells(1, 2)
-    assert surely_at(outlook([0.05, 0.0], [0.05, 0.05], grid), 1) == grid[0]
+    assert surely_at(outlook([0.01, 0.0], [0.05, 0.05], grid), 1) == grid[0]
     assert surely_at(outlook([0.05, 0.0], [0.01, 0.01], grid), 1) == grid[1]
-    assert surely_at(outlook([0.05, 0.0], [0.05, 0.05], grid), 1, {grid[0]}) == grid[1]
+    assert surely_at(outlook([0.01, 0.0], [0.05, 0.05], grid), 1, {grid[0]}) == grid[1]
