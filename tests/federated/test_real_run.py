@@ -81,7 +81,7 @@ def test_a_real_run_has_the_same_rounds_as_one_in_this_process_and_leaves_nothin
             assert there["metrics"][name]["mean"] == pytest.approx(here["metrics"][name]["mean"])
     left = [p.info for p in psutil.process_iter(["cmdline", "environ"]) if MARK in str(p.info)]
     assert left == []
-    assert "federated" not in ran.stderr and "digits@" in ran.stdout, "the history is shown"
+    assert "federated" not in ran.stderr and "participants=" in ran.stdout, "the history is shown"
 
 
 @pytest.mark.timeout(900)
