@@ -55,6 +55,14 @@ ONLY_READ = {
     "speculation proxy": "serves until it is ended",
     "speculation profile": "needs a llama-server, and measures for minutes",
     "speculation table": "reads what the command before it measured",
+    "diff": "reads a fleet file: the tests of tuner.service.declared apply the page's example",
+    "apply": "reads a fleet file: the tests of tuner.service.declared apply the page's example",
+    "fleet": "needs a tuner",
+    "finetune run": "stops and continues a program of the host's",
+    "study create --device ID --plan-by": "needs a target that offers the signal",
+    "study create --device A --choose workers": "needs a workload with these knobs",
+    "study create --device gpu0@a --policy pareto": "names a device of its own",
+    "study approve STUDY --trial": "names a trial of its own",
 }
 """What is not run though a page has it in a block, and why; everything else there is."""
 MAY_SAY_NO = {"stop-all": "a device is offline", "finetune admit": "it may not start"}

@@ -200,7 +200,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(folder: Folder) -> Non
     assert sum(t["phase"] == "tuning" for t in spent) == 12
     code, _, err = folder.ask("run", "--resume")
     assert code == 2
-    assert "finished" in err
+    assert "is complete" in err
 
 
 @pytest.mark.slow
