@@ -58,6 +58,7 @@ ONLY_READ = {
     "diff": "reads a fleet file: the tests of tuner.service.declared apply the page's example",
     "apply": "reads a fleet file: the tests of tuner.service.declared apply the page's example",
     "fleet": "needs a tuner",
+    "study wait": "waits for a status that no agent brings about here",
     "finetune run": "stops and continues a program of the host's",
     "study create --device ID --plan-by": "needs a target that offers the signal",
     "study create --device A --choose workers": "needs a workload with these knobs",
