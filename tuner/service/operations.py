@@ -20,6 +20,7 @@ from tuner.service.access import Access
 from tuner.service.constraining import constrain, entitled, revise, tuning_on
 from tuner.service.creation import create
 from tuner.service.declared import apply as declared
+from tuner.service.declared.export import exported
 from tuner.service.explanations import explained
 from tuner.service.inventory import device_views
 from tuner.service.prefixes import begun_with
@@ -309,7 +310,7 @@ class Operations(Verbs[StudyView]):
 
     def export_fleet(self) -> FleetText:
         """Return the active studies as a fleet file."""
-        return FleetText(text=declared.exported(self.loop))
+        return FleetText(text=exported(self.loop))
 
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
         """Return all devices, or some, with what is applied to them and which study has them."""

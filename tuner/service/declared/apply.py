@@ -10,7 +10,6 @@ from tuner.service.constraining import constrain, revise
 from tuner.service.creation import store
 from tuner.service.declared.desired import Desired, desired
 from tuner.service.declared.diff import Planned, changes, fingerprint
-from tuner.service.declared.export import exported as exported
 from tuner.service.exploration import set_exploration
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again

@@ -133,11 +133,14 @@ def _replacing(present: Study, wanted: Study) -> Iterator[str]:
         then, now = getattr(granted, field.name), getattr(wanted.terms, field.name)
         if then != now:
             yield f"terms.{field.name}: {then} → {now}"
-    then_knobs = {knob.name: knob.values for knob in present.space.knobs}
-    now_knobs = {knob.name: knob.values for knob in wanted.space.knobs}
+    then_knobs, now_knobs = (
+        {k.name: (k.values, str(k.condition or "")) for k in s.space.knobs}
+        for s in (present, wanted)
+    )
     for name in dict.fromkeys([*then_knobs, *now_knobs]):
-        if then_knobs.get(name) != now_knobs.get(name):
-            yield f"{name}: {_values(then_knobs.get(name))} → {_values(now_knobs.get(name))}"
+        then, now = then_knobs.get(name, ((), "")), now_knobs.get(name, ((), ""))
+        if then != now:
+            yield f"{name}: {_values(*then)} → {_values(*now)}"
 
 
 def _changing(present: Study, wanted: Study) -> Iterator[str]:
@@ -160,12 +163,17 @@ def _aim(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _values(values: Sequence[object] | None) -> str:
+def _values(values: Sequence[object], condition: str) -> str:
+    """Return the values of a knob, of which the first and last where they are many."""
     if not values:
         return "none"
-    if len(values) <= MOST_VALUES:
-        return ", ".join(map(str, values))
-    return f"{values[0]} … {values[-1]} ({len(values)} values)"
+    many = len(values) > MOST_VALUES
+    text = (
+        f"{values[0]} … {values[-1]} ({len(values)} values)"
+        if many
+        else ", ".join(map(str, values))
+    )
+    return f"{text} if {condition}" if condition else text
 
 
 def _shown(value: object) -> str:
