@@ -111,6 +111,11 @@ def test_a_freeze_that_the_file_says_nothing_of_stays() -> None:
         "frozen: black friday"
     )
     assert not verbs.diff_fleet(draft()).changes
+    longer = WEB.replace("trials = 5", "trials = 9")
+    verbs.apply_fleet(draft(longer))
+    frozen = sorted(s.exploration.frozen for s in verbs.studies() if s.phase is not Phase.STOPPED)
+    assert frozen == ["", "black friday"], "the study that replaces a frozen one is frozen"
+    verbs.apply_fleet(draft())
     thawed = WEB.replace("[exploration]", '[exploration]\nfrozen = ""')
     assert [c.details for c in verbs.apply_fleet(draft(thawed)).changes] == [
         ("exploration.frozen: black friday → none",)
