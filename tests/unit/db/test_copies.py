@@ -106,6 +106,7 @@ def filling() -> Iterator[Callable[[int], None]]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
 
 
+@pytest.mark.promise("the disk fills during a migration", "nothing is migrated or half-written")
 def test_a_copy_that_fills_the_disk_is_removed_and_nothing_is_migrated(
     path: Path,
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_copy_that_fills_the_disk_is_removed_and_nothing_is_migrated(
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.promise("the disk fills during a migration")
 def test_a_migration_that_fills_the_disk_is_not_logged_as_done(
     path: Path,
     caplog: pytest.LogCaptureFixture,
