@@ -13,17 +13,19 @@ from tuner.core import (
     Value,
     setting_key,
 )
-from tuner.presentation.charts import BOUND, Chart, axis_title, group_of, hover_text, plain, scale
+from tuner.presentation.charts import (
+    BOUND,
+    SYMBOLS,
+    Chart,
+    axis_title,
+    group_of,
+    hover_text,
+    plain,
+    scale,
+)
 from tuner.presentation.figures import percent, scale_of
 from tuner.presentation.texts import asked_metrics
 from tuner.wire import ExplanationView, StudyReport, TrialView
-
-SYMBOLS = {
-    "feasible": "circle",
-    "infeasible": "x",
-    "unsure": "diamond-open",
-    "censored": "triangle-right",
-}
 
 
 def varying_knobs(trials: Sequence[TrialView]) -> list[str]:
@@ -74,7 +76,7 @@ def parallel(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
         return None
     names = [*knobs, *metrics]
     rows = [[_of(t, name, metrics) for name in names] for t in shown]
-    columns = [_Column.of([row[n] for row in rows]) for n in range(len(names))]
+    columns = [_Column([row[n] for row in rows]) for n in range(len(names))]
     best = setting_key(report.best.setting) if report.best else None
     groups = ["best" if setting_key(t.setting) == best else group_of(t) for t in shown]
     data: list[Chart] = []
@@ -127,10 +129,6 @@ class _Column:
 
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = sorted(set(values), key=lambda v: (isinstance(v, bool | str), str(v)))
-
-    @classmethod
-    def of(cls, values: Sequence[Value]) -> _Column:
-        return cls(values)
 
     @property
     def numbers(self) -> bool:
