@@ -72,6 +72,7 @@ CASES: dict[str, list[str]] = {
         "history --since yesterday",
         "history --format parquet",
         "history --format xml",
+        "history --format csv --json",
     ],
     "notification list": ["notification list"],
     "report": [
@@ -81,6 +82,7 @@ CASES: dict[str, list[str]] = {
         "report nothing",
         "report --group lab",
         "report STUDY --group lab",
+        "report STUDY --format md --json",
     ],
     "run": [
         "run --keep",
@@ -124,6 +126,7 @@ CASES: dict[str, list[str]] = {
         "study thaw --all",
         "study freeze --group lab",
         "study freeze",
+        "study freeze STUDY --all",
     ],
     "study thaw": ["study thaw STUDY"],
     "study list": [
