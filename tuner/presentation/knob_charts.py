@@ -129,25 +129,23 @@ class _Column:
 
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = sorted(set(values), key=lambda v: (isinstance(v, bool | str), str(v)))
-
-    @property
-    def numbers(self) -> bool:
-        return not any(isinstance(v, bool | str) for v in self.values)
+        self.numbers = not any(isinstance(v, bool | str) for v in self.values)
+        sizes = [float(v) for v in self.values] if self.numbers else [0.0]
+        self.least, self.most = min(sizes), max(sizes)
 
     def place(self, value: Value) -> float:
         if not self.numbers:
             return self.values.index(value) / max(1, len(self.values) - 1)
-        least, most = min(map(float, self.values)), max(map(float, self.values))
-        return (float(value) - least) / ((most - least) or 1.0)
+        return (float(value) - self.least) / ((self.most - self.least) or 1.0)
 
     def ends(self, report: StudyReport, metric: str) -> tuple[str, str]:
         if not self.numbers:
             return str(self.values[0]), str(self.values[-1])
-        least, most = min(map(float, self.values)), max(map(float, self.values))
         if not metric:
-            return f"{least:g}", f"{most:g}"
+            return f"{self.least:g}", f"{self.most:g}"
         unit = scale(report, metric)
-        return f"{least / unit.size:.4g} {unit.unit}", f"{most / unit.size:.4g} {unit.unit}"
+        least, most = self.least / unit.size, self.most / unit.size
+        return f"{least:.4g} {unit.unit}", f"{most:.4g} {unit.unit}"
 
 
 def importance(explanation: Explanation, objective: str) -> dict[str, float]:
