@@ -154,7 +154,11 @@ CASES: dict[str, list[str]] = {
     ],
     "status": ["status"],
     "study wait": ["study wait STUDY", "study wait STUDY --for tuning --timeout 0s"],
-    "token create": ["token create ann --role chef", "token create 'a b'"],
+    "token create": [
+        "token create ann --role chef",
+        "token create 'a b'",
+        "token create --enrol --role admin",
+    ],
     "token list": ["token list"],
     "token revoke": ["token revoke nobody"],
     "trial show": ["trial show STUDY 3", "trial show STUDY 99"],
