@@ -100,21 +100,20 @@ def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
 def _write(rows: Sequence[HistoryRow], form: Format, output: Path | None) -> None:
     if form is Format.CSV and not rows:
         typer.echo(NO_TRIALS, err=True)
-    try:
-        if form is Format.PARQUET and output is not None:
+    if form is Format.PARQUET and output is not None:
+        try:
             as_parquet(rows, output)
-        else:
-            text = as_csv(rows) if form is Format.CSV else as_json(rows) + "\n"
-            if output is None:
-                typer.echo(text, nl=False)
-            else:
-                write_text(output, text)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {output}: {error.strerror}", hint="choose another --output"
-        ) from None
-    if output is not None:
-        typer.echo(f"{len(rows)} trials in {output}", err=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {output}: {error.strerror}", hint="choose another --output"
+            ) from None
+    else:
+        text = as_csv(rows) if form is Format.CSV else as_json(rows) + "\n"
+        if output is None:
+            typer.echo(text, nl=False)
+            return
+        write_text(output, text)
+    typer.echo(f"{len(rows)} trials in {output}", err=True)
 
 
 def _table(rows: Sequence[HistoryRow]) -> Rows:
