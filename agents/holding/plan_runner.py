@@ -25,7 +25,7 @@ ASKED_TICK_S = 0.2
 """Where a signal cannot be waited for: a look costs the agent a millisecond, and a workload half of one."""
 PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
-"""The plan of who only wants to know a load."""
+"""The plan of a signal that is only measured."""
 QUEUE_FACTOR = 6.0
 """How many times what the row in force is made for is no burst any more, but a queue that builds up."""
 

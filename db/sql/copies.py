@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from db.sql.address import command
@@ -19,23 +20,39 @@ def keep_copy(database: Path, schema: str) -> Path:
         StoreError: the database is damaged, or the copy cannot be written.
     """
     kept = database.with_name(f"{database.name}.schema-{schema}")
-    part = kept.with_name(f"{kept.name}.part")
     try:
-        part.unlink(missing_ok=True)
-        files.make_private(part)
-        copy(database, part)
-        sync(part)
-        part.replace(kept)
-        sync(kept.parent)
+        with whole(kept) as part:
+            copy(database, part)
     except OSError as error:
         raise StoreError(
             f"the copy {kept} cannot be written: {error.strerror}; the database is not migrated",
             hint="free space there, as much as the database takes, and start again",
         ) from None
+    except StoreError as error:
+        raise StoreError(
+            f"{error.message}; the database is not migrated", hint=error.hint
+        ) from None
+    return kept
+
+
+@contextmanager
+def whole(file: Path) -> Iterator[Path]:
+    """Give a private file to write in place of another, which it replaces once it is on the disk.
+
+    Raises:
+        OSError: the disk refuses; the other file is as it was.
+    """
+    part = file.with_name(f"{file.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        files.make_private(part)
+        yield part
+        sync(part)
+        part.replace(file)
+        sync(file.parent)
     finally:
         with suppress(OSError):
             part.unlink()
-    return kept
 
 
 def copy(source: Path, part: Path) -> None:
@@ -44,6 +61,7 @@ def copy(source: Path, part: Path) -> None:
     Raises:
         StoreError: the source is damaged, or the copy cannot be written.
     """
+    check = command("check", f"sqlite:///{source}")
     try:
         with (
             closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
@@ -53,11 +71,14 @@ def copy(source: Path, part: Path) -> None:
             made.execute("PRAGMA journal_mode = DELETE")
             found = made.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
-        raise StoreError(f"{source} cannot be copied: {error}", hint="free space there") from None
+        raise StoreError(
+            f"{source} cannot be copied to {part.parent}: {error}",
+            hint=f"free space there, or see {check}",
+        ) from None
     if found != "ok":
         raise StoreError(
             f"{source} is damaged: {found}",
-            hint=f"see {command('check', f'sqlite:///{source}')}, and restore a backup",
+            hint=f"see {check}, and restore a backup",
         )
 
 
