@@ -187,6 +187,12 @@ def test_without_a_baseline_it_waits() -> None:
     assert isinstance(Polythrottle().suggest(past(asked(), [], 30.0)), Wait)
 
 
+def test_a_load_that_is_not_reported_is_waited_for() -> None:
+    silent = replace(past(asked(), at_baseline(), 30.0), context={})
+    answer = Polythrottle().suggest(silent)
+    assert isinstance(answer, Wait) and BY in answer.why
+
+
 def test_a_space_too_large_to_enumerate_is_searched_by_loads_too() -> None:
     wide = Space((*(knob(f"k{n}", tuple(range(1, 41)), 40) for n in range(2)), *SPACE.knobs))
     at = replace(asked(), space=wide)
