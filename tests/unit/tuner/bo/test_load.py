@@ -188,6 +188,11 @@ def test_without_a_baseline_it_waits() -> None:
     assert isinstance(Polythrottle().suggest(past(asked(), [], 30.0)), Wait)
 
 
+def test_an_explanation_says_that_it_is_of_one_load() -> None:
+    text = Polythrottle().explain(past(asked(), at_baseline(), 30.0)).text
+    assert BY in text and "it would try" not in text
+
+
 def test_a_load_that_is_not_reported_is_waited_for() -> None:
     silent = replace(past(asked(), at_baseline(), 30.0), context={})
     answer = Polythrottle().suggest(silent)
