@@ -19,6 +19,8 @@ Way = Sequence[str | int]
 """Keys, and places in lists, from the whole file to a value."""
 Filled = Annotated[str, StringConstraints(min_length=1)]
 """A string that counts as missing where it is empty."""
+MOST_PARSED = 500
+"""How many beginnings of a text are parsed to find a line."""
 MUST = {"string": "a string", "int": "an integer", "float": "a number", "bool": "a boolean"}
 MUST |= dict.fromkeys(("tuple", "list", "frozen_set"), "a list")
 MUST |= dict.fromkeys(("dict", "dataclass"), "a table")
@@ -126,19 +128,29 @@ def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:
 def line_of(text: str, way: Way) -> int:
     """Return the line of the statement that first says what a way leads to, or most of it; 0: none does.
 
-    How many lines as are whole TOML and have it end with that statement, which begins where the last
-    statement before it ended.
+    By halves, as the text may come from a request: the first lines that are TOML by themselves and have as
+    much of the way as the whole. After `MOST_PARSED` the line is that of the last statement known before.
     """
-    lines, begins, found, most = text.split("\n"), 0, 0, 0
-    for n in range(1, len(lines) + 1):
-        try:
-            table = loads("\n".join(lines[:n]))
-        except ValueError:
-            continue
-        if (depth := _depth(table, way)) > most:
-            most, found = depth, begins + 1
-        begins = n
-    return found
+    lines = text.split("\n")
+    whole = _depth(loads(text), way)
+    if whole == 0:
+        return 0
+    before, until, parsed = 0, len(lines), 0
+    while before + 1 < until and parsed < MOST_PARSED:
+        middle = (before + until) // 2
+        for n in (*range(middle, until), *range(middle - 1, before, -1)):
+            parsed += 1
+            try:
+                depth = _depth(loads("\n".join(lines[:n])), way)
+            except ValueError:  # within a statement of several lines
+                if parsed < MOST_PARSED:
+                    continue
+                break
+            before, until = (before, n) if depth == whole else (n, until)
+            break
+        else:
+            break
+    return before + 1
 
 
 def _depth(table: Any, way: Way) -> int:  # noqa: ANN401 - whatever a file holds

@@ -160,7 +160,7 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
         single = ", ".join(knob.name for knob in space.knobs)
         missing = "; ".join(f"{k}: {v}" for k, v in first.cannot.items())
         raise InvalidInput(
-            f"no knob of {first.id}",
+            f"no knob of {first.id} has more than one value",
             hint=f"offer more than one value of {single}"
             if single
             else missing or "offer more values",

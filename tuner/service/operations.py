@@ -20,7 +20,9 @@ from tuner.service.access import Access
 from tuner.service.constraining import constrain, entitled, revise, tuning_on
 from tuner.service.creation import create
 from tuner.service.declared import apply as declared
+from tuner.service.declared.export import exported
 from tuner.service.explanations import explained
+from tuner.service.halting import halt
 from tuner.service.inventory import device_views
 from tuner.service.prefixes import begun_with
 from tuner.service.reports import StudyLook, look
@@ -98,7 +100,6 @@ class Operations(Verbs[StudyView]):
         except NotFound:
             return study
 
-    @looking_again
     def pause(self, study: str, change: Change) -> StudyView:
         """Stop trying; the devices go back to their original settings until it is resumed.
 
@@ -140,7 +141,6 @@ class Operations(Verbs[StudyView]):
                 self.loop.changes.note_withdrawn(found, why)
         return self.study(study)
 
-    @looking_again
     def stop(self, study: str, change: Change) -> StudyView:
         """End a study permanently; its devices go back to their original settings and are free.
 
@@ -150,13 +150,7 @@ class Operations(Verbs[StudyView]):
 
     def _halted(self, study: str, phase: Phase, change: Change) -> StudyView:
         study = self.full_id(study)
-        with self.loop.changes.lock(study):
-            found = self.loop.store.studies.get(study)
-            if found.phase is not phase:
-                why = change.why or f"{phase} by {change.who}"
-                moved = found.moved(phase)
-                self.loop.changes.abort(found, why)
-                revise(self.loop, moved, change.who, why)
+        halt(self.loop, study, phase, change)
         return self.study(study)
 
     def approve(self, study: str, decision: Decision) -> StudyView:
@@ -309,7 +303,7 @@ class Operations(Verbs[StudyView]):
 
     def export_fleet(self) -> FleetText:
         """Return the active studies as a fleet file."""
-        return FleetText(text=declared.exported(self.loop))
+        return FleetText(text=exported(self.loop))
 
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
         """Return all devices, or some, with what is applied to them and which study has them."""

@@ -31,9 +31,12 @@ def over_budget(study: Study, trials: Sequence[Trial], now: datetime) -> str:
     tried = [t for t in trials if t.phase is Phase.TUNING and not study.rests(t.setting)]
     elapsed_s = (now - study.created_at).total_seconds()
     used_s = sum(((t.ended_at or now) - t.started_at).total_seconds() for t in tried)
+    as_baseline_s = 0.0
+    if limits.max_energy_share < 1.0:
+        as_baseline_s = _baseline_seconds(study, trials, tried)
     for what, used, share in (
         ("time", used_s, limits.max_time_share),
-        ("energy", _baseline_seconds(study, trials, tried), limits.max_energy_share),
+        ("energy", as_baseline_s, limits.max_energy_share),
     ):
         if used > share * elapsed_s:
             due = study.created_at + timedelta(seconds=used / share)

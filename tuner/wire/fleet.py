@@ -150,7 +150,7 @@ class FleetView(OperatorView):
 class FleetChange(OperatorView):
     """One change that a fleet file makes: of a study as it was at `revision`, or of a new one."""
 
-    action: Literal["create", "change", "replace", "stop"]
+    action: Literal["create", "change", "stop"]
     group: str
     devices: tuple[str, ...]
     study: str

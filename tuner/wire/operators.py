@@ -20,6 +20,8 @@ __all__ = [
     "TokenDraft",
 ]
 
+MOST_LINES = 5_000
+"""The most lines of a fleet file: 5,000 are read within a second."""
 TOKEN_DAYS = 90
 """How long a person's token lasts, unless the admin says so."""
 
@@ -77,7 +79,7 @@ class FleetDraft(Change):
     the fingerprint of the changes that were seen; empty: whatever they are now.
     """
 
-    lines: tuple[str, ...]
+    lines: tuple[str, ...] = Field(max_length=MOST_LINES)
     name: str = "fleet.toml"
     prune: bool = False
     expects: str = ""

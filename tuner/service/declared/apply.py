@@ -10,12 +10,12 @@ from tuner.service.constraining import constrain, revise
 from tuner.service.creation import store
 from tuner.service.declared.desired import Desired, desired
 from tuner.service.declared.diff import Planned, changes, fingerprint
-from tuner.service.declared.export import exported as exported
 from tuner.service.exploration import set_exploration
+from tuner.service.halting import halt
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
 from tuner.typed_toml import TomlText
-from tuner.wire import ConstraintChange, ExplorationChange, FleetDiff, FleetDraft
+from tuner.wire import Change, ConstraintChange, ExplorationChange, FleetDiff, FleetDraft
 
 FLEET = "fleet file"
 """The lock of all appliers of this process, named as no study is."""
@@ -44,11 +44,7 @@ def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
             except TuningError as error:
                 subject = ", ".join(one.shown.devices)
                 error.message = f"{one.shown.action} of {subject}: {error.message}"
-                error.hint = (
-                    f"{error.hint}; then apply the file again"
-                    if error.hint
-                    else ("apply the file again")
-                )
+                error.hint = "; then ".join(filter(None, [error.hint, "apply the file again"]))
                 raise
         return _view(draft, wanted, planned)
 
@@ -77,20 +73,11 @@ def _digest(draft: FleetDraft) -> str:
 def _make(loop: Loop, one: Planned, who: str, why: str) -> None:
     """Make one change."""
     if one.study is None:
-        _stop(loop, one.shown.study, who, why)
+        halt(loop, one.shown.study, Phase.STOPPED, Change(who=who, why=why))
     elif one.shown.action == "create":
         store(loop, one.study, who, why)
     else:
         _change(loop, one.shown.study, one.study, who, why)
-
-
-@looking_again
-def _stop(loop: Loop, study: str, who: str, why: str) -> None:
-    with loop.changes.lock(study):
-        found = loop.store.studies.get(study)
-        if found.phase is not Phase.STOPPED:
-            loop.changes.abort(found, why)
-            revise(loop, found.moved(Phase.STOPPED), who, why)
 
 
 @looking_again

@@ -140,6 +140,7 @@ def _draft(
         seed=group.seed,
         terms=own.terms or group.terms,
         choices=choices,
+        conditions=group.conditions,
         exploration=limits.over(Exploration()),
         group=group.name,
     )

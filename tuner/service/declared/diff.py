@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from tuner.core import Exploration, Objective, Study, Terms, Unreadable, UnreadableStudy
-from tuner.service.declared.desired import Declared, Desired
+from tuner.service.declared.desired import Desired
 from tuner.study.loop import Loop
 from tuner.wire import FleetChange
 
-Action = Literal["create", "change", "replace", "stop"]
+Action = Literal["create", "change", "stop"]
 MOST_VALUES = 6
 """How many values of a knob are named in a line."""
 
@@ -25,14 +25,14 @@ class Planned:
     study: Study | None
 
 
-def changes(loop: Loop, wanted: Desired, *, prune: bool) -> list[Planned]:
+def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
     """Return what has to change, what stops first. Raises Unreadable: a study in the way cannot be read."""
     active = {study.id: study for study in loop.store.studies.stored(active=True)}
     owners = {device: study for study in active.values() for device in study.devices}
     stops: dict[str, Planned] = {}
     others: list[Planned] = []
     kept: set[str] = set()
-    for declared in wanted.studies:
+    for declared in file.studies:
         study = declared.study
         present = {o.id: o for device in study.devices if (o := owners.get(device))}
         like = _same(study, present)
@@ -41,13 +41,14 @@ def changes(loop: Loop, wanted: Desired, *, prune: bool) -> list[Planned]:
             others.append(_create(study))
             continue
         kept.add(like.id)
-        change = _compared(like, declared)
-        if change is None:
-            continue
-        if change.shown.action == "replace":
+        # A freeze that the file says nothing of stays, also where the study is replaced.
+        limits = declared.exploration.over(like.exploration)
+        wanted = replace(study, exploration=limits)
+        if reasons := tuple(_replacing(like, wanted)):
             stops[like.id] = _stop(like, study.group)
-            change = _create(study, change.shown.details)
-        others.append(change)
+            others.append(_create(wanted, reasons))
+        elif details := tuple(_changing(like, wanted)):
+            others.append(Planned(_change("change", like, wanted, details), wanted))
     if prune:
         gone = (s for s in active.values() if isinstance(s, Study) and s.group)
         stops |= {s.id: _stop(s, "") for s in gone if s.id not in kept | stops.keys()}
@@ -111,16 +112,6 @@ def _change(action: Action, present: Study, wanted: Study, details: Sequence[str
     )
 
 
-def _compared(present: Study, declared: Declared) -> Planned | None:
-    """Return what has to change of a study, None where it is as declared."""
-    limits = declared.exploration.over(present.exploration)
-    wanted = replace(declared.study, exploration=limits)
-    if reasons := list(_replacing(present, wanted)):
-        return Planned(_change("replace", present, wanted, reasons), wanted)
-    details = list(_changing(present, wanted))
-    return Planned(_change("change", present, wanted, details), wanted) if details else None
-
-
 def _replacing(present: Study, wanted: Study) -> Iterator[str]:
     """Yield the differences that make it another study."""
     for name in ("objective", "second_objective", "policy", "seed"):
@@ -133,11 +124,14 @@ def _replacing(present: Study, wanted: Study) -> Iterator[str]:
         then, now = getattr(granted, field.name), getattr(wanted.terms, field.name)
         if then != now:
             yield f"terms.{field.name}: {then} → {now}"
-    then_knobs = {knob.name: knob.values for knob in present.space.knobs}
-    now_knobs = {knob.name: knob.values for knob in wanted.space.knobs}
+    then_knobs, now_knobs = (
+        {k.name: (k.values, str(k.condition or "")) for k in s.space.knobs}
+        for s in (present, wanted)
+    )
     for name in dict.fromkeys([*then_knobs, *now_knobs]):
-        if then_knobs.get(name) != now_knobs.get(name):
-            yield f"{name}: {_values(then_knobs.get(name))} → {_values(now_knobs.get(name))}"
+        then, now = then_knobs.get(name, ((), "")), now_knobs.get(name, ((), ""))
+        if then != now:
+            yield f"{name}: {_values(*then)} → {_values(*now)}"
 
 
 def _changing(present: Study, wanted: Study) -> Iterator[str]:
@@ -160,12 +154,17 @@ def _aim(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _values(values: Sequence[object] | None) -> str:
+def _values(values: Sequence[object], condition: str) -> str:
+    """Return the values of a knob, of which the first and last where they are many."""
     if not values:
         return "none"
-    if len(values) <= MOST_VALUES:
-        return ", ".join(map(str, values))
-    return f"{values[0]} … {values[-1]} ({len(values)} values)"
+    many = len(values) > MOST_VALUES
+    text = (
+        f"{values[0]} … {values[-1]} ({len(values)} values)"
+        if many
+        else ", ".join(map(str, values))
+    )
+    return f"{text} if {condition}" if condition else text
 
 
 def _shown(value: object) -> str:

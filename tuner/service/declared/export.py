@@ -3,56 +3,80 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any
 
-from tuner.core import Exploration, Objective, Study, Terms
+from tuner.core import Device, Exploration, Objective, Study, Terms, TuningError, Value
+from tuner.service.drafts import space_of
 from tuner.study.loop import Loop
+from tuner.wire import StudyDraft
 
 HEAD = "# The active studies, by their devices' ids; `select` may also go by board, workload and labels."
 
 
 def exported(loop: Loop) -> str:
     """Return the active studies as a fleet file; those of a group that are alike share a table."""
+    devices = {device.id: device for device in loop.store.devices.list()}
     alike: dict[str, list[Study]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     for study in loop.store.studies.stored(active=True):
         if isinstance(study, Study):
-            key = study.id if len(study.devices) > 1 else json.dumps(_table(study), default=str)
+            table = _table(study, [devices[n] for n in study.devices if n in devices])
+            key = study.id if len(study.devices) > 1 else f"{study.group} {_toml(table)}"
+            tables[key] = table
             alike.setdefault(key, []).append(study)
     names: set[str] = set()
-    tables = [_group(studies, names) for studies in alike.values()]
-    return "\n\n".join([HEAD, *tables]) + "\n"
+    groups = [_group(studies, tables[key], names) for key, studies in alike.items()]
+    return "\n\n".join([HEAD, *groups]) + "\n"
 
 
-def _group(studies: list[Study], names: set[str]) -> str:
+def _group(studies: list[Study], own: Mapping[str, Any], names: set[str]) -> str:
     """Return the table of some studies that differ in their devices only."""
     first = studies[0]
     name = first.group if first.group and first.group not in names else first.id
     names.add(name)
-    devices = [device for study in studies for device in study.devices]
+    ids = [device for study in studies for device in study.devices]
     together = {"together": True} if len(first.devices) > 1 else {}
-    table = {"name": name, "select": {"id": devices}, **together, **_table(first)}
+    table = {"name": name, "select": {"id": ids}, **together, **own}
     return "\n".join(["[[group]]", *(f"{key} = {_toml(value)}" for key, value in table.items())])
 
 
-def _table(study: Study) -> dict[str, Any]:
-    """Return what a study is declared by, beside its devices."""
+def _table(study: Study, devices: Sequence[Device]) -> dict[str, Any]:
+    """Return what a study is declared by, beside its devices; defaults are left out."""
     limits = {
         field.name: value
         for field in fields(Exploration)
         if (value := asdict(study.exploration)[field.name]) != asdict(Exploration())[field.name]
     }
-    return {
-        "objective": _aim(study.objective),
-        **({"second_objective": _aim(study.second_objective)} if study.second_objective else {}),
-        "constraints": [str(constraint) for constraint in study.constraints],
-        "policy": study.policy,
+    second = study.second_objective
+    optional = {
+        "second_objective": "" if second is None else _aim(second),
         "seed": study.seed,
         "terms": {n: v for n, v in asdict(study.terms).items() if v != asdict(Terms())[n]},
-        "choices": {knob.name: list(knob.values) for knob in study.space.knobs},
-        **({"exploration": limits} if limits else {}),
+        "choices": _choices(study, devices),
+        "conditions": {k.name: str(k.condition) for k in study.space.knobs if k.condition},
+        "exploration": limits,
     }
+    return {
+        "objective": _aim(study.objective),
+        "constraints": [str(constraint) for constraint in study.constraints],
+        "policy": study.policy,
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def _choices(study: Study, devices: Sequence[Device]) -> dict[str, list[Value]]:
+    """Return the values of knobs that a study of these devices would not have by itself."""
+    usual: dict[str, tuple[Value, ...]] = {}
+    if len(devices) == len(study.devices):
+        with suppress(TuningError):  # they have changed since: then every knob is named
+            space = space_of(devices, StudyDraft(devices=study.devices, terms=study.terms))
+            usual = {knob.name: knob.values for knob in space.knobs}
+    knobs = study.space.knobs
+    return {k.name: list(k.values) for k in knobs if usual.get(k.name) != k.values}
 
 
 def _aim(objective: Objective) -> str:
@@ -62,8 +86,12 @@ def _aim(objective: Objective) -> str:
 def _toml(value: Any) -> str:  # noqa: ANN401  whatever a table holds
     """Return a value as TOML; text, numbers and lists are written as in JSON."""
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items())
-        return f"{{ {inner} }}" if inner else "{}"
+        inner = ", ".join(f"{_key(key)} = {_toml(one)}" for key, one in value.items())
+        return f"{{ {inner} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)

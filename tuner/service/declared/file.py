@@ -72,6 +72,7 @@ class GroupTable(Table):
     seed: int = 0
     terms: Terms = Terms()  # noqa: RUF009  frozen
     choices: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    conditions: dict[str, str] = field(default_factory=dict)
     exploration: ExplorationTable = ExplorationTable()
     studies: Annotated[tuple[StudyTable, ...], Field(alias="study")] = ()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from policies import load_policy
 from tests.builders import SPACE, Time, device, knob
@@ -110,6 +111,11 @@ def test_a_freeze_that_the_file_says_nothing_of_stays() -> None:
         "frozen: black friday"
     )
     assert not verbs.diff_fleet(draft()).changes
+    longer = WEB.replace("trials = 5", "trials = 9")
+    verbs.apply_fleet(draft(longer))
+    frozen = sorted(s.exploration.frozen for s in verbs.studies() if s.phase is not Phase.STOPPED)
+    assert frozen == ["", "black friday"], "the study that replaces a frozen one is frozen"
+    verbs.apply_fleet(draft())
     thawed = WEB.replace("[exploration]", '[exploration]\nfrozen = ""')
     assert [c.details for c in verbs.apply_fleet(draft(thawed)).changes] == [
         ("exploration.frozen: black friday → none",)
@@ -230,3 +236,33 @@ def test_the_complete_example_applies_twice_and_its_schema_is_published() -> Non
     assert studies["nvidia-0@lab-1"].waits == ""
     schema = json.loads((ROOT / "docs/api/fleet.schema.json").read_text())
     assert {"exploration", "group"} == schema["properties"].keys()
+
+
+def test_an_export_names_only_what_is_chosen_and_conditions_come_back() -> None:
+    verbs = fleet()
+    verbs.create(StudyDraft(devices=("d0",), constraints=(), policy="scripted"))
+    verbs.create(
+        StudyDraft(
+            devices=("d1",),
+            constraints=(),
+            policy="scripted",
+            choices={"gpu.clock_mhz": (600, 1000)},
+            conditions={"batch_size": "gpu.clock_mhz > 600"},
+        )
+    )
+    text = verbs.export_fleet().text
+    chosen, plain = sorted(text.split("[[group]]")[1:], key=lambda table: "d0" in table)
+    assert "choices" not in plain and "terms" not in plain
+    assert 'choices = { "gpu.clock_mhz" = [600, 1000] }' in chosen
+    assert 'conditions = { batch_size = "gpu.clock_mhz > 600" }' in chosen
+    assert all(c.action == "change" for c in verbs.diff_fleet(draft(text)).changes)
+    other = text.replace("> 600", "> 400")
+    (change,) = (c for c in verbs.diff_fleet(draft(other)).changes if c.action == "create")
+    assert change.details[0] == (
+        "batch_size: 1, 2, 4 if gpu.clock_mhz > 600 → 1, 2, 4 if gpu.clock_mhz > 400"
+    )
+
+
+def test_more_lines_than_are_read_within_a_second_are_refused() -> None:
+    with pytest.raises(ValidationError, match="at most 5000"):
+        FleetDraft(lines=("",) * 5001)

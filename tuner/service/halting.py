@@ -1,0 +1,21 @@
+"""A study paused, or stopped permanently: its running trials end, its devices go back."""
+
+from __future__ import annotations
+
+from tuner.core import Phase
+from tuner.service.constraining import revise
+from tuner.study.loop import Loop
+from tuner.study.stale import looking_again
+from tuner.wire import Change
+
+
+@looking_again
+def halt(loop: Loop, study: str, phase: Phase, change: Change) -> None:
+    """Bring a study to PAUSED or STOPPED; one that is there already stays as it is. Raises NotFound."""
+    with loop.changes.lock(study):
+        found = loop.store.studies.get(study)
+        if found.phase is not phase:
+            why = change.why or f"{phase} by {change.who}"
+            moved = found.moved(phase)
+            loop.changes.abort(found, why)
+            revise(loop, moved, change.who, why)
