@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 MOST = 500
@@ -18,19 +18,18 @@ QUERIES = {
 def sqlite_names(url: str, kind: str) -> list[str]:
     """Return the `studies`, `devices` or `metrics` of an SQLite database.
 
-    Empty for another kind of database, a file that does not exist, and one that another program locks.
+    Empty for another kind of database, and for a file that cannot be read, is locked or damaged.
     """
     path = Path(url.removeprefix("sqlite:///"))
-    if not url.startswith("sqlite:///") or not path.is_file():
+    if not url.startswith("sqlite:///"):
         return []
-    try:
+    with suppress(sqlite3.Error, OSError, ValueError, KeyError, TypeError):
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.05)
         ) as db:
             found = [str(row[0]) for row in db.execute(QUERIES[kind], (MOST,))]
-    except sqlite3.Error:
-        return []
-    if kind != "metrics":
-        return found
-    described = (json.loads(text)["metrics"] for text in found)
-    return list(dict.fromkeys(metric["name"] for metrics in described for metric in metrics))
+        if kind != "metrics":
+            return found
+        described = (json.loads(text)["metrics"] for text in found)
+        return list(dict.fromkeys(metric["name"] for metrics in described for metric in metrics))
+    return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
 from tuner.errors import InvalidInput
@@ -44,9 +45,10 @@ def seconds(name: str, text: str) -> float:
         InvalidInput: the text has another form.
     """
     length = AGO.fullmatch(text)
-    if length is None or text.endswith("ago"):
-        raise InvalidInput(f"{name} cannot be {text!r}", hint="write 90s, 30m, 2h or 1d")
-    return timedelta(**{UNITS[length[2][0]]: float(length[1])}).total_seconds()
+    with suppress(OverflowError):
+        if length is not None and not text.endswith("ago"):
+            return timedelta(**{UNITS[length[2][0]]: float(length[1])}).total_seconds()
+    raise InvalidInput(f"{name} cannot be {text!r}", hint="write 90s, 30m, 2h or 1d")
 
 
 def when(at: datetime) -> str:

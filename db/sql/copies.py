@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from db.sql.address import command
@@ -19,23 +20,35 @@ def keep_copy(database: Path, schema: str) -> Path:
         StoreError: the database is damaged, or the copy cannot be written.
     """
     kept = database.with_name(f"{database.name}.schema-{schema}")
-    part = kept.with_name(f"{kept.name}.part")
     try:
-        part.unlink(missing_ok=True)
-        files.make_private(part)
-        copy(database, part)
-        sync(part)
-        part.replace(kept)
-        sync(kept.parent)
+        with whole(kept) as part:
+            copy(database, part)
     except OSError as error:
         raise StoreError(
             f"the copy {kept} cannot be written: {error.strerror}; the database is not migrated",
             hint="free space there, as much as the database takes, and start again",
         ) from None
+    return kept
+
+
+@contextmanager
+def whole(file: Path) -> Iterator[Path]:
+    """Give a private file to write in place of another, which it replaces once it is on the disk.
+
+    Raises:
+        OSError: the disk refuses; the other file is as it was.
+    """
+    part = file.with_name(f"{file.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        files.make_private(part)
+        yield part
+        sync(part)
+        part.replace(file)
+        sync(file.parent)
     finally:
         with suppress(OSError):
             part.unlink()
-    return kept
 
 
 def copy(source: Path, part: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
+    ColumnElement,
     Connection,
     Integer,
     Select,
@@ -139,27 +140,17 @@ def _of_metric(windows: CTE, metric: str) -> Select[Any]:
 
 
 def _held() -> Select[Any]:
-    windows: Any = select(
-        ObservationRow.study,
-        ObservationRow.device,
-        ObservationRow.started_at.label("at"),
-        MeasurementRow.id.label("window"),
-    )
-    found: Select[Any] = windows.join(
-        MeasurementRow, MeasurementRow.observation_id == ObservationRow.id
-    )
-    return found
+    return _windows(ObservationRow, MeasurementRow.observation_id == ObservationRow.id)
 
 
 def _tried() -> Select[Any]:
+    own = and_(MeasurementRow.study == TrialRow.study, MeasurementRow.trial == TrialRow.number)
+    return _windows(TrialRow, own)
+
+
+def _windows(of: type[ObservationRow | TrialRow], own: ColumnElement[bool]) -> Select[Any]:
     windows: Any = select(
-        TrialRow.study,
-        TrialRow.device,
-        TrialRow.started_at.label("at"),
-        MeasurementRow.id.label("window"),
+        of.study, of.device, of.started_at.label("at"), MeasurementRow.id.label("window")
     )
-    found: Select[Any] = windows.join(
-        MeasurementRow,
-        and_(MeasurementRow.study == TrialRow.study, MeasurementRow.trial == TrialRow.number),
-    )
+    found: Select[Any] = windows.join(MeasurementRow, own)
     return found

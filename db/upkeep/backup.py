@@ -37,28 +37,21 @@ def backup(url_text: str, file: Path) -> None:
         StoreError: the database does not answer, is damaged, or the file cannot be written.
     """
     url = existing(url_text)
-    part = file.with_name(f"{file.name}.part")
     try:
         if _is_in_use(url, file):
             raise InvalidInput(
                 f"{file} is the database itself or its log", hint="name another file"
             )
-        part.unlink(missing_ok=True)
-        files.make_private(part)
-        if url.get_backend_name() == "sqlite":
-            copies.copy(Path(url.database or ""), part)
-        else:
-            _pg("pg_dump", ["--format=custom", f"--file={part}", f"--dbname={_plain(url)}"], url)
-        copies.sync(part)
-        part.replace(file)
-        copies.sync(file.parent)
+        with copies.whole(file) as part:
+            if url.get_backend_name() == "sqlite":
+                copies.copy(Path(url.database or ""), part)
+            else:
+                to = ["--format=custom", f"--file={part}", f"--dbname={_plain(url)}"]
+                _pg("pg_dump", to, url)
     except OSError as error:
         raise StoreError(
             f"the backup {file} cannot be written: {error.strerror}", hint="name another file"
         ) from None
-    finally:
-        with suppress(OSError):
-            part.unlink()
 
 
 def _is_in_use(url: URL, file: Path) -> bool:

@@ -138,6 +138,21 @@ def test_the_models_importance_of_knobs_comes_by_itself(shown: Shown) -> None:
     assert "Knob importance" in shown.page.locator("#importance").inner_text()
 
 
+@pytest.mark.parametrize("size", [WIDE])
+def test_a_hidden_page_is_not_renewed_until_it_is_seen(shown: Shown) -> None:
+    script = """() => {
+        clearTimeout(waiting);
+        waiting = null;
+        Object.defineProperty(document, "hidden", { value: true, configurable: true });
+        soon();
+        const asleep = waiting === null;
+        delete document.hidden;
+        document.dispatchEvent(new Event("visibilitychange"));
+        return [asleep, waiting !== null];
+    }"""
+    assert shown.page.evaluate(script) == [True, True]
+
+
 @SIZES
 @pytest.mark.parametrize("within", ["24h", "7d", "30d"])
 def test_a_device_over_time(shown: Shown, within: str) -> None:

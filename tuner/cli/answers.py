@@ -76,9 +76,9 @@ def lists(verb: Verb) -> Callable[..., None]:
     return typed(run, verb, LISTS)
 
 
-def chosen(form: str, as_json: bool) -> str:
+def chosen(form: str, as_json: bool, default: str = "table") -> str:
     """Return the format of `-o` and `--json`. Raises ConfigError where they contradict each other."""
-    if as_json and form not in ("table", "json"):
+    if as_json and form not in (default, "json"):
         raise ConfigError(f"both --json and -o {form} are given", hint="give one of them")
     return "json" if as_json else form
 

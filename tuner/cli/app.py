@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -70,6 +71,8 @@ NEED_311 = ("tuner", "run")
 """What has a tuner inside: JetPack 6 has Python 3.10, on which agent and actuator run."""
 CODES = (2, 3)
 """What a command may end with beside 0 and 1: bad input, and a diff with changes."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What writing to stdout fails with where that is a file on a full disk."""
 CTRL_C = 130
 """What Typer makes of an interrupt; our codes are 0, 1 and 2."""
 
@@ -79,9 +82,8 @@ def main(
 ) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 3 a diff with changes, 1 else.
 
-    A service whose configuration is wrong ends with 78.
-
-    Errors of the family and of usage become one line on stderr, a JSON object with `--json`.
+    A service whose configuration is wrong ends with 78. Errors become one line on stderr, a JSON object
+    with `--json`.
     """
     if "_JOULETUNE_COMPLETE" in os.environ:
         return 0  # a script of an earlier release, replaced by `jouletune completion`
@@ -108,6 +110,11 @@ def main(
             raise
         hint = "install the tuner's part: pip install 'jouletune[tuner]'"
         return _refuse("missing", f"{error.name} is not installed", hint, as_json=as_json, code=1)
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        message = f"the output is not complete: {error.strerror}"
+        return _refuse("store", message, "free space, or write elsewhere", as_json=as_json, code=1)
     except typer.Abort:
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
     if code == CTRL_C:

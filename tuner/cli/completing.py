@@ -7,6 +7,7 @@ cache folder, which `jouletune completion` writes; without it commands are compl
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import ssl
@@ -48,7 +49,7 @@ class Line:
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of the index and the ids."""
-    base = environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    base = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
     return Path(base) / "jouletune"
 
 
@@ -153,7 +154,7 @@ class Ids:
             known = json.loads(file.read_text("utf-8"))
             if time.time() - file.stat().st_mtime < FRESH_S:
                 return known
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
             known = _fetched(kind, tuner, token_file, self._environ.get("JOULETUNE_CA_FILE"))
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             file.write_text(json.dumps(known), "utf-8")
@@ -161,7 +162,7 @@ class Ids:
 
 
 def _fetched(kind: str, tuner: str, token_file: str, ca: str | None) -> list[str]:
-    """Ask a tuner. Raises OSError, ValueError or KeyError where it does not answer as it should."""
+    """Ask a tuner. Raises OSError, ValueError, KeyError, TypeError or HTTPException: it does not answer."""
     token = Path(token_file).read_text("utf-8").strip() if token_file else ""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(f"{tuner.rstrip('/')}{ROUTES[kind]}", headers=headers)

@@ -13,17 +13,19 @@ from tuner.core import (
     Value,
     setting_key,
 )
-from tuner.presentation.charts import BOUND, Chart, axis_title, group_of, hover_text, plain, scale
+from tuner.presentation.charts import (
+    BOUND,
+    SYMBOLS,
+    Chart,
+    axis_title,
+    group_of,
+    hover_text,
+    plain,
+    scale,
+)
 from tuner.presentation.figures import percent, scale_of
 from tuner.presentation.texts import asked_metrics
 from tuner.wire import ExplanationView, StudyReport, TrialView
-
-SYMBOLS = {
-    "feasible": "circle",
-    "infeasible": "x",
-    "unsure": "diamond-open",
-    "censored": "triangle-right",
-}
 
 
 def varying_knobs(trials: Sequence[TrialView]) -> list[str]:
@@ -74,7 +76,7 @@ def parallel(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
         return None
     names = [*knobs, *metrics]
     rows = [[_of(t, name, metrics) for name in names] for t in shown]
-    columns = [_Column.of([row[n] for row in rows]) for n in range(len(names))]
+    columns = [_Column([row[n] for row in rows]) for n in range(len(names))]
     best = setting_key(report.best.setting) if report.best else None
     groups = ["best" if setting_key(t.setting) == best else group_of(t) for t in shown]
     data: list[Chart] = []
@@ -127,29 +129,23 @@ class _Column:
 
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = sorted(set(values), key=lambda v: (isinstance(v, bool | str), str(v)))
-
-    @classmethod
-    def of(cls, values: Sequence[Value]) -> _Column:
-        return cls(values)
-
-    @property
-    def numbers(self) -> bool:
-        return not any(isinstance(v, bool | str) for v in self.values)
+        self.numbers = not any(isinstance(v, bool | str) for v in self.values)
+        sizes = [float(v) for v in self.values] if self.numbers else [0.0]
+        self.least, self.most = min(sizes), max(sizes)
 
     def place(self, value: Value) -> float:
         if not self.numbers:
             return self.values.index(value) / max(1, len(self.values) - 1)
-        least, most = min(map(float, self.values)), max(map(float, self.values))
-        return (float(value) - least) / ((most - least) or 1.0)
+        return (float(value) - self.least) / ((self.most - self.least) or 1.0)
 
     def ends(self, report: StudyReport, metric: str) -> tuple[str, str]:
         if not self.numbers:
             return str(self.values[0]), str(self.values[-1])
-        least, most = min(map(float, self.values)), max(map(float, self.values))
         if not metric:
-            return f"{least:g}", f"{most:g}"
+            return f"{self.least:g}", f"{self.most:g}"
         unit = scale(report, metric)
-        return f"{least / unit.size:.4g} {unit.unit}", f"{most / unit.size:.4g} {unit.unit}"
+        least, most = self.least / unit.size, self.most / unit.size
+        return f"{least:.4g} {unit.unit}", f"{most:.4g} {unit.unit}"
 
 
 def importance(explanation: Explanation, objective: str) -> dict[str, float]:

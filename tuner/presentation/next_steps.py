@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tuner.core import Phase
-from tuner.presentation.figures import THE_BASELINE, change, figure, joined
+from tuner.presentation.figures import change, joined
+from tuner.presentation.standing import SEARCHING, held_against
 from tuner.study.moves import LIMIT_NOT_MET
 from tuner.wire import RevisionView, StudyView
-
-SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
 
 
 def status_word(view: StudyView) -> str:
@@ -30,7 +29,9 @@ def status_reason(view: StudyView) -> str:
     if view.offline and view.phase is not Phase.PAUSED:
         return f"No message from {joined(view.offline)}."
     if view.unmet is not None:
-        return _broken(view)
+        name, seen, bound = held_against(view, view.unmet)
+        metric = view.unmet.metric
+        return f"Holding {name}: {metric} is {seen or 'not measured'}, the limit is {bound}."
     return sentence(view.phase_why.removeprefix(f"{LIMIT_NOT_MET}: "))
 
 
@@ -77,17 +78,3 @@ def sentence(text: str) -> str:
     first = text.split(" ", 1)[0]
     begun = text if "_" in first or "=" in first else text[:1].upper() + text[1:]
     return begun if not begun or begun.endswith((".", "!", "?")) else f"{begun}."
-
-
-def _broken(view: StudyView) -> str:
-    """Return the held setting that breaks a limit."""
-    limit = view.unmet
-    held = view.best or view.baseline
-    moved = change(held.setting, view.baseline.setting)
-    name = THE_BASELINE if moved == THE_BASELINE else moved
-    if limit is None:
-        return ""
-    bound = f"{limit.op} {figure(limit.metric, limit.value, declared=view.quantities)}"
-    shown = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
-    seen = figure(limit.metric, shown.mean, declared=view.quantities) if shown else "not measured"
-    return f"Holding {name}: {limit.metric} is {seen}, the limit is {bound}."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.core import Phase
+from tuner.core import Limit, Phase
 from tuner.moments import when
-from tuner.presentation.figures import THE_BASELINE, change, figure, joined
+from tuner.presentation.figures import change, figure, joined
 from tuner.study.moves import LIMIT_NOT_MET
 from tuner.wire import Health
 
@@ -53,7 +53,9 @@ def standing(view: StudyView) -> str:
     """Return a study's phase, with whatever keeps it from being what it seems."""
     if view.error:
         return f"{view.phase}, CANNOT BE SHOWN: {view.error}"
-    parts = [f"{LIMIT_NOT_MET}: {_holding(view)}" if view.unmet is not None else _phase(view)]
+    parts = [
+        f"{LIMIT_NOT_MET}: {_holding(view, view.unmet)}" if view.unmet is not None else _phase(view)
+    ]
     if view.stopped and view.phase is not Phase.STOPPED:
         parts.append("STOPPED by stop-all")
     if view.offline:
@@ -81,32 +83,19 @@ def _phase(view: StudyView) -> str:
     return str(view.phase)
 
 
-def _holding(view: StudyView) -> str:
+def _holding(view: StudyView, limit: Limit) -> str:
     """Return the held setting that breaks a limit, with its value of that metric."""
-    limit = view.unmet
-    held = view.best or view.baseline
-    moved = change(held.setting, view.baseline.setting)
-    name = THE_BASELINE if moved == THE_BASELINE else moved
-    if limit is None:
-        return f"holding {name}"
-    shown = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
-    has = (
-        f"{figure(limit.metric, shown.mean, declared=view.quantities)}, "
-        if shown is not None
-        else ""
-    )
-    asked = (
-        f"{limit.metric} {limit.op} {figure(limit.metric, limit.value, declared=view.quantities)}"
-    )
-    return f"holding {name} ({has}the limit is {asked})"
+    name, seen, bound = held_against(view, limit)
+    return f"holding {name} ({f'{seen}, ' if seen else ''}the limit is {limit.metric} {bound})"
 
 
-def level(view: DeviceView) -> str:
-    """Return by what right a device is set as it is; of one that is offline only what it was."""
-    last = str(view.applied.level) if view.applied else "–"
-    if view.online:
-        return f"{last}, accepts no assignments: {view.unable}" if view.unable else last
-    return f"OFFLINE since {when(view.last_seen)} (last: {last})"
+def held_against(view: StudyView, limit: Limit) -> tuple[str, str, str]:
+    """Return the held setting, its value of a limited metric (empty: not measured), and the bound."""
+    held, known = view.best or view.baseline, view.quantities
+    found = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
+    seen = figure(limit.metric, found.mean, declared=known) if found is not None else ""
+    bound = f"{limit.op} {figure(limit.metric, limit.value, declared=known)}"
+    return change(held.setting, view.baseline.setting), seen, bound
 
 
 def stopped(stop: StopView) -> str:

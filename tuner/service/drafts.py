@@ -234,9 +234,10 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
     }
     for part, (what, instead) in asked.items():
         if what and part not in heeded:
+            other = "pareto" if part == "second_objective" else "polythrottle"
             raise InvalidInput(
                 f"the policy {study.policy} does not support {what}",
-                hint=f"{instead}, or choose another policy, like polythrottle",
+                hint=f"{instead}, or choose the policy {other}",
             )
     if isinstance(policy, RefusesStudies):
         policy.refuse(study)

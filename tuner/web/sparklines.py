@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from tuner.core import UNDECLARED, Limit, WindowPoint
+from tuner.core import Limit, WindowPoint
 from tuner.presentation.figures import figure
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
@@ -32,7 +32,7 @@ def sparkline(metric: str, points: Sequence[WindowPoint], limit: Limit | None = 
         f"{EDGE + (WIDTH - 2 * EDGE) * (p.at.timestamp() - begin) / length:.1f},{height(p.mean)}"
         for p in points
     )
-    last = figure(metric, values[-1], declared=UNDECLARED)
+    last = figure(metric, values[-1])
     label, bound = f"{metric}: last {last}", Markup("")
     broken = limit is not None and not limit.holds(values[-1])
     if limit is not None:

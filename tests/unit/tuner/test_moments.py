@@ -10,7 +10,7 @@ import pytest
 from tests.builders import START
 from tests.errors import raised
 from tuner.errors import InvalidInput
-from tuner.moments import ago, day, moment, when, when_in_zone
+from tuner.moments import ago, day, moment, seconds, when, when_in_zone
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,12 @@ def test_anything_else_is_refused_with_the_forms(text: str) -> None:
     with raised(InvalidInput, "--until") as told:
         moment("--until", text, START)
     assert "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z" in told.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "5", "2h ago", "9999999999w", "1" + "0" * 400 + "d"])
+def test_another_length_of_time_is_refused(text: str) -> None:
+    with raised(InvalidInput, "--timeout"):
+        seconds("--timeout", text)
 
 
 def test_a_time_that_is_shown_can_be_typed() -> None:

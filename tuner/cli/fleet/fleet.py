@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
@@ -28,13 +28,7 @@ def fleet(api: Api) -> Answer:
 
 def _group(rows: Sequence[FleetRow]) -> str:
     """Return a group's number of devices, by status, and the energy that it saved."""
-    return ", ".join(_parts(rows))
-
-
-def _parts(rows: Sequence[FleetRow]) -> Iterator[str]:
-    yield how_many(len(rows), "device")
-    for status, count in Counter(str(row.health) for row in rows).items():
-        yield f"{count} {status}"
+    parts = [how_many(len(rows), "device")]
+    parts += [f"{n} {status}" for status, n in Counter(str(row.health) for row in rows).items()]
     known = [row.saved_j for row in rows if row.saved_j is not None]
-    if known:
-        yield f"saved {amount('J', sum(known))}"
+    return ", ".join([*parts, f"saved {amount('J', sum(known))}"] if known else parts)

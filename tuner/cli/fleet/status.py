@@ -16,7 +16,7 @@ from tuner.wire import DeviceView, StudyView
 Row = tuple[str, str, str, str]
 
 
-@asks(lists=True)
+@asks(lists=True, quiet=True)
 def status(api: Api) -> Answer:
     """Show which devices and studies need you, and the command to run next."""
     studies, devices, stop = api.studies(), api.devices(), api.stop_state()

@@ -9,8 +9,9 @@ import typer
 
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, asks
+from tuner.core import ConfigError
 from tuner.moments import when
-from tuner.wire import NewToken, TokenDraft
+from tuner.wire import TOKEN_DAYS, NewToken, TokenDraft
 
 RoleName = Literal["viewer", "operator", "admin"]
 """`tuner.core.AccessRole` of people."""
@@ -20,7 +21,7 @@ RoleName = Literal["viewer", "operator", "admin"]
 def create(
     api: Api,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The person's name; not with --enrol.")
+        str, typer.Argument(metavar="NAME", help="The person's name; optional with --enrol.")
     ] = "",
     role: Annotated[
         RoleName,
@@ -28,7 +29,7 @@ def create(
     ] = "operator",
     days: Annotated[
         int, typer.Option(min=0, max=3650, help="Days until it expires; 0: never.")
-    ] = 90,
+    ] = TOKEN_DAYS,
     enrol: Annotated[
         bool,
         typer.Option(
@@ -40,6 +41,11 @@ def create(
 
     Needs the tuner's own token file, another admin's, or its database.
     """
+    if enrol and (role, days) != ("operator", TOKEN_DAYS):
+        raise ConfigError(
+            "--role and --days do not apply to --enrol",
+            hint="remove them: the token enrols one agent, within a day",
+        )
     asked = {"name": name, "role": "enrol" if enrol else role, "days": days}
     made = api.access.create(TokenDraft.model_validate(asked))
     return Answer(made, _told(made))

@@ -17,7 +17,6 @@ from tuner.cli import completing
 from tuner.cli.completing import cache_folder, candidates, index_file, read_index
 from tuner.cli.lazy import function
 from tuner.cli.table import NOUNS, VERBS
-from tuner.errors import StoreError
 
 IDS = {"ID": "devices", "STUDY": "studies", "STUDY[/NUMBER]": "studies"}
 """By the name of a value in the help. `--study ID` is a study's, by the option's own name."""
@@ -83,16 +82,15 @@ def words(
 
 
 def _print(shell: str) -> None:
-    """Print a script, and store the index of commands and options that it needs."""
+    """Print a script, and store the index by which it completes options."""
     folder = cache_folder()
     index = dict(_indexed())
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         index_file(folder).write_text(json.dumps(index), "utf-8")
     except OSError as error:
-        raise StoreError(
-            f"cannot write to {folder}: {error.strerror}", hint="set XDG_CACHE_HOME"
-        ) from None
+        why = f"cannot write to {folder}: {error.strerror}"
+        typer.echo(f"no options are completed: {why}; set XDG_CACHE_HOME", err=True)
     typer.echo(SHELLS[shell], nl=False)
 
 

@@ -21,7 +21,7 @@ from tuner.cli.answers import Answer, checked, tells
 from tuner.cli.host.actuator import CONFIG, idle_tables
 from tuner.cli.host.finding import Finding
 from tuner.cli.options import TokenFile, TunerUrl, without_password
-from tuner.core import TuningError
+from tuner.core import ConfigError, TuningError
 
 
 @tells
@@ -54,6 +54,12 @@ def doctor(
     And what cannot, and why. With --fleet: which tuners are at work on the database, who leads, how they
     hear each other, and what agents speak. Changes nothing.
     """
+    if bundle is not None and fleet:
+        raise ConfigError("both --bundle and --fleet are given", hint="give one of them")
+    if (tuner or token_file) and not fleet:
+        raise ConfigError(
+            "--tuner and --token-file need --fleet", hint="add --fleet, or remove them"
+        )
     if bundle is not None:
         count = write_bundle(filesystem_root(), bundle)
         told = "without serial numbers, addresses and the host's name"

@@ -51,7 +51,7 @@ def proxy(
     longest: Annotated[int, typer.Option(min=1, max=64, help="The longest draft length.")] = 8,
     length: Annotated[int, typer.Option(min=0, help="The initial draft length; 0: off.")] = 0,
     state_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="The file of llama-server's log.")
+        Path, typer.Option(metavar="DIR", help="Folder of llama-server's log.")
     ] = STATE_DIR,
     as_json: AsJson = False,
 ) -> None:

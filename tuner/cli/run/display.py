@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tuner.core import Mode, Phase, Verdict
-from tuner.presentation.figures import change, duration, figure
+from tuner.presentation.figures import change, duration, shown
 from tuner.presentation.texts import asked_metrics, grown, line
 from tuner.study.confirm import CONFIRM_MOST, CONFIRM_WINDOWS
 from tuner.wire import StudyView, TrialView
@@ -130,14 +130,8 @@ def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, floa
 
 def best_in_short(view: StudyView) -> str:
     """Return the change of the objective by the best setting so far; empty while there is none."""
-    metric, best = asked_metrics(view)[0], view.best
-    if best is None or best.verdict is not Verdict.FEASIBLE:
-        return ""
-    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
-    if base is None or found is None:
-        return ""
-    by = grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)
-    return f"best {by} {metric}"
+    by = _changed(view)
+    return f"best {by} {asked_metrics(view)[0]}" if by else ""
 
 
 def best_so_far(view: StudyView) -> str:
@@ -145,11 +139,21 @@ def best_so_far(view: StudyView) -> str:
     metric, best = asked_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
         return "no setting is proven to keep every limit yet"
-    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
-    if base is None or found is None:
+    by = _changed(view)
+    if not by:
         return "no measurement to compare yet"
-    by = grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)
     return (
-        f"best so far {figure(metric, found.mean, found.stderr, view.quantities)} "
+        f"best so far {shown(metric, best.metrics, view.quantities)} "
         f"({by} against the baseline) at {change(best.setting, view.baseline.setting)}"
     )
+
+
+def _changed(view: StudyView) -> str:
+    """Return the change of the objective by the best feasible setting; empty while there is none."""
+    metric, best = asked_metrics(view)[0], view.best
+    if best is None or best.verdict is not Verdict.FEASIBLE:
+        return ""
+    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
+    if base is None or found is None:
+        return ""
+    return grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)

@@ -125,7 +125,7 @@ class Keeper:
             Conflict: another workload runs on the services' device.
             InvalidInput and its kin: it offers no such knob or value.
         """
-        assert self._device is not None, "check is first"
+        assert self._device is not None, "call check first"
         device, job, view = self._device.device, result.job, result.main.report.study
         if device.workload != view.workload:
             raise Conflict(

@@ -72,7 +72,7 @@ def run(
         typer.Option(
             metavar="TEXT",
             help='A program that runs to an end, tuned by whole runs: "train --batch {batch}". No shell '
-            "reads it. A file has more options:  --workload command:/PATH/FILE.toml.",
+            "reads it. A file has more options: --workload command:/PATH/FILE.toml.",
             show_default=False,
         ),
     ] = "",

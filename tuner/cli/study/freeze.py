@@ -9,7 +9,8 @@ import typer
 
 from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, asks
-from tuner.cli.options import Why
+from tuner.cli.options import OfGroup, Why
+from tuner.cli.study.choosing import of_group
 from tuner.core import ConfigError, Phase
 from tuner.presentation.figures import how_many
 from tuner.wire import Change, StudyView
@@ -17,13 +18,12 @@ from tuner.wire import Change, StudyView
 Study = Annotated[
     str, typer.Argument(metavar="[STUDY]", help="The study's id, or its beginning; else a choice.")
 ]
-Group = Annotated[str, typer.Option("--group", metavar="NAME", help="All studies of a group.")]
 All = Annotated[bool, typer.Option("--all", help="All studies that are not stopped.")]
 
 
 @asks()
 def freeze(
-    api: Api, study: Study = "", group: Group = "", every: All = False, why: Why = ""
+    api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
 ) -> Answer:
     """Try nothing more until `thaw`; what is held stays.
 
@@ -36,7 +36,7 @@ def freeze(
 
 @asks()
 def thaw(
-    api: Api, study: Study = "", group: Group = "", every: All = False, why: Why = ""
+    api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
 ) -> Answer:
     """Let frozen studies try again."""
     change = Change(who=getpass.getuser(), why=why)
@@ -52,17 +52,12 @@ def _chosen(api: Api, study: str, group: str, every: bool) -> list[str]:
     """Return the ids of the studies that are meant.
 
     Raises:
-        ConfigError: not just one way to choose is given, or a group has no study.
+        ConfigError: none or several of these options are given.
+        NotFound: no study is in the group.
     """
-    if (bool(study), bool(group), every).count(True) != 1:
-        raise ConfigError("no study is chosen", hint="give a study, --group NAME or --all")
+    if (ways := (bool(study), bool(group), every).count(True)) != 1:
+        wrong = "several ways to choose studies are given" if ways else "no study is chosen"
+        raise ConfigError(wrong, hint="give a study, --group NAME or --all")
     if study:
         return [study]
-    ids = [
-        view.id
-        for view in api.studies()
-        if view.phase is not Phase.STOPPED and (every or view.group == group)
-    ]
-    if not ids and group:
-        raise ConfigError(f"no active study is in group {group!r}", hint="list them: `study list`")
-    return ids
+    return [v.id for v in of_group(api.studies(), group) if v.phase is not Phase.STOPPED]

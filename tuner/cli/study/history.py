@@ -11,10 +11,11 @@ import typer
 
 from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow
-from tuner.cli.answers import Answer, Rows, show
+from tuner.cli.answers import Answer, Rows, chosen, show
 from tuner.cli.asking import Api, asks
 from tuner.cli.options import Limit, OfGroup, OfStudy, Since, Until
 from tuner.cli.output import write_text
+from tuner.cli.study.choosing import of_group
 from tuner.cli.study.trial import result
 from tuner.compat import StrEnum
 from tuner.core import ConfigError, StoreError, render_setting
@@ -62,13 +63,13 @@ def history(
     as_json: bool = False,
 ) -> None:
     """Show the trials of all studies, in order of their start; the options filter them."""
-    chosen = Format.JSON if as_json else format
-    if chosen is Format.PARQUET and output is None:
+    form = Format(chosen(format, as_json))
+    if form is Format.PARQUET and output is None:
         raise ConfigError("Parquet is not text", hint="name a file with --output FILE")
-    listed = chosen in (Format.TABLE, Format.WIDE, Format.NAME)
+    listed = form in (Format.TABLE, Format.WIDE, Format.NAME)
     if listed and output is not None:
         raise ConfigError(
-            f"--output does not take --format {chosen}", hint="give --format json, csv or parquet"
+            f"--output does not take --format {form}", hint="give --format json, csv or parquet"
         )
     asked = {
         "device": device,
@@ -82,10 +83,12 @@ def history(
     }
     wanted = question(asked, datetime.now(timezone.utc))
     rows = api.history(wanted) if limit is None else api.history(wanted, limit)[::-1]
+    if group and not rows:
+        of_group(api.studies(), group)  # refuses a group without studies
     if listed:
-        show(Answer(rows, _table(rows)), str(chosen))
+        show(Answer(rows, _table(rows)), str(form))
         return
-    _write(rows, chosen, output)
+    _write(rows, form, output)
 
 
 def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
@@ -94,24 +97,23 @@ def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
     return HistoryQuestion(**found)  # type: ignore[arg-type]
 
 
-def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> None:
-    if chosen is Format.CSV and not rows:
+def _write(rows: Sequence[HistoryRow], form: Format, output: Path | None) -> None:
+    if form is Format.CSV and not rows:
         typer.echo(NO_TRIALS, err=True)
-    try:
-        if chosen is Format.PARQUET and output is not None:
+    if form is Format.PARQUET and output is not None:
+        try:
             as_parquet(rows, output)
-        else:
-            text = as_csv(rows) if chosen is Format.CSV else as_json(rows) + "\n"
-            if output is None:
-                typer.echo(text, nl=False)
-            else:
-                write_text(output, text)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {output}: {error.strerror}", hint="choose another --output"
-        ) from None
-    if output is not None:
-        typer.echo(f"{len(rows)} trials in {output}", err=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {output}: {error.strerror}", hint="choose another --output"
+            ) from None
+    else:
+        text = as_csv(rows) if form is Format.CSV else as_json(rows) + "\n"
+        if output is None:
+            typer.echo(text, nl=False)
+            return
+        write_text(output, text)
+    typer.echo(f"{len(rows)} trials in {output}", err=True)
 
 
 def _table(rows: Sequence[HistoryRow]) -> Rows:

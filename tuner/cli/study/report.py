@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from tuner import files
-from tuner.cli import listing
+from tuner.cli import answers, listing
 from tuner.cli.asking import Api, asks
 from tuner.cli.options import OfGroup, OneStudy
 from tuner.cli.output import console, json_text, list_width, write_text
@@ -78,13 +78,14 @@ def report(
 
     Without STUDY: all studies active in the last 7 days, that is not stopped, or stopped since.
     """
+    form = ReportFormat(answers.chosen(format, as_json, ReportFormat.TEXT))
     now = datetime.now(timezone.utc)
     views, start = chosen(api, study, since or ("" if study else SINCE), now, group)
     found, faults = _all_reported(api, views)
     of = f" of group {group}" if group else ""
     heading = f"Study {views[0].id}" if start is None else f"Studies{of} since {when(start)}"
     heading = "; ".join([heading, *faults])
-    _write(found, heading, now, ReportFormat.JSON if as_json else format, output)
+    _write(found, heading, now, form, output)
 
 
 def _all_reported(api: Api, views: Sequence[StudyView]) -> tuple[list[ReportedStudy], list[str]]:

@@ -176,7 +176,7 @@ async function renew() {
 }
 
 function soon() {
-  if (waiting !== null) return;
+  if (waiting !== null || document.hidden) return;
   waiting = setTimeout(renew, Math.max(300, earliest - performance.now()));
 }
 
@@ -204,5 +204,6 @@ fetchParts();
 if (document.querySelector("[data-live]")) {
   follow();
   setInterval(soon, 10000); // what a device is set to changes without an event
+  document.addEventListener("visibilitychange", soon); // a hidden page is not renewed
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(document));

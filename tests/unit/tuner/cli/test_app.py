@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -174,3 +175,30 @@ def test_our_own_missing_module_is_a_bug_and_not_hidden(monkeypatch: pytest.Monk
     monkeypatch.setattr(app, "app", failing)
     with pytest.raises(ModuleNotFoundError):
         app.main(["study", "list"])
+
+
+def test_output_that_a_full_disk_does_not_take_is_one_line() -> None:
+    code = "import sys; from tuner.cli.app import main; sys.exit(main(['study', 'list', '--help']))"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the output is not complete: No space left on device; free space, or write elsewhere\n"
+    )
+
+
+def test_a_shell_gets_its_script_where_the_index_cannot_be_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert app.main(["completion", "bash"]) == 0
+    out, err = capsys.readouterr()
+    assert "complete -o default" in out
+    assert "XDG_CACHE_HOME" in err

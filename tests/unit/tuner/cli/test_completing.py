@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socketserver import StreamRequestHandler, TCPServer
 
 import pytest
 
 from tests.unit.tuner.cli import worlds
-from tuner.cli.completing import Ids, candidates, read_index
+from tuner.cli.completing import Ids, cache_folder, candidates, read_index
 
 INDEX = {
     "": {"below": ["study", "history"], "options": {"--version": None}},
@@ -90,6 +92,43 @@ def test_a_database_that_has_no_ids_is_no_error(tmp_path: Path, url: str) -> Non
     (tmp_path / "run").write_text("no database")
     ids = Ids(tmp_path, {}, tmp_path / "none")
     assert ids("studies", {"--db": url.replace("///", f"///{tmp_path}/")}) == []
+
+
+def test_a_device_that_cannot_be_read_is_no_error(tmp_path: Path) -> None:
+    worlds.database(tmp_path)
+    with closing(sqlite3.connect(tmp_path / worlds.FILE)) as db, db:
+        db.execute("UPDATE devices SET description = '{}'")
+    ids = Ids(tmp_path, {}, tmp_path / "none")
+    assert ids("metrics", {"--db": f"sqlite:///{tmp_path / worlds.FILE}"}) == []
+
+
+def test_a_server_that_does_not_speak_http_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.completing.FETCH_S", 20.0)
+
+    class Chatter(StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 mail ready\r\n")
+
+    with TCPServer(("127.0.0.1", 0), Chatter) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        assert Ids(tmp_path, {}, tmp_path / "none")("studies", {"--tuner": url}) == []
+        thread.join()
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    monkeypatch.setattr("tuner.cli.completing.FETCH_S", 20.0)
+    ids = Ids(tmp_path / "cache", {}, tmp_path / "none")
+    with tuner([], [{"id": "new"}]) as url:
+        assert ids("studies", {"--tuner": url}) == ["new"]
+    assert "show" in candidates(["study", "sh"], read_index(tmp_path / "cache"), lambda *_: [])
+    assert cache_folder({}) == Path("/.cache/jouletune")
 
 
 @contextmanager

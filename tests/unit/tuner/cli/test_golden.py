@@ -72,6 +72,7 @@ CASES: dict[str, list[str]] = {
         "history --since yesterday",
         "history --format parquet",
         "history --format xml",
+        "history --format csv --json",
     ],
     "notification list": ["notification list"],
     "report": [
@@ -81,6 +82,7 @@ CASES: dict[str, list[str]] = {
         "report nothing",
         "report --group lab",
         "report STUDY --group lab",
+        "report STUDY --format md --json",
     ],
     "run": [
         "run --keep",
@@ -124,6 +126,7 @@ CASES: dict[str, list[str]] = {
         "study thaw --all",
         "study freeze --group lab",
         "study freeze",
+        "study freeze STUDY --all",
     ],
     "study thaw": ["study thaw STUDY"],
     "study list": [
@@ -151,7 +154,11 @@ CASES: dict[str, list[str]] = {
     ],
     "status": ["status"],
     "study wait": ["study wait STUDY", "study wait STUDY --for tuning --timeout 0s"],
-    "token create": ["token create ann --role chef", "token create 'a b'"],
+    "token create": [
+        "token create ann --role chef",
+        "token create 'a b'",
+        "token create --enrol --role admin",
+    ],
     "token list": ["token list"],
     "token revoke": ["token revoke nobody"],
     "trial show": ["trial show STUDY 3", "trial show STUDY 99"],

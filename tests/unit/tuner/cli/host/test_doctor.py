@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import has_a_next_step
 from tests.packages import install, site
 from tuner.cli.app import main
 
@@ -25,6 +26,15 @@ def test_it_never_fails_and_says_why_not(
     assert all(f["seen"] for f in findings)
     assert main(["doctor"]) == 0
     assert "next: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["--tuner", "http://h"], ["--token-file", "f"],
+                                     ["--fleet", "--bundle", "b.tar.gz"]])  # fmt: skip
+def test_an_option_that_it_does_not_heed_is_refused(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", *options]) == 2
+    assert has_a_next_step(capsys.readouterr().err)
 
 
 def test_a_database_that_does_not_answer_is_a_finding(
