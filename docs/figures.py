@@ -106,6 +106,7 @@ def admission(told: Told) -> list[str]:
         (
             kind["kind"],
             str(kind["pairs"]),
+            str(kind["could"]),
             f"{kind['above']:.1%} (worst {kind['above_worst']:.1%})",
             "none could run" if kind["admitted"] is None else f"{kind['admitted']:.0%}",
         )
@@ -125,7 +126,13 @@ def admission(told: Told) -> list[str]:
     ]
     return [
         *table(
-            ("made-up pair", "pairs", "windows above the limit", "ran, of what could have run"),
+            (
+                "made-up pair",
+                "pairs",
+                "could run",
+                "windows above the limit",
+                "ran, of what could have run",
+            ),
             kinds,
         ),
         "",

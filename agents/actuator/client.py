@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 SOCKET = Path("/run/jouletune/actuator.sock")
 DETACHED = "detached"
-"""The file beside the socket that reports agents to release the devices' drivers."""
+"""The file beside the socket that tells agents to release the devices' drivers."""
 PATIENCE_S = 150.0
 """The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
 LONGEST_TRIAL_S = 3600.0
@@ -327,8 +327,8 @@ def open_remote(
 ) -> RemoteKnobs:
     """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
-    `ceilings` has the knobs of which nothing higher takes effect: they end there, and the original value
-    above represents that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does
+    `ceilings` has the knobs of which nothing higher takes effect: they end there, and an original value
+    above counts as that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does
     what `cpu.max_mhz` does.
 
     Raises:

@@ -97,7 +97,7 @@ class RestoreJournal:
         self._put(file_name(record.device), asdict(record) if record.knobs else None)
 
     def stay(self, by: str) -> None:
-        """Note who reported that all devices stay at their originals; empty: the note is removed.
+        """Note who ordered that all devices stay at their originals; empty: the note is removed.
 
         Raises:
             StoreError: the disk refuses.
@@ -105,7 +105,7 @@ class RestoreJournal:
         self._put(STAY, {"device": STAY, "by": by} if by else None)
 
     def stays(self) -> str:
-        """Return who reported that all devices stay at their originals, empty without a note.
+        """Return who ordered that all devices stay at their originals, empty without a note.
 
         A damaged note holds as well: what it represents is the safe side.
         """

@@ -303,7 +303,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
         left = await actuator.replay()
         if serves:
             await actuator.grant()
-            with suppress(OSError):  # for a `restore` that no one reports
+            with suppress(OSError):  # for a `restore` without a folder
                 (run_folder() / "state").write_text(str(folder.absolute()))
             await serve(actuator, await listen(actuator, Path(config.socket)), stop)
         elif verb != "restore":

@@ -331,11 +331,11 @@ class Restorer:
         return found
 
     async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
-        """Return whether another program lowered a ceiling: ours, written again, takes effect (no cap).
+        """Return whether another program lowered a ceiling, not a cap: ours, written again, takes effect.
 
         The lower value goes back at once. It is journalled before, so that a kill in between undoes
-        nothing of theirs. A ceiling that was under a cap goes back to where it throttles nothing:
-        what was requested before is hidden, and gone.
+        nothing of theirs. A ceiling that was first read under a cap goes back to where it throttles
+        nothing: what was requested before is hidden, and gone.
         """
         self._note(knob, replace(touched, lowered=to), ending)
         try:

@@ -47,8 +47,8 @@ class ClientReply:
 class KnownClients:
     """Reports of the clients: their class, and their last state.
 
-    Who was requested its class and did not say is of the first until it does; after `ASKS` times it is not
-    requested again, as an app may have no reply.
+    A client that was asked for its class and did not say is of the first until it does; after `ASKS` times
+    it is not asked again, as an app may have no reply.
     """
 
     kinds: dict[int, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class KnownClients:
     _silent: dict[int, int] = field(default_factory=dict)
 
     def unsure(self, node: int) -> bool:
-        """Return whether a client is still to be requested its class."""
+        """Return whether a client is still to be asked for its class."""
         return node not in self.kinds or 0 < self._silent.get(node, 0) < ASKS
 
     def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:

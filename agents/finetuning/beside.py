@@ -52,8 +52,7 @@ def fine_tune_beside(
     """Yield each window until the job has ended or it is stopped; the job is paused between windows.
 
     Raises:
-        MeasurementError: the inference tells no figures.
-        DeviceLost: the job ended in a window.
+        MeasurementError: the inference reports no figures.
     """
     while not (stopped() or job.ended):
         before, began = job.totals(), clock.monotonic()

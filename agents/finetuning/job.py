@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-from tuner.core import Clock, DeviceLost, InvalidInput
+from tuner.core import Clock, InvalidInput
 
 SUPERVISOR = "agents.finetuning.supervisor"
 END_S = 15.0
@@ -21,7 +22,7 @@ class FineTuningJob:
     """A command that fine-tunes, begun paused.
 
     It may print a line of JSON of its totals so far: `steps`, and `gflop` and `gbyte` where it knows
-    them. Other lines are its own. It ends with this process, however that ends.
+    them. Other lines go to standard error. It ends with this process, however that ends.
 
     Raises:
         InvalidInput: no command.
@@ -30,7 +31,7 @@ class FineTuningJob:
     def __init__(self, command: Sequence[str], clock: Clock) -> None:
         if not command:
             raise InvalidInput("there is no fine-tuning command", hint="write it after --")
-        self._clock, self._command = clock, " ".join(command)
+        self._clock = clock
         self._lock = threading.Lock()
         self._totals = dict.fromkeys(TOTALS, 0.0)
         self._ran_s, self._since = 0.0, clock.monotonic()
@@ -40,6 +41,7 @@ class FineTuningJob:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            errors="replace",
             start_new_session=True,  # Ctrl-C is for this process, which ends the job
         )
         assert self._process.stdout is not None
@@ -60,22 +62,13 @@ class FineTuningJob:
         return self._process.pid
 
     def let(self, *, run: bool) -> None:
-        """Pause it, or let it continue; nothing where it is so already.
-
-        Raises:
-            DeviceLost: it has ended.
-        """
+        """Pause it, or let it continue; nothing where it is so already, or has ended."""
         if run == self.running:
             return
         assert self._process.stdin is not None
-        try:
+        with suppress(OSError):  # it has ended
             self._process.stdin.write("run\n" if run else "pause\n")
             self._process.stdin.flush()
-        except OSError:
-            raise DeviceLost(
-                f"the fine-tuning {self._command!r} has ended with status {self._process.poll()}",
-                hint="see what it printed",
-            ) from None
         now = self._clock.monotonic()
         self._ran_s += now - self._since if self.running else 0.0
         self.running, self._since = run, now
@@ -106,6 +99,9 @@ class FineTuningJob:
                 told = json.loads(line)
                 fresh = {name: float(told[name]) for name in TOTALS if name in told}
             except (ValueError, TypeError):
+                fresh = {}
+            if not fresh or not all(map(math.isfinite, fresh.values())):
+                sys.stderr.write(line)
                 continue
             with self._lock:
                 self._totals.update(fresh)

@@ -2,7 +2,9 @@
 
 `python -m agents.finetuning.supervisor WORD…`: a line `pause` on standard input stops the job's whole
 group, a line `run` continues it. When the other end of standard input closes, the job is continued,
-asked to end, and killed after `GRACE_S`. Where this process itself is killed, the kernel continues the job.
+gets SIGTERM, and is killed after `GRACE_S`. Where this process itself is killed, the kernel sends SIGTERM
+to the job and, where its group is paused, SIGHUP and SIGCONT to all of it: the group is in this process's
+session, so that it is orphaned then.
 """
 
 from __future__ import annotations
@@ -26,18 +28,20 @@ def supervise(words: list[str]) -> int:
         job = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_continue_if_orphaned,
+            preexec_fn=_tie,
         )
     except OSError as error:
         sys.stderr.write(f"cannot run {words[0]}: {error.strerror}\n")
         return NOT_STARTED
     threading.Thread(target=_obey, args=(job.pid,), daemon=True).start()
-    return job.wait()
+    status = job.wait()
+    _send(job.pid, signal.SIGKILL)  # what it left running would be neither paced nor ended
+    return status
 
 
-def _continue_if_orphaned() -> None:
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+def _tie() -> None:
+    os.setpgrp()
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _obey(group: int) -> None:

@@ -27,7 +27,7 @@ LOADS_S = 0.5
 """Between looks at the signals that no plan goes by, however often the one that is followed is read."""
 PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
-"""The plan of who only wants to know a load."""
+"""The plan of a signal that is only measured."""
 QUEUE_FACTOR = 6.0
 """How many times what the row in force is made for is no burst any more, but a queue that builds up."""
 

@@ -34,7 +34,7 @@ class SignalLevel:
 
     `row` is the row that it asks for, `smoothed` its level: None until two looks have been taken. `rate`
     says that it counts what comes, per second. `latest` is the mean between the last two looks, 0 where
-    they do not tell it; `present` its last reported value, else `latest`.
+    they do not tell it; `present` its value at the last look where reported, else `latest`.
     """
 
     def __init__(self, plan: Plan, *, rate: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""A hold watched: windows measured by the host's clock, judged here, instructed to the tuner."""
+"""A hold watched: windows measured by the host's clock, judged here, reported to the tuner."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Watch:
         return changed
 
     def _started_again(self, incarnation: str) -> bool:
-        """Whether the workload is not the start of it that the window began with: no change.
+        """Whether the workload is not the start of it that the window began with: nothing of ours.
 
         The held setting is put in force in it, where the follower has not done so.
 
@@ -190,7 +190,7 @@ class Watch:
 
 
 def ended_report(device: str, hold: Hold) -> HoldReport:
-    """Return the message that reports the tuner why a hold has ended."""
+    """Return the message that tells the tuner why a hold has ended."""
     return HoldReport(
         device=device,
         study=hold.order.study,

@@ -33,7 +33,7 @@ def suspended_s() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What reports one machine, and one boot of it, from another.
+    """What distinguishes one machine, and one boot of it, from another.
 
     `cores` are all of the machine's, not only those this process may use: /proc/stat counts all.
     """

@@ -28,6 +28,10 @@ def keep_copy(database: Path, schema: str) -> Path:
             f"the copy {kept} cannot be written: {error.strerror}; the database is not migrated",
             hint="free space there, as much as the database takes, and start again",
         ) from None
+    except StoreError as error:
+        raise StoreError(
+            f"{error.message}; the database is not migrated", hint=error.hint
+        ) from None
     return kept
 
 
@@ -57,6 +61,7 @@ def copy(source: Path, part: Path) -> None:
     Raises:
         StoreError: the source is damaged, or the copy cannot be written.
     """
+    check = command("check", f"sqlite:///{source}")
     try:
         with (
             closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
@@ -66,11 +71,14 @@ def copy(source: Path, part: Path) -> None:
             made.execute("PRAGMA journal_mode = DELETE")
             found = made.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
-        raise StoreError(f"{source} cannot be copied: {error}", hint="free space there") from None
+        raise StoreError(
+            f"{source} cannot be copied to {part.parent}: {error}",
+            hint=f"free space there, or see {check}",
+        ) from None
     if found != "ok":
         raise StoreError(
             f"{source} is damaged: {found}",
-            hint=f"see {command('check', f'sqlite:///{source}')}, and restore a backup",
+            hint=f"see {check}, and restore a backup",
         )
 
 

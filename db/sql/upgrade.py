@@ -40,8 +40,14 @@ def bring_up(database: Database, *, create: bool, keep: bool = True) -> None:
         )
     with _ALEMBIC, database.alone() as connection:
         found = revision(connection)
-        if found != SCHEMA:
-            _upgrade(connection, found, database, keep=keep)
+        if found == SCHEMA:
+            return
+        copy = _upgrade(connection, found, database, keep=keep)
+    if found is not None and keep:  # and the upgrade is committed
+        log.warning(
+            "event=migrated database=%s from=%s to=%s: %s",
+            database.name, found, SCHEMA, _way_back(copy),
+        )  # fmt: skip
 
 
 def revision(connection: Connection) -> str | None:
@@ -52,7 +58,10 @@ def revision(connection: Connection) -> str | None:
     return found
 
 
-def _upgrade(connection: Connection, found: str | None, database: Database, *, keep: bool) -> None:
+def _upgrade(
+    connection: Connection, found: str | None, database: Database, *, keep: bool
+) -> Path | None:
+    """Upgrade, and return the copy of what it was before, if any."""
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
@@ -72,10 +81,7 @@ def _upgrade(connection: Connection, found: str | None, database: Database, *, k
         command.upgrade(config, "head")
     except CommandError as error:
         raise StoreError(f"database {name} cannot be upgraded: {error}") from error
-    if found is not None and keep:
-        log.warning(
-            "event=migrated database=%s from=%s to=%s: %s", name, found, SCHEMA, _way_back(copy)
-        )
+    return copy
 
 
 def _way_back(copy: Path | None) -> str:

@@ -115,7 +115,7 @@ def trained_together(
 ) -> list[Weights]:
     """Return weights after stochastic gradient descent over each client's samples, in orders by seed.
 
-    How many epochs, or, where `steps` is above 0, this number of steps, over the samples repeatedly. All
+    `epochs`, or, where `steps` is above 0, that many steps, over the samples repeatedly. All
     clients take each step at once.
 
     Raises:

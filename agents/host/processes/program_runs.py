@@ -104,7 +104,7 @@ class ProgramRun:
         finally:
             self.end()
         if not content:
-            raise MeasurementError(f"{self._name} was killed by another program", hint="try again")
+            raise MeasurementError(f"{self._name} was killed from outside", hint="try again")
         ended = json.loads(content)
         if ended["status"]:
             raise MeasurementError(

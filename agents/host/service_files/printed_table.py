@@ -46,12 +46,12 @@ def metric_name(where: str, name: str, taken: Collection[str]) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"{where}: name cannot be {name!r}", hint="write it like accuracy")
     if name in taken:
-        raise ConfigError(f"{where}: duplicate metric {name} already", hint="leave it out")
+        raise ConfigError(f"{where}: duplicate metric {name}", hint="leave it out")
     return name
 
 
 def declared_quantity(where: str, known: Mapping[str, Any]) -> Quantity:
-    """Return what a metric means: the data on its name, else what is reported. Raises ConfigError."""
+    """Return what a metric means: by its name, else by the file. Raises ConfigError."""
     usual = standard(known["name"])
     if usual is not None:
         if {"better", "unit"} & known.keys():

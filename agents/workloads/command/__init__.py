@@ -6,8 +6,7 @@ The file is the host's alone: the tuner learns of the knobs' names and values, n
 `run`: the program, a list of words. No shell reads them. `"{knob}"` in a word represents that knob's value.
 `[env]`: variables of its environment, with knobs in the same way. `folder`: where it is run.
 `[[knob]]`: `name`, `values` in their natural order, `default`; `role` (`tuner.core.Role`).
-`runs`: of how many whole runs a window is made, 4 where it is not reported and 3 at least: the standard
-errors
+`runs`: of how many whole runs a window is made, 4 by default and at least 3: the standard errors
     are the scatter between them. `timeout_s`: a run that takes longer is ended, and its trial failed.
 `[items]`: what one run works on: `count`, or where it prints that, by `json` or `pattern`; else 1.
 `[[metric]]`: what a run prints: `name`; `json`, the key of its last line that is a JSON object, where

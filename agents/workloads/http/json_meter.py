@@ -52,9 +52,7 @@ def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
         known = checked(at_, one, JSON_KEYS, "name", "path", "json")
         name = metric_name(at_, known["name"], (*COUNTED, *found))
         if standard(name) is not None:
-            raise ConfigError(
-                f"{at_}: duplicate metric {name} already", hint="give it another name"
-            )
+            raise ConfigError(f"{at_}: duplicate metric {name}", hint="give it another name")
         metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, known))
         per = tuple(known["per"].split(".")) if known.get("per") else ()
         way = tuple(known["json"].split("."))

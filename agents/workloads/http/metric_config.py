@@ -128,5 +128,5 @@ def _fresh(where: str, name: str, taken: object) -> str:
             f"{where}: name cannot be {name!r}", hint="write it like accepted_per_step"
         )
     if name in taken or standard(name) is not None:
-        raise ConfigError(f"{where}: duplicate metric {name} already", hint="give it another name")
+        raise ConfigError(f"{where}: duplicate metric {name}", hint="give it another name")
     return name

@@ -157,7 +157,7 @@ async def launched(
     """Start an operator's command; find out how its length is set; put the first one in force.
 
     Raises:
-        InvalidInput: the draft has another vocabulary, or no length from 0 to the longest is requested.
+        InvalidInput: the draft has another vocabulary, or a length is not from 0 to the longest.
         ActuationError, DeviceLost: it does not start.
     """
     servers = ActivePassive(launcher)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import resource
 import sqlite3
 import stat
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from db import SCHEMA, open_store
+from db.sql import upgrade
+from db.sql.copies import keep_copy
 from db.upkeep.backup import restore
 from tests.contracts.threads import together
 from tests.frozen.make import SQLITE
@@ -90,6 +94,49 @@ def test_without_its_copy_nothing_is_migrated(path: Path) -> None:
     assert refused.value.hint
     assert schema(path) == "0001"
     assert copies(path) == [taken.name]
+
+
+@contextmanager
+def filling() -> Iterator[Callable[[int], None]]:
+    """Give what lets no file grow beyond a number of bytes within the block, as on a full disk."""
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
+
+
+@pytest.mark.promise("the disk fills during a migration", "nothing is migrated or half-written")
+def test_a_copy_that_fills_the_disk_is_removed_and_nothing_is_migrated(
+    path: Path,
+) -> None:
+    before = dump(path)
+    with filling() as fill, pytest.raises(StoreError, match="database is not migrated") as refused:
+        fill(path.stat().st_size // 2)
+        start(path)
+    assert "free space" in refused.value.hint
+    assert dump(path) == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.promise("the disk fills during a migration")
+def test_a_migration_that_fills_the_disk_is_not_logged_as_done(
+    path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = dump(path)
+    with filling() as fill, caplog.at_level(logging.WARNING), pytest.raises(StoreError):
+
+        def then_full(database: Path, schema: str) -> Path:
+            made = keep_copy(database, schema)
+            fill(4096)
+            return made
+
+        monkeypatch.setattr(upgrade, "keep_copy", then_full)
+        start(path)
+    assert dump(path) == before == dump(path.with_name("tuner.sqlite.schema-0001"))
+    assert not caplog.messages
 
 
 def test_of_programs_that_open_it_at_once_one_copies_it(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -14,10 +15,12 @@ from agents.finetuning.beside import FineTuningWindow, fine_tune_beside
 from agents.finetuning.job import FineTuningJob
 from agents.finetuning.pacing import FineTuningPacer
 from agents.host.host import HostClock
+from agents.target.side import Side
+from agents.target.window import RATIOS
 from agents.workloads import open_workload
 from policies.polythrottle.admission import Demand, Mix, admit
 from tuner.cli.answers import Answer, tells
-from tuner.core import Constraint, InvalidInput, Limit, TuningError
+from tuner.core import Constraint, InvalidInput, Limit, MetricUnavailable, TuningError
 from tuner.profiling.finetuning import read_windows
 
 
@@ -82,13 +85,20 @@ def run(
     steps, gflop, gbyte. Exit code 1 where it failed.
     """
     limit = _limit(constraint)
+    if limit.op != "<=":
+        raise InvalidInput(
+            f"{constraint!r} is not an upper limit", hint="write it like latency_p99_ms <= 700"
+        )
     clock, ended = HostClock(), threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with TemporaryDirectory() as folder:
+    windows: list[FineTuningWindow] = []
+    with TemporaryDirectory() as folder, ExitStack() as stack:
         side = open_workload(workload, seed=0, state_dir=Path(folder), clock=clock)
+        stack.callback(side.close)
+        _refuse_unmeasured(limit.metric, side)
         job = FineTuningJob(command, clock)
-        windows: list[FineTuningWindow] = []
+        stack.callback(job.close)
         pacer = FineTuningPacer(limit.value)
         turns = fine_tune_beside(side.meter, job, pacer, limit, clock, window_s, ended.is_set)
         try:
@@ -96,11 +106,18 @@ def run(
         except TuningError:
             if not ended.is_set():  # Ctrl-C may end the inference with us
                 raise
-        finally:
-            status = job.close()
-            side.close()
+        status = job.close()
     kept = sum(window.kept for window in windows)
     ran = sum(window.finetuning_share for window in windows) / max(1, len(windows))
     told = f"{limit.metric} kept in {kept} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
     failed = status != 0 and not ended.is_set()
     return Answer({"windows": windows, "status": status}, told, failed=failed)
+
+
+def _refuse_unmeasured(metric: str, side: Side) -> None:
+    """Raise MetricUnavailable where no window of the inference has a metric by itself."""
+    names = [each.name for each in side.metrics if each.quantity not in RATIOS]
+    if metric not in names:
+        raise MetricUnavailable(
+            f"{side.name} does not measure {metric}", hint=f"choose one of: {', '.join(names)}"
+        )

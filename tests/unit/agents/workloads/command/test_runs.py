@@ -255,7 +255,7 @@ def test_a_run_ends_with_whoever_asked_for_it(opened: Opened, tmp_path: Path) ->
         ('better = "more"', 'better = "higher"', "better cannot be 'higher'"),
         ("loss=([0-9.]+)", "loss=(", "pattern is not a regular expression"),
         ("loss=([0-9.]+)", "loss=[0-9.]+", "pattern must have one group"),
-        ('name = "accuracy"', 'name = "energy_j"', "duplicate metric energy_j already"),
+        ('name = "accuracy"', 'name = "energy_j"', "duplicate metric energy_j"),
         ('name = "accuracy"', 'name = "latency_p99_ms"', "what latency_p99_ms means is standard"),
         ('name = "loss"', 'name = "Loss"', "name cannot be 'Loss'"),
         ("default = 16", "default = 17", "default 17 is not in its list"),

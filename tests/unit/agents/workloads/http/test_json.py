@@ -182,8 +182,8 @@ def test_a_trace_takes_the_place_of_the_files_load(tmp_path: Path, shops: list[S
         ('path = "/work"', 'path = "http://127.0.0.1:1/work"', "path must begin with /"),
         ("/scale?to={value}&wait=true", "/scale", "set has no json"),
         ('json = "hits"', "json = 3", "json must be a string"),
-        ('name = "queue"', 'name = "latency_p99_ms"', "duplicate metric latency_p99_ms already"),
-        ('name = "queue"', 'name = "hits_per_look"', "duplicate metric hits_per_look already"),
+        ('name = "queue"', 'name = "latency_p99_ms"', "duplicate metric latency_p99_ms"),
+        ('name = "queue"', 'name = "hits_per_look"', "duplicate metric hits_per_look"),
         ('better = "less"', 'better = "none"', "better cannot be 'none'"),
     ],
 )

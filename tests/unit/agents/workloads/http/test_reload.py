@@ -231,7 +231,7 @@ def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
         ("read = {", "unit = {name='a.service',property='CPUWeight'}\nread = {", "one of them"),
         ("seconds = 30", "seconds = 30\nrestart = true", "needs a restart, but there is no"),
         ("[reload]", "[restart]\ncommand = 'ls'\n[reload]", "command must be a list"),
-        ('name = "wait_ms"', 'name = "latency_ms"', "duplicate metric latency_ms already"),
+        ('name = "wait_ms"', 'name = "latency_ms"', "duplicate metric latency_ms"),
         ("[reload]", "[reload]\nready = '/up'", "has no url, and ready in [reload] needs one"),
         ("[reload]", "[latency]\nhistogram='a'\n[reload]", "has no url, and [latency] needs one"),
         ("[reload]", "[signal]\nname='a'\ngauge='a'\n[reload]", "no counters of the service"),

@@ -115,9 +115,19 @@ def test_bad_input_is_one_line_that_names_it(
     assert words in line
 
 
-def test_a_limit_relative_to_a_baseline_is_refused_before_anything_starts(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("latency_p99_ms <= 1.2x baseline", "relative to a baseline"),
+        ("throughput_per_s >= 5", "not an upper limit"),
+        ("latency_p9_ms <= 5", "does not measure latency_p9_ms; choose one of: latency_p50_ms,"),
+        ("cpu_time_ms <= 5", "does not measure cpu_time_ms"),
+    ],
+)
+def test_a_limit_that_cannot_pace_is_refused_before_the_job_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: str, words: str
 ) -> None:
-    relative = ("--constraint", "latency_p99_ms <= 1.2x baseline")
-    assert main(("finetune", "run", "--workload", "reference", *relative, "--", "tune")) == 2
-    assert "relative to a baseline" in capsys.readouterr().err
+    command = ("--workload", "reference", "--constraint", limit, "--", "touch", str(tmp_path / "x"))
+    assert main(("finetune", "run", *command)) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
