@@ -267,6 +267,8 @@ def load(told: Told) -> list[str]:
         "",
         f"Of {len(behind)} pairs with an arm that keeps its limits as often, oracles among them, our plan "
         f"takes less energy by more than the paired standard error in {ahead}.",
+        "",
+        *(f"Our study of {row[0]} ended {c['note']}." for c, row in zip(cells, rows, strict=True)),
     ]
 
 

@@ -23,6 +23,8 @@ AWAITED_TICK_S = 0.05
 """Between looks that themselves wait for the signal to rise, for a second at most."""
 ASKED_TICK_S = 0.2
 """Where a signal cannot be waited for: a look costs the agent a millisecond, and a workload half of one."""
+LOADS_S = 0.5
+"""Between looks at the signals that no plan goes by, however often the one that is followed is read."""
 PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
 """The plan of a signal that is only measured."""
@@ -56,6 +58,7 @@ class PlanRunner:
         self._level: SignalLevel | None = None
         self._loads: dict[str, SignalLevel] = {}
         self._unread: dict[str, str] = {}
+        self._loads_at = -math.inf
         self._cost = SwitchingCost()
         self._took_s: dict[_Change, float] = {}
         self._trouble = ""
@@ -110,6 +113,9 @@ class PlanRunner:
 
     def _look_at_loads(self, followed: str) -> None:
         """Look at all signals but the one that is followed; not at a load that a trial asks for."""
+        now = self._clock.monotonic()
+        due = now - self._loads_at >= LOADS_S
+        self._loads_at = now if due else self._loads_at
         for name, live in self._target.signals.items():
             if name == followed:
                 self._loads.pop(name, None)
@@ -117,6 +123,8 @@ class PlanRunner:
             level = self._loads.setdefault(name, SignalLevel(NOTHING_HELD))
             if live.signal.askable and self._holder.is_aside:
                 level.pause()
+                continue
+            if not due:
                 continue
             try:
                 level.see(self._clock.monotonic(), live.read())

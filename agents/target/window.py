@@ -114,12 +114,12 @@ class TargetWindow:
         try:
             for meter in meters:
                 self._windows.append(meter.start())
+            live = target.signals.get(follows)
+            self._signal = None if live is None else SignalMean(live, clock)
         except TuningError:
             self.discard()
             raise
         self._began = clock.monotonic()
-        live = target.signals.get(follows)
-        self._signal = None if live is None else SignalMean(live, clock)
         self._own_began = usage.own_cpu_s()
         self._suspended_s = usage.suspended_s()
         self._own_s = 0.0

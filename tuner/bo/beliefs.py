@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
-from botorch.utils.probability.utils import ndtr, phi
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
@@ -84,7 +83,7 @@ class View:
         for model in self.models:
             for column in model.margins:
                 mean, sd = model.mean[..., column], model.sd[..., column]
-                found += model.weights @ (sd * phi(mean / sd) + mean * ndtr(mean / sd))
+                found += model.weights @ improvement(mean, sd)
         return found
 
     @cached_property
@@ -102,9 +101,8 @@ class View:
     def gain(self, best: float) -> Tensor:
         """Return how much less than `best` each row is expected to cost with every limit kept.
 
-        Constrained expected improvement (Gardner et al., ICML 2014) of the marginals, in closed form:
-        BoTorch's takes a quarter of a suggestion. Of the objective's deviation no more than `WILDEST`
-        counts.
+        Constrained expected improvement (Gardner et al., ICML 2014) of the marginals, in closed form. Of
+        the objective's deviation no more than `WILDEST` counts.
         """
         model, *others = self.models
         by, sd = best - model.mean[..., 0], model.sd[..., 0].clamp_max(WILDEST)

@@ -53,7 +53,9 @@ def explain(past: Past) -> Explanation:
         else "no further trial: little gain is left"
     )
     knobs = [study.space.knob(name) for name in search.grid.names]
-    if chosen is not None:
+    if study.terms.plan_by:
+        text = f"at the load of the latest baseline; the next trial depends on {study.terms.plan_by} too"
+    elif chosen is not None:
         text += f". By each rule: {_by_rule(search)}"
     return Explanation(
         text=f"{text}. The model uses {_by_hypothesis(search)}",

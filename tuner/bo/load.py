@@ -64,6 +64,8 @@ def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
     if study.space.size == 1:
         return Done(held_up_to(study.baseline, 1.0, _by(past), study.space), "one setting only")
     loads = _Loads(past)
+    if not loads.askable and loads.by not in past.context:
+        return Wait(f"the agent does not report {loads.by}; check the load signal of the target")
     if not loads.seen:
         return suggest(past, without=without)
     if loads.one:

@@ -1,23 +1,21 @@
-"""What a study wants of every setting, as a BoTorch model: its cost, and how far it is from each limit."""
+"""What a study wants of every setting: its cost, and how far it is from each limit."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from botorch.models.model import Model
-from botorch.posteriors.gpytorch import GPyTorchPosterior
-from botorch.utils.probability.utils import ndtr, phi
-from gpytorch.distributions import MultitaskMultivariateNormal
 from torch import Tensor
+from torch.special import ndtr
 
 from tuner.bo.mixture import Mixture
 from tuner.bo.prior import JITTER
 
 LEAST_VARIANCE = JITTER
-"""Of a row beside itself nothing is unsure, but GPyTorch warns of what is below 1e-10."""
+"""Of a row beside itself nothing is unsure; no deviation is 0, as it is divided by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +31,17 @@ class ModelOutcome:
     at: float
 
 
-class OutcomeModel(Model):
-    """The outcomes of one mixture: inputs are row numbers of the grid, batches its components.
+class OutcomeModel:
+    """The outcomes of one mixture, at every row of the grid and by each of its components.
 
     Where `has_objective` is set the first outcome is the objective, the others are margins: a limit is
-    kept where its margin is at or below zero. Acquisition functions give one value per component.
-    `moved` is by how much a further window of each row is expected to move its mean: a deviation.
+    kept where its margin is at or below zero. `moved` is by how much a further window of each row is
+    expected to move its mean: a deviation.
     """
 
     def __init__(
         self, mixture: Mixture, outcomes: Sequence[ModelOutcome], has_objective: bool
     ) -> None:
-        super().__init__()
         self.mixture, self.has_objective = mixture, has_objective
         self.weights, self.outcomes = mixture.weights, tuple(outcomes)
         self._column = torch.tensor([o.column for o in outcomes], dtype=torch.long)
@@ -66,11 +63,6 @@ class OutcomeModel(Model):
     def num_outputs(self) -> int:
         """How many outcomes there are."""
         return len(self.outcomes)
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """How many components there are."""
-        return torch.Size([len(self.weights)])
 
     @property
     def margins(self) -> range:
@@ -123,30 +115,9 @@ class OutcomeModel(Model):
         means = mean.flatten(1) @ flat.T - (self._factor * self._at).repeat(len(rows))
         return means.reshape(len(means), len(rows), -1), flat @ covariance @ flat.T
 
-    def posterior(self, X: Tensor, *_: object, **__: object) -> GPyTorchPosterior:
-        """Return the joint posterior of some rows, `batch x (components or 1) x q x 1` row numbers."""
-        rows = X.squeeze(-1).long()
-        each = torch.arange(len(self.weights)).expand(*rows.shape[: rows.dim() - 2], -1)
-        rows = rows.expand(*each.shape, rows.shape[-1])
-        if rows.shape[-1] == 1:
-            means = self.mean[each[..., None], rows]
-            joint = torch.diag_embed(
-                self.sd[each[..., None], rows].flatten(rows.dim() - 1).square()
-            )
-        else:
-            known, at = torch.unique(rows, return_inverse=True)
-            mean, covariance = self.joint(known)
-            means = mean[each[..., None], at]
-            flat = (at[..., None] * self.num_outputs + torch.arange(self.num_outputs)).flatten(
-                at.dim() - 1
-            )
-            joint = covariance[each[..., None, None], flat[..., :, None], flat[..., None, :]]
-            least = (LEAST_VARIANCE * self._factor.square()).repeat(rows.shape[-1])
-            joint = joint + least.diag()
-        return GPyTorchPosterior(MultitaskMultivariateNormal(means, joint))
-
 
 def improvement(by: Tensor, sd: Tensor) -> Tensor:
     """Return the expected part above zero of what is normal with a mean `by` and a deviation."""
-    found: Tensor = (by * ndtr(by / sd) + sd * phi(by / sd)).clamp_min(0.0)
+    density = (by / sd).square().div(-2.0).exp() / math.sqrt(2.0 * math.pi)
+    found: Tensor = (by * ndtr(by / sd) + sd * density).clamp_min(0.0)
     return found

@@ -53,8 +53,3 @@ class LoadHistory:
             if math.isfinite(load) and lasted_s > 0.0:
                 seconds[load_band(load)] += lasted_s  # type: ignore[assignment]
         return cls(dict(seconds))
-
-    def share(self, band: int) -> float:
-        """Return the share of the time that the load was in a band."""
-        total = math.fsum(self.seconds.values())
-        return self.seconds.get(band, 0.0) / total if total > 0.0 else 0.0

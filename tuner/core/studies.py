@@ -167,6 +167,11 @@ class Terms:
                 "a continuous study cannot have a canary: it applies every step on all devices",
                 hint="leave the canary out, or choose the mode `search`",
             )
+        if self.mode is Mode.CONTINUOUS and self.plan_by:
+            raise InvalidInput(
+                f"a continuous study cannot plan by {self.plan_by}: it confirms no row of a plan",
+                hint="leave plan_by out, or choose the mode `search`",
+            )
         if not 0.0 <= self.control_share <= MOST_CONTROL:
             raise InvalidInput(
                 f"control_share cannot be {self.control_share:g}",

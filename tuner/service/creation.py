@@ -106,6 +106,7 @@ def drafted(
         refuse_exploration(study, devices)
     with about("policy"):
         refuse_unheeded(study, policy)
+    with about("terms"):
         refuse_plan(study, policy)
     return study
 

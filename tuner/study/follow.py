@@ -45,6 +45,7 @@ from tuner.study.confirm import (
     measuring,
     row_text,
 )
+from tuner.study.derived import Derived
 from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase
 
 log = logging.getLogger(__name__)
@@ -55,11 +56,11 @@ MOST_HELD = 2000
 
 @dataclass
 class PlanGrowth:
-    """Whether plans by the load are to grow; asked at every poll, worked out once for each band of load."""
+    """Whether plans by the load are to grow: asked at every poll, worked out once for each band of load."""
 
     store: Store
     policy: Callable[[str], Policy]
-    _known: dict[str, tuple[tuple[int, int, int], str]] = field(default_factory=dict)
+    _by_band: Derived[dict[int, str]] = field(default_factory=Derived)
 
     def past(self, study: Study, trials: Sequence[Trial], now: Context) -> Past:
         """Return a study's past, with the loads that were seen where its plan goes by one."""
@@ -80,15 +81,15 @@ class PlanGrowth:
         by = study.terms.plan_by
         if by not in now:
             return ""
-        key, known = (study.revision, count, load_band(now[by])), self._known.get(study.id)
-        if known is None or known[0] != key:
-            own, why = trials(study.id), ""
+        known, band = self._by_band.get(study, count, dict), load_band(now[by])
+        if band not in known:
+            past = self.past(study, trials(study.id), now)
+            known[band] = ""
             try:
-                why = why_grow(self.past(study, own, now), own, self.policy(study.policy))
+                known[band] = why_grow(past, self.policy(study.policy))
             except Exception:  # whatever a plug-in raises must not end a hold
                 log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
-            known = self._known[study.id] = key, why
-        return known[1]
+        return known[band]
 
 
 def history(study: Study, trials: Sequence[Trial], held: Sequence[MetricSample]) -> LoadHistory:
@@ -197,7 +198,7 @@ def _former(past: Past, plan: Plan, low: float, row: Row, trials: Sequence[Trial
     return None
 
 
-def why_grow(past: Past, trials: Sequence[Trial], policy: Policy) -> str:
+def why_grow(past: Past, policy: Policy) -> str:
     """Return why a study that holds a plan by the load should continue; empty where it should not.
 
     A load has come by at which the baseline is held, or a row that was confirmed at quite another load, and
@@ -216,7 +217,7 @@ def why_grow(past: Past, trials: Sequence[Trial], policy: Policy) -> str:
     if isinstance(answer, Done) and answer.plan.by:
         row = _held(study, answer.plan, now)
         new = not study.rests(row.setting) and _comes_by(past, row)
-        if new and row_result(past, answer.plan, row, trials) == PENDING:
+        if new and row_result(past, answer.plan, row, past.trials) == PENDING:
             return f"a row for {load} is not confirmed yet"
     return ""
 

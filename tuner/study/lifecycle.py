@@ -1,10 +1,10 @@
 """What a study does next, derived from its trials alone: after a crash the same step comes out.
 
-BASELINE measures the default, TUNING asks the policy, CONFIRMING pits the proposed
-plan against the baseline in alternating windows, HOLDING rests, until a load comes by that a plan by the
-load lacks. A study that only advises rests in PROPOSED until an operator says yes, one with a canary in
-CANARY until that confirms its plan. A continuous study asks the policy round by round and confirms
-nothing; its policy may do without a baseline. Where trials fail in a row, and one of them is the
+BASELINE measures the default, TUNING asks the policy, CONFIRMING pits the proposed plan against the
+baseline in alternating windows, HOLDING rests, until `tuner.study.follow` says that a plan by the load
+lacks the present one. A study that only advises rests in PROPOSED until an operator says yes, one with
+a canary in CANARY until that confirms its plan. A continuous study asks the policy round by round and
+confirms nothing; its policy may do without a baseline. Where trials fail in a row, and one of them is the
 baseline's, whatever is wrong is not the setting: the study is PAUSED.
 """
 
@@ -35,7 +35,7 @@ from tuner.core import (
 from tuner.study.advice import advised
 from tuner.study.canary import staged
 from tuner.study.confirm import confirming
-from tuner.study.follow import confirming_rows, why_grow
+from tuner.study.follow import confirming_rows
 from tuner.study.moves import (
     Assign,
     Move,
@@ -79,9 +79,6 @@ def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
         return _tuning(past, trials, policy, says)
     if study.phase is Phase.CONFIRMING:
         return (confirming_rows if study.terms.plan_by else confirming)(past, trials)
-    if study.phase is Phase.HOLDING and study.terms.plan_by:
-        why = why_grow(past, trials, policy)
-        return Move(Phase.TUNING, why) if why else Rest("no load has come by that the plan lacks")
     return Rest(f"the study is {study.phase}")
 
 

@@ -383,9 +383,15 @@ class Loop:
     def _grows(self, study: Study, seen: Situation, poll: Poll) -> str:
         """Return why a plan by the load is to grow at the load there is now; empty where it is not."""
         in_force = (poll.holding, poll.revision) == (study.id, study.revision)
-        if not study.terms.plan_by or not in_force or not self.hours(self.now()):
+        now = self.now()
+        if not study.terms.plan_by or not in_force or not self.hours(now):
             return ""
-        return self._growth.why(study, seen.trials, poll.context, self.changes.trials)
+        if waits_to_explore(study.exploration, now):  # a study that waits in TUNING loses its hold
+            return ""
+        why = self._growth.why(study, seen.trials, poll.context, self.changes.trials)
+        tuning = replace(study, phase=Phase.TUNING)
+        spent = why and over_budget(tuning, self.changes.trials(study.id), now)
+        return "" if spent else why
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll, alone: str) -> moves.Step:
         """Return the next step; a policy that fails pauses its study with the reason."""

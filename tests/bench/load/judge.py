@@ -23,7 +23,7 @@ from tests.bench.load.oracles import (
     rate_now,
     work_ahead,
 )
-from tests.bench.load.ours import BY, Follows, Tuned, tune
+from tests.bench.load.ours import Follows, Tuned, tune
 from tests.bench.load.play import Controller, Fixed, Played, play
 from tests.bench.load.servers import (
     CROWDED,
@@ -218,21 +218,17 @@ def judge(task: Task, open_server: Opener, share: int | None = None) -> list[Cel
     fixed: dict[int, list[Played]] = {}
     rows = []
     for slack in task.slacks:
-        cell = Cell(task, open_server, share, _limits(usual, slack), seeds, searching)
+        limits = Limits(slack * usual[0], slack * usual[1])
+        cell = Cell(task, open_server, share, limits, seeds, searching)
         rows.append(_row(cell, slack, fixed))
     return rows
-
-
-def _limits(usual: Sequence[float], slack: float) -> Limits:
-    return Limits(slack * usual[0], slack * usual[1])
 
 
 def _row(cell: Cell, slack: float, fixed: dict[int, list[Played]]) -> CellRow:
     settings = clocks(cell.open_server([], 0))
     default = cell.judged(lambda _: Fixed(), cell.seeds)
     known = ratios(default, cell.limits)
-    above = sum(r > 1.0 for r in known) / max(1, len(known))
-    cell.floor = (max(MOST_ABOVE, above), max(MOST_OVER, max(known, default=1.0)))
+    cell.floor = (max(MOST_ABOVE, _above(known)), max(MOST_OVER, max(known, default=1.0)))
     cell.runs[DEFAULT] = default
     single, cell.runs[SINGLE] = _single(cell, settings, fixed)
     for name, foresight in ((ORACLE, rate_now), ("clairvoyant oracle", work_ahead)):
@@ -286,12 +282,9 @@ def _foreseen(cell: Cell, foresight: Foresight, single: int, places: int) -> lis
     while cell.score(runs).excess > 0.0 and min(table) < places - 1:
         table = tuple(min(places - 1, place + 1) for place in table)
         runs = played(table, cell.seeds)
-    same = (single,) * len(table)
-    return (
-        runs
-        if cell.score(runs).better(Score(_energy(cell.runs[SINGLE]), 0.0))
-        else played(same, cell.seeds)
-    )
+    if not cell.score(runs).better(Score(_energy(cell.runs[SINGLE]), 0.0)):
+        runs = played((single,) * len(table), cell.seeds)
+    return runs
 
 
 def _energy(runs: Sequence[Played]) -> float:
@@ -329,10 +322,7 @@ def _learnt(cell: Cell) -> Agft:
 def _tuned(cell: Cell) -> tuple[Tuned, str]:
     requests = shared(cell.task.tuning, cell.share, 0)
     tuned = tune(cell.open_server, requests, cell.limits, 0)
-    note = f"{tuned.phase}: {tuned.reason}"
-    if len(tuned.plan.rows) > 1 and tuned.plan.by != BY:
-        note += f"; by {tuned.plan.by}"
-    return tuned, note
+    return tuned, f"{tuned.phase}: {tuned.reason}"
 
 
 def _told(cell: Cell, slack: float, single_mhz: float, tuned: Tuned, note: str) -> CellRow:
@@ -366,7 +356,7 @@ def _arm(cell: Cell, name: str, way: float) -> ArmRow:
     default = _energy(cell.runs[DEFAULT])
     gains = [s.energy_j - r.energy_j for s, r in zip(single, runs, strict=True)]
     seen = ratios(runs, cell.limits)
-    above, worst = sum(r > 1.0 for r in seen) / max(1, len(seen)), max(seen, default=0.0)
+    above, worst = _above(seen), max(seen, default=0.0)
     lost = sum(r.unanswered for r in runs)
     return ArmRow(
         arm=name,
@@ -384,23 +374,24 @@ def _arm(cell: Cell, name: str, way: float) -> ArmRow:
 
 def _in_spikes(cell: Cell, runs: Sequence[Played]) -> float:
     """Return the share of the windows with a spike in them that are above a limit."""
-    found = [
-        ratio > 1.0
+    return _above([
+        ratio
         for run in runs
         for begin, end, ratio in run.ratios(cell.limits)
         if any(begin <= at <= end for at in cell.task.spikes_s)
-    ]
-    return sum(found) / len(found) if found else 0.0
+    ])  # fmt: skip
+
+
+def _above(seen: Sequence[float]) -> float:
+    """Return the share of windows that are above a limit."""
+    return sum(ratio > 1.0 for ratio in seen) / max(1, len(seen))
 
 
 def _pair(cell: Cell, name: str) -> Pair:
     ours, rival = cell.runs[OURS], cell.runs[name]
     unit = _energy(cell.runs[SINGLE])
     apart = [(r.energy_j - o.energy_j) / unit for o, r in zip(ours, rival, strict=True)]
-    above = [
-        sum(x > 1.0 for x in ratios(runs, cell.limits)) / max(1, len(ratios(runs, cell.limits)))
-        for runs in (ours, rival)
-    ]
+    above = [_above(ratios(runs, cell.limits)) for runs in (ours, rival)]
     return Pair(
         rival=name,
         difference=fmean(apart),

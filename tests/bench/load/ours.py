@@ -198,7 +198,7 @@ class _Growth:
     def why(self, past: Past, policy: Policy) -> str:
         key = (len(past.trials), load_band(past.context.get(BY, 0.0)))
         if key not in self._known:
-            self._known[key] = why_grow(past, past.trials, policy)
+            self._known[key] = why_grow(past, policy)
         return self._known[key]
 
 

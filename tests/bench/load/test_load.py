@@ -194,7 +194,7 @@ def test_quantiles_are_of_what_is_there() -> None:
     assert quantile([1.0], 0.5) == 1.0
 
 
-def test_any_server_can_be_judged(tmp_path: Path) -> None:
+def test_any_server_can_be_judged() -> None:
     made: ServesRequests = opener("tests.extend.server:open_server")([Request(0.5, 10, 5)], 1)
     made.sleep(30.0)
     assert len(made.take()) == 1

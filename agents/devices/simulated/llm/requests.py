@@ -84,19 +84,12 @@ def repeated(requests: Sequence[Request], times: int | None = None) -> Iterator[
         turn += 1
 
 
-def poisson(rate_per_s: float, seed: int, like: Sequence[Request] = ()) -> Iterator[Request]:
-    """Yield requests that come at random at a constant rate, their sizes drawn from `like`.
-
-    Without `like`, sizes are lognormal around Azure's conversations.
-    """
+def poisson(rate_per_s: float, seed: int) -> Iterator[Request]:
+    """Yield requests that come at random at a constant rate, of typical sizes."""
     rng, now = Random(f"{seed}/poisson"), 0.0
     while True:
         now += rng.expovariate(rate_per_s)
-        if like:
-            drawn = rng.choice(like)
-            yield Request(now, drawn.prompt_tokens, drawn.output_tokens)
-        else:
-            yield typical(now, rng)
+        yield typical(now, rng)
 
 
 def typical(arrival_s: float, rng: Random) -> Request:

@@ -324,6 +324,21 @@ def test_without_a_hold_the_load_is_looked_at_and_nothing_is_set(scene: Scene) -
     assert scene.runner.context == {REQUESTS.name: pytest.approx(2.0)}
 
 
+def test_signals_that_no_plan_goes_by_are_read_twice_a_second_at_most(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, waits=True)
+    scene.holder.take(order(plan=RATES))
+    reads: list[float] = []
+    plain = scene.work.read
+
+    def read() -> SignalSample:
+        reads.append(scene.rig.time.monotonic())
+        return plain()
+
+    scene.work.read = read  # type: ignore[method-assign]
+    scene.pass_s(10.0, AWAITED_TICK_S)
+    assert 15 <= len(reads) <= 20
+
+
 RATES = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
 """A plan by what no signal of the scene tells: only windows do."""
 

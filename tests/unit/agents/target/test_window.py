@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.target.side import HOST_CPU, Side
+from agents.target.side import HOST_CPU, Side, SignalSample
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
 from tests.errors import raised
@@ -23,6 +23,7 @@ from tuner.core import (
     OverDevices,
     Quantity,
     Scope,
+    Signal,
     Space,
     ratio_estimate,
 )
@@ -188,6 +189,23 @@ def test_a_meter_that_does_not_start_closes_the_other(tmp_path: Path) -> None:
     rig.work_meter.fails = MeasurementError("no answer")
     with pytest.raises(MeasurementError, match="no answer"):
         TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s))
+    assert rig.meter.open == 0
+
+
+class Gone:
+    """A signal that cannot be read."""
+
+    signal = Signal("waiting")
+
+    def read(self) -> SignalSample:
+        raise MeasurementError("no answer")
+
+
+def test_a_signal_that_cannot_be_read_closes_the_meters(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.signals = (Gone(),)
+    with pytest.raises(MeasurementError, match="no answer"):
+        TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s), follows="waiting")
     assert rig.meter.open == 0
 
 

@@ -135,12 +135,13 @@ def test_at_a_new_load_the_baseline_is_measured_first() -> None:
     assert isinstance(answer, Try) and answer.setting == SPACE.default and not answer.context
 
 
-def test_what_one_load_showed_makes_the_first_trial_at_another_safe() -> None:
+@pytest.mark.parametrize("load", [40.0, 45.0, 50.0])
+def test_what_one_load_showed_makes_the_first_trial_at_another_safe(load: float) -> None:
     trials, _ = followed(asked(), [30.0] * 6)
-    trials.append(trial(len(trials) + 1, SPACE.default, shown(SPACE.default, 60.0)))
-    answer = Polythrottle().suggest(past(asked(), trials, 60.0))
-    if isinstance(answer, Try):
-        assert truth(answer.setting, 60.0)[1] <= LIMIT_MS
+    trials.append(trial(len(trials) + 1, SPACE.default, shown(SPACE.default, load)))
+    answer = Polythrottle().suggest(past(asked(), trials, load))
+    assert isinstance(answer, Try) and answer.setting != SPACE.default
+    assert truth(answer.setting, load)[1] <= LIMIT_MS
 
 
 def test_nothing_is_tried_where_even_the_baseline_breaks_the_limit_by_far() -> None:
@@ -185,6 +186,17 @@ def test_the_same_past_gives_the_same_answer() -> None:
 
 def test_without_a_baseline_it_waits() -> None:
     assert isinstance(Polythrottle().suggest(past(asked(), [], 30.0)), Wait)
+
+
+def test_an_explanation_says_that_it_is_of_one_load() -> None:
+    text = Polythrottle().explain(past(asked(), at_baseline(), 30.0)).text
+    assert BY in text and "it would try" not in text
+
+
+def test_a_load_that_is_not_reported_is_waited_for() -> None:
+    silent = replace(past(asked(), at_baseline(), 30.0), context={})
+    answer = Polythrottle().suggest(silent)
+    assert isinstance(answer, Wait) and BY in answer.why
 
 
 def test_a_space_too_large_to_enumerate_is_searched_by_loads_too() -> None:

@@ -11,10 +11,6 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
-from botorch.acquisition.analytic import LogConstrainedExpectedImprovement
-from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-from botorch.acquisition.objective import GenericMCObjective
-from botorch.sampling.normal import SobolQMCNormalSampler
 from torch import Tensor
 
 from tests.builders import knob
@@ -201,18 +197,6 @@ def test_a_limit_is_no_less_doubtful_for_a_guess_being_tamed() -> None:
     assert torch.equal(kept[0].gain(0.0), kept[1].gain(0.0))
 
 
-def test_a_gain_is_botorchs_constrained_expected_improvement() -> None:
-    """Of each component by itself, averaged by their weights."""
-    model = known()
-    model.sd[..., 0].clamp_(max=WILDEST)
-    gain = LogConstrainedExpectedImprovement(
-        model, -0.05, 0, dict.fromkeys(model.margins, (None, 0.0)), maximize=False
-    )
-    rows = EVERY.double().reshape(-1, 1, 1, 1)
-    expected = gain(rows).exp() @ model.weights
-    assert torch.allclose(viewed(model).gain(-0.05), expected, atol=1e-9)
-
-
 SPACE = Space((knob("clock_mhz", (400, 600, 800, 1000), 1000), knob("mode", ("a", "b"), "a")))
 GRID = enumerate_grid(SPACE)
 BASELINE = GRID.settings.index({"clock_mhz": 1000, "mode": "a"})
@@ -275,83 +259,3 @@ def test_the_joint_distribution_of_outcomes_has_their_marginals() -> None:
     variances = covariances.diagonal(dim1=1, dim2=2).reshape(means.shape)
     assert torch.allclose(means, model.mean)
     assert torch.allclose(variances.clamp_min(0.0).sqrt(), model.sd, atol=1e-4)
-
-
-def test_the_posterior_of_many_rows_is_that_of_each_and_of_all() -> None:
-    """As BoTorch asks: a batch of sets of rows, one of them twice in a set."""
-    model = known(0.1, (SAVED, SLOWER), RowReading(1, 3, 0.5, 0.01))
-    rows = torch.tensor([[1, 6, 1], [4, 0, 2]])
-    asked = rows[:, None, :, None].double()
-    found = model.posterior(asked)
-    components = len(model.weights)
-    assert found.mean.shape == found.variance.shape == (2, components, 3, 2)
-    assert torch.allclose(found.mean, model.mean[:, rows].transpose(0, 1))
-    assert torch.allclose(found.variance.sqrt(), model.sd[:, rows].transpose(0, 1), atol=1e-4)
-    covariance = found.distribution.covariance_matrix
-    assert torch.allclose(covariance[1], model.joint(rows[1])[1], atol=1e-8)
-    assert torch.allclose(covariance[0, :, :2, 4:], covariance[0, :, :2, :2], atol=1e-8), "twice"
-    for at in range(3):
-        single = model.posterior(asked[:, :, at : at + 1])
-        assert torch.allclose(single.mean, found.mean[:, :, at : at + 1])
-        assert torch.allclose(single.variance, found.variance[:, :, at : at + 1], atol=1e-8)
-
-
-def noisy_gain(
-    model: OutcomeModel, sets: Sequence[Sequence[int]], pending: Sequence[int]
-) -> Tensor:
-    """Return what BoTorch expects each set of rows to save, limits kept, beside what is pending."""
-
-    def objective(samples: Tensor, X: Tensor | None = None) -> Tensor:
-        return -samples[..., 0]
-
-    gain = qLogNoisyExpectedImprovement(
-        model,
-        torch.tensor([[float(BASELINE)]], dtype=torch.float64),
-        sampler=SobolQMCNormalSampler(torch.Size([256]), seed=7),
-        objective=GenericMCObjective(objective),
-        constraints=[lambda samples: samples[..., 1]],
-        X_pending=torch.tensor(pending, dtype=torch.float64)[:, None] if pending else None,
-        prune_baseline=False,
-    )
-    rows = torch.tensor(sets, dtype=torch.float64)[:, None, :, None]
-    found: Tensor = gain(rows).exp() @ model.weights
-    return found
-
-
-def test_botorch_sees_that_a_row_that_is_pending_is_worth_no_more() -> None:
-    """And that one unlike it still is: so it goes with sets of rows, too."""
-    model, rows = known(), [[row] for row in EVERY.tolist()]
-    free = noisy_gain(model, rows, ())
-    best = int(free.argmax())
-    beside = noisy_gain(model, rows, [best])
-    assert float(beside[best]) < 0.01 * float(free[best])
-    assert bool((beside < free).all())
-    assert int(beside.argmax()) not in (best, BASELINE)
-    other = int(beside.argmax())
-    twice, both = noisy_gain(model, [[best, best], [best, other]], ()).tolist()
-    assert twice == pytest.approx(float(free[best]), rel=0.05)
-    assert both > 1.1 * twice
-    assert both == pytest.approx(float(free[best] + beside[other]), rel=0.05)
-
-
-def test_what_is_all_but_known_can_be_drawn_from() -> None:
-    """Rows read as exactly as can be, the baseline beside itself and a row twice: no warning."""
-    more = [RowReading(m, row, 0.1 * m - 0.05 * row, 0.003) for m in range(2) for row in (1, 3, 5)]
-    model = known(0.003, (SAVED, SLOWER), *more)
-    rows = torch.tensor([*EVERY, 3, BASELINE])
-    found = model.posterior(rows[:, None].double())
-    sampler = SobolQMCNormalSampler(torch.Size([512]), seed=7)
-    draws = sampler(found)
-    assert draws.shape == (512, len(model.weights), len(rows), 2)
-    away = (draws.mean(dim=0) - model.mean[:, rows]).abs() / model.sd[:, rows].clamp_min(1e-3)
-    assert float(away.max()) < 0.2
-    assert float((draws[..., 3, :] - draws[..., 8, :]).abs().max()) < 1e-3
-
-
-def test_rows_can_be_asked_for_together_however_large_an_outcomes_unit_is() -> None:
-    """No rounding makes the covariance indefinite."""
-    model = known(0.02, (ModelOutcome(0, 1e5, 1.0, 0.0), SLOWER))
-    rows = torch.tensor([*EVERY, *EVERY])
-    found = model.posterior(rows[:, None].double())
-    assert torch.allclose(found.mean, model.mean[:, rows])
-    assert torch.allclose(found.variance, model.sd[:, rows].square(), rtol=1e-6, atol=1e-8)

@@ -174,6 +174,7 @@ def test_a_study_needs_distinct_devices() -> None:
         {"valid_for_s": -1.0},
         {"mode": Mode.CONTINUOUS, "safety": Safety.ADVISE},
         {"mode": Mode.CONTINUOUS, "canary": "a"},
+        {"mode": Mode.CONTINUOUS, "plan_by": "arrival_rate_per_s"},
         {"canary_windows": 0},
         {"control_share": -0.01},
         {"control_share": 0.21},

@@ -25,9 +25,6 @@ def test_nothing_asked_for_has_a_band() -> None:
     assert load_band(0.0) == load_band(-1.0) == load_band(1e-9)
 
 
-def test_shares_are_of_the_time_that_was_seen() -> None:
+def test_a_history_adds_up_the_time_of_each_band() -> None:
     seen = LoadHistory.of([(10.0, 30.0), (10.1, 30.0), (40.0, 20.0), (math.inf, 5.0), (3.0, 0.0)])
-    assert seen.share(load_band(10.0)) == pytest.approx(0.75)
-    assert seen.share(load_band(40.0)) == pytest.approx(0.25)
-    assert seen.share(load_band(3.0)) == 0.0
-    assert LoadHistory().share(0) == 0.0
+    assert seen.seconds == {load_band(10.0): 60.0, load_band(40.0): 20.0}
