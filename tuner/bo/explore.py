@@ -12,7 +12,7 @@ from torch import Tensor
 from tuner.bo.beliefs import WILDEST
 from tuner.bo.caution import Caution, even_chance
 from tuner.bo.search import Search
-from tuner.core import Try
+from tuner.core import Safety, Try
 
 PRICE, AS_MUCH_AGAIN = 0.08, 0.13
 """What breaking a limit costs for each unit of the violation's dial, as a share of what the study can win:
@@ -94,11 +94,13 @@ class Rules:
     def flat(self) -> bool:
         """Return whether so many windows of what promised most surely beat the baseline with nothing.
 
-        Then a model's further promises are its doubt, not a gain.
+        Then a model's further promises are its doubt, not a gain. A strict search has looked at what is
+        safest instead, and may have found nothing for that.
         """
         search, model = self.search, self.view.models[0]
         told = search.windows.total() - search.windows[search.baseline]
-        if told < FIRST or search.evidence.broken is not None:
+        strict = search.study.terms.safety is Safety.STRICT
+        if strict or told < FIRST or search.evidence.broken is not None:
             return False
         better = torch.special.ndtr(-model.mean[:, self.best, 0] / model.sd[:, self.best, 0])
         return self.best == search.baseline or float(model.weights @ better) < SURE

@@ -332,6 +332,8 @@ def test_a_search_whose_first_windows_find_nothing_ends(shown: Belief4, ends: bo
     search = after({**world, 900: (0.1, 0.01, 0.0, 0.01)}, trials=many)
     assert (explore(search) is None) is ends
     assert explore(search, without={FLAT}) is not None
+    strict = after({**world, 900: (0.1, 0.01, 0.0, 0.01)}, trials=many, safety=Safety.STRICT)
+    assert explore(strict) is not None
 
 
 def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:
