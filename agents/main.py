@@ -152,12 +152,12 @@ def open_target(
 
 def device_ids(attachments: Sequence[Attachment], host: str) -> list[str]:
     """Return a stable id per device, fit for a URL: `simulated-a100@host`, numbered where it repeats."""
-    found: list[str] = []
+    ids: list[str] = []
     for attachment in attachments:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", attachment.spec).strip("-")
-        same = sum(1 for other in found if other.split("@")[0].split("~")[0] == plain)
-        found.append(f"{plain}{f'~{same + 1}' if same else ''}@{host}")
-    return found
+        same = sum(1 for other in ids if other.split("@")[0].split("~")[0] == plain)
+        ids.append(f"{plain}{f'~{same + 1}' if same else ''}@{host}")
+    return ids
 
 
 def refuse_shared(attachments: Sequence[Attachment]) -> None:

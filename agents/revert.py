@@ -79,15 +79,15 @@ def lift(state_dir: Path) -> bool:
 
 def _put_all_back(state_dir: Path, root: Path, journal: Journal, patience_s: float) -> list[str]:
     """Restore devices without an agent, or wait for their agent."""
-    left = found = [entry.device for entry in journal.devices()]
+    left = devices = [entry.device for entry in journal.devices()]
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            return [*revert(state_dir, root, tell=False), *(d for d in found if d not in left)]
+            return [*revert(state_dir, root, tell=False), *(d for d in devices if d not in left)]
         except Conflict:
             left = [entry.device for entry in journal.devices()]
         if not left:
-            return found
+            return devices
         if time.monotonic() > deadline:
             raise ActuationError(
                 f"the agent has not restored {', '.join(left)} within {patience_s:g} s; it keeps trying",

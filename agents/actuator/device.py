@@ -160,10 +160,10 @@ class ManagedDevice:
     async def read(self, peer: Peer) -> dict[str, Any]:
         """Return what is in force, and its original value; None: unknown."""
         shown = await self.restorer.shown()
-        found = self.restorer.found(shown)
+        originals = self.restorer.original_values(shown)
         return {
             "values": {k: self.restorer.in_force(k, shown) for k in self.restorer.granted},
-            "found": {k: found.get(k) for k in self.restorer.granted},
+            "found": {k: originals.get(k) for k in self.restorer.granted},
             "level": self.level,
             "holder": str(self.owner or ""),
             "paused": self.restorer.paused,
@@ -260,14 +260,14 @@ class ManagedDevice:
 
         Refuses what is not granted. None, and the original values of a knob, always are.
         """
-        found = self.restorer.found(await self.restorer.shown())
+        originals = self.restorer.original_values(await self.restorer.shown())
         whole: dict[str, Any] = {}
         for knob, value in setting.items():
             values = self.restorer.granted.get(knob, ())
             if not values:
                 hint = f"granted knobs: {', '.join(self.restorer.granted) or 'none'}"
                 raise errors.UnknownKnob(f"{knob!r} is not granted", hint=hint)
-            same = [v for v in (*values, found.get(knob), None) if v == value]
+            same = [v for v in (*values, originals.get(knob), None) if v == value]
             if not same:
                 hint = f"granted values: {values[0]} to {values[-1]}"
                 raise errors.OutOfRange(f"{knob!r} cannot be {value!r}", hint=hint)

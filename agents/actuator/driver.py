@@ -242,8 +242,8 @@ def _become_driver_process(line: int, parent: int) -> None:
 
 
 def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver | Absent]]) -> None:
-    found = discover()
-    drivers = {d["uuid"] if isinstance(d, Mapping) else d.uuid: d for d in found}
+    discovered = discover()
+    drivers = {d["uuid"] if isinstance(d, Mapping) else d.uuid: d for d in discovered}
     line.send(READY)
     while message := line.recv(MESSAGE):
         try:

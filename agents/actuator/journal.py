@@ -138,11 +138,11 @@ class RestoreJournal:
 
     def drivers(self) -> set[str]:
         """Return the drivers that whole records name; empty for those of 0.1.0."""
-        found: set[str] = set()
+        names: set[str] = set()
         for name in self._recorded():
             with suppress(StoreError):
-                found |= {record.driver} if (record := self._newest(name, _record)) else set()
-        return found
+                names |= {record.driver} if (record := self._newest(name, _record)) else set()
+        return names
 
     def _recorded(self) -> set[str]:
         return {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES} - {STAY}

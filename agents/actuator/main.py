@@ -71,7 +71,7 @@ class ActuatorService:
 
     async def find(self) -> list[ManagedDevice]:
         """Look for devices; return those that are not managed yet, each locked for this process."""
-        told, found = [], list[ManagedDevice]()
+        told, devices = [], list[ManagedDevice]()
         try:
             told = await self.finder.ask("describe")
             self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
@@ -85,10 +85,10 @@ class ActuatorService:
             try:
                 self.claim(about)
                 restorer = Restorer(about, self.config, self.driver(), *shared)
-                found.append(ManagedDevice(restorer))
+                devices.append(ManagedDevice(restorer))
             except errors.Conflict as error:
                 self.taken[about["uuid"]] = error.message
-        return found
+        return devices
 
     def adopt(self, devices: Iterable[ManagedDevice]) -> None:
         """Take devices up: from now on peers can ask for them."""
@@ -220,21 +220,21 @@ async def _each(work: Iterable[Awaitable[Any]]) -> None:
 
 def discover_all(names: Sequence[str]) -> list[KnobDriver | Absent]:
     """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`, and what does not answer."""
-    found: list[KnobDriver | Absent] = []
+    discovered: list[KnobDriver | Absent] = []
     for name in names:
         kind, _, argument = name.partition(":")
         try:
             module = import_module(f"agents.devices.{kind}.knobs")
             for driver in module.discover(*filter(None, [argument])):
                 driver.driver = name
-                found.append(driver)
+                discovered.append(driver)
             silent = getattr(module, "unanswered", dict[str, str])()
-            found += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
-        except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
+            discovered += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
+        except Exception as error:  # noqa: BLE001 - the other drivers report their devices all the same
             log.error("event=no_devices driver=%s why=%r", name, error)
             why = f"the driver does not answer: {error}; the actuator keeps searching for devices"
-            found.append({"uuid": name, "absent": why})
-    return found
+            discovered.append({"uuid": name, "absent": why})
+    return discovered
 
 
 def lock(path: Path) -> None:

@@ -307,7 +307,7 @@ class Restorer:
         what the knob was before and what it goes back to, file by file where it has several. What is
         below a ceiling that we wrote may be a cap.
         """
-        found: set[str] = set()
+        foreign: set[str] = set()
         # Switching boost opens ceilings: a kill on the way back leaves them above what anybody wrote.
         opened = self._ceilings if any(t.last in SWITCH for t in self.record.knobs.values()) else ()
         for knob, touched in [*self.record.knobs.items()]:
@@ -324,11 +324,11 @@ class Restorer:
             lower = (lowered if value == last else value) if below else None
             known = lower is None or self.lower.get(knob) == lower
             if known or await self._lowered(knob, touched, lower, ending):
-                found.add(knob)
+                foreign.add(knob)
                 why = f"another program set {knob} to {lower or value!r} instead of {last!r}"
                 self.paused = self.paused or f"{why}; stop it; then {RESTORE} {self.uuid}`"
                 log.error("event=paused device=%s why=%r", self.uuid, self.paused)
-        return found
+        return foreign
 
     async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
         """Return whether another program lowered a ceiling, not a cap: ours, written again, takes effect.
@@ -351,8 +351,8 @@ class Restorer:
             self.lower |= {} if unsure else {knob: to}
         elif shown is not None:
             self._capped(knob, shown)
-        found = None if unsure and not took else touched.found
-        state = replace(touched, found=found, lowered=None, unsure=False)
+        original = None if unsure and not took else touched.found
+        state = replace(touched, found=original, lowered=None, unsure=False)
         self._note(knob, state, ending=True)
         return took and not unsure
 
@@ -373,11 +373,11 @@ class Restorer:
         """Return whether a knob shows the cap that we know of."""
         return knob in self.caps and shown.get(knob) == self.caps[knob]
 
-    def _state(self, knob: str, found: Value | None) -> KnobState:
+    def _state(self, knob: str, original: Value | None) -> KnobState:
         """Return a knob's state before it is written: its original value, and where it goes back to."""
-        set_here = self.terms.original.get(knob) if found is None else None
+        set_here = self.terms.original.get(knob) if original is None else None
         back = self.terms.failsafe.get(knob, set_here)
-        return KnobState(found, back=back, lasts=knob in self.about.get("lasting", ()))
+        return KnobState(original, back=back, lasts=knob in self.about.get("lasting", ()))
 
     def in_force(self, knob: str, shown: Wanted) -> Value | None:
         """Return what a knob is set to: what the hardware tells, else, as under a cap, what we wrote."""
@@ -388,7 +388,7 @@ class Restorer:
         """Return a setting with every other knob that we wrote at its original setting."""
         return {**dict.fromkeys(self.record.knobs), **setting}
 
-    def found(self, shown: Wanted) -> Wanted:
+    def original_values(self, shown: Wanted) -> Wanted:
         """Return the original values of knobs: a fail-safe, else what is noted, else what they show."""
         noted = self.record.knobs.items()
         return {**shown, **{k: touched.found for k, touched in noted}, **self.terms.failsafe}

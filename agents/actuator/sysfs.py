@@ -123,18 +123,18 @@ class FileKnobs:
         self.offered[knob].write(value)
 
 
-Found = Mapping[str, FileKnob | str]
+KnobFiles = Mapping[str, FileKnob | str]
 
 
 def devices(
-    uuid: str, board: str, kinds: Sequence[str], found: Found, probed: Collection[str] = ()
+    uuid: str, board: str, kinds: Sequence[str], knobs: KnobFiles, probed: Collection[str] = ()
 ) -> list[FileKnobs]:
     """Return the device that has these knobs; none where none of them can be used.
 
     A text says why there is no knob; one that cannot be read is left out.
     """
     offered, without = dict[str, FileKnob](), dict[str, str]()
-    for name, knob in found.items():
+    for name, knob in knobs.items():
         try:
             if isinstance(knob, str):
                 raise ActuationError(knob)
@@ -165,8 +165,8 @@ def words(*files: Path) -> set[str]:
 
 def numbers(*files: Path) -> list[int]:
     """Return the whole numbers in files, ascending; none where one of them does not answer."""
-    found = (word for word in words(*files) if word.isdecimal() and len(word) <= MOST_DIGITS)
-    return sorted({int(word) for word in found})
+    numerals = (word for word in words(*files) if word.isdecimal() and len(word) <= MOST_DIGITS)
+    return sorted({int(word) for word in numerals})
 
 
 def scaled(number: int, unit: int) -> int | float:
@@ -196,17 +196,17 @@ def cpu_clocks(root: Path) -> dict[str, FileKnob]:
     """
     small = ",".join(words(*root.glob(SMALL_CORES)))
     spans = [(int(a), int(b or a)) for a, b in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", small)]
-    found = []
+    domains = []
     for file in root.glob(f"{POLICIES}/scaling_max_freq"):
         cpu = int(file.parent.name.removeprefix("policy"))
         ends = numbers(file.with_name("cpuinfo_min_freq"), file.with_name(TOP))
         table = numbers(file.with_name(TABLE))
         if numbers(file) and (table or span(ends)):
             strong = numbers(root / CPUS / f"cpu{cpu}/cpu_capacity") or ends or table
-            found.append((strong[-1], cpu, table, ends, file))
+            domains.append((strong[-1], cpu, table, ends, file))
     kinds: dict[int, list[tuple[int, list[int], list[int], Path]]] = {}
     step = last = 0
-    for strength, cpu, table, ends, file in sorted(found, reverse=True):
+    for strength, cpu, table, ends, file in sorted(domains, reverse=True):
         step, last = step + (strength < LIKE * last), strength
         kind = any(a <= cpu <= b for a, b in spans) if spans else step
         kinds.setdefault(kind, []).append((cpu, table, ends, file))

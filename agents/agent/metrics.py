@@ -135,12 +135,12 @@ def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield which sensors and controls there are, and which are not: `jouletune doctor` says why."""
-    found = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
+    gauge = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
     for agent in agents:
         names = {metric.name: 1.0 for metric in agent.device.metrics}
         for name, there in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
-            found.add_metric((agent.device.id, name), there)
-    yield found
+            gauge.add_metric((agent.device.id, name), there)
+    yield gauge
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

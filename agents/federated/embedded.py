@@ -189,7 +189,7 @@ def open_embedded(
     folder = database.resolve().parent / f"{database.name}.federation"
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
-        url, token_file = held.enter_context(_Child(database, folder, python)).found()
+        url, token_file = held.enter_context(_Child(database, folder, python)).address()
         asked = TrainingWishes(
             policy=policy, objective=objective, constraints=tuple(constraints), seed=seed
         )
@@ -293,15 +293,15 @@ def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str
         "objective": str(asked.objective).rpartition(" ")[2],
         "constraints": sorted(str(Constraint.parse(c)) for c in asked.constraints),
     }
-    found = {
+    running = {
         "policy": study["policy"],
         "objective": str(study["objective"]).rpartition(" ")[2],
         "constraints": sorted(str(Constraint.parse(c)) for c in study["constraints"]),
     }
     return "; ".join(
-        f"{name} {wish} instead of {found[name]}"
+        f"{name} {wish} instead of {running[name]}"
         for name, wish in wishes.items()
-        if found[name] != wish
+        if running[name] != wish
     )
 
 
@@ -345,7 +345,7 @@ class _Child:
             )
         return self
 
-    def found(self) -> tuple[str, Path]:
+    def address(self) -> tuple[str, Path]:
         """Return the tuner's address and its token file once it is there. Raises TuningError."""
         deadline = time.monotonic() + START_S
         while not self._port.is_file():

@@ -103,11 +103,11 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
 
         def evaluated(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
-            found = evaluate_fn(number, arrays)
-            self._see(found)
-            if found is not None:
-                self._result.evaluate_metrics_serverapp[number] = found
-            return found
+            metrics = evaluate_fn(number, arrays)
+            self._see(metrics)
+            if metrics is not None:
+                self._result.evaluate_metrics_serverapp[number] = metrics
+            return metrics
 
         self._rounds = num_rounds
         watched = None if evaluate_fn is None else evaluated
@@ -188,21 +188,21 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Have clients evaluate as the inner strategy does."""
-        found: Iterable[Message] = self._inner.configure_evaluate(
+        messages: Iterable[Message] = self._inner.configure_evaluate(
             server_round, arrays, config, grid
         )
-        return found
+        return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Combine the evaluations as the inner strategy does."""
         answered = [reply for reply in replies if not reply.has_error()]
-        found = self._inner.aggregate_evaluate(server_round, answered) if answered else None
-        if found is not None:
-            self._result.evaluate_metrics_clientapp[server_round] = found
-        self._see(found)
-        return found
+        metrics = self._inner.aggregate_evaluate(server_round, answered) if answered else None
+        if metrics is not None:
+            self._result.evaluate_metrics_clientapp[server_round] = metrics
+        self._see(metrics)
+        return metrics
 
     @property
     def _classes(self) -> list[str]:
@@ -276,12 +276,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             )
 
     def _state(self, server_round: int) -> dict[str, float]:
-        found = {"round": float(server_round), **self._known.state()}
+        state = {"round": float(server_round), **self._known.state()}
         if self._accuracy is not None:
-            found[ACCURACY] = self._accuracy
+            state[ACCURACY] = self._accuracy
         if self._rounds:
-            found[ROUNDS_LEFT] = float(self._rounds - server_round + 1)
-        return found
+            state[ROUNDS_LEFT] = float(self._rounds - server_round + 1)
+        return state
 
     def _see(self, metrics: MetricRecord | None) -> None:
         """Note the accuracy that an evaluation tells."""

@@ -93,15 +93,15 @@ class Journal:
     def devices(self) -> list[Entry]:
         """Return the entries of all devices that are set otherwise than they were found."""
         paths = sorted(self._folder.glob(f"*{SUFFIX}"))
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for path in paths:
             try:
                 content = path.read_bytes()
             except OSError as error:
                 log.error("event=journal_unreadable file=%s why=%r", path, str(error))
                 content = b""
-            found.append(_parse(path.name.removesuffix(SUFFIX), path, content))
-        return found
+            entries.append(_parse(path.name.removesuffix(SUFFIX), path, content))
+        return entries
 
     def get(self, device: str) -> Entry | None:
         """Return a device's entry, None where it is at its original setting.
@@ -264,10 +264,10 @@ def _parse(device: str, path: Path, content: bytes) -> Entry:
 
 def _object(line: bytes) -> dict[str, Any]:
     """Return a line's JSON object. Raises ValueError where it is anything else, or not as written."""
-    found = json.loads(line)
-    if not isinstance(found, dict) or found.pop("sum", "") != _sum(found):
+    record = json.loads(line)
+    if not isinstance(record, dict) or record.pop("sum", "") != _sum(record):
         raise ValueError("not an object with its checksum")
-    return found
+    return record
 
 
 def _sum(line: Mapping[str, Any]) -> str:

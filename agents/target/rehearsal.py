@@ -101,8 +101,8 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
                   "" if load.completed else "keep the workload busy, or add a [load]")  # fmt: skip
     estimates = window.estimates()
     for metric in side.metrics:
-        found = estimates.get(metric.name)
-        if found is None:
+        estimate = estimates.get(metric.name)
+        if estimate is None:
             yield Symptom(
                 metric.name,
                 False,
@@ -111,7 +111,9 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
             )
         else:
             yield Symptom(
-                metric.name, True, f"{found.mean:.4g} ± {found.stderr:.2g} {metric.quantity.unit}"
+                metric.name,
+                True,
+                f"{estimate.mean:.4g} ± {estimate.stderr:.2g} {metric.quantity.unit}",
             )
     return estimates
 

@@ -69,11 +69,11 @@ class Target:
     @cached_property
     def sides(self) -> Mapping[str, Side]:
         """The sides there are by key, the devices first."""
-        found: dict[str, Side] = {}
+        sides: dict[str, Side] = {}
         for side in self.devices:
-            same = sum(key.split("~")[0] == side.kind for key in found)
-            found[f"{side.kind}~{same + 1}" if same else side.kind] = side
-        return found if self.workload is None else {**found, WORKLOAD: self.workload}
+            same = sum(key.split("~")[0] == side.kind for key in sides)
+            sides[f"{side.kind}~{same + 1}" if same else side.kind] = side
+        return sides if self.workload is None else {**sides, WORKLOAD: self.workload}
 
     @property
     def runs(self) -> Side:
@@ -123,15 +123,15 @@ class Target:
 
         What several devices list claims no more than the weakest of them.
         """
-        found: dict[str, Metric] = {}
+        metrics: dict[str, Metric] = {}
         for key, side in self.sides.items():
             for metric in side.metrics:
-                known = found.get(metric.name)
+                known = metrics.get(metric.name)
                 if known is not None and key != WORKLOAD:
                     origin = weakest((known.origin, metric.origin))
                     metric = Metric(metric.name, origin, known.scope, known.quantity)
-                found[metric.name] = metric
-        return tuple(found.values())
+                metrics[metric.name] = metric
+        return tuple(metrics.values())
 
     @property
     def cannot(self) -> Mapping[str, str]:

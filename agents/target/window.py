@@ -224,12 +224,12 @@ class TargetWindow:
 
     def notes(self) -> dict[str, str]:
         """Return in words what qualifies the window, by subject."""
-        found: dict[str, list[str]] = {}
+        by_subject: dict[str, list[str]] = {}
         for subject, text in (pair for notes in self._notes for pair in notes.items()):
-            found.setdefault(subject, []).append(text)
+            by_subject.setdefault(subject, []).append(text)
         if self.total("busy_s") is not None and not self._cpu_known:
-            found.setdefault(FOREIGN_LOAD, []).append(NO_CPU_TIME)
-        return {subject: "; ".join(dict.fromkeys(texts)) for subject, texts in found.items()}
+            by_subject.setdefault(FOREIGN_LOAD, []).append(NO_CPU_TIME)
+        return {subject: "; ".join(dict.fromkeys(texts)) for subject, texts in by_subject.items()}
 
     def foreign(self) -> float:
         """Return the share of the machine that neither the workload, its load nor this process used.
@@ -263,8 +263,8 @@ class TargetWindow:
                 alike = shown.setdefault(name, []) if number < self._devices else []
                 shown[name] = [*alike, estimate]
         self._finished |= {
-            name: merged_estimate(found, quantity_of(name, self._declared).over_devices)
-            for name, found in shown.items()
+            name: merged_estimate(estimates, quantity_of(name, self._declared).over_devices)
+            for name, estimates in shown.items()
         }
         devices = [reading.totals for reading in readings[: self._devices]]
         for name in self._own.keys() - {n for r in readings[self._devices :] for n in r.totals}:

@@ -49,8 +49,8 @@ class Spool:
         self._unwritten: dict[str, str] = {}
         self._gone: set[str] = set()
         self.dropped = self.refused = 0
-        found = self.waiting()
-        self._next = int(found[-1].name.split("-")[0]) + 1 if found else 1
+        unsent = self.waiting()
+        self._next = int(unsent[-1].name.split("-")[0]) + 1 if unsent else 1
 
     def put(self, report: Report) -> bool:
         """Keep a report; return whether it is on the disk, and not only in memory so far."""

@@ -69,15 +69,15 @@ def copy(source: Path, part: Path) -> None:
         ):
             live.backup(made)
             made.execute("PRAGMA journal_mode = DELETE")
-            found = made.execute("PRAGMA integrity_check").fetchone()[0]
+            integrity = made.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
         raise StoreError(
             f"{source} cannot be copied to {part.parent}: {error}",
             hint=f"free space there, or see {check}",
         ) from None
-    if found != "ok":
+    if integrity != "ok":
         raise StoreError(
-            f"{source} is damaged: {found}",
+            f"{source} is damaged: {integrity}",
             hint=f"see {check}, and restore a backup",
         )
 

@@ -57,10 +57,10 @@ class SqlDevices:
     def agent(self, device: str) -> str:
         """Return the agent that registered a device. Raises NotFound."""
         with self._database.look() as connection:
-            found = connection.scalar(select(DeviceRow.agent).where(DeviceRow.id == device))
-        if found is None:
+            agent = connection.scalar(select(DeviceRow.agent).where(DeviceRow.id == device))
+        if agent is None:
             raise refusals.no_device(device)
-        return found
+        return agent
 
     def list(self) -> Sequence[Device]:
         """Return all devices by id."""

@@ -118,8 +118,8 @@ class SqlObservations:
         keys: dict[str, SettingKey] = {}
         with self._database.look() as connection:
             rows: Sequence[Any] = connection.execute(asked).all()
-        found = [_sample(keys, *row) for row in rows]
-        return tuple(reversed(found))
+        samples = [_sample(keys, *row) for row in rows]
+        return tuple(reversed(samples))
 
     def broken(self, study: str, limits: Sequence[Limit]) -> int:
         """Return how many windows of a study prove by themselves that they broke a limit."""

@@ -68,7 +68,9 @@ def _limit_statements(connection: PatientConnection, _record: object) -> None:
         " AND name IN ('statement_timeout', 'idle_in_transaction_session_timeout')",
         (f"{STATEMENT_S}s",),
     )
-    found = connection.execute("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'")
-    limit_ms = int(found.fetchall()[0][0])
+    selected = connection.execute(
+        "SELECT setting FROM pg_settings WHERE name = 'statement_timeout'"
+    )
+    limit_ms = int(selected.fetchall()[0][0])
     connection.patience_s = limit_ms / 1000.0 + GRACE_S if limit_ms else math.inf
     connection.commit()

@@ -130,8 +130,8 @@ class SqlStudies:
 
     def list(self, *, among: Collection[str] | None = None) -> Sequence[Study]:
         """Return the readable studies, oldest first: all, or those of these ids."""
-        found = self.stored(among=among)
-        return tuple(study for study in found if isinstance(study, Study))
+        stored = self.stored(among=among)
+        return tuple(study for study in stored if isinstance(study, Study))
 
     def stored(
         self,
@@ -228,14 +228,14 @@ class SqlStudies:
             .join(StudyDeviceRow, StudyDeviceRow.study == StudyRow.id)
             .where(StudyDeviceRow.active)
         )
-        named, found = list(devices), dict[str, float]()
+        named, by_device = list(devices), dict[str, float]()
         with self._database.read() as connection:
             for first in range(0, len(named), NAMED_AT_ONCE):
                 own = StudyDeviceRow.device.in_(named[first : first + NAMED_AT_ONCE])
                 for row in connection.execute(asked.where(own)):
                     with suppress(TypeError, ValueError):  # a study that cannot be read
-                        found[row[0]] = float(row.window_s)
-        return found
+                        by_device[row[0]] = float(row.window_s)
+        return by_device
 
     def active(self) -> Mapping[str, int]:
         """Return the revision of each study that is not over, by its id, oldest first."""

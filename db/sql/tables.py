@@ -103,7 +103,7 @@ def pruned(
     piece = delete(table).where(key.in_(select(key).where(*old).limit(at_once)))
     while True:
         with database.act() as connection:
-            found = connection.execute(piece).rowcount
-        gone += found
-        if found < at_once:
+            deleted = connection.execute(piece).rowcount
+        gone += deleted
+        if deleted < at_once:
             return gone

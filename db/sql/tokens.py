@@ -54,8 +54,8 @@ class SqlTokens:
     def list(self) -> Sequence[AccessToken]:
         """Return all tokens by name."""
         with self._database.look() as connection:
-            found = [TOKENS.read(row) for row in connection.execute(TOKENS.all)]
-        return tuple(sorted(found, key=lambda token: token.name))
+            tokens = [TOKENS.read(row) for row in connection.execute(TOKENS.all)]
+        return tuple(sorted(tokens, key=lambda token: token.name))
 
     def revoke(self, name: str, at: datetime) -> None:
         """Note that a token counts no more. Raises NotFound."""

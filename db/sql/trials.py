@@ -151,8 +151,8 @@ class SqlTrials:
         return self._of(of_study, text.in_(same)) if same else ()
 
     def _of(self, *which: ColumnElement[bool]) -> Sequence[Trial]:
-        found = self._read(ALL.where(*which).order_by(TrialRow.number))
-        return tuple(trial for _, trial in found)
+        pairs = self._read(ALL.where(*which).order_by(TrialRow.number))
+        return tuple(trial for _, trial in pairs)
 
     def _read(self, asked: Select[Any]) -> Sequence[tuple[str, Trial]]:
         windows: dict[object, Measurement] = {}
@@ -277,11 +277,11 @@ def _trials(
     rows: Sequence[Row[Any]], windows: Mapping[object, Measurement]
 ) -> Sequence[tuple[str, Trial]]:
     """Return trials with their study; one that ended while they were read still runs."""
-    found = []
+    pairs = []
     for row in rows:
         window = windows.get((row.study, row.number)) if row.state.final else None
-        found.append((row.study, TRIALS.read(row, measurement=window)))
-    return found
+        pairs.append((row.study, TRIALS.read(row, measurement=window)))
+    return pairs
 
 
 def _report(row: Sequence[Any], measurement: Measurement | None) -> Report:

@@ -61,15 +61,15 @@ def check(url_text: str, now: Now) -> list[Checked]:
             schema = revision(connection)
             known = schema == SCHEMA
             hint = "" if known else "start a tuner of this release on it, or upgrade jouletune"
-            found = [Checked("schema", known, f"{schema}, this program's is {SCHEMA}", hint)]
+            checks = [Checked("schema", known, f"{schema}, this program's is {SCHEMA}", hint)]
             if known:
-                found += [
+                checks += [
                     *_whole(connection, path, restore),
                     _readable(SqlStudies(database), restore),
                     _kept(connection),
                     _backed_up(connection, now, again),
                 ]
-            return [*found, *_room(path, command("prune --vacuum", shown(url)))]
+            return [*checks, *_room(path, command("prune --vacuum", shown(url)))]
     finally:
         database.engine.dispose()
 

@@ -116,20 +116,20 @@ class _Outlook:
 
     def over(self, goal: TrainingGoal, works: Sequence[RoundWork]) -> Array:
         """Return by how much each setting is expected to be over the limits, in the logarithm."""
-        found = np.zeros(len(works))
+        penalty = np.zeros(len(works))
         for limit in goal.limits:
             expected = self.costs.metric(limit.metric, self.costs.weights.mean[None, :], works)[0]
             room = math.log(max(1e-12, limit.value)) - MARGIN - np.log(expected)
-            found += np.round(np.maximum(0.0, -room), 2)
-        return found
+            penalty += np.round(np.maximum(0.0, -room), 2)
+        return penalty
 
     def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
         """Return the predicted spending of a round, by some draws of its costs."""
         told = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
         drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in told}
         return {
-            name: Prediction(float(found.mean()), float(found.std()), lognormal=True)
-            for name, found in drawn.items()
+            name: Prediction(float(draws.mean()), float(draws.std()), lognormal=True)
+            for name, draws in drawn.items()
         }
 
 
@@ -150,14 +150,14 @@ def _logs(work: RoundWork) -> LogWork:
 def _proven(past: Past, options: Sequence[Setting]) -> Array:
     """Return 100 for a setting whose rounds have proven that it breaks a limit of rounds."""
     limits = [x for x in past.evidence.limits or () if x.metric in LIMITED]
-    found = np.zeros(len(options))
+    penalty = np.zeros(len(options))
     for i, setting in enumerate(options):
         known = past.evidence.of(setting) if limits else None
         broken = known and any(
             x.verdict(known.estimates.get(x.metric)) is Verdict.INFEASIBLE for x in limits
         )
-        found[i] = 100.0 if broken else 0.0
-    return found
+        penalty[i] = 100.0 if broken else 0.0
+    return penalty
 
 
 def _why(learnt: Sequence[Round], goal: TrainingGoal, metric: str, logs: Array) -> str:

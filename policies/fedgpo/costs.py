@@ -84,16 +84,18 @@ class RoundCosts:
 
         values = np.array([v for *_, v in seen])
         noise = np.array([NOISE[name] for _, name, _ in seen])
-        found = fitted(predict, values, noise, prior)
-        return cls(found, joules, seconds, float(np.mean(told)) if told else 1.0)
+        fit = fitted(predict, values, noise, prior)
+        return cls(fit, joules, seconds, float(np.mean(told)) if told else 1.0)
 
     def metric(self, name: str, weights: Array, works: Sequence[RoundWork]) -> Array:
         """Return a metric of rounds that were not seen: a row for each of weights, a column for each."""
-        found = np.exp(_logs(ENERGY_J if name == CARBON_G else name, weights, works))
+        relative = np.exp(_logs(ENERGY_J if name == CARBON_G else name, weights, works))
         if name == SECONDS:
-            return np.asarray(self.seconds * found)
+            return np.asarray(self.seconds * relative)
         counts = np.array([w.participants for w in works])
-        return np.asarray(found * counts * self.joules * (self.carbon if name == CARBON_G else 1.0))
+        return np.asarray(
+            relative * counts * self.joules * (self.carbon if name == CARBON_G else 1.0)
+        )
 
 
 def _unit(
@@ -101,8 +103,8 @@ def _unit(
     works: Sequence[RoundWork],
     of: Callable[[Round, RoundWork], float],
 ) -> float:
-    found = (of(r, w) for r, w in zip(rounds, works, strict=True))
-    return next((value for value in found if value > 0.0), 1.0)
+    units = (of(r, w) for r, w in zip(rounds, works, strict=True))
+    return next((value for value in units if value > 0.0), 1.0)
 
 
 def _logs(name: str, weights: Array, works: Sequence[RoundWork]) -> Array:

@@ -49,10 +49,10 @@ def fitted(predict: Callable[[Array], Array], seen: Array, noise: Array, prior: 
     scale = 1.0
     steps = STEP * np.eye(len(weights))
     for _ in range(PASSES):
-        found = predict(np.vstack([weights, weights + steps]))
-        left = (seen - found[0]) / noise
+        predicted = predict(np.vstack([weights, weights + steps]))
+        left = (seen - predicted[0]) / noise
         scale = max(1.0, float(np.sqrt(np.mean(left**2))))
-        slopes = (found[1:] - found[0]).T / STEP / (noise * scale)[:, None]
+        slopes = (predicted[1:] - predicted[0]).T / STEP / (noise * scale)[:, None]
         cov = np.asarray(np.linalg.inv(precision + slopes.T @ slopes))
         step = cov @ (slopes.T @ (left / scale) + precision @ (prior.mean - weights))
         weights = np.asarray(weights + step / max(1.0, float(np.abs(step).max()) / FARTHEST))

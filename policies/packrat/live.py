@@ -54,7 +54,7 @@ def allowed(study: Study) -> dict[Group, Setting]:
             )
     listed = {setting_key(s) for s in space.only}
     most = max((int(v) for k in present if k.name == "threads" for v in k.values), default=None)
-    found: dict[Group, Setting] = {}
+    by_group: dict[Group, Setting] = {}
     for values in itertools.product(*(k.values for k in present)):
         setting = {**study.baseline, **{k.name: v for k, v in zip(present, values, strict=True)}}
         group = group_of(setting)
@@ -64,8 +64,8 @@ def allowed(study: Study) -> dict[Group, Setting]:
             fits = most is None or group.instances * group.threads <= most
             fits = fits and space.canonical(setting) == setting
         if fits:
-            found[group] = setting
-    return found
+            by_group[group] = setting
+    return by_group
 
 
 def group_of(setting: Setting) -> Group:

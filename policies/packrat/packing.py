@@ -168,11 +168,11 @@ def best_packing(
     )
     _check(task)
     for pad in (False, True) if _may_fit(task) else ():
-        found = list(_uniform(task, pad=pad))
+        packings = list(_uniform(task, pad=pad))
         if mixed:
-            found += _mixed(task, pad=pad)
-        if found:
-            return min(found, key=task.score)
+            packings += _mixed(task, pad=pad)
+        if packings:
+            return min(packings, key=task.score)
     raise _nothing_fits(task)
 
 

@@ -104,10 +104,12 @@ def _one_by_one(
             "offered rate, a window does not measure the time of a batch",
         )
     best = incumbent(study, evidence)
-    found = "no setting is proven feasible" if best is None else "the best setting proven feasible"
+    conclusion = (
+        "no setting is proven feasible" if best is None else "the best setting proven feasible"
+    )
     return Done(
         Plan.single(study.baseline if best is None else best.setting),
-        f"{'all trials are used' if untried else 'every setting was tried'}; {found}. "
+        f"{'all trials are used' if untried else 'every setting was tried'}; {conclusion}. "
         "For a plan by demand, use a closed-loop load",
     )
 

@@ -80,8 +80,8 @@ class Profile:
 
     def single(self, threads: int, items: int) -> float | None:
         """Return the seconds of the best single instance on at most `threads`, None without any."""
-        found = [self.fat(t, items) for t in {t for t, _ in self.points} if t <= threads]
-        return min((s for s in found if s is not None), default=None)
+        times = [self.fat(t, items) for t in {t for t, _ in self.points} if t <= threads]
+        return min((s for s in times if s is not None), default=None)
 
 
 def _positive(what: str, value: float) -> None:

@@ -47,15 +47,15 @@ def open_points(
             best[items] = min(point.latency_s, best.get(items, math.inf))
     cores = max((g.threads for g in packings), default=1)
     teaching = {cell: point for cell, point in known.items() if cores % cell[0] == 0}
-    found: set[Cell] = set()
+    points: set[Cell] = set()
     for group in packings:
         cell = (group.threads, group.batch)
-        if cell in known or cell in closed or cell in found:
+        if cell in known or cell in closed or cell in points:
             continue
         target = best.get(group.instances * group.batch, math.inf)
         if lower_bound(teaching, cell) < (1.0 - MARGIN) * target:
-            found.add(cell)
-    return sorted(found)
+            points.add(cell)
+    return sorted(points)
 
 
 def lower_bound(known: Mapping[Cell, ProfilePoint], cell: Cell) -> float:

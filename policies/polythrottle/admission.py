@@ -123,7 +123,7 @@ def samples(
     them had nothing beside it. Left out are windows at other settings than `held` (the batch apart),
     those that do not bound the metric, and those with fine-tuning for a part of their time only.
     """
-    found = []
+    mixes = []
     for window in windows:
         shown = _complete(window)
         same = setting_key({**window.setting, BATCH: held[BATCH]}) == setting_key(held)
@@ -137,8 +137,8 @@ def samples(
             else NOTHING
         )
         mix = Mix(inference, int(window.setting[BATCH]), beside)
-        found.append(MixWindow(mix, shown[metric]))
-    return found
+        mixes.append(MixWindow(mix, shown[metric]))
+    return mixes
 
 
 def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:

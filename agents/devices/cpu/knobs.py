@@ -80,9 +80,9 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
 
 def _choice(root: Path, file: str, plural: str) -> FileKnob:
     """Return a knob over the policies that tell its words: one without a CPU at work does not."""
-    found = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
-    files = sorted(policy for policy, offered in found.items() if offered)
-    common = set.intersection(*(found[policy] for policy in files)) if files else set()
+    choices = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
+    files = sorted(policy for policy, offered in choices.items() if offered)
+    common = set.intersection(*(choices[policy] for policy in files)) if files else set()
     return FileKnob(files, tuple(sorted(common)))
 
 

@@ -122,12 +122,12 @@ def throttles(root: Path) -> list[str]:
 def worth_trying(root: Path) -> Choose:
     """Return which of the granted values are worth a trial: none above what the power mode allows."""
 
-    def choose(knob: str, values: Sequence[Value], found: Value) -> Sequence[Value]:
+    def choose(knob: str, values: Sequence[Value], original: Value) -> Sequence[Value]:
         if isinstance(values[0], str):
             return values
         caps = [hz / 1e6 for hz in numbers(root / MEMORY_CAP) if hz and knob == MEMORY]
         if knob == GPU or kind_of(knob) == KNOBS[2]:
-            caps = [float(found)]
+            caps = [float(original)]
         kept = [value for value in values if all(float(value) <= cap for cap in caps)] or values
         step = max(1, -(-len(kept) // MOST_RUNGS)) if kind_of(knob) == KNOBS[2] else 1
         return sorted(kept)[::-1][::step]

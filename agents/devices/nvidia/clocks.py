@@ -202,8 +202,8 @@ class FollowedKnobs:
         Of the clock nothing above what the board reaches, of the power limit nothing above the one that
         is enforced, the defaults apart: they were there before.
         """
-        found, refused = self._memory.findings, self._memory.findings.refused
-        most = found.reach_mhz or LONGEST_CLOCK
+        findings, refused = self._memory.findings, self._memory.findings.refused
+        most = findings.reach_mhz or LONGEST_CLOCK
         knobs = []
         for knob in self._space.knobs:
             values = knob.values

@@ -43,7 +43,7 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
     about = "NVIDIA GPU (NVML)"
     try:
         gpus = listed()
-        found = {knobs.uuid: knobs for knobs in discover(root)} if gpus.uuids else {}
+        by_uuid = {knobs.uuid: knobs for knobs in discover(root)} if gpus.uuids else {}
     except TuningError as error:
         yield Symptom(about, False, error.message, error.hint)
         return
@@ -55,14 +55,14 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
             NO_GPU,
         )
         return
-    boards = ", ".join(_board(knobs) for knobs in found.values())
+    boards = ", ".join(_board(knobs) for knobs in by_uuid.values())
     lost = "".join(f"; nvidia:{index} does not answer" for index in gpus.lost)
     yield Symptom(about, not gpus.lost, f"{boards}{lost}", "see the lines below" if lost else "")
     for index in sorted({**gpus.uuids, **gpus.lost}):
         try:
             if index in gpus.lost:
                 raise gpus.lost[index]
-            yield from _one(f"nvidia:{index}", found[gpus.uuids[index]], socket, clock, root)
+            yield from _one(f"nvidia:{index}", by_uuid[gpus.uuids[index]], socket, clock, root)
         except TuningError as error:
             yield Symptom(f"nvidia:{index}", False, error.message, error.hint)
 

@@ -75,15 +75,15 @@ def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:
     """
     asked = [(field, scope) for scope in (GPU, MODULE) for field in FIELDS]
     answers, _ = gpu.told("power", pynvml.nvmlDeviceGetFieldValues, asked)
-    found = {
+    powers = {
         (int(one.fieldId), int(one.scopeId)): one.value.uiVal / 1000.0
         for one in answers or ()
         if one.nvmlReturn == pynvml.NVML_SUCCESS
     }
-    if not any(scope == GPU for _, scope in found):
+    if not any(scope == GPU for _, scope in powers):
         usage, _ = gpu.told("power", pynvml.nvmlDeviceGetPowerUsage)
-        found |= {} if usage is None else {(FIELDS[1], GPU): usage / 1000.0}
-    return found
+        powers |= {} if usage is None else {(FIELDS[1], GPU): usage / 1000.0}
+    return powers
 
 
 def power_w(gpu: Gpu, scope: int) -> float:
@@ -93,10 +93,10 @@ def power_w(gpu: Gpu, scope: int) -> float:
         ActuationError, DeviceLost: it does not answer.
         MeasurementError: it does not tell it.
     """
-    found = powers_w(gpu)
+    powers = powers_w(gpu)
     for field in FIELDS:
-        if (field, scope) in found:
-            return found[field, scope]
+        if (field, scope) in powers:
+            return powers[field, scope]
     raise MeasurementError(f"{gpu.uuid} no longer reports its power", hint="see `jouletune doctor`")
 
 
@@ -115,13 +115,13 @@ def check_counter(gpu: Gpu, clock: Clock) -> CounterCheck | None:
         return CounterCheck(0.0, GPU)
     between = samples[steps[0] : steps[-1] + 1]
     counted = (between[-1].counter_mj - between[0].counter_mj) / 1000.0
-    found = []
+    checks = []
     for key in sorted(told):
         joules = sum(
             (b.at_s - a.at_s) * (a.watts[key] + b.watts[key]) / 2.0 for a, b in pairwise(between)
         )
-        found.append(CounterCheck(max(0.0, counted / joules) if joules > 0.0 else 0.0, key[1]))
-    return min(found, key=lambda check: abs(check.ratio - 1.0))
+        checks.append(CounterCheck(max(0.0, counted / joules) if joules > 0.0 else 0.0, key[1]))
+    return min(checks, key=lambda check: abs(check.ratio - 1.0))
 
 
 def _samples(gpu: Gpu, clock: Clock) -> Iterator[_Sample]:

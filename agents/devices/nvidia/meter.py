@@ -91,12 +91,12 @@ class GpuMeter:
         Raises:
             ActuationError, DeviceLost: the GPU does not answer.
         """
-        found, refused = self.gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
-        if found is None:
+        processes, refused = self.gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+        if processes is None:
             return Attribution(unknown=refused)
-        if not found:
+        if not processes:
             return Attribution(unknown=UNLISTED if loaded else "")
-        return self.owners.attribute({int(process.pid) for process in found})
+        return self.owners.attribute({int(process.pid) for process in processes})
 
     def say_unknown(self, why: str) -> None:
         """Log once that foreign load is unknown, and once that it is available again."""

@@ -55,10 +55,10 @@ class GpuEnergy:
     @property
     def check(self) -> CounterCheck | None:
         """What the counter showed under load, None where it has not been checked."""
-        found = self._memory.findings
-        if found.loaded_ratio is None:
+        findings = self._memory.findings
+        if findings.loaded_ratio is None:
             return None
-        return CounterCheck(found.loaded_ratio, MODULE if found.counts_module else GPU)
+        return CounterCheck(findings.loaded_ratio, MODULE if findings.counts_module else GPU)
 
     @property
     def due(self) -> bool:

@@ -118,8 +118,8 @@ def listed() -> ListedGpus:
         ActuationError: there is a driver, but it does not answer.
     """
     try:
-        found: ListedGpus = in_time("finding GPUs", _listed, INIT_S)
-        return found
+        gpus: ListedGpus = in_time("finding GPUs", _listed, INIT_S)
+        return gpus
     except pynvml.NVMLError as error:
         if int(error.value) == LIBRARY_NOT_FOUND:
             return ListedGpus()

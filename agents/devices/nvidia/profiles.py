@@ -36,10 +36,12 @@ def power_profiles(gpu: Gpu) -> PowerProfiles | None:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    found, _ = gpu.told("power profiles", _current)
-    if found is None:
+    profiles, _ = gpu.told("power profiles", _current)
+    if profiles is None:
         return None
-    return PowerProfiles(_number(found.requestedProfilesMask), _number(found.enforcedProfilesMask))
+    return PowerProfiles(
+        _number(profiles.requestedProfilesMask), _number(profiles.enforcedProfilesMask)
+    )
 
 
 def named(mask: int) -> str:
@@ -48,9 +50,9 @@ def named(mask: int) -> str:
 
 
 def _current(handle: Any) -> Any:  # noqa: ANN401 - the binding is untyped
-    found = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
-    pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, ctypes.byref(found))
-    return found
+    profiles = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, ctypes.byref(profiles))
+    return profiles
 
 
 def _number(mask: Any) -> int:  # noqa: ANN401

@@ -57,5 +57,5 @@ def _group(root: Path, pid: int) -> str | None:
         text = (root / f"proc/{pid}/cgroup").read_text()
     except OSError:
         return None
-    found = re.findall(r"^\d+:[^:]*:(.*)$", text, re.M)
-    return found[-1] if found else None
+    groups = re.findall(r"^\d+:[^:]*:(.*)$", text, re.M)
+    return groups[-1] if groups else None

@@ -219,7 +219,7 @@ def _surface(path: Path, rows: Sequence[Row], roles: Roles, columns: Sequence[st
     """Return the surface of some rows, with the metrics of some columns."""
     first = rows[0]
     settings = _settings(path, rows, roles)
-    metrics = {c: found for c in columns if (found := roles.metric(c)) is not None}
+    metrics = {c: meant for c in columns if (meant := roles.metric(c)) is not None}
     values = _averages(path, rows, settings, metrics)
     distinct = {setting_key(setting): setting for setting in settings}.values()
     default = _baseline(list(distinct), roles)

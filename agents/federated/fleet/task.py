@@ -175,10 +175,10 @@ def _plan(
     per = -(-len(samples) // batch)
     batch = min(batch, len(samples))
     passes = -(-steps // per) if steps else epochs
-    found = np.full((passes, per * batch), -1)
-    for one in found:
+    indices = np.full((passes, per * batch), -1)
+    for one in indices:
         one[: len(samples)] = rng.permutation(samples)
-    return found.reshape(-1, batch)[: steps or None]
+    return indices.reshape(-1, batch)[: steps or None]
 
 
 def _steps(weights: Sequence[Array], features: Array, targets: Array, rates: Array) -> None:

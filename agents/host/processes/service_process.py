@@ -128,18 +128,18 @@ class ProcessTree:
 
     def _tree(self, root: int) -> Mapping[tuple[int, int], ProcessStat]:
         """Return the processes that descend from the first one, and it, each by number and start."""
-        found: dict[int, ProcessStat] = {}
+        processes: dict[int, ProcessStat] = {}
         for entry in self._proc.iterdir():
             if entry.name.isdigit():
                 with suppress(DeviceLost):
-                    found[int(entry.name)] = self._stat(int(entry.name))
-        if root not in found:
+                    processes[int(entry.name)] = self._stat(int(entry.name))
+        if root not in processes:
             raise DeviceLost(f"{self._words} has ended")
         tree, grown = {root}, {root}
         while grown:
-            grown = {number for number, one in found.items() if one.parent in grown} - tree
+            grown = {number for number, one in processes.items() if one.parent in grown} - tree
             tree |= grown
-        return {(number, found[number].started): found[number] for number in tree}
+        return {(number, processes[number].started): processes[number] for number in tree}
 
 
 class UnitProcess:

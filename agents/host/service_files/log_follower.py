@@ -37,7 +37,7 @@ class LogFile:
     def lines(self) -> list[str]:
         """Return the lines that were ended since the last time. Raises MeasurementError: it was cut off."""
         self._demand_grown()
-        found: list[str] = []
+        lines: list[str] = []
         while chunk := os.pread(self._handle, CHUNK, self._at):
             self._at += len(chunk)
             self._known = (self._known + chunk)[-REMEMBERED:]
@@ -45,9 +45,9 @@ class LogFile:
             self._rest = self._rest[:LONGEST]
             for line in whole:
                 if self._whole:
-                    found.append(line[:LONGEST].decode(errors="replace"))
+                    lines.append(line[:LONGEST].decode(errors="replace"))
                 self._whole = True
-        return found
+        return lines
 
     def close(self) -> None:
         """Release the file."""
@@ -82,10 +82,10 @@ class LogFollower:
         Raises:
             MeasurementError: the file cannot be read, or was cut off.
         """
-        found = [line for file in self._files for line in file.lines()]
+        lines = [line for file in self._files for line in file.lines()]
         if self._open(at_end=False):
-            found += self._files[-1].lines()
-        return found
+            lines += self._files[-1].lines()
+        return lines
 
     def close(self) -> None:
         """Release the files."""

@@ -32,13 +32,13 @@ def printed_items(where: str, table: Mapping[str, Any]) -> int | Printed:
 
 def printed_metrics(where: str, tables: list[Any]) -> tuple[PrintedMetric, ...]:
     """Return the metrics that tables `[[metric]]` say. Raises ConfigError."""
-    found: dict[str, PrintedMetric] = {}
+    metrics: dict[str, PrintedMetric] = {}
     for n, one in enumerate(tables, 1):
         at = f"{where}: metric {n}"
         known = checked(at, one, METRIC_KEYS, "name")
-        name = metric_name(at, known["name"], (*COUNTED, *found))
-        found[name] = PrintedMetric(name, declared_quantity(at, known), printed(at, known))
-    return tuple(found.values())
+        name = metric_name(at, known["name"], (*COUNTED, *metrics))
+        metrics[name] = PrintedMetric(name, declared_quantity(at, known), printed(at, known))
+    return tuple(metrics.values())
 
 
 def metric_name(where: str, name: str, taken: Collection[str]) -> str:

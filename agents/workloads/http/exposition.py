@@ -173,8 +173,8 @@ def _demand_counters(samples: Samples, series: Sequence[Series]) -> None:
 
 
 def _in_ms(samples: Samples, series: Series) -> Histogram:
-    found = histogram(samples, series.name, series.keep)
-    return Histogram(tuple(edge * series.unit_ms for edge in found.edges), found.counts)
+    buckets = histogram(samples, series.name, series.keep)
+    return Histogram(tuple(edge * series.unit_ms for edge in buckets.edges), buckets.counts)
 
 
 def _started(text: str) -> str:
@@ -189,9 +189,9 @@ def _parts(samples: Samples, ratio: ExportedRatio) -> dict[str, tuple[float, flo
         less = sum(counter(samples, one.name, one.keep) for one in ratio.minus)
         return {ratio.name: (counter(samples, ratio.counter.name, ratio.counter.keep) - less, per)}
     places = {s.labels.get(ratio.by, "") for s in samples if ratio.counter.keep(s.labels)}
-    found = {}
+    parts = {}
     for place in sorted(int(one) for one in places if one.isascii() and one.isdigit()):
         at = replace(ratio.counter, labels={**(ratio.counter.labels or {}), ratio.by: str(place)})
         name = ratio.name.replace(POSITION, str(place + 1))
-        found[name] = (counter(samples, at.name, at.keep), per)
-    return found
+        parts[name] = (counter(samples, at.name, at.keep), per)
+    return parts

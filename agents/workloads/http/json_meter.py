@@ -46,18 +46,18 @@ class JsonNumber:
 
 def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
     """Return what tables `[[json]]` say. Raises ConfigError."""
-    found: dict[str, JsonNumber] = {}
+    numbers: dict[str, JsonNumber] = {}
     for n, one in enumerate(tables, 1):
         at_ = f"{where}: json {n}"
         known = checked(at_, one, JSON_KEYS, "name", "path", "json")
-        name = metric_name(at_, known["name"], (*COUNTED, *found))
+        name = metric_name(at_, known["name"], (*COUNTED, *numbers))
         if standard(name) is not None:
             raise ConfigError(f"{at_}: duplicate metric {name}", hint="give it another name")
         metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, known))
         per = tuple(known["per"].split(".")) if known.get("per") else ()
         way = tuple(known["json"].split("."))
-        found[name] = JsonNumber(metric, url_path(at_, known["path"]), way, per)
-    return tuple(found.values())
+        numbers[name] = JsonNumber(metric, url_path(at_, known["path"]), way, per)
+    return tuple(numbers.values())
 
 
 class JsonMeter:
@@ -111,8 +111,8 @@ class JsonWindow:
 
     def _number(self, one: JsonNumber, way: Sequence[str], answers: Mapping[str, Any]) -> float:
         try:
-            found = at(answers[one.path], way)
-            value = math.nan if isinstance(found, bool) else float(found)
+            number = at(answers[one.path], way)
+            value = math.nan if isinstance(number, bool) else float(number)
         except (LookupError, TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value):

@@ -112,10 +112,10 @@ class LogWindow:
         return {name: mean for name, mean in shown.items() if mean is not None}
 
     def _of_requests(self) -> dict[str, Estimate]:
-        group, found = self._log.latency, self._latencies_ms
-        if not group or not found:
+        group, latencies_ms = self._log.latency, self._latencies_ms
+        if not group or not latencies_ms:
             return {}
-        shown = {name: quantile_estimate(found, share) for name, share in QUANTILES.items()}
+        shown = {name: quantile_estimate(latencies_ms, share) for name, share in QUANTILES.items()}
         mean = self._mean(group, LATENCY[group], MEAN)
         came = [(float(look.lines + look.failed), look.seconds) for look in self._looks]
         rate = ratio_estimate(came, 1.0, ARRIVALS)

@@ -61,11 +61,11 @@ def _quota(text: str) -> str:
 
 def _cpus(text: str) -> str:
     """Return a list of CPUs, each by itself."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in text.replace(",", " ").split():
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return ",".join(map(str, sorted(found))) or INFINITY
+        cpus |= set(range(int(first), int(last or first) + 1))
+    return ",".join(map(str, sorted(cpus))) or INFINITY
 
 
 RESOURCES: Mapping[str, Resource] = MappingProxyType(

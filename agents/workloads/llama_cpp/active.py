@@ -93,13 +93,13 @@ class ActivePassive:
 
     async def counters(self) -> SpeculationCounters:
         """Return the counters of all servers so far. Raises MeasurementError."""
-        found, active = self._gone, self._active
+        total, active = self._gone, self._active
         if self._draining is not None:
-            found = found.plus(self._draining.last_counters)
+            total = total.plus(self._draining.last_counters)
         if active is None:
-            return found
+            return total
         async with active.serving():
-            return found.plus(await active.counters())
+            return total.plus(await active.counters())
 
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of all servers so far, None where they are not ours."""

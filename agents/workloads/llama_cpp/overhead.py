@@ -79,8 +79,8 @@ def _cost(what: str, callers: int, parts: list[Pairs]) -> CostOf:
     past, through = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def at(values: list[float], quantile: float) -> float:
-        found: Estimate = quantile_estimate(values, quantile)
-        return found.mean
+        estimate: Estimate = quantile_estimate(values, quantile)
+        return estimate.mean
 
     return CostOf(
         what,

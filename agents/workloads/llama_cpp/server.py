@@ -139,15 +139,15 @@ class LlamaServer:
             body[REQUEST_LENGTH] = length
         response = await self._ask("POST", "/completion", body, PROBE_S)
         try:
-            found = timings_of(response.json()["timings"])
+            timings = timings_of(response.json()["timings"])
         except (ValueError, LookupError, TypeError):
-            found = None
-        if found is None:
+            timings = None
+        if timings is None:
             raise ActuationError(
                 f"the response of {self.url}/completion has no timings",
                 hint="is it a llama-server?",
             )
-        return found
+        return timings
 
     async def counters(self) -> SpeculationCounters:
         """Return its counters since its first start, also over a restart. Raises MeasurementError."""

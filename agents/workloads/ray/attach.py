@@ -18,9 +18,9 @@ from agents.target.side import Side
 from agents.workloads.ray.actuator import (
     Address,
     DeploymentActuator,
-    FoundFile,
+    OriginalDeploymentFile,
     declared_config,
-    found_at,
+    original_at,
 )
 from agents.workloads.ray.dashboard import Dashboard, Node, RayInstance
 from agents.workloads.ray.deployment import (
@@ -117,11 +117,11 @@ def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clo
     whole = app.deployments[address.deployment].deployment_config
     declared = declared_config(app, address)
     version = version_of(declared, whole)
-    file = FoundFile(state_dir / KEPT)
+    file = OriginalDeploymentFile(state_dir / KEPT)
     named = named_in(declared, address.deployment)
-    found = found_at(file, version, setting_of(whole), named)
+    original = original_at(file, version, setting_of(whole), named)
     taken = taken_by_others(instance, address.application, address.deployment)
-    space = space_for(found.setting, whole, nodes, taken)
+    space = space_for(original.setting, whole, nodes, taken)
     replicas = partial(_replicas, dashboard, address)
     processes, cannot = _processes(replicas, nodes)
     meter, shape = _meter(asked, dashboard, instance, processes, clock, seed)
@@ -133,7 +133,7 @@ def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clo
         version=f"Ray {ray}, {version}",
         space=space,
         metrics=_metrics(shape, processes),
-        actuator=DeploymentActuator(dashboard, address, space, found, file, clock),
+        actuator=DeploymentActuator(dashboard, address, space, original, file, clock),
         meter=meter,
         settle_s=LOAD_SETTLE_S if shape else REPORT_S,
         cannot={**cannot, **_missing(space)},
@@ -198,12 +198,12 @@ def _processes(
 
     def find() -> RayProcesses:
         try:
-            found = replicas()
+            pids = replicas()
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
-        if not found:
+        if not pids:
             raise MeasurementError("no process of a replica was found")
-        return RayProcesses(found[0])
+        return RayProcesses(pids[0])
 
     try:
         find()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.core import Conflict, Phase, Study, TuningError
+from tuner.core import Conflict, Event, Phase, Study, TuningError
 from tuner.service.constraining import constrain, revise
 from tuner.service.creation import store
 from tuner.service.declared.desired import Desired, desired
@@ -38,14 +39,17 @@ def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
                 hint="look at the diff once more, then apply",
             )
         why = f"{draft.name} {_digest(draft)}{f': {draft.why}' if draft.why else ''}"
-        for one in planned:
-            try:
-                _make(loop, one, draft.who, why)
-            except TuningError as error:
-                subject = ", ".join(one.shown.devices)
-                error.message = f"{one.shown.action} of {subject}: {error.message}"
-                error.hint = "; then ".join(filter(None, [error.hint, "apply the file again"]))
-                raise
+        created = list[Event]()
+        try:
+            for one in planned:
+                created += _make(loop, one, draft.who, why)
+        except TuningError as error:
+            subject = ", ".join(one.shown.devices)
+            error.message = f"{one.shown.action} of {subject}: {error.message}"
+            error.hint = "; then ".join(filter(None, [error.hint, "apply the file again"]))
+            raise
+        finally:
+            loop.changes.note_all(created)  # together: a commit for each costs more than its study
         return _view(draft, wanted, planned)
 
 
@@ -70,14 +74,15 @@ def _digest(draft: FleetDraft) -> str:
     return f"sha256:{hashlib.sha256(whole).hexdigest()[:12]}"
 
 
-def _make(loop: Loop, one: Planned, who: str, why: str) -> None:
-    """Make one change."""
+def _make(loop: Loop, one: Planned, who: str, why: str) -> Sequence[Event]:
+    """Make one change, and return the events that are still to be written."""
     if one.study is None:
         halt(loop, one.shown.study, Phase.STOPPED, Change(who=who, why=why))
     elif one.shown.action == "create":
-        store(loop, one.study, who, why)
+        return (store(loop, one.study, who, why),)
     else:
         _change(loop, one.shown.study, one.study, who, why)
+    return ()
 
 
 @looking_again

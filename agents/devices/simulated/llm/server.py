@@ -199,8 +199,8 @@ class LlmServer:
 
     def _pace(self) -> tuple[Phases, Phases]:
         """Return the phases at the clock in force, and those that the power limit leaves to prefill."""
-        found = self._paces.get(self._mhz)
-        if found is None:
+        pace = self._paces.get(self._mhz)
+        if pace is None:
             board, low, high = self.board, float(self.board.clocks_mhz[0]), self._mhz
             if board.at(high).prefill_w > board.limit_w:
                 for _ in range(24):
@@ -208,8 +208,8 @@ class LlmServer:
                     fits = board.at(middle).prefill_w <= board.limit_w
                     low, high = (middle, high) if fits else (low, middle)
                 high = low
-            found = self._paces[self._mhz] = (board.at(self._mhz), board.at(high))
-        return found
+            pace = self._paces[self._mhz] = (board.at(self._mhz), board.at(high))
+        return pace
 
     def _room(self) -> int:
         """Return how many tokens more the cache takes, a step of those that decode set aside."""
@@ -219,16 +219,16 @@ class LlmServer:
         """Return what of the queue is prefilled in the next step; empty where there is no room."""
         budget, room = self.board.chunk_tokens - self._batch, self._room()
         places = self.board.most_requests - self._batch
-        found: list[tuple[Job, int]] = []
+        chunks: list[tuple[Job, int]] = []
         for job in self._waiting:
             left = job.tokens - job.filled
-            fits = left <= room or not (self._batch or found)
-            if budget <= 0 or len(found) >= places or not fits:
+            fits = left <= room or not (self._batch or chunks)
+            if budget <= 0 or len(chunks) >= places or not fits:
                 break
             now = min(left, budget)
-            found.append((job, now))
+            chunks.append((job, now))
             budget, room = budget - now, room - left
-        return tuple(found)
+        return tuple(chunks)
 
     def _mixed(self, pace: Phases, capped: Phases, chunks: tuple[tuple[Job, int], ...]) -> Segment:
         a, b, c = capped.prefill

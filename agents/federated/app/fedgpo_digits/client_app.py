@@ -33,8 +33,8 @@ def train(message: Message, context: Context) -> Message:
     own = of.fleet[_number(context)]
     began = weights_of(message.content["arrays"])
     order = (of.seed, 7, own.number, number)
-    found = trained(of.task, began, own.samples, asked.batch, asked.epochs, order, asked.steps)
-    before, after = (of.task.own_accuracy(w, own.samples) for w in (began, found))
+    updated = trained(of.task, began, own.samples, asked.batch, asked.epochs, order, asked.steps)
+    before, after = (of.task.own_accuracy(w, own.samples) for w in (began, updated))
     cost, now = of.cost(own, asked, number)
     metrics = {
         "num-examples": len(own.samples),
@@ -50,7 +50,7 @@ def train(message: Message, context: Context) -> Message:
         "data-classes": of.held(own),
         "own-gain": after - before,
     }
-    content = RecordDict({"arrays": arrays_of(found), "metrics": MetricRecord(metrics)})
+    content = RecordDict({"arrays": arrays_of(updated), "metrics": MetricRecord(metrics)})
     return Message(content, reply_to=message)
 
 
