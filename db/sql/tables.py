@@ -84,11 +84,11 @@ class SqlAudit:
 
     def list(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
         """Return the (last) entries, oldest first, of one token where asked."""
-        asked = AUDIT.all.order_by(AuditRow.id.desc()).limit(last)
+        query = AUDIT.all.order_by(AuditRow.id.desc()).limit(last)
         if who is not None:
-            asked = asked.where(AuditRow.who == who)
+            query = query.where(AuditRow.who == who)
         with self._database.look() as connection:
-            return tuple(AUDIT.read(row) for row in reversed(connection.execute(asked).all()))
+            return tuple(AUDIT.read(row) for row in reversed(connection.execute(query).all()))
 
     def prune(self, before: datetime) -> int:
         """Delete those before a time and return how many."""

@@ -106,8 +106,8 @@ def _kept(connection: Connection) -> Checked:
 
 
 def _backed_up(connection: Connection, now: Now, again: str) -> Checked:
-    asked = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
-    at = connection.execute(asked.columns(at=EventRow.at.type)).scalar()
+    query = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
+    at = connection.execute(query.columns(at=EventRow.at.type)).scalar()
     if at is None:
         return Checked("last backup", False, "none yet", again)
     days = (now() - at).total_seconds() / 86_400.0
