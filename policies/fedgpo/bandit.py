@@ -125,8 +125,8 @@ class _Outlook:
 
     def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
         """Return the predicted spending of a round, by some draws of its costs."""
-        told = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
-        drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in told}
+        reported = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
+        drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in reported}
         return {
             name: Prediction(float(draws.mean()), float(draws.std()), lognormal=True)
             for name, draws in drawn.items()
@@ -135,8 +135,8 @@ class _Outlook:
 
 def _labels(now: Context) -> float:
     """Return the share of all labels that a client holds, in the mean of the reports of classes."""
-    told = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
-    return fmean(told) if told else USUAL_LABELS
+    shares = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
+    return fmean(shares) if shares else USUAL_LABELS
 
 
 def _logs(work: RoundWork) -> LogWork:
