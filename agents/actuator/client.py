@@ -276,8 +276,8 @@ class RemoteKnobs:
             if self._trial_from is None and self._held is None:
                 return
             try:
-                told = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
-                self._wrong, self.throttled = "", str(told.get("throttled", ""))
+                reply = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
+                self._wrong, self.throttled = "", str(reply.get("throttled", ""))
             except TuningError as error:
                 self._trial_from = None
                 if str(error) != self._wrong:

@@ -295,5 +295,5 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
 def refusal(error: TuningError) -> dict[str, Any]:
     """Return an error as it is sent over a line."""
     knob = {"knob": error.knob} if isinstance(error, KnobRefused) else {}
-    told = {"code": error.code, "message": error.message, "hint": error.hint}
-    return {"ok": False, **told, **knob}
+    problem = {"code": error.code, "message": error.message, "hint": error.hint}
+    return {"ok": False, **problem, **knob}

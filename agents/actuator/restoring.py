@@ -236,9 +236,9 @@ class Restorer:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
             failures.append(_in_words(error))
-        said, self.trouble = self.trouble, "; ".join(failures)
+        previous, self.trouble = self.trouble, "; ".join(failures)
         if failures:
-            if said != self.trouble:
+            if previous != self.trouble:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
             await self.driver.renew()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s

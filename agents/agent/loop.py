@@ -317,7 +317,7 @@ class DeviceAgent:
         ended = self._holder.refuses(order)
         if ended:
             log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
-            self._holder.told(False)
+            self._holder.mark_reported(False)
             self._wait(self._backoff.failed())
             return
         hold = self._holder.current

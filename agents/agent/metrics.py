@@ -64,7 +64,7 @@ def _counted(link: TunerClient) -> Iterator[Metric]:
     for name, text, value in (
         ("reports_dropped", "Windows dropped because the spool was full.", spool.dropped),
         ("reports_refused", "Reports that the tuner refused permanently.", spool.refused),
-        ("requests", "Requests to the tuner.", link.asked),
+        ("requests", "Requests to the tuner.", link.requests),
         ("requests_failed", "Requests without a response from the tuner.", link.failed),
     ):
         yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))

@@ -131,8 +131,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         clients, there is no round.
         """
         self._report()
-        asked = self._inner.configure_train(server_round, arrays, config, grid)
-        contents = {m.metadata.dst_node_id: m.content for m in asked}
+        messages = self._inner.configure_train(server_round, arrays, config, grid)
+        contents = {m.metadata.dst_node_id: m.content for m in messages}
         if not contents:
             return []
         usual = next(iter(contents.values()))
@@ -255,12 +255,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         if len(self._classes) < 2:
             return
         unsure = [node for node in nodes if self._known.unsure(node)]
-        asked = [
+        queries = [
             Message(content=RecordDict(), message_type=MessageType.QUERY, dst_node_id=node)
             for node in unsure
         ]
         kinds = dict.fromkeys(unsure, "")
-        for reply in grid.send_and_receive(asked, timeout=QUERY_S) if asked else ():
+        for reply in grid.send_and_receive(queries, timeout=QUERY_S) if queries else ():
             records = [] if reply.has_error() else reply.content.config_records.values()
             kinds[reply.metadata.src_node_id] = next(
                 (str(r[CLASS]) for r in records if CLASS in r), ""

@@ -97,11 +97,11 @@ class Holder:
         hold = self._hold
         return hold if hold is not None and hold.ended and not hold.told else None
 
-    def told(self, told: bool = True) -> None:
+    def mark_reported(self, reported: bool = True) -> None:
         """Note that the report of the end is on its way, or has to be sent again."""
         with self._lock:
             if self._hold is not None and self._hold.ended:
-                self._become(self._hold.model_copy(update={"told": told}))
+                self._become(self._hold.model_copy(update={"told": reported}))
 
     def refuses(self, order: HoldOrder) -> str:
         """Return why this assignment is refused: the same hold has ended here; empty otherwise."""

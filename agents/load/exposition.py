@@ -102,9 +102,9 @@ def gauge(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
 
 
 def _missing(samples: Samples, kind: str, name: str) -> MeasurementError:
-    there = [n for n, told in samples.types.items() if told == kind]
+    names = [n for n, metric_kind in samples.types.items() if metric_kind == kind]
     return MeasurementError(
-        f"{samples.where} has no {kind} {name!r}", hint=f"available: {', '.join(there) or 'none'}"
+        f"{samples.where} has no {kind} {name!r}", hint=f"available: {', '.join(names) or 'none'}"
     )
 
 

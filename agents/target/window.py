@@ -202,8 +202,12 @@ class TargetWindow:
         """Return the load so far as far as no setting changes it: its rate, where available."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
-        told = {} if self._signal is None else self._signal.context
-        return {**told, **self._sent, **({} if rate is None else {"arrival_rate_per_s": rate.mean})}
+        observed = {} if self._signal is None else self._signal.context
+        return {
+            **observed,
+            **self._sent,
+            **({} if rate is None else {"arrival_rate_per_s": rate.mean}),
+        }
 
     def load(self) -> Load:
         """Return what the load came to so far."""
@@ -316,9 +320,9 @@ def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
         InvalidInput: none sends load, or not such load.
     """
     if not any(isinstance(meter, OffersLoad) for meter in meters):
-        asked = ", ".join(f"{name} = {value:g}" for name, value in context.items())
+        requested = ", ".join(f"{name} = {value:g}" for name, value in context.items())
         raise InvalidInput(
-            f"no load generator is configured, so {asked} cannot be set",
+            f"no load generator is configured, so {requested} cannot be set",
             hint="try it under the present load",
         )
     return [m.offering(context) if isinstance(m, OffersLoad) else m for m in meters]

@@ -67,8 +67,8 @@ class FakeKnobs:
     @property
     def lasting(self) -> Sequence[str]:
         """The knobs whose values outlive a boot."""
-        told: list[str] = load(self._path)["devices"][self.uuid].get("lasting", [])
-        return told
+        lasting: list[str] = load(self._path)["devices"][self.uuid].get("lasting", [])
+        return lasting
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs and their values."""

@@ -36,7 +36,7 @@ def power_profiles(gpu: Gpu) -> PowerProfiles | None:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    profiles, _ = gpu.told("power profiles", _current)
+    profiles, _ = gpu.query("power profiles", _current)
     if profiles is None:
         return None
     return PowerProfiles(

@@ -108,9 +108,9 @@ def load_surface(spec: str) -> Surface:
     if not wanted and len(names) == 1:
         wanted = names[0]
     if wanted not in names:
-        asked = f"no surface {wanted!r}" if wanted else f"{len(names)} surfaces"
+        problem = f"no surface {wanted!r}" if wanted else f"{len(names)} surfaces"
         raise InvalidInput(
-            f"{path} has {asked}", hint=f"write {file}#SURFACE with one of: {', '.join(names)}"
+            f"{path} has {problem}", hint=f"write {file}#SURFACE with one of: {', '.join(names)}"
         )
     chosen = [row for row in rows if row["surface"] == wanted]
     roles = _roles(path, rows)

@@ -151,13 +151,13 @@ def _url(where: str, text: str) -> str:
 def _demand_load(where: str, config: ServiceConfig) -> None:
     """Raise ConfigError unless one thing, and only one, tells the latency and counts the work."""
     log = config.log
-    tells = bool(log and log.tells_items)
+    has_items = bool(log and log.tells_items)
     if not config.latency.name and config.load is None and not (log and log.latency):
         raise ConfigError(
             f"{where} has no latency and no load",
             hint="add a table [latency] or [load], or a [log] whose pattern has (?P<latency_s>…)",
         )
-    if tells and (config.latency.name or config.load is not None):
+    if has_items and (config.latency.name or config.load is not None):
         other = "[latency]" if config.load is None else "[load]"
         raise ConfigError(
             f"{where}: both {other} and the [log] count the work", hint="leave one of them out"
@@ -175,14 +175,14 @@ def _demand_load(where: str, config: ServiceConfig) -> None:
 
 def _demand_url(where: str, config: ServiceConfig, table: Mapping[str, Any]) -> None:
     """Raise ConfigError where HTTP is used without a url."""
-    asked = [f"[{key}]" for key in TOLD_OVER_HTTP if key in table]
-    asked += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
-    asked += ["[load] with a path"] if isinstance(config.load, OurLoad) else []
+    needing = [f"[{key}]" for key in TOLD_OVER_HTTP if key in table]
+    needing += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
+    needing += ["[load] with a path"] if isinstance(config.load, OurLoad) else []
     for key in ("restart", "reload"):
-        asked += [f"ready in [{key}]"] if table.get(key, {}).get("ready") else []
-    if asked and not config.url:
+        needing += [f"ready in [{key}]"] if table.get(key, {}).get("ready") else []
+    if needing and not config.url:
         raise ConfigError(
-            f"{where} has no url, and {asked[0]} needs one",
+            f"{where} has no url, and {needing[0]} needs one",
             hint='add url = "http://127.0.0.1:PORT"',
         )
 

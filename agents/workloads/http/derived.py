@@ -98,10 +98,10 @@ class DerivedLoadMeter(DerivedMeter):
     def offering(self, context: Context) -> DerivedLoadMeter:
         """Return the meter at another load. Raises InvalidInput where none is requested."""
         names = {self._exported.signal: REQUESTS.name}
-        asked = {names.get(name, name): value for name, value in context.items()}
-        if len(asked) != len(context):
+        targets = {names.get(name, name): value for name, value in context.items()}
+        if len(targets) != len(context):
             raise InvalidInput(f"{' and '.join(context)} are the same load; set one of them")
-        meter = self._load.offering(asked)
+        meter = self._load.offering(targets)
         return DerivedLoadMeter(
             meter, self._exported, self._effects, self._snapshot, self._in_force
         )

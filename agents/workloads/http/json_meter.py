@@ -95,8 +95,8 @@ class JsonWindow:
     def _look(self) -> Mapping[str, tuple[float, float]]:
         try:
             paths = dict.fromkeys(one.path for one in self._numbers)
-            told = {path: self._http.call("GET", path) for path in paths}
-            answers = {path: response.json() for path, response in told.items()}
+            responses = {path: self._http.call("GET", path) for path in paths}
+            answers = {path: response.json() for path, response in responses.items()}
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
         except ValueError as error:

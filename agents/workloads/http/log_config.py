@@ -65,13 +65,13 @@ def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
         )
     if len(LATENCY.keys() & pattern.groupindex.keys()) > 1:
         raise ConfigError(f"{where}: {' and '.join(LATENCY)} are the same", hint="leave one out")
-    said: dict[str, Quantity] = {}
+    quantities: dict[str, Quantity] = {}
     for n, one in enumerate(known.get("metric", []), 1):
         at = f"{where}: metric {n}"
         meaning = checked(at, one, MEANING_KEYS, "name")
         if meaning["name"] not in groups:
             raise ConfigError(f"{at}: the pattern has no group {meaning['name']!r}")
-        said[meaning["name"]] = declared_quantity(at, meaning)
+        quantities[meaning["name"]] = declared_quantity(at, meaning)
     for name in groups:
         metric_name(where, name, ())
         if standard(name) is not None:
@@ -83,5 +83,5 @@ def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
         absolute(where, "file", known["file"]),
         pattern,
         compiled(f"{where}: failed", known["failed"]) if "failed" in known else None,
-        {name: said.get(name) or declared_quantity(where, {"name": name}) for name in groups},
+        {name: quantities.get(name) or declared_quantity(where, {"name": name}) for name in groups},
     )

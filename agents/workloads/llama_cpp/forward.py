@@ -95,14 +95,14 @@ class Forwarder:
             await self._relay(request, body, send, None)
             return
         length = self._control.request_length()
-        asked = with_length(body, length)
+        limited = with_length(body, length)
         seen = GenerationSeen(self._load, streamed=STREAMED.search(body) is not None)
         try:
-            if await self._relay(request, asked, send, seen):
+            if await self._relay(request, limited, send, seen):
                 timings = seen.timings
                 self.totals.add(timings)
                 seen.failed = False
-                if length is not None and timings is not None and asked is not body:
+                if length is not None and timings is not None and limited is not body:
                     self._control.request_showed(length, timings)
         finally:
             seen.end()

@@ -115,7 +115,7 @@ class Fleet:
             await self._make_room(self.setting)
             await self._reach(self.setting)
 
-    async def change(self, asked: Setting) -> Switch | None:
+    async def change(self, changes: Setting) -> Switch | None:
         """Put knobs in force; those not named stay. Return the switch, None where none was needed.
 
         Raises:
@@ -124,7 +124,7 @@ class Fleet:
             ActuationError: it could not be reached; the former instances have served all along.
         """
         async with self._changing:
-            wanted = {**self.setting, **asked}
+            wanted = {**self.setting, **changes}
             self.space.check(wanted)
             await self._make_room(wanted)
             batcher = self.batcher

@@ -334,14 +334,14 @@ class LlmServer:
     def _answer(self, job: Job) -> None:
         job.decoding = False
         self._served += 1
-        asked = job.request
-        further = asked.output_tokens - 1
+        request = job.request
+        further = request.output_tokens - 1
         tpot = (self._now - job.first_s) / further if further else 0.0
         self._done.append(
             ServedRequest(
-                asked.arrival_s,
-                job.first_s - asked.arrival_s,
+                request.arrival_s,
+                job.first_s - request.arrival_s,
                 tpot,
-                self._now - asked.arrival_s,
+                self._now - request.arrival_s,
             )
         )
