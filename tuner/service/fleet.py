@@ -73,28 +73,28 @@ class FleetOverview:
     def _on_trial(self, owners: Mapping[str, Study | UnreadableStudy]) -> dict[str, Applied]:
         """Return what running trials have set: an agent reports nothing while it measures."""
         trials = self.operations.loop.store.trials
-        found = {}
+        applied = {}
         for study in {work.study for work in trials.at_work()}:
             for trial in trials.running(study):
                 for device, owner in owners.items():
                     if owner.id == study and trial.device in ("", device):
-                        found[device] = Applied(
+                        applied[device] = Applied(
                             device=device, setting=trial.setting, level=Level.TRIAL,
                             at=trial.started_at, study=study,
                         )  # fmt: skip
-        return found
+        return applied
 
     def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
         """Return what holding saved in all, None where no study tells."""
-        told = [s for s in summaries if s.saved_j is not None]
+        counted = [s for s in summaries if s.saved_j is not None]
         uncounted = sum(s.uncounted for s in summaries)
-        if not told and not uncounted:
+        if not counted and not uncounted:
             return None
-        joules = math.fsum(s.saved_j or 0.0 for s in told)
+        joules = math.fsum(s.saved_j or 0.0 for s in counted)
         kwh, price = joules / JOULES_PER_KWH, self.price
         return Savings(
             joules=joules,
-            stderr_j=math.hypot(*(s.saved_stderr_j or 0.0 for s in told)),
+            stderr_j=math.hypot(*(s.saved_stderr_j or 0.0 for s in counted)),
             kwh=kwh,
             cost=None if price.per_kwh is None else kwh * price.per_kwh,
             currency=price.currency,

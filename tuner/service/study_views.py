@@ -36,8 +36,8 @@ class StudyViews:
         for gone in known.keys() - stamps.keys():
             known.pop(gone, None)
         changed = [n for n, stamp in stamps.items() if n not in known or known[n][0] != stamp]
-        found = studies.stored(among=None if len(changed) == len(stamps) else changed)
-        fresh = {study.id: study for study in found}
+        loaded = studies.stored(among=None if len(changed) == len(stamps) else changed)
+        fresh = {study.id: study for study in loaded}
         devices = {device.id: device for device in loop.store.devices.list()}
         stopped = loop.store.stops.current() is not None
         views = []
@@ -95,9 +95,9 @@ def _as_of_now(
 ) -> StudyView:
     """Return a study's view with its obstacles: it changes without the study."""
     active, here = view.phase in ACTIVE, loop.presence
-    found = [device(name) for name in view.devices] if active else []
+    devices = [device(name) for name in view.devices] if active else []
     now = {
-        "offline": tuple(d.id for d in found if not here.online(d, view)),
+        "offline": tuple(d.id for d in devices if not here.online(d, view)),
         "unable": here.unable(view.devices) if active else "",
         "stopped": stopped,
         "waits": waits_to_explore(view.exploration, loop.now()) if active else "",

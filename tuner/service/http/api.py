@@ -289,7 +289,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
     async def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
         """Tell what a hold shows, or that it ended."""
         _spoken(message)
-        return _one(await held.told(caller, message))
+        return _one(await held.report(caller, message))
 
     return router
 

@@ -86,14 +86,14 @@ class ThreadedRoute(APIRoute):
             return answer
 
         async def handle(request: Request) -> Response:
-            asked = _Parsed(request.scope, request.receive)
-            if _is_json(request) and (body := await asked.body()):
-                asked.parsed = await run_in_threadpool(_parse, model, body)
+            wrapped = _Parsed(request.scope, request.receive)
+            if _is_json(request) and (body := await wrapped.body()):
+                wrapped.parsed = await run_in_threadpool(_parse, model, body)
             try:
-                return await answer(asked)
+                return await answer(wrapped)
             except RequestValidationError:
-                if isinstance(asked.parsed, Refusal):
-                    raise asked.parsed from None
+                if isinstance(wrapped.parsed, Refusal):
+                    raise wrapped.parsed from None
                 raise
 
         return handle

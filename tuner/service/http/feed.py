@@ -193,13 +193,13 @@ class Feed:
 
     async def _read(self) -> None:
         """Append what is new, and wake the followers; a missing database is queried again."""
-        self._read_to = await self._asked(self._events.newest)
+        self._read_to = await self._answer_of(self._events.newest)
         self._begun.set()
         while True:
             await self._new.wait()
             self._new.clear()
             changed, self._changed = self._changed, set()
-            page = await self._asked(self._events.after, self._read_to, PAGE)
+            page = await self._answer_of(self._events.after, self._read_to, PAGE)
             self._read_to = page[-1].id if page else self._read_to
             if len(page) == PAGE:
                 self._new.set()
@@ -209,7 +209,7 @@ class Feed:
                 self._count += 1
             self.wake()
 
-    async def _asked(self, question: Callable[..., T], *given: int) -> T:
+    async def _answer_of(self, question: Callable[..., T], *given: int) -> T:
         while True:
             try:
                 return await run_in_threadpool(question, *given)

@@ -52,11 +52,11 @@ def operator_routes(
     operations, rows = fleet.operations, verbs_of(Verbs)
     does = {verb.name: getattr(operations, verb.name) for verb in rows if verb.name != "follow"}
 
-    def events(**asked: Any) -> Response:  # noqa: ANN401  as declared
-        found = [
-            {**asdict(event), "at": event.at.isoformat()} for event in operations.events(**asked)
+    def events(**filters: Any) -> Response:  # noqa: ANN401  as declared
+        listed = [
+            {**asdict(event), "at": event.at.isoformat()} for event in operations.events(**filters)
         ]
-        return Response(json.dumps(found), media_type="application/json")
+        return Response(json.dumps(listed), media_type="application/json")
 
     tokens = verbs_of(TokenVerbs)
     return (

@@ -290,14 +290,14 @@ class Gate:
             log.error("event=audit_missed method=%s status=%s: %s", request.method, status, error)
 
     def _is_ours(self, authority: str) -> bool:
-        found = AUTHORITY.fullmatch(authority)
-        return found is not None and found[1].strip("[]").lower() in self._hosts
+        match = AUTHORITY.fullmatch(authority)
+        return match is not None and match[1].strip("[]").lower() in self._hosts
 
 
 def _is_browser(request: Request) -> bool:
     """Return whether the request is for a page."""
-    asked = request.headers.get("accept", "")
-    return "text/html" in asked and not request.scope["path"].startswith(API)
+    accepted = request.headers.get("accept", "")
+    return "text/html" in accepted and not request.scope["path"].startswith(API)
 
 
 def _shows_anything(request: Request) -> bool:
