@@ -75,11 +75,13 @@ def shares(
     The error is that of the device's own level. That of what all show together is left out, as it is in
     the baseline, too, which everything is compared with. Nothing where one has not reported a window.
     """
-    found = weigh(study, trials).of(study.baseline)
+    baseline = weigh(study, trials).of(study.baseline)
     together, own = [], []
-    for trial in found.trials if found is not None else ():
-        told = {r.device: r.outcome.measurement for r in reports(trial.number) if not r.late}
-        windows = {name: told.get(name) for name in study.devices}
+    for trial in baseline.trials if baseline is not None else ():
+        measurements = {
+            r.device: r.outcome.measurement for r in reports(trial.number) if not r.late
+        }
+        windows = {name: measurements.get(name) for name in study.devices}
         if trial.solid and not trial.device and all(windows.values()):
             together.append(trial.shown)
             own.append({name: w.estimates for name, w in windows.items() if w is not None})
@@ -124,7 +126,7 @@ def _level(levels: Mapping[str, Estimate], device: str) -> Estimate:
     return Estimate.of_mean(mean + kept * (own.mean - mean), math.sqrt(doubt))
 
 
-def told(outcome: Outcome, known: Shares) -> Outcome:
+def scaled(outcome: Outcome, known: Shares) -> Outcome:
     """Return one device's report, scaled to all devices; metrics that not all show are left out."""
     window, broke = outcome.measurement, outcome.broke
     if window is None:

@@ -65,7 +65,7 @@ class Registry:
             self.telemetry.applied(applied)
         if news:
             self.store.bus.publish(Notice(Topic.DEVICES, devices=(applied.device,)))
-            self.presence.told_here(applied.device)
+            self.presence.stored_here(applied.device)
         self._applied[applied.device] = state
 
     def forget(self, devices: Collection[str]) -> None:
@@ -102,10 +102,10 @@ class Registry:
             gone = [
                 k.name for k, left in zip(study.space.knobs, space.knobs, strict=True) if k != left
             ]
-            told = [
+            losses = [
                 f"{name}: {device.cannot.get(name, 'fewer values take effect')}" for name in gone
             ]
-            why = f"{device.id} offers fewer knobs or values than before; {'; '.join(told)}"
+            why = f"{device.id} offers fewer knobs or values than before; {'; '.join(losses)}"
             narrowed = replace(study, space=space)
             if study.plan is not None and not all(space.has(r.setting) for r in study.plan.rows):
                 self.changes.abort(study, why)

@@ -129,9 +129,9 @@ class TrialReports:
 
     def _trial(self, study: str, number: int) -> Trial:
         for look in (self.store.trials.running, self.changes.trials):
-            found = next((t for t in reversed(look(study)) if t.number == number), None)
-            if found is not None:
-                return found
+            trial = next((t for t in reversed(look(study)) if t.number == number), None)
+            if trial is not None:
+                return trial
         raise NotFound(f"study {study} has no trial {number}", hint="list its trials")
 
     def reap(self) -> int:
