@@ -208,9 +208,9 @@ def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Calla
         workers = [cluster.worker() for _ in range(min(cluster.cpus, MOST_IN_CLUSTER))]
         ended = cluster.close
     else:
-        asked = config.suggest.partition(":")[2]
+        count = config.suggest.partition(":")[2]
         usual = min(MOST_LOCAL, max(1, len(os.sched_getaffinity(0)) - 1))
-        workers = [LocalWorker() for _ in range(int(asked) if asked else usual)]
+        workers = [LocalWorker() for _ in range(int(count) if count else usual)]
     suggestions = Suggestions(
         loop.policies, workers, lambda study: loop.news.tell(study.devices), telemetry.suggested
     )

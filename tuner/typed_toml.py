@@ -26,7 +26,7 @@ MUST |= dict.fromkeys(("tuple", "list", "frozen_set"), "a list")
 MUST |= dict.fromkeys(("dict", "dataclass"), "a table")
 BOUNDS = {"greater_than": "above {gt:g}", "greater_than_equal": "at least {ge:g}"}
 BOUNDS |= {"less_than_equal": "at most {le:g}", "finite_number": "finite"}
-BOUNDS |= {f"{kind}_type": said for kind, said in MUST.items()}
+BOUNDS |= {f"{kind}_type": phrase for kind, phrase in MUST.items()}
 
 
 class Table:

@@ -108,8 +108,8 @@ class BaselineCourse:
         here = bisect_right(self._starts, at)
         after = self._nearest(metric, load, range(here, len(self.again)))
         before = self._nearest(metric, load, reversed(range(here)))
-        if before is None and (found := self.first(load).get(metric)) is not None:
-            before = BaselinePart(FIRST, self._first_at, found)
+        if before is None and (first := self.first(load).get(metric)) is not None:
+            before = BaselinePart(FIRST, self._first_at, first)
         if before is None or after is None:
             return tuple(part for part in (before, after) if part is not None)
         if before.at is None or after.at is None or at <= before.at:

@@ -311,5 +311,5 @@ def _part(trial: Trial, devices: int) -> float:
 
 
 def _energy_j(window: Measurement, power: str) -> float | None:
-    found = window.estimates.get(power)
-    return None if found is None else found.mean * (window.seconds + window.overhead_s)
+    estimate = window.estimates.get(power)
+    return None if estimate is None else estimate.mean * (window.seconds + window.overhead_s)

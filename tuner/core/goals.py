@@ -214,8 +214,8 @@ class Limit:
     @classmethod
     def parse(cls, text: str) -> Limit:
         """Read what `str()` of a limit writes. Raises ConstraintSyntax."""
-        found = Constraint.parse(text)
-        return cls(found.metric, found.op, found.bound)
+        constraint = Constraint.parse(text)
+        return cls(constraint.metric, constraint.op, constraint.bound)
 
     def __str__(self) -> str:
         return f"{self.metric} {self.op} {self.value!r}"
@@ -273,13 +273,13 @@ def limits(
     constraints: Sequence[Constraint], baseline: Mapping[str, Estimate]
 ) -> tuple[Limit, ...] | None:
     """Return the limits in force; None while one is relative to a baseline not yet measured."""
-    found: list[Limit] = []
+    resolved: list[Limit] = []
     for constraint in constraints:
         value = constraint.limit(baseline)
         if value is None:
             return None
-        found.append(Limit(constraint.metric, constraint.op, value))
-    return tuple(found)
+        resolved.append(Limit(constraint.metric, constraint.op, value))
+    return tuple(resolved)
 
 
 def judge(estimates: Mapping[str, Estimate], in_force: Sequence[Limit]) -> Verdict:

@@ -108,9 +108,9 @@ class OptunaExport:
         )
         former: set[object] = set()
         if name in optuna.get_all_study_names(self._storage):
-            found = optuna.load_study(study_name=name, storage=self._storage)
-            if found.user_attrs.get(WRITTEN_WITH) != written_with:
-                former = _ids(found)
+            existing = optuna.load_study(study_name=name, storage=self._storage)
+            if existing.user_attrs.get(WRITTEN_WITH) != written_with:
+                former = _ids(existing)
                 optuna.delete_study(study_name=name, storage=self._storage)
         made = optuna.create_study(
             study_name=name,
@@ -170,12 +170,12 @@ def _range(values: list[Value]) -> BaseDistribution:
         IntDistribution,
     )
 
-    found = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(found) < len(values):
+    numeric = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numeric) < len(values):
         return CategoricalDistribution(values)
-    if all(isinstance(value, int) for value in found):
-        return IntDistribution(int(min(found)), int(max(found)))
-    return FloatDistribution(float(min(found)), float(max(found)))
+    if all(isinstance(value, int) for value in numeric):
+        return IntDistribution(int(min(numeric)), int(max(numeric)))
+    return FloatDistribution(float(min(numeric)), float(max(numeric)))
 
 
 def _frozen(

@@ -62,8 +62,8 @@ def scaled(estimate: Estimate | None, scale: ShownUnit) -> str:
 
 def shown(metric: str, estimates: Mapping[str, Estimate], declared: Quantities = UNDECLARED) -> str:
     """Return a metric of several with its standard error, a dash where it was not measured."""
-    found = estimates.get(metric)
-    return "–" if found is None else figure(metric, found.mean, found.stderr, declared)
+    estimate = estimates.get(metric)
+    return "–" if estimate is None else figure(metric, estimate.mean, estimate.stderr, declared)
 
 
 def percent(share: float, stderr: float = 0.0) -> str:

@@ -10,13 +10,13 @@ from tuner.presentation.figures import change, figure, how_many, joined, percent
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.plans import plan_lines
 from tuner.presentation.texts import (
-    asked_metrics,
     billed,
     broken,
     capacity,
     grown,
     improved,
     plan_rows,
+    requested_metrics,
     sized,
 )
 from tuner.wire import SettingView, StudyReport
@@ -39,7 +39,7 @@ def comparison(main: StudyOutcome) -> Iterator[tuple[str, str, str, str]]:
     base, best = report.baseline.metrics, report.best.metrics if report.best else {}
     known = report.study.quantities
     always = [called(metric, known) for metric in ALWAYS]
-    for metric in dict.fromkeys((*asked_metrics(report.study), *always)):
+    for metric in dict.fromkeys((*requested_metrics(report.study), *always)):
         if metric not in base:
             continue
         then, by = "–", "–"
@@ -72,7 +72,7 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
         yield f"search    {main.proposed}"
     gain = improved(report)
     if gain is not None:
-        metric = asked_metrics(report.study)[0]
+        metric = requested_metrics(report.study)[0]
         size = sized(gain, metric, report.study.quantities)
         way = "better" if gain.amount.mean >= 0.0 else "worse"
         where = (
@@ -90,22 +90,22 @@ def _limits(report: StudyReport, by: SettingView, whose: str = "") -> Iterator[s
     """Yield for each limit whether a setting keeps it."""
     known = report.study.quantities
     for limit in report.study.limits:
-        found = by.metrics.get(limit.metric)
+        estimate = by.metrics.get(limit.metric)
         kept = {
             Verdict.FEASIBLE: f"kept{whose}",
             Verdict.INFEASIBLE: f"BROKEN{whose}",
             Verdict.UNSURE: "not proven either way",
-        }[limit.verdict(found)]
+        }[limit.verdict(estimate)]
         bound = ""
-        if found is not None:
-            side = found.high if limit.op == "<=" else found.low
+        if estimate is not None:
+            side = estimate.high if limit.op == "<=" else estimate.low
             bound = (
                 f" (95 % bound {figure(limit.metric, side, declared=known)})"
                 if abs(side) < 1e300
                 else ""
             )
-        asked = figure(limit.metric, limit.value, declared=known)
-        yield f"limit     {limit.metric} {limit.op} {asked}: {kept}{bound}"
+        required = figure(limit.metric, limit.value, declared=known)
+        yield f"limit     {limit.metric} {limit.op} {required}: {kept}{bound}"
 
 
 def account(main: StudyOutcome) -> Iterator[str]:

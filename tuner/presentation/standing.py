@@ -92,8 +92,8 @@ def _holding(view: StudyView, limit: Limit) -> str:
 def held_against(view: StudyView, limit: Limit) -> tuple[str, str, str]:
     """Return the held setting, its value of a limited metric (empty: not measured), and the bound."""
     held, known = view.best or view.baseline, view.quantities
-    found = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
-    seen = figure(limit.metric, found.mean, declared=known) if found is not None else ""
+    estimate = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
+    seen = figure(limit.metric, estimate.mean, declared=known) if estimate is not None else ""
     bound = f"{limit.op} {figure(limit.metric, limit.value, declared=known)}"
     return change(held.setting, view.baseline.setting), seen, bound
 
