@@ -23,7 +23,7 @@ from tuner.core import (
     StoreError,
 )
 from tuner.service.access import ADMIN, Access
-from tuner.service.http.held import MOST_WAITING, HeldWindows, CallerReport
+from tuner.service.http.held import MOST_WAITING, CallerReport, HeldWindows
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 STRANGER = Caller("somebody", AccessRole.AGENT)
