@@ -125,9 +125,9 @@ class Service:
         """Return how the service's processes are identified: what its file says, its port, its start."""
         exposition = self._exposition
         has_start = exposition is not None and exposition.tells_start
-        known = WorkloadIdentity() if self._process is None else self._process.identity()
+        identity = WorkloadIdentity() if self._process is None else self._process.identity()
         return replace(
-            known,
+            identity,
             port=urlsplit(self._config.url).port or 0,
             started_s=exposition.started_s if exposition is not None and has_start else None,
         )

@@ -241,15 +241,15 @@ def _renewal(
     if key not in table:
         return None
     kinds = RENEWAL_KEYS if key == "restart" else {**RENEWAL_KEYS, "signal": str}
-    known = inner(where, table, key, kinds)
+    entry = inner(where, table, key, kinds)
     if key == "restart":
-        demand(where, known, "command")
-    elif ("command" in known) is ("signal" in known):
+        demand(where, entry, "command")
+    elif ("command" in entry) is ("signal" in entry):
         raise ConfigError(f"{where} needs a command or a signal, one of them")
-    name = known.get("signal", "").removeprefix("SIG")
-    if "signal" in known and name not in RELOADS:
+    name = entry.get("signal", "").removeprefix("SIG")
+    if "signal" in entry and name not in RELOADS:
         raise ConfigError(
-            f"{where}: the signal {known['signal']!r} cannot reload a service",
+            f"{where}: the signal {entry['signal']!r} cannot reload a service",
             hint=f"choose {', '.join(RELOADS)}",
         )
     if name and process is None:
@@ -257,22 +257,22 @@ def _renewal(
             f"{where}: the process for the signal is missing",
             hint='add [process] with unit = "nginx.service", or with pid_file and program',
         )
-    ready = known.get("ready", METRICS if key == "restart" and "url" in table else "")
+    ready = entry.get("ready", METRICS if key == "restart" and "url" in table else "")
     return RenewalConfig(
-        argv(where, known["command"]) if "command" in known else (),
+        argv(where, entry["command"]) if "command" in entry else (),
         name,
         url_path(where, ready) if ready else "",
-        positive(where, known, "seconds", RENEWAL_S),
+        positive(where, entry, "seconds", RENEWAL_S),
     )
 
 
 def _process(where: str, table: Mapping[str, Any]) -> ProcessConfig | None:
     if "process" not in table:
         return None
-    known = checked(where, table["process"], PROCESS_KEYS)
-    if "unit" in known:
-        if len(known) > 1:
+    entry = checked(where, table["process"], PROCESS_KEYS)
+    if "unit" in entry:
+        if len(entry) > 1:
             raise ConfigError(f"{where}: a unit needs no other keys", hint="leave out the rest")
-        return ProcessConfig(unit_name(where, known["unit"]), None, "")
-    demand(where, known, "pid_file", "program")
-    return ProcessConfig("", absolute(where, "pid_file", known["pid_file"]), known["program"])
+        return ProcessConfig(unit_name(where, entry["unit"]), None, "")
+    demand(where, entry, "pid_file", "program")
+    return ProcessConfig("", absolute(where, "pid_file", entry["pid_file"]), entry["program"])

@@ -80,11 +80,11 @@ class Forwarder:
             await _refuse(send, 413, f"a request may have at most {LONGEST_BODY} bytes")
             return
         work = asyncio.ensure_future(self._answer(request, body, send))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        disconnected = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
+            disconnected.cancel()
             if not work.done():
                 work.cancel()
         with suppress(asyncio.CancelledError):

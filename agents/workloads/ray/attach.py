@@ -213,6 +213,6 @@ def _processes(
 
 
 def _missing(space: Space) -> dict[str, str]:
-    there = {knob.name for knob in space.knobs}
+    names = {knob.name for knob in space.knobs}
     reasons = {REPLICAS: NO_REPLICAS, BATCH: NO_BATCH}
-    return {name: why for name, why in reasons.items() if name not in there}
+    return {name: why for name, why in reasons.items() if name not in names}

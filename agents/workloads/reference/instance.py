@@ -148,9 +148,9 @@ class Instance(asyncio.Protocol):
         A process that takes longer than `within_s` hangs and is killed.
         """
         if self._transport is None:
-            gone: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            gone.set_exception(DeviceLost(f"worker process {self.pid} has ended"))
-            return gone
+            failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            failed.set_exception(DeviceLost(f"worker process {self.pid} has ended"))
+            return failed
         reply = self._expect(within_s)
         self._transport.write(json.dumps(message).encode() + b"\n")
         return reply
