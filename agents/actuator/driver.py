@@ -285,8 +285,8 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
         ranges = driver.ranges()
         about = {name: getattr(driver, name, ()) for name in TRAITS}
         without = {knob: "the device offers no value" for knob in ranges if not ranges[knob]}
-        there = {knob: values for knob, values in ranges.items() if values}
-        return {**about, "ranges": there, "without": {**without, **dict(about["without"])}}
+        offered = {knob: values for knob, values in ranges.items() if values}
+        return {**about, "ranges": offered, "without": {**without, **dict(about["without"])}}
     except Exception:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         return {}

@@ -82,8 +82,8 @@ class ActuatorService:
             log.exception("event=no_discovery")
         await self.finder.renew()
         shared = (self.originals, self.boot, self.now)
-        known = self.devices.keys() | self.taken
-        for about in (about for about in descriptions if about["uuid"] not in known):
+        registered = self.devices.keys() | self.taken
+        for about in (about for about in descriptions if about["uuid"] not in registered):
             try:
                 self.claim(about)
                 restorer = Restorer(about, self.config, self.driver(), *shared)

@@ -51,8 +51,8 @@ class FileKnob:
         """Return what the files say."""
         shown = self.clipped([content(file, int if self.unit else str) for file in self.files])
         guesses = (self.requested, [max(shown)] * len(shown))
-        wanted = next((g for g in guesses if g and self.clipped(g) == shown), shown)
-        values = [scaled(number, self.unit) if self.unit else number for number in wanted]
+        in_force = next((g for g in guesses if g and self.clipped(g) == shown), shown)
+        values = [scaled(number, self.unit) if self.unit else number for number in in_force]
         return values[0] if len({*values}) == 1 else " ".join(map(str, values))
 
     def write(self, value: Value | None) -> None:
@@ -144,8 +144,8 @@ def devices(
         except (ActuationError, ValueError) as error:
             without[name] = str(error)
     kinds = (*dict.fromkeys((*kinds, *offered, *without)),)
-    made = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
-    return [made] if offered or without else []
+    device = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
+    return [device] if offered or without else []
 
 
 def content(file: Path, kind: type = str) -> Any:  # noqa: ANN401 - of that kind
