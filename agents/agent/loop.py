@@ -321,13 +321,13 @@ class DeviceAgent:
             self._wait(self._backoff.failed())
             return
         hold = self._holder.current
-        known = hold is not None and hold.order == order
+        same_order = hold is not None and hold.order == order
         try:
             self._holder.take(order)
         except (ActuationError, InvalidInput) as error:
             self._watch.end(f"it could not be applied: {error}")
             return
-        if known:
+        if same_order:
             self._pace()
         else:
             self._watch.start_now()

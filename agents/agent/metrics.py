@@ -138,8 +138,8 @@ def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     gauge = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
     for agent in agents:
         names = {metric.name: 1.0 for metric in agent.device.metrics}
-        for name, there in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
-            gauge.add_metric((agent.device.id, name), there)
+        for name, available in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
+            gauge.add_metric((agent.device.id, name), available)
     yield gauge
 
 

@@ -267,14 +267,14 @@ def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) ->
             "terms": {"mode": Mode.CONTINUOUS, "allow_estimated": True, "safety": Safety.OFF},
             "who": device,
         }
-        made = api.post("/studies", json=draft)
+        response = api.post("/studies", json=draft)
         # All else of a draft is judged before its device: what is refused for its own sake ends no study.
-        if former is not None and _refused_as(made) == DeviceBusy.code:
+        if former is not None and _refused_as(response) == DeviceBusy.code:
             change = {"who": device, "why": f"a new training: {other}"}
             _answer(api.post(f"/studies/{former['id']}/stop", json=change))
             log.warning("event=study_replaced study=%s why=%r", former["id"], other)
-            made = api.post("/studies", json=draft)
-        return str(_answer(made)["id"])
+            response = api.post("/studies", json=draft)
+        return str(_answer(response)["id"])
 
 
 def _other(study: Mapping[str, Any], requested: TrainingWishes, space: Space) -> str:

@@ -128,8 +128,8 @@ class Holder:
         now, monotonic = self._now(), self._clock.monotonic()
         hold = self.current
         if hold is not None and hold.order == order:
-            gone = order.valid_for_s - hold.left_s(self._host, now, monotonic)
-            if gone > RENEW_SHARE * order.valid_for_s:
+            elapsed_s = order.valid_for_s - hold.left_s(self._host, now, monotonic)
+            if elapsed_s > RENEW_SHARE * order.valid_for_s:
                 renewed = self._granted(order, now, monotonic, hold.row, hold.broken)
                 kept_profiles = {"power_profiles": hold.power_profiles}
                 self._become(renewed.model_copy(update=kept_profiles))

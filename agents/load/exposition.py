@@ -49,8 +49,8 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
 
 def parse(text: str, names: Collection[str], where: str) -> Samples:
     """Return the samples of some metrics in a text. Raises MeasurementError."""
-    wanted = {name + suffix for name in names for suffix in SUFFIXES}
-    lines = [line for line in text.splitlines() if _name(line) in wanted]
+    sample_names = {name + suffix for name in names for suffix in SUFFIXES}
+    lines = [line for line in text.splitlines() if _name(line) in sample_names]
     try:
         families = list(text_string_to_metric_families("\n".join([*lines, ""])))
     except ValueError as error:

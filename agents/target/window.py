@@ -272,14 +272,18 @@ class TargetWindow:
         }
         devices = [reading.totals for reading in readings[: self._devices]]
         for name in self._own.keys() - {n for r in readings[self._devices :] for n in r.totals}:
-            known = [so_far[name] for so_far in devices if name in so_far]
+            values = [device[name] for device in devices if name in device]
             totals.pop(name, None)
-            if known and len(known) == self._own[name]:  # else the sum is unknown
-                totals[name] = math.fsum(known)
-        for side, so_far in zip(devices, self._disturbed, strict=True):
-            so_far |= {n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)}
-        names = {name for so_far in self._disturbed for name in so_far}
-        totals |= {n: max(so_far.get(n, 0.0) for so_far in self._disturbed) for n in names}
+            if values and len(values) == self._own[name]:  # else the sum is unknown
+                totals[name] = math.fsum(values)
+        for side, disturbance in zip(devices, self._disturbed, strict=True):
+            disturbance |= {
+                n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)
+            }
+        names = {name for disturbance in self._disturbed for name in disturbance}
+        totals |= {
+            n: max(disturbance.get(n, 0.0) for disturbance in self._disturbed) for n in names
+        }
         if any(ENERGY in reading.totals for reading in readings[self._devices :]):
             return totals
         return self._with_energy(totals, devices)
@@ -294,9 +298,9 @@ class TargetWindow:
         """
         if len(devices) > 1 and self._metered:
             totals.pop(ENERGY, None)
-            known = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
-            if len(known) == len(self._metered) and (all(known) or not any(known)):
-                totals[ENERGY] = math.fsum(known)
+            energies = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
+            if len(energies) == len(self._metered) and (all(energies) or not any(energies)):
+                totals[ENERGY] = math.fsum(energies)
         return totals
 
     def _ratio_of(self, metric: Metric) -> Ratio | None:

@@ -60,11 +60,11 @@ def _number(mask: Any) -> int:  # noqa: ANN401
 
 
 def _names(mask: int) -> Iterator[str]:
-    known = {
+    names = {
         value: name.removeprefix(PREFIX).lower().replace("_", "-")
         for name, value in vars(pynvml).items()
         if name.startswith(PREFIX) and name != COUNT and "_OPERATION_" not in name
     }
     for bit in range(mask.bit_length()):
         if mask >> bit & 1:
-            yield known.get(bit, f"profile {bit}")
+            yield names.get(bit, f"profile {bit}")

@@ -260,9 +260,9 @@ class LlmServer:
         self._make_room()
         slower, hungrier = self._factors
         growth = pace.decode[2] * self._batch
-        first, wanted = self._step_s(pace), seconds / slower
+        first, budget_s = self._step_s(pace), seconds / slower
         linear = first - growth / 2.0
-        steps = 2.0 * wanted / (linear + math.sqrt(linear * linear + 2.0 * growth * wanted))
+        steps = 2.0 * budget_s / (linear + math.sqrt(linear * linear + 2.0 * growth * budget_s))
         soonest = self._ends[0][0] - self._step
         space = (self.board.kv_tokens - self._context) // self._batch
         count = max(1, min(math.ceil(steps), soonest, space))
