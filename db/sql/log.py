@@ -66,8 +66,8 @@ class SqlObservations:
 
     def _refuse_unknown(self, studies: Collection[str], error: Refused) -> None:
         with self._database.look() as connection:
-            known = connection.scalars(select(StudyRow.id).where(StudyRow.id.in_(studies))).all()
-        for name in sorted({*studies} - {*known}):
+            existing = connection.scalars(select(StudyRow.id).where(StudyRow.id.in_(studies))).all()
+        for name in sorted({*studies} - {*existing}):
             raise refusals.no_study(name) from error
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:

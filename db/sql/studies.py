@@ -174,7 +174,7 @@ class SqlStudies:
             .order_by(*BY_AGE)
         )
         with self._database.look() as connection:
-            return {name: StudyStamp(*come) for name, *come in connection.execute(query)}
+            return {name: StudyStamp(*fields) for name, *fields in connection.execute(query)}
 
     def stopped(self) -> Sequence[str]:
         """Return the ids of the studies that are over, oldest first."""
@@ -358,8 +358,8 @@ class SqlStudies:
 
     def _explain(self, study: Study, *, new: bool, refused: Refused) -> NoReturn:
         with self._database.read() as connection:
-            there = connection.scalar(select(StudyRow.id).where(StudyRow.id == study.id))
-            if new and there is not None:
+            stored = connection.scalar(select(StudyRow.id).where(StudyRow.id == study.id))
+            if new and stored is not None:
                 raise refusals.id_taken(study.id) from refused
             taken = connection.execute(
                 select(StudyDeviceRow.device, StudyDeviceRow.study)

@@ -99,11 +99,11 @@ def pruned(
     database: Database, table: type[Base], *old: ColumnElement[bool], at_once: int = AT_ONCE
 ) -> int:
     """Delete old rows and return how many; in pieces, as others wait and a statement may take 30 s."""
-    (key,), gone = table.__table__.primary_key, 0
+    (key,), total = table.__table__.primary_key, 0
     piece = delete(table).where(key.in_(select(key).where(*old).limit(at_once)))
     while True:
         with database.act() as connection:
             deleted = connection.execute(piece).rowcount
-        gone += deleted
+        total += deleted
         if deleted < at_once:
-            return gone
+            return total

@@ -102,8 +102,8 @@ class SqlTrials:
                 .returning(StudyRow.last_trial)
             )
             if number is None:
-                there = connection.scalar(select(StudyRow.id).where(StudyRow.id == study))
-                raise refusals.no_study(study) if there is None else refusals.begun_since(study)
+                stored = connection.scalar(select(StudyRow.id).where(StudyRow.id == study))
+                raise refusals.no_study(study) if stored is None else refusals.begun_since(study)
             trial = Trial(
                 number=number,
                 setting=dict(setting),

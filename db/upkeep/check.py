@@ -59,10 +59,10 @@ def check(url_text: str, now: Now) -> list[Checked]:
     try:
         with database.spoken(), database.engine.connect() as connection:
             schema = revision(connection)
-            known = schema == SCHEMA
-            hint = "" if known else "start a tuner of this release on it, or upgrade jouletune"
-            checks = [Checked("schema", known, f"{schema}, this program's is {SCHEMA}", hint)]
-            if known:
+            current = schema == SCHEMA
+            hint = "" if current else "start a tuner of this release on it, or upgrade jouletune"
+            checks = [Checked("schema", current, f"{schema}, this program's is {SCHEMA}", hint)]
+            if current:
                 checks += [
                     *_whole(connection, path, restore),
                     _readable(SqlStudies(database), restore),
