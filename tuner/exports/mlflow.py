@@ -79,16 +79,16 @@ class MlflowExport:
 
     def _write(self, study: ExportedStudy) -> ExportCount:
         experiment = self._experiment()
-        known = {
+        runs = {
             run.data.tags.get(TRIAL, ""): run
             for run in self._runs(experiment, study.view.id)
             if not self._drop_unfinished(run)
         }
-        parent = known.pop("", None) or self._create_parent(experiment, study)
+        parent = runs.pop("", None) or self._create_parent(experiment, study)
         self._renew_parent(parent, study)
         count = ExportCount()
         for trial in study.ended:
-            run = known.get(trial_id(trial))
+            run = runs.get(trial_id(trial))
             if run is None:
                 self._add(experiment, parent.info.run_id, trial)
                 count += ExportCount(added=1)

@@ -136,8 +136,8 @@ def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
 
 def scale(report: StudyReport, metric: str) -> ShownUnit:
     """Return the unit that a metric of a study is shown in, in its charts and its tables alike."""
-    known = (report.baseline, report.best)
-    seen = [by.metrics[metric].mean for by in known if by is not None and metric in by.metrics]
+    views = (report.baseline, report.best)
+    seen = [by.metrics[metric].mean for by in views if by is not None and metric in by.metrics]
     return scale_of(metric, seen[0] if seen else 0.0, report.study.quantities)
 
 
@@ -261,9 +261,9 @@ def group_of(trial: TrialView) -> str:
 
 def hover_text(trial: TrialView, view: StudyView) -> str:
     """Return a trial's number, setting and metrics, a line each."""
-    has, known = trial.metrics, view.quantities
+    has, quantities = trial.metrics, view.quantities
     lines = [f"trial {trial.number}", change(trial.setting, view.baseline.setting)]
-    lines += [f"{m} {shown(m, has, known)}" for m in requested_metrics(view) if m in has]
+    lines += [f"{m} {shown(m, has, quantities)}" for m in requested_metrics(view) if m in has]
     if trial.phase is not Phase.TUNING:
         lines[0] += f" ({trial.phase})"
     return "<br>".join(plain(line) for line in lines)

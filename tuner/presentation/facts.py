@@ -13,9 +13,12 @@ from tuner.wire import StudyReport, StudyView
 def facts(report: StudyReport) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
     view = report.study
-    known = view.quantities
+    quantities = view.quantities
     limits = joined(
-        (f"{x.metric} {x.op} {figure(x.metric, x.value, declared=known)}" for x in view.limits),
+        (
+            f"{x.metric} {x.op} {figure(x.metric, x.value, declared=quantities)}"
+            for x in view.limits
+        ),
         "unknown before the baseline" if view.constraints else "none",
     )
     entries = [

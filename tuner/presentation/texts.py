@@ -56,8 +56,8 @@ def remark(trial: TrialView) -> str:
 
 def described(candidate: SettingView, view: StudyView) -> str:
     """Return a setting with what it showed of the metrics asked for, in one line."""
-    has, known = candidate.metrics, view.quantities
-    metrics = [f"{m} {shown(m, has, known)}" for m in requested_metrics(view) if m in has]
+    has, quantities = candidate.metrics, view.quantities
+    metrics = [f"{m} {shown(m, has, quantities)}" for m in requested_metrics(view) if m in has]
     numbers = ", ".join(metrics) or "not measured yet"
     doubt = "" if candidate.verdict in (None, Verdict.FEASIBLE) else f", {candidate.verdict}"
     windows = f"{candidate.windows} window{'' if candidate.windows == 1 else 's'}"
@@ -115,10 +115,10 @@ def grown(before: Estimate, after: Estimate, metric: str, declared: Quantities) 
 
 def capacity(report: StudyReport) -> str:
     """Return a clause, after its semicolon, with what a saving costs of capacity and unlimited latency."""
-    requested, known = requested_metrics(report.study), report.study.quantities
-    if requested[0] == called(CAPACITY, known) or report.best is None:
+    requested, quantities = requested_metrics(report.study), report.study.quantities
+    if requested[0] == called(CAPACITY, quantities) or report.best is None:
         return ""
-    seen = report.baseline.metrics, report.best.metrics, requested, known
+    seen = report.baseline.metrics, report.best.metrics, requested, quantities
     slower = slower_by(*seen)
     return f"; {capacity_beside(*seen)}{f'; {slower}' if slower else ''}"
 
@@ -156,8 +156,8 @@ def row_spans(plan: Plan) -> Iterator[str]:
 
 def line(trial: TrialView, view: StudyView) -> str:
     """Return an ended trial in one line."""
-    has, known = trial.metrics, view.quantities
-    numbers = [f"{m} {shown(m, has, known)}" for m in requested_metrics(view) if m in has]
+    has, quantities = trial.metrics, view.quantities
+    numbers = [f"{m} {shown(m, has, quantities)}" for m in requested_metrics(view) if m in has]
     parts = [
         f"trial {trial.number} {trial.state}",
         change(trial.setting, view.baseline.setting),
@@ -184,10 +184,10 @@ def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
 
 
 def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tuple[str, ...]:
-    has, known = point.predicted, answer.quantities
+    has, quantities = point.predicted, answer.quantities
     remark = point.refused or ("measured" if point.measured else "")
     numbers = (
-        figure(m, has[m].mean, has[m].sd, known) if m in has else "–" for m in answer.metrics
+        figure(m, has[m].mean, has[m].sd, quantities) if m in has else "–" for m in answer.metrics
     )
     return (name, *numbers, percent(point.chance), remark)
 
