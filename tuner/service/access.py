@@ -53,7 +53,7 @@ class Access(TokenVerbs):
     store: Store
     now: Now
     monotonic: Callable[[], float] = time.monotonic
-    _known: dict[str, tuple[AccessToken, float]] = field(default_factory=dict)
+    _cached: dict[str, tuple[AccessToken, float]] = field(default_factory=dict)
     _owners: dict[str, tuple[str, float]] = field(default_factory=dict)
     _changes: int = 0
     _right: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Access(TokenVerbs):
             return
         self._changes += 1
         if not notice.devices:
-            self._known.clear()
+            self._cached.clear()
             self._owners.clear()
         for device in notice.devices:
             self._owners.pop(device, None)
@@ -96,10 +96,10 @@ class Access(TokenVerbs):
 
     def remembered(self, token: str) -> Caller | None:
         """Return whose token it is where that is remembered and it still counts."""
-        known, until = self._known.get(digest_of(token), (None, 0.0))
-        if known is None or self.monotonic() >= until or self._state(known) in ENDED:
+        cached, until = self._cached.get(digest_of(token), (None, 0.0))
+        if cached is None or self.monotonic() >= until or self._state(cached) in ENDED:
             return None
-        return Caller(known.name, known.role)
+        return Caller(cached.name, cached.role)
 
     def stored(self, name: str) -> str:
         """Return the stored data of a valid token; a text that matches no token where there is none."""
@@ -116,12 +116,12 @@ class Access(TokenVerbs):
     def _named(self, name: str) -> AccessToken | None:
         """Return the token of that name, from memory where it is remembered."""
         key, changes = f"name:{name}", self._changes
-        known, until = self._known.get(key, (None, 0.0))
-        if known is not None and self.monotonic() < until:
-            return known
+        cached, until = self._cached.get(key, (None, 0.0))
+        if cached is not None and self.monotonic() < until:
+            return cached
         record = self.store.tokens.named(name)
         if record is not None and changes == self._changes:
-            self._known[key] = record, self.monotonic() + TRUSTED_S
+            self._cached[key] = record, self.monotonic() + TRUSTED_S
         return record
 
     def _record(self, token: str) -> AccessToken | None:
@@ -129,7 +129,7 @@ class Access(TokenVerbs):
         record = self.store.tokens.of(digest) or self._persons(token)
         if record is not None and changes == self._changes:
             lasts = AGENT_TRUSTED_S if record.role is AccessRole.AGENT else TRUSTED_S
-            self._known[digest] = record, self.monotonic() + lasts
+            self._cached[digest] = record, self.monotonic() + lasts
         return record
 
     def _persons(self, token: str) -> AccessToken | None:
@@ -199,9 +199,9 @@ class Access(TokenVerbs):
 
     def _owner(self, device: str) -> str:
         changes = self._changes
-        known, until = self._owners.get(device, ("", 0.0))
-        if known and self.monotonic() < until:
-            return known
+        cached, until = self._owners.get(device, ("", 0.0))
+        if cached and self.monotonic() < until:
+            return cached
         owner = self.store.devices.agent(device)
         if changes == self._changes:
             self._owners[device] = owner, self.monotonic() + AGENT_TRUSTED_S

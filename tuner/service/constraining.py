@@ -124,8 +124,8 @@ def entitled(loop: Loop, study: Study, *, loosened: bool = False) -> bool:
     else:
         base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
         kept = not (base and own and study.objective.better(base.mean, own.mean))
-    known = [past.behind(plan, row).of(row.setting) for row in rows]
-    return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
+    candidates = [past.behind(plan, row).of(row.setting) for row in rows]
+    return kept and all(c and c.verdict is Verdict.FEASIBLE for c in candidates)
 
 
 def _goes_on(now: Study, then: Study) -> bool:

@@ -14,9 +14,9 @@ def device_of(loop: Loop, name: str) -> Device:
     try:
         return loop.store.devices.get(name)
     except NotFound:
-        known = ", ".join(d.id for d in loop.store.devices.list()) or "none yet"
+        names = ", ".join(d.id for d in loop.store.devices.list()) or "none yet"
         raise NotFound(
-            f"no device {name!r} is registered", hint=f"registered devices: {known}"
+            f"no device {name!r} is registered", hint=f"registered devices: {names}"
         ) from None
 
 

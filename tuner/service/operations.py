@@ -114,8 +114,8 @@ class Operations(Verbs[StudyView]):
         if study is None:
             return Receipt(result="late")
         with self.loop.changes.lock(study.id):
-            known = any(r.why == message.why for r in self.revisions(study.id))
-            if known or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
+            repeated = any(r.why == message.why for r in self.revisions(study.id))
+            if repeated or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
                 return Receipt(result="duplicate")
             self.pause(study.id, Change(why=message.why))
         return Receipt(result="closed")

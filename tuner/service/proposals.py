@@ -63,8 +63,8 @@ def _chosen(loop: Loop, study: Study, decision: Decision) -> Plan:
         return proposed
     past = Past(study=study, trials=tuple(loop.store.trials.list(study.id)))
     trial = next((t for t in past.trials if t.number == decision.trial), None)
-    known = None if trial is None else past.evidence.of(trial.setting)
-    if trial is None or known is None or known.verdict is not Verdict.FEASIBLE:
+    candidate = None if trial is None else past.evidence.of(trial.setting)
+    if trial is None or candidate is None or candidate.verdict is not Verdict.FEASIBLE:
         raise InvalidInput(
             f"trial {decision.trial} of study {study.id} is not proven to keep all limits",
             hint=f"choose one of `jouletune best {study.id} --pareto`",

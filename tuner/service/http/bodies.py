@@ -58,10 +58,10 @@ async def received(receive: Receive, most: int) -> tuple[Receive, int]:
         size += len(messages[-1].get("body", b""))
         if size > most:
             raise too_large(most)
-    known = iter(messages)
+    remaining = iter(messages)
 
     async def again() -> Message:
-        return next(known, None) or await receive()
+        return next(remaining, None) or await receive()
 
     return again, size
 

@@ -133,7 +133,7 @@ class Feed:
         for follower in self._followers:
             follower.set()
 
-    async def follow(self, wanted: EventFilter, after: int | None) -> AsyncIterator[bytes]:
+    async def follow(self, event_filter: EventFilter, after: int | None) -> AsyncIterator[bytes]:
         """Give what comes after an event, or else from now on, until the server ends."""
         new = asyncio.Event()
         self._followers.add(new)
@@ -146,7 +146,7 @@ class Feed:
                 new.clear()
                 if place is None or place < self._count - len(self._entries):
                     page = await run_in_threadpool(
-                        self._events.after, at, PAGE, wanted.study, wanted.device
+                        self._events.after, at, PAGE, event_filter.study, event_filter.device
                     )
                     last = page[-1].id if page else at
                     # At once: the list moves on while the follower takes its time over the page.
@@ -158,7 +158,7 @@ class Feed:
                 entries = self._from(place)
                 place += len(entries)
                 for entry in entries:
-                    if wanted.takes(entry) and not 0 < entry.id <= at:
+                    if event_filter.takes(entry) and not 0 < entry.id <= at:
                         at = entry.id or at
                         yield entry.text
                 if not entries and not await _set_within(new, SILENT_S):

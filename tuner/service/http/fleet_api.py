@@ -85,9 +85,9 @@ def _stream_route(
 
         With `plain` none has a name, so that a browser hears all of them by one listener.
         """
-        known = after if last_event_id is None else last_event_id
+        since = after if last_event_id is None else last_event_id
         whole = await run_in_threadpool(operations.full_id, study) if study else study
-        entries = feed.follow(EventFilter(whole, device), known)
+        entries = feed.follow(EventFilter(whole, device), since)
         caller: Caller = request.state.caller
         return EventStream(unnamed(entries) if plain else entries, places, caller.name)
 

@@ -224,8 +224,8 @@ class Gate:
         cookie = request.cookies.get(COOKIE, "")
         if cookie and not given:
             return await run_in_threadpool(self._signed_in, request, cookie)
-        if (known := self._access.remembered(given)) is not None:
-            return known
+        if (caller := self._access.remembered(given)) is not None:
+            return caller
         try:
             if not given:
                 raise no_token()
@@ -319,7 +319,7 @@ def _address(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def _too_many(who: str, again_s: float) -> RateLimited:
+def _too_many(client: str, again_s: float) -> RateLimited:
     return RateLimited(
-        f"rate limit exceeded by {who}", hint=f"retry in {math.ceil(again_s)} s", again_s=again_s
+        f"rate limit exceeded by {client}", hint=f"retry in {math.ceil(again_s)} s", again_s=again_s
     )
