@@ -91,13 +91,13 @@ class BaselineCourse:
     def of(cls, study: Study, trials: Iterable[Trial]) -> BaselineCourse:
         """Return the course of a study's baseline, from those trials that still count."""
         own = sorted((t for t in trials if t.number >= study.since_trial), key=lambda t: t.number)
-        known = [t for t in own if t.solid and t.tries(study.baseline)]
-        since = next((k for k, t in enumerate(known) if t.control), len(known))
-        first = known[:since]
+        solid = [t for t in own if t.solid and t.tries(study.baseline)]
+        since = next((k for k, t in enumerate(solid) if t.control), len(solid))
+        first = solid[:since]
         return cls(
             Past(study=study, trials=tuple(first)).baseline_at,
             max(map(_began, first), default=None),
-            known[since:],
+            solid[since:],
         )
 
     def around(self, metric: str, at: datetime, load: Context) -> tuple[BaselinePart, ...]:

@@ -134,4 +134,4 @@ def called(metric: str, declared: Quantities) -> str:
 
 def known_metrics() -> str:
     """Return the metrics that have a better direction, in words."""
-    return ", ".join(name for name, known in STANDARD.items() if known.better is not None)
+    return ", ".join(name for name, quantity in STANDARD.items() if quantity.better is not None)

@@ -148,8 +148,8 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
     baseline breaks a limit the last is what is furthest from it: not the baseline at any price.
     """
     before = weigh(study, [t for t in trials if t.number < study.phase_since])
-    known = {setting_key(row.setting) for row in proposed.rows}
-    others = [c for c in rivals(study, before) if setting_key(c.setting) not in known]
+    in_plan = {setting_key(row.setting) for row in proposed.rows}
+    others = [c for c in rivals(study, before) if setting_key(c.setting) not in in_plan]
     if before.broken is not None and len(others) >= CONFIRM_CANDIDATES:
         metric, sign = before.broken.metric, before.broken.sign
         safest = min(others[1:], key=lambda c: sign * c.estimates[metric].mean)

@@ -164,9 +164,9 @@ class Loop:
         """
         news = self.presence.meet(device, poll)
         mark, key = self.news.mark(device), _poll_key(poll)
-        known = self._answered.get(device)
-        if known is not None and known.holds_for(mark, key, self.monotonic()):
-            return known.answer
+        last = self._answered.get(device)
+        if last is not None and last.holds_for(mark, key, self.monotonic()):
+            return last.answer
         answer = self._order(device, poll, news)
         self._answered.pop(device, None)
         if isinstance(answer, HoldOrder | Release):

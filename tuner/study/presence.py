@@ -160,8 +160,8 @@ class Presence:
     def _is_elsewhere(self, device: str, stored: datetime) -> bool:
         """Return whether another process has heard a device since this one did, by what is stored."""
         last, before = self._last_heard.get(device), self._stored_before.get(device)
-        known = before if last is None else last[1]
-        return known is None or stored > known
+        previous = before if last is None else last[1]
+        return previous is None or stored > previous
 
     def _is_recent(self, stored: datetime, silence_s: float) -> bool:
         """Return whether what was stored of a device, now and then, shows it to be there."""

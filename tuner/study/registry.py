@@ -46,8 +46,8 @@ class Registry:
             )
             self.store.devices.put(device)  # a new one has no study yet
         else:
-            known = former.driver, former.workload_version
-            if known != (device.driver, device.workload_version):
+            versions = former.driver, former.workload_version
+            if versions != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
             self.store.devices.put(device)
             self._narrow(device)
@@ -99,11 +99,11 @@ class Registry:
             if space == study.space:
                 self._end_outside(study, device)  # a crash may have left them
                 return
-            gone = [
+            dropped = [
                 k.name for k, left in zip(study.space.knobs, space.knobs, strict=True) if k != left
             ]
             losses = [
-                f"{name}: {device.cannot.get(name, 'fewer values take effect')}" for name in gone
+                f"{name}: {device.cannot.get(name, 'fewer values take effect')}" for name in dropped
             ]
             why = f"{device.id} offers fewer knobs or values than before; {'; '.join(losses)}"
             narrowed = replace(study, space=space)

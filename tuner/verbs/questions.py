@@ -21,12 +21,12 @@ def narrowed(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> 
     Raises:
         InvalidInput: one is not known, or names no such word or time.
     """
-    known = [f.name for f in fields(HistoryQuestion)]
+    names = [f.name for f in fields(HistoryQuestion)]
     now, filters = datetime.now(timezone.utc), dict[str, object]()
     for name, value in narrow.items():
-        if name not in known:
+        if name not in names:
             raise InvalidInput(
-                f"a history has no filter {name!r}", hint=f"filter by {', '.join(known)}"
+                f"a history has no filter {name!r}", hint=f"filter by {', '.join(names)}"
             )
         filters[name] = parsed(name, value, now) if isinstance(value, str) else value
     return replace(question or HistoryQuestion(), **filters)  # type: ignore[arg-type]
