@@ -117,9 +117,9 @@ def recent(
         among = store.studies.ids(question.device, question.workload, group=question.group)
     pasts: dict[str, Past | None] = {}
     of: Callable[[Study], Past | None] = past_of or (lambda study: judging(store, study))
-    page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
+    page, offset = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
     latest = store.trials.latest(
-        page, wanted, among, question.since, question.until, question.state, question.device
+        page, offset, among, question.since, question.until, question.state, question.device
     )
     studies = {s.id: s for s in store.studies.stored(among={study for study, _ in latest})}
     rows = []
@@ -157,8 +157,8 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     candidates = [c for c in weigh(stored, store.trials.list(study)).candidates if c.deployable]
     second = stored.second_objective
     others = [second.metric] if second else [c.metric for c in stored.constraints]
-    wanted = metrics or (stored.objective.metric, *others)
-    names = tuple(dict.fromkeys(wanted))
+    chosen = metrics or (stored.objective.metric, *others)
+    names = tuple(dict.fromkeys(chosen))
     seen = dict.fromkeys(name for c in candidates for name in c.estimates)
     missing = [name for name in metrics if name not in seen]
     if missing:

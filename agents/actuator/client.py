@@ -276,8 +276,8 @@ class RemoteKnobs:
             if self._trial_from is None and self._held is None:
                 return
             try:
-                told = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
-                self._wrong, self.throttled = "", str(told.get("throttled", ""))
+                reply = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
+                self._wrong, self.throttled = "", str(reply.get("throttled", ""))
             except TuningError as error:
                 self._trial_from = None
                 if str(error) != self._wrong:
@@ -341,8 +341,8 @@ def open_remote(
         if about["uuid"] == uuid:
             return RemoteKnobs(line, about, answer, clock, choose, roles, ceilings)
     line.close()
-    known = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
-    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"its devices: {known}")
+    uuids = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
+    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"its devices: {uuids}")
 
 
 def reached(
@@ -359,9 +359,9 @@ def reached(
         remote = open_remote(path, uuid, clock, choose, roles, ceilings)
     except (ActuationError, NotFound) as error:
         return None, dict.fromkeys(names, f"measured only: {error.message}")
-    there = {kind_of(knob.name) for knob in remote.space.knobs}
+    kinds = {kind_of(knob.name) for knob in remote.space.knobs}
     why = remote.cannot or NOT_GRANTED
-    return remote, {name: why for name in names if name not in there}
+    return remote, {name: why for name in names if name not in kinds}
 
 
 def kind_of(knob: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agents.actuator.restoring import Forgotten, Restorer, Wanted
+from agents.actuator.restoring import Forgotten, KnobValues, Restorer
 from tuner import errors
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class ManagedDevice:
     owner: Peer | None = None
     heard_at: float = 0.0
     trial_until: float | None = None
-    held: Wanted | None = None
+    held: KnobValues | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
     suspended_s: Callable[[], float] = suspended_s
@@ -179,7 +179,7 @@ class ManagedDevice:
         self.trial_until = self.now() + lease_s
         log.info("event=trial device=%s trial=%r", self.uuid, trial)
 
-    async def apply(self, peer: Peer, setting: Wanted) -> dict[str, Any]:
+    async def apply(self, peer: Peer, setting: KnobValues) -> dict[str, Any]:
         """Write a setting under the trial's lease; a failure falls back to the level below."""
         if self.trial_until is None or self.owner != peer:
             raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
@@ -205,7 +205,7 @@ class ManagedDevice:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
         return {"level": self.level, "throttled": self.restorer.throttled}
 
-    async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
+    async def hold(self, peer: Peer, setting: KnobValues, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
         if not valid_for_s > 0:
             raise errors.InvalidInput("valid_for_s must be above 0")
@@ -255,7 +255,7 @@ class ManagedDevice:
         if not back and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not restored: {self.restorer.trouble}")
 
-    async def _granted(self, setting: Wanted) -> Wanted:
+    async def _granted(self, setting: KnobValues) -> KnobValues:
         """Return a setting in the granted values' own form: 1410.0 is 1410.
 
         Refuses what is not granted. None, and the original values of a knob, always are.

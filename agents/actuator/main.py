@@ -71,17 +71,19 @@ class ActuatorService:
 
     async def find(self) -> list[ManagedDevice]:
         """Look for devices; return those that are not managed yet, each locked for this process."""
-        told, devices = [], list[ManagedDevice]()
+        descriptions, devices = [], list[ManagedDevice]()
         try:
-            told = await self.finder.ask("describe")
-            self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
+            descriptions = await self.finder.ask("describe")
+            self.taken = {
+                about["uuid"]: about["absent"] for about in descriptions if "absent" in about
+            }
         except Exception as error:
             self.taken = {"discovery": str(error)}
             log.exception("event=no_discovery")
         await self.finder.renew()
         shared = (self.originals, self.boot, self.now)
-        known = self.devices.keys() | self.taken
-        for about in (about for about in told if about["uuid"] not in known):
+        registered = self.devices.keys() | self.taken
+        for about in (about for about in descriptions if about["uuid"] not in registered):
             try:
                 self.claim(about)
                 restorer = Restorer(about, self.config, self.driver(), *shared)
@@ -366,7 +368,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: stop.append(got))
+        signal.signal(number, lambda signum, _: stop.append(signum))
     config, folder, wrong = ActuatorConfig(), state_folder("".join(rest[verb == "serve" :])), ""
     if verb == "serve":
         try:

@@ -20,7 +20,7 @@ from tuner.errors import ActuationError, DeviceLost, KnobRefused, StoreError, Tu
 
 log = logging.getLogger(__name__)
 
-Wanted = Mapping[str, Any]
+KnobValues = Mapping[str, Any]
 """Knob to value; None is at its original setting."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
@@ -125,7 +125,7 @@ class Restorer:
             raise ActuationError(f"{self.uuid} is paused: {self.paused}")
         return shown
 
-    async def change(self, setting: Wanted) -> None:
+    async def change(self, setting: KnobValues) -> None:
         """Journal, write, verify. A failure leaves the rest to the caller."""
         shown = await self.look()
         # A lock that cannot be read may be lost: it is written whenever it is requested.
@@ -236,9 +236,9 @@ class Restorer:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
             failures.append(_in_words(error))
-        said, self.trouble = self.trouble, "; ".join(failures)
+        previous, self.trouble = self.trouble, "; ".join(failures)
         if failures:
-            if said != self.trouble:
+            if previous != self.trouble:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
             await self.driver.renew()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
@@ -270,7 +270,7 @@ class Restorer:
                 failures.append(f"{knob}: {_in_words(error)}")
         return failures or await self._differing(targets)
 
-    async def _differing(self, targets: Wanted) -> list[str]:
+    async def _differing(self, targets: KnobValues) -> list[str]:
         """Return in words which knobs surely do not stand where they should; a cap is no such thing."""
         now, wrong = await self.shown(), list[str]()
         for knob, target in targets.items():
@@ -300,7 +300,7 @@ class Restorer:
         self._save(self._fresh({}))
         self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
 
-    async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
+    async def _foreign(self, shown: KnobValues, *, ending: bool) -> set[str]:
         """Return the knobs that another program changed since we wrote them, and pause the device if so.
 
         Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
@@ -322,8 +322,8 @@ class Restorer:
                 continue
             below = knob in self._ceilings and _below(value, last)
             lower = (lowered if value == last else value) if below else None
-            known = lower is None or self.lower.get(knob) == lower
-            if known or await self._lowered(knob, touched, lower, ending):
+            noted = lower is None or self.lower.get(knob) == lower
+            if noted or await self._lowered(knob, touched, lower, ending):
                 foreign.add(knob)
                 why = f"another program set {knob} to {lower or value!r} instead of {last!r}"
                 self.paused = self.paused or f"{why}; stop it; then {RESTORE} {self.uuid}`"
@@ -369,7 +369,7 @@ class Restorer:
     def _ceilings(self) -> set[str]:
         return set(self.about.get("ceilings", ()))
 
-    def _at_cap(self, knob: str, shown: Wanted) -> bool:
+    def _at_cap(self, knob: str, shown: KnobValues) -> bool:
         """Return whether a knob shows the cap that we know of."""
         return knob in self.caps and shown.get(knob) == self.caps[knob]
 
@@ -379,22 +379,22 @@ class Restorer:
         back = self.terms.failsafe.get(knob, set_here)
         return KnobState(original, back=back, lasts=knob in self.about.get("lasting", ()))
 
-    def in_force(self, knob: str, shown: Wanted) -> Value | None:
+    def in_force(self, knob: str, shown: KnobValues) -> Value | None:
         """Return what a knob is set to: what the hardware tells, else, as under a cap, what we wrote."""
         value, touched = shown.get(knob), self.record.knobs.get(knob)
         return touched.wrote if touched and (value is None or self._at_cap(knob, shown)) else value
 
-    def whole(self, setting: Wanted) -> Wanted:
+    def whole(self, setting: KnobValues) -> KnobValues:
         """Return a setting with every other knob that we wrote at its original setting."""
         return {**dict.fromkeys(self.record.knobs), **setting}
 
-    def original_values(self, shown: Wanted) -> Wanted:
+    def original_values(self, shown: KnobValues) -> KnobValues:
         """Return the original values of knobs: a fail-safe, else what is noted, else what they show."""
         noted = self.record.knobs.items()
         return {**shown, **{k: touched.found for k, touched in noted}, **self.terms.failsafe}
 
 
-def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
+def _widening_first(targets: KnobValues, shown: KnobValues) -> list[tuple[str, Any]]:
     """Return the knobs in the order to write them: what gives the device more room comes first."""
 
     def narrows(item: tuple[str, Any]) -> bool:
@@ -405,13 +405,13 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
     return sorted(targets.items(), key=narrows)
 
 
-def _below(less: Value | None, more: Value | None, known: Collection[str] = ()) -> bool:
+def _below(less: Value | None, more: Value | None, exempt: Collection[str] = ()) -> bool:
     """Return whether one is at most the other, file by file where possible; a word represents all."""
     low, high = str(less).split(), str(more).split()
     most = max(len(low), len(high))
     try:
         pairs = [*zip(low * (most // len(low)), high * (most // len(high)), strict=True)]
-        return all(m in known or float(n) <= float(m) for n, m in pairs)
+        return all(m in exempt or float(n) <= float(m) for n, m in pairs)
     except (ValueError, ZeroDivisionError):
         return False
 

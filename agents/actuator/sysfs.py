@@ -38,22 +38,22 @@ class FileKnob:
     """One knob: files that are written alike, and the values offered, ascending.
 
     `unit` is how many of the files' units make one of the knob's; 0: it is a text. A file takes of a value
-    what the kernel makes of it, see `clipped`, and the knob counts as at the `asked` value. Files with
+    what the kernel makes of it, see `clipped`, and the knob counts as at the `requested` value. Files with
     different values are read and written as one text of all. Every method raises ActuationError.
     """
 
     files: Sequence[Path]
     values: tuple[Value, ...]
     unit: int = 0
-    asked: Sequence[Any] = ()
+    requested: Sequence[Any] = ()
 
     def read(self) -> Value | None:
         """Return what the files say."""
         shown = self.clipped([content(file, int if self.unit else str) for file in self.files])
-        guesses = (self.asked, [max(shown)] * len(shown))
-        wanted = next((g for g in guesses if g and self.clipped(g) == shown), shown)
-        told = [scaled(number, self.unit) if self.unit else number for number in wanted]
-        return told[0] if len({*told}) == 1 else " ".join(map(str, told))
+        guesses = (self.requested, [max(shown)] * len(shown))
+        in_force = next((g for g in guesses if g and self.clipped(g) == shown), shown)
+        values = [scaled(number, self.unit) if self.unit else number for number in in_force]
+        return values[0] if len({*values}) == 1 else " ".join(map(str, values))
 
     def write(self, value: Value | None) -> None:
         """Write all files, each for itself: one that refuses stops no other.
@@ -64,8 +64,8 @@ class FileKnob:
             value = "performance" if "performance" in self.values else self.values[-1]
         texts, failures = str(value).split(), list[str]()
         texts = (texts * len(self.files))[: len(self.files)]
-        self.asked = [round(float(text) * self.unit) if self.unit else text for text in texts]
-        texts = [str(most) for most in self.clipped(self.asked)]
+        self.requested = [round(float(text) * self.unit) if self.unit else text for text in texts]
+        texts = [str(most) for most in self.clipped(self.requested)]
         for file, text in zip(self.files, texts, strict=True):
             try:
                 file.write_text(text)
@@ -144,8 +144,8 @@ def devices(
         except (ActuationError, ValueError) as error:
             without[name] = str(error)
     kinds = (*dict.fromkeys((*kinds, *offered, *without)),)
-    made = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
-    return [made] if offered or without else []
+    device = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
+    return [device] if offered or without else []
 
 
 def content(file: Path, kind: type = str) -> Any:  # noqa: ANN401 - of that kind

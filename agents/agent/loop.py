@@ -317,17 +317,17 @@ class DeviceAgent:
         ended = self._holder.refuses(order)
         if ended:
             log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
-            self._holder.told(False)
+            self._holder.mark_reported(False)
             self._wait(self._backoff.failed())
             return
         hold = self._holder.current
-        known = hold is not None and hold.order == order
+        same_order = hold is not None and hold.order == order
         try:
             self._holder.take(order)
         except (ActuationError, InvalidInput) as error:
             self._watch.end(f"it could not be applied: {error}")
             return
-        if known:
+        if same_order:
             self._pace()
         else:
             self._watch.start_now()

@@ -64,7 +64,7 @@ def _counted(link: TunerClient) -> Iterator[Metric]:
     for name, text, value in (
         ("reports_dropped", "Windows dropped because the spool was full.", spool.dropped),
         ("reports_refused", "Reports that the tuner refused permanently.", spool.refused),
-        ("requests", "Requests to the tuner.", link.asked),
+        ("requests", "Requests to the tuner.", link.requests),
         ("requests_failed", "Requests without a response from the tuner.", link.failed),
     ):
         yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
@@ -138,8 +138,8 @@ def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     gauge = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
     for agent in agents:
         names = {metric.name: 1.0 for metric in agent.device.metrics}
-        for name, there in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
-            gauge.add_metric((agent.device.id, name), there)
+        for name, available in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
+            gauge.add_metric((agent.device.id, name), available)
     yield gauge
 
 

@@ -88,7 +88,7 @@ class KnownClients:
 
 
 def sound(
-    replies: Iterable[Message], sent: ArrayRecord, known: KnownClients, weight: str = EXAMPLES
+    replies: Iterable[Message], sent: ArrayRecord, clients: KnownClients, weight: str = EXAMPLES
 ) -> list[ClientReply]:
     """Return the replies that may be averaged, with records of the same names and metrics.
 
@@ -106,7 +106,7 @@ def sound(
             continue
         (metrics,) = message.content.metric_records.values()
         scalars = {name: float(v) for name, v in metrics.items() if _length(v) == 0}
-        accepted.append(ClientReply(node, known.kind(node) or "all", message, scalars))
+        accepted.append(ClientReply(node, clients.kind(node) or "all", message, scalars))
     _make_alike([reply.message for reply in accepted])
     return accepted
 

@@ -97,11 +97,11 @@ class Holder:
         hold = self._hold
         return hold if hold is not None and hold.ended and not hold.told else None
 
-    def told(self, told: bool = True) -> None:
+    def mark_reported(self, reported: bool = True) -> None:
         """Note that the report of the end is on its way, or has to be sent again."""
         with self._lock:
             if self._hold is not None and self._hold.ended:
-                self._become(self._hold.model_copy(update={"told": told}))
+                self._become(self._hold.model_copy(update={"told": reported}))
 
     def refuses(self, order: HoldOrder) -> str:
         """Return why this assignment is refused: the same hold has ended here; empty otherwise."""
@@ -128,8 +128,8 @@ class Holder:
         now, monotonic = self._now(), self._clock.monotonic()
         hold = self.current
         if hold is not None and hold.order == order:
-            gone = order.valid_for_s - hold.left_s(self._host, now, monotonic)
-            if gone > RENEW_SHARE * order.valid_for_s:
+            elapsed_s = order.valid_for_s - hold.left_s(self._host, now, monotonic)
+            if elapsed_s > RENEW_SHARE * order.valid_for_s:
                 renewed = self._granted(order, now, monotonic, hold.row, hold.broken)
                 kept_profiles = {"power_profiles": hold.power_profiles}
                 self._become(renewed.model_copy(update=kept_profiles))

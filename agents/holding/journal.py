@@ -156,10 +156,10 @@ class Journal:
             StoreError: the disk refuses; change nothing.
             Conflict: every device is to stay at its original setting; change nothing.
         """
-        known, path = self.get(device), self._path(device)
-        whole = known is not None and not known.damaged and path.exists()
-        if known is None or not whole or known.level != level:
-            sides = target.read_sides() if known is None else originals(known, target)
+        earlier, path = self.get(device), self._path(device)
+        whole = earlier is not None and not earlier.damaged and path.exists()
+        if earlier is None or not whole or earlier.level != level:
+            sides = target.read_sides() if earlier is None else originals(earlier, target)
             entry = Entry(device=device, level=level, boot=boot, sides=sides, attached=attached)
             try:
                 files.write(path, _render(entry))
@@ -236,17 +236,17 @@ def _render(entry: Entry) -> str:
 
 def _parse(device: str, path: Path, content: bytes) -> Entry:
     """Return what can be read of a file's content."""
-    known: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     damaged = ""
     for number, line in enumerate(content.splitlines(), 1):
         try:
-            known.append(_object(line))
+            lines.append(_object(line))
         except ValueError:
             damaged = f"{path}: line {number} cannot be read"
-    heads = [line for line in known if "level" in line]
+    heads = [line for line in lines if "level" in line]
     settings = [
         line
-        for line in known
+        for line in lines
         if isinstance(line.get("side"), str) and isinstance(line.get("setting"), dict)
     ]
     head = heads[0] if heads else {}

@@ -100,7 +100,7 @@ class Watch:
         hold = self._holder.untold
         if hold is not None:
             self._link.keep(ended_report(self._device, hold))
-            self._holder.told()
+            self._holder.mark_reported()
 
     def _observe(self, hold: Hold) -> None:
         """Measure one window of the held setting, judge it, and report it where it counts.

@@ -43,7 +43,7 @@ class LoadMeter:
     def offering(self, context: Context) -> LoadMeter:
         """Return this meter at another load. Raises InvalidInput where none is requested."""
         other = LoadMeter(
-            self._connect, LoadShape.asked(context), self._counting, self._clock, self._seed
+            self._connect, LoadShape.from_context(context), self._counting, self._clock, self._seed
         )
         other._runs = self._runs
         return other

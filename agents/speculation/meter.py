@@ -198,16 +198,16 @@ class PromptMeter:
 
     def offering(self, context: Context) -> PromptMeter:
         """Return the meter at another load. Raises InvalidInput where none is asked for."""
-        asked = {
+        targets = {
             REQUESTS.name if name == SIGNAL else name: value for name, value in context.items()
         }
-        if len(asked) != len(context):
+        if len(targets) != len(context):
             raise InvalidInput(f"{SIGNAL} and {REQUESTS.name} are the same load; set one of them")
         other = PromptMeter(
             self._client,
             self._address,
             self._deck,
-            LoadShape.asked(asked),
+            LoadShape.from_context(targets),
             self._clock,
             self._seed,
         )

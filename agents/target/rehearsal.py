@@ -96,8 +96,8 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
         yield _failed("the meter", error)
         return {}
     load = window.load()
-    did = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
-    yield Symptom("the meter", load.completed > 0 and not load.failed, did,
+    summary = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
+    yield Symptom("the meter", load.completed > 0 and not load.failed, summary,
                   "" if load.completed else "keep the workload busy, or add a [load]")  # fmt: skip
     estimates = window.estimates()
     for metric in side.metrics:

@@ -126,10 +126,10 @@ class Target:
         metrics: dict[str, Metric] = {}
         for key, side in self.sides.items():
             for metric in side.metrics:
-                known = metrics.get(metric.name)
-                if known is not None and key != WORKLOAD:
-                    origin = weakest((known.origin, metric.origin))
-                    metric = Metric(metric.name, origin, known.scope, known.quantity)
+                previous = metrics.get(metric.name)
+                if previous is not None and key != WORKLOAD:
+                    origin = weakest((previous.origin, metric.origin))
+                    metric = Metric(metric.name, origin, previous.scope, previous.quantity)
                 metrics[metric.name] = metric
         return tuple(metrics.values())
 
@@ -222,16 +222,16 @@ class Target:
         """
         self.space.check(setting)
         before = self.read_sides()
-        wanted = {key: _of(side, setting) for key, side in self.sides.items()}
+        requested = {key: _of(side, setting) for key, side in self.sides.items()}
         touched: list[str] = []
         handed = False
         try:
-            for key in self._order(before, wanted):
+            for key in self._order(before, requested):
                 touched.append(key)
                 if key == WORKLOAD and plan is not None and self._follow(plan):
                     handed = True
                 else:
-                    self._set(key, wanted[key])
+                    self._set(key, requested[key])
         except TuningError as cause:
             undone = self.restore({key: before[key] for key in reversed(touched)})
             text = f"cannot set {render_setting(setting)}: {cause.message}"
@@ -337,7 +337,7 @@ class Target:
         if wrong:
             raise ActuationError(f"{key} reads back different values: {', '.join(wrong)}")
 
-    def _order(self, before: SideSettings, wanted: SideSettings) -> Sequence[str]:
+    def _order(self, before: SideSettings, requested: SideSettings) -> Sequence[str]:
         """Return the sides in the order in which a change never asks more of a device than it is set for.
 
         Devices that get faster go first, then the workload, then devices that get slower.
@@ -347,7 +347,7 @@ class Target:
             for key, side in self.sides.items()
             if key in before
             and key != WORKLOAD
-            and speed_change(side.space, before[key], wanted.get(key, {})) < 0.0
+            and speed_change(side.space, before[key], requested.get(key, {})) < 0.0
         ]
         return [*(key for key in self.sides if key not in slower), *slower]
 

@@ -202,8 +202,12 @@ class TargetWindow:
         """Return the load so far as far as no setting changes it: its rate, where available."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
-        told = {} if self._signal is None else self._signal.context
-        return {**told, **self._sent, **({} if rate is None else {"arrival_rate_per_s": rate.mean})}
+        observed = {} if self._signal is None else self._signal.context
+        return {
+            **observed,
+            **self._sent,
+            **({} if rate is None else {"arrival_rate_per_s": rate.mean}),
+        }
 
     def load(self) -> Load:
         """Return what the load came to so far."""
@@ -268,14 +272,18 @@ class TargetWindow:
         }
         devices = [reading.totals for reading in readings[: self._devices]]
         for name in self._own.keys() - {n for r in readings[self._devices :] for n in r.totals}:
-            known = [so_far[name] for so_far in devices if name in so_far]
+            values = [device[name] for device in devices if name in device]
             totals.pop(name, None)
-            if known and len(known) == self._own[name]:  # else the sum is unknown
-                totals[name] = math.fsum(known)
-        for side, so_far in zip(devices, self._disturbed, strict=True):
-            so_far |= {n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)}
-        names = {name for so_far in self._disturbed for name in so_far}
-        totals |= {n: max(so_far.get(n, 0.0) for so_far in self._disturbed) for n in names}
+            if values and len(values) == self._own[name]:  # else the sum is unknown
+                totals[name] = math.fsum(values)
+        for side, disturbance in zip(devices, self._disturbed, strict=True):
+            disturbance |= {
+                n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)
+            }
+        names = {name for disturbance in self._disturbed for name in disturbance}
+        totals |= {
+            n: max(disturbance.get(n, 0.0) for disturbance in self._disturbed) for n in names
+        }
         if any(ENERGY in reading.totals for reading in readings[self._devices :]):
             return totals
         return self._with_energy(totals, devices)
@@ -290,9 +298,9 @@ class TargetWindow:
         """
         if len(devices) > 1 and self._metered:
             totals.pop(ENERGY, None)
-            known = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
-            if len(known) == len(self._metered) and (all(known) or not any(known)):
-                totals[ENERGY] = math.fsum(known)
+            energies = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
+            if len(energies) == len(self._metered) and (all(energies) or not any(energies)):
+                totals[ENERGY] = math.fsum(energies)
         return totals
 
     def _ratio_of(self, metric: Metric) -> Ratio | None:
@@ -316,9 +324,9 @@ def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
         InvalidInput: none sends load, or not such load.
     """
     if not any(isinstance(meter, OffersLoad) for meter in meters):
-        asked = ", ".join(f"{name} = {value:g}" for name, value in context.items())
+        requested = ", ".join(f"{name} = {value:g}" for name, value in context.items())
         raise InvalidInput(
-            f"no load generator is configured, so {asked} cannot be set",
+            f"no load generator is configured, so {requested} cannot be set",
             hint="try it under the present load",
         )
     return [m.offering(context) if isinstance(m, OffersLoad) else m for m in meters]

@@ -168,8 +168,8 @@ class SqlBus:
                 ):  # a server that is gone is noticed by it, too
                     pinged_s = time.monotonic()
                     self._ping(connection, pinged_s)
-                for told in driver.notifies(timeout=LOOK_S):
-                    self._take(told.payload)
+                for notification in driver.notifies(timeout=LOOK_S):
+                    self._take(notification.payload)
 
     def _ping(self, connection: Connection, now_s: float) -> None:
         message = json.dumps([self._told_by, PING, str(now_s), []])
@@ -219,20 +219,20 @@ class SqlBus:
 
 def _takes_lead(connection: Connection) -> bool:
     """Return whether no other program leads; the lock ends with the connection, whatever ends that."""
-    asked = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
-    return bool(connection.execute(asked).scalar())
+    query = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
+    return bool(connection.execute(query).scalar())
 
 
 def _give_up_in_time(connection: Connection) -> None:
     """Have the server notice within a minute that we are gone: by itself it takes two hours."""
-    asked = {
+    settings = {
         "tcp_keepalives_idle": "10",
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
         "tcp_user_timeout": "15000",
         "idle_session_timeout": f"{MOST_IDLE_S}s",  # since PostgreSQL 14
     }
-    for name, value in asked.items():
+    for name, value in settings.items():
         connection.execute(
             text("SELECT set_config(name, :value, false) FROM pg_settings WHERE name = :name"),
             {"name": name, "value": value},

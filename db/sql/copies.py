@@ -65,11 +65,11 @@ def copy(source: Path, part: Path) -> None:
     try:
         with (
             closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
-            closing(sqlite3.connect(part)) as made,
+            closing(sqlite3.connect(part)) as target,
         ):
-            live.backup(made)
-            made.execute("PRAGMA journal_mode = DELETE")
-            integrity = made.execute("PRAGMA integrity_check").fetchone()[0]
+            live.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+            integrity = target.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
         raise StoreError(
             f"{source} cannot be copied to {part.parent}: {error}",

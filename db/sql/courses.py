@@ -29,7 +29,7 @@ from db.schema import EstimateRow, MeasurementRow, ObservationRow, StudyRow, Tri
 from tuner.core import WindowPoint
 
 
-def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
+def points(connection: Connection, query: Select[Any]) -> Sequence[WindowPoint]:
     """Return what one of the statements below selects, by time."""
     return tuple(
         WindowPoint(
@@ -41,7 +41,7 @@ def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
             least=row.least,
             most=row.most,
         )
-        for row in connection.execute(asked)
+        for row in connection.execute(query)
     )
 
 

@@ -167,6 +167,6 @@ def _begin_sqlite(connection: Connection) -> None:
 def _script() -> str:
     """Return the statements that make our tables: migrations would take a hundred times as long."""
     dialect, tables = sqlite.dialect(), Base.metadata.sorted_tables
-    made = [CreateTable(table).compile(dialect=dialect) for table in tables]
+    statements = [CreateTable(table).compile(dialect=dialect) for table in tables]
     indexes = [CreateIndex(i).compile(dialect=dialect) for table in tables for i in table.indexes]
-    return ";".join(map(str, [*made, *indexes]))
+    return ";".join(map(str, [*statements, *indexes]))

@@ -37,16 +37,16 @@ class PatientConnection(Connection[Any]):
         """Run psycopg's exchange with the server, with a check every 0.1 s for data."""
         heard_s = time.monotonic()
         try:
-            wanted = next(gen)
+            wait = next(gen)
             while True:
-                came = yield wanted
-                if came:
+                ready = yield wait
+                if ready:
                     heard_s = time.monotonic()
                 elif time.monotonic() - heard_s > self.patience_s:
                     self.close()
                     silent = f"the connection was silent for {self.patience_s:g} s"
                     raise OperationalError(silent)
-                wanted = gen.send(came)
+                wait = gen.send(ready)
         except StopIteration as done:
             return done.value
 

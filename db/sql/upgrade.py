@@ -70,8 +70,8 @@ def _upgrade(
     name = database.name
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "db:migrations")
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if schema is not None and schema not in known:
+    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if schema is not None and schema not in revisions:
         raise StoreError(
             f"database {name} was written by a newer jouletune "
             f"(schema {schema}, this program has {SCHEMA})",

@@ -59,10 +59,10 @@ def check(url_text: str, now: Now) -> list[Checked]:
     try:
         with database.spoken(), database.engine.connect() as connection:
             schema = revision(connection)
-            known = schema == SCHEMA
-            hint = "" if known else "start a tuner of this release on it, or upgrade jouletune"
-            checks = [Checked("schema", known, f"{schema}, this program's is {SCHEMA}", hint)]
-            if known:
+            current = schema == SCHEMA
+            hint = "" if current else "start a tuner of this release on it, or upgrade jouletune"
+            checks = [Checked("schema", current, f"{schema}, this program's is {SCHEMA}", hint)]
+            if current:
                 checks += [
                     *_whole(connection, path, restore),
                     _readable(SqlStudies(database), restore),
@@ -106,8 +106,8 @@ def _kept(connection: Connection) -> Checked:
 
 
 def _backed_up(connection: Connection, now: Now, again: str) -> Checked:
-    asked = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
-    at = connection.execute(asked.columns(at=EventRow.at.type)).scalar()
+    query = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
+    at = connection.execute(query.columns(at=EventRow.at.type)).scalar()
     if at is None:
         return Checked("last backup", False, "none yet", again)
     days = (now() - at).total_seconds() / 86_400.0

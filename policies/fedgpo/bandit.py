@@ -84,11 +84,11 @@ class _Outlook:
     def work(self, setting: Setting, participated: float | None = None) -> RoundWork:
         """Return what a setting has clients do: of several classes, in the geometric mean."""
         federation = self.federation
-        wanted = float(setting[federation.participants.name])
+        requested = float(setting[federation.participants.name])
         batches = [math.log(float(setting[c.batch.name])) for c in federation.classes]
         local = [math.log(float(setting[k.name])) for k in federation.local]
         return RoundWork(
-            max(1.0, participated or min(wanted, self.available)),
+            max(1.0, participated or min(requested, self.available)),
             math.exp(sum(batches) / len(batches)),
             math.exp(sum(local) / len(local)),
         )
@@ -125,8 +125,8 @@ class _Outlook:
 
     def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
         """Return the predicted spending of a round, by some draws of its costs."""
-        told = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
-        drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in told}
+        reported = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
+        drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in reported}
         return {
             name: Prediction(float(draws.mean()), float(draws.std()), lognormal=True)
             for name, draws in drawn.items()
@@ -135,8 +135,8 @@ class _Outlook:
 
 def _labels(now: Context) -> float:
     """Return the share of all labels that a client holds, in the mean of the reports of classes."""
-    told = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
-    return fmean(told) if told else USUAL_LABELS
+    shares = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
+    return fmean(shares) if shares else USUAL_LABELS
 
 
 def _logs(work: RoundWork) -> LogWork:
@@ -152,9 +152,9 @@ def _proven(past: Past, options: Sequence[Setting]) -> Array:
     limits = [x for x in past.evidence.limits or () if x.metric in LIMITED]
     penalty = np.zeros(len(options))
     for i, setting in enumerate(options):
-        known = past.evidence.of(setting) if limits else None
-        broken = known and any(
-            x.verdict(known.estimates.get(x.metric)) is Verdict.INFEASIBLE for x in limits
+        candidate = past.evidence.of(setting) if limits else None
+        broken = candidate and any(
+            x.verdict(candidate.estimates.get(x.metric)) is Verdict.INFEASIBLE for x in limits
         )
         penalty[i] = 100.0 if broken else 0.0
     return penalty

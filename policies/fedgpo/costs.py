@@ -63,7 +63,7 @@ class RoundCosts:
         """Return what rounds take, learnt from some."""
         joules = _unit(rounds, works, lambda r, w: r.shown.get(ENERGY_J, 0.0) / w.participants)
         seconds = _unit(rounds, works, lambda r, _: r.shown.get(SECONDS, 0.0))
-        told = [
+        intensities = [
             r.shown[CARBON_G] / r.shown[ENERGY_J]
             for r in rounds
             if CARBON_G in r.shown and r.shown.get(ENERGY_J, 0.0) > 0.0
@@ -85,7 +85,7 @@ class RoundCosts:
         values = np.array([v for *_, v in seen])
         noise = np.array([NOISE[name] for _, name, _ in seen])
         fit = fitted(predict, values, noise, prior)
-        return cls(fit, joules, seconds, float(np.mean(told)) if told else 1.0)
+        return cls(fit, joules, seconds, float(np.mean(intensities)) if intensities else 1.0)
 
     def metric(self, name: str, weights: Array, works: Sequence[RoundWork]) -> Array:
         """Return a metric of rounds that were not seen: a row for each of weights, a column for each."""

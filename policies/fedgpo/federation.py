@@ -100,9 +100,9 @@ class Federation:
     def available(self, learnt: Sequence[Round]) -> float:
         """Return how many clients there are, by the latest round that fewer took part in than wanted."""
         for one in reversed(learnt):
-            told = one.shown.get("participated", 0.0) + one.shown.get("failed", 0.0)
-            if 0.0 < told < float(one.setting[self.participants.name]):
-                return told
+            reachable = one.shown.get("participated", 0.0) + one.shown.get("failed", 0.0)
+            if 0.0 < reachable < float(one.setting[self.participants.name]):
+                return reachable
         return math.inf
 
     def options(self, available: float = math.inf) -> list[Setting]:

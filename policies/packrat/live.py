@@ -123,8 +123,8 @@ class Outlook:
     def timed(self) -> bool:
         """Whether a batch done sooner is what is wanted."""
         objective = self.study.objective
-        wanted = "maximize" if objective.metric == "throughput_per_s" else "minimize"
-        return objective.metric in TIMES and objective.goal == wanted
+        sensible = "maximize" if objective.metric == "throughput_per_s" else "minimize"
+        return objective.metric in TIMES and objective.goal == sensible
 
     def shown(self, group: Group) -> float | None:
         """Return what a packing itself showed, None where it was not measured."""

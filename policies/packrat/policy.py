@@ -131,15 +131,15 @@ class _Search:
 
     def profiled(self) -> Try | None:
         """Return the next point of the profile that may still matter."""
-        wanted = [c for c in self.open() if Group(1, *c) in self.settings]
-        if not wanted:
+        cells = [c for c in self.open() if Group(1, *c) in self.settings]
+        if not cells:
             return None
-        threads, items = wanted[0]
+        threads, items = cells[0]
         return Try(
             self.settings[Group(1, threads, items)],
             f"profile: one instance alone, threads={threads} batch_size={items}; "
             f"{len(self.outlook.points)} of {len(self.grid())} "
-            f"points are measured, {len(wanted)} may still matter",
+            f"points are measured, {len(cells)} may still matter",
         )
 
     def grid(self) -> set[tuple[int, int]]:
@@ -338,12 +338,12 @@ class _Search:
 
     def account(self, most: float) -> str:
         """Return in a sentence what the plan rests on."""
-        grid, known, unknown = len(self.grid()), len(self.outlook.points), len(self.open())
+        grid, measured, unknown = len(self.grid()), len(self.outlook.points), len(self.open())
         checked = sum(g.instances > 1 for g in self.outlook.measured)
         missed = f", {unknown} were not measured" if unknown else ""
         text = (
-            f"demands up to {self.demands[-1]} ({most:.0f} requests in progress) from {known} of "
-            f"{grid} profile points ({grid - known - unknown} cannot matter{missed}) and "
+            f"demands up to {self.demands[-1]} ({most:.0f} requests in progress) from {measured} of "
+            f"{grid} profile points ({grid - measured - unknown} cannot matter{missed}) and "
             f"{checked} packing{'' if checked == 1 else 's'} in parallel"
         )
         learnt = self.outlook.interference

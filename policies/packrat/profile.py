@@ -75,8 +75,8 @@ class Profile:
 
     def fat_cell(self, threads: int, items: int) -> Cell | None:
         """Return the cell that `fat` goes by, None without any."""
-        known = [b for t, b in self.points if t == threads and b >= items]
-        return (threads, min(known)) if known else None
+        batches = [b for t, b in self.points if t == threads and b >= items]
+        return (threads, min(batches)) if batches else None
 
     def single(self, threads: int, items: int) -> float | None:
         """Return the seconds of the best single instance on at most `threads`, None without any."""

@@ -166,8 +166,8 @@ def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
     rows = np.array([s.mix.features for s in seen])
     scale = rows.max(axis=0)
     scale[scale == 0.0] = 1.0
-    rows, wanted = rows / scale, np.array(mix.features) / scale
-    if np.any(wanted > rows.max(axis=0) + SAME) or np.any(wanted < rows.min(axis=0) - SAME):
+    rows, features = rows / scale, np.array(mix.features) / scale
+    if np.any(features > rows.max(axis=0) + SAME) or np.any(features < rows.min(axis=0) - SAME):
         raise MeasurementError("no window was measured with a mix of this size")
     inverse = np.linalg.pinv(rows, rcond=SAME)
     freedom = len(seen) - int(np.linalg.matrix_rank(rows, tol=SAME))
@@ -175,10 +175,10 @@ def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
         raise MeasurementError(
             f"{len(seen)} windows are too few: {LEAST_FREEDOM - freedom} more are needed"
         )
-    if not np.allclose(wanted @ inverse @ rows, wanted, atol=1e-6):
+    if not np.allclose(features @ inverse @ rows, features, atol=1e-6):
         raise MeasurementError("the windows do not vary the features of this mix independently")
     shown = np.array([s.latency.mean for s in seen])
-    weights = wanted @ inverse
+    weights = features @ inverse
     mean = float(weights @ shown)
     residuals = shown - rows @ (inverse @ shown)
     own = sum(s.latency.stderr**2 for s in seen) / len(seen)

@@ -17,7 +17,7 @@ from tuner.client.history import History, Narrowing
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
 from tuner.tls import SYSTEM, ClientTls
 from tuner.verbs.awaited import AsyncTokenVerbs, AsyncVerbs
-from tuner.verbs.questions import asked_of
+from tuner.verbs.questions import narrowed
 from tuner.verbs.row import Verb
 from tuner.wire import (
     Change,
@@ -166,7 +166,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         Raises:
             InvalidInput: what is to narrow it is no such thing.
         """
-        return History(await super().history(asked_of(question, narrow), last, skip))
+        return History(await super().history(narrowed(question, narrow), last, skip))
 
     async def ready(self) -> bool:
         """Return whether the tuner is up and its database answers."""

@@ -15,7 +15,7 @@ from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
 from tuner.tls import SYSTEM, ClientTls
-from tuner.verbs.questions import asked_of
+from tuner.verbs.questions import narrowed
 from tuner.verbs.row import Verb
 from tuner.verbs.table import TokenVerbs, Verbs
 from tuner.wire import (
@@ -165,7 +165,7 @@ class Client(Verbs["RemoteStudy"]):
         Raises:
             InvalidInput: what is to narrow it is no such thing.
         """
-        return History(super().history(asked_of(question, narrow), last, skip))
+        return History(super().history(narrowed(question, narrow), last, skip))
 
     def ready(self) -> bool:
         """Return whether the tuner is up and its database answers."""

@@ -91,10 +91,10 @@ def _holding(view: StudyView, limit: Limit) -> str:
 
 def held_against(view: StudyView, limit: Limit) -> tuple[str, str, str]:
     """Return the held setting, its value of a limited metric (empty: not measured), and the bound."""
-    held, known = view.best or view.baseline, view.quantities
-    found = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
-    seen = figure(limit.metric, found.mean, declared=known) if found is not None else ""
-    bound = f"{limit.op} {figure(limit.metric, limit.value, declared=known)}"
+    held, quantities = view.best or view.baseline, view.quantities
+    estimate = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
+    seen = figure(limit.metric, estimate.mean, declared=quantities) if estimate is not None else ""
+    bound = f"{limit.op} {figure(limit.metric, limit.value, declared=quantities)}"
     return change(held.setting, view.baseline.setting), seen, bound
 
 

@@ -103,7 +103,7 @@ class ServerBench:
             while True:
                 answer = policy.suggest(Past(study=study, trials=tuple(trials)))
                 if isinstance(answer, Done):
-                    return _told(answer, trials)
+                    return _profile_of(answer, trials)
                 if isinstance(answer, Wait):
                     raise MeasurementError(f"the policy waits although nothing runs: {answer.why}")
                 report(answer.why)
@@ -140,12 +140,12 @@ class ServerBench:
                 raise ActuationError("; ".join(failed), hint="set it by hand")
 
 
-def _told(done: Done, trials: Sequence[Trial]) -> ServerProfile:
+def _profile_of(done: Done, trials: Sequence[Trial]) -> ServerProfile:
     """Return the profile. Raises MeasurementError: no window that was requested came to anything."""
-    asked = [t for t in trials if t.phase is Phase.TUNING]
-    if asked and not any(t.state.evidence for t in asked):
+    tuning = [t for t in trials if t.phase is Phase.TUNING]
+    if tuning and not any(t.state.evidence for t in tuning):
         raise MeasurementError(
-            f"no window was completed; reason of the last: {asked[-1].reason}",
+            f"no window was completed; reason of the last: {tuning[-1].reason}",
             hint="check that the server answers and that no "
             "other load runs on the host; or raise --most-foreign",
         )

@@ -43,18 +43,18 @@ def store(loop: Loop, study: Study, who: str, why: str) -> Event:
 
 
 def drafted(
-    loop: Loop, draft: StudyDraft, known: Mapping[str, Device] = MappingProxyType({})
+    loop: Loop, draft: StudyDraft, registered: Mapping[str, Device] = MappingProxyType({})
 ) -> Study:
     """Return the study that a draft asks for, not stored; an error has the draft's `key` it is about.
 
-    `known` are devices that need not be looked up.
+    `registered` are devices that need not be looked up.
 
     Raises:
         NotFound, InvalidInput and its kin: as `Operations.create` does.
     """
     refuse_too_much(draft)
     with about("devices"):
-        devices = [known.get(name) or device_of(loop, name) for name in draft.devices]
+        devices = [registered.get(name) or device_of(loop, name) for name in draft.devices]
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
     with about("objective"):

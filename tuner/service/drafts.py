@@ -212,7 +212,7 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
     """
     heeded = policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
     metric, energy = study.objective.metric, called(ENERGY, study.quantities)
-    asked: Mapping[str, tuple[str, str]] = {
+    parts: Mapping[str, tuple[str, str]] = {
         "second_objective": (
             f"the second objective {study.second_objective.metric}"
             if study.second_objective
@@ -232,7 +232,7 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
             f"choose the objective {energy}",
         ),
     }
-    for part, (what, instead) in asked.items():
+    for part, (what, instead) in parts.items():
         if what and part not in heeded:
             other = "pareto" if part == "second_objective" else "polythrottle"
             raise InvalidInput(

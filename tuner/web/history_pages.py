@@ -18,7 +18,7 @@ from tuner.core import InvalidInput, Store, Study, TrialState, Verdict
 from tuner.presentation.figures import joined
 from tuner.service.operations import Operations
 from tuner.study.moves import needed_metrics
-from tuner.verbs.questions import asked_of
+from tuner.verbs.questions import narrowed
 from tuner.web.looks import Judges
 from tuner.web.render import Pages
 from tuner.wire import StudyView, TrialView
@@ -63,7 +63,7 @@ class Asked:
 
     def question(self) -> HistoryQuestion:
         """Return it as a question. Raises InvalidInput."""
-        return asked_of(None, {name: text for name, text in asdict(self).items() if text})
+        return narrowed(None, {name: text for name, text in asdict(self).items() if text})
 
 
 def history_pages(pages: Pages, operations: Operations) -> APIRouter:

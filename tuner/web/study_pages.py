@@ -22,7 +22,7 @@ from tuner.presentation.knob_charts import (
     varying_knobs,
 )
 from tuner.presentation.next_steps import last_change, sentence, status_reason
-from tuner.presentation.texts import asked_metrics, gained, row_spans
+from tuner.presentation.texts import gained, requested_metrics, row_spans
 from tuner.service.operations import Operations
 from tuner.service.reports import StudyLook
 from tuner.web.history_pages import side_by_side
@@ -133,7 +133,7 @@ def trial_table(look: StudyLook, sort: str, only: str, page: int) -> TrialTable:
 
     `only` is a verdict or a state. Trials without a value in that column come last.
     """
-    metrics = asked_metrics(look.report.study)
+    metrics = requested_metrics(look.report.study)
     groups: dict[str, int] = {}
     for trial in look.trials:
         groups[_group(trial)] = groups.get(_group(trial), 0) + 1

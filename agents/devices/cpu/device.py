@@ -94,8 +94,12 @@ class Ceilings:
         setting, defaults = self._remote.applied, self._remote.space.default
         boosts = setting.get(BOOST) in (None, "on", defaults.get(BOOST))
         for name, knob in self._knobs.items():
-            asked = setting.get(name)
-            khz = inf if asked is None or asked == defaults.get(name) else float(asked) * KHZ
+            requested = setting.get(name)
+            khz = (
+                inf
+                if requested is None or requested == defaults.get(name)
+                else float(requested) * KHZ
+            )
             for file in knob.files:
                 rungs = numbers(file.with_name("scaling_available_frequencies"))
                 tops = [*numbers(file.with_name("cpuinfo_max_freq")), *rungs[-1:]]

@@ -67,20 +67,20 @@ class FakeKnobs:
     @property
     def lasting(self) -> Sequence[str]:
         """The knobs whose values outlive a boot."""
-        told: list[str] = load(self._path)["devices"][self.uuid].get("lasting", [])
-        return told
+        lasting: list[str] = load(self._path)["devices"][self.uuid].get("lasting", [])
+        return lasting
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs and their values."""
-        there = load(self._path)["devices"][self.uuid]["values"]
-        return {name: tuple(ALL[name]["values"]) for name in there}
+        knobs = load(self._path)["devices"][self.uuid]["values"]
+        return {name: tuple(ALL[name]["values"]) for name in knobs}
 
     def read(self) -> Mapping[str, Value | None]:
         """Return what is in force, where it can be read. Raises DeviceLost."""
-        there = self._there()
-        shown = {k: None if ALL[k]["default"] is None else v for k, v in there["values"].items()}
-        if CEILING in shown and "cap" in there:
-            shown[CEILING] = min(shown[CEILING], there["cap"])
+        state = self._there()
+        shown = {k: None if ALL[k]["default"] is None else v for k, v in state["values"].items()}
+        if CEILING in shown and "cap" in state:
+            shown[CEILING] = min(shown[CEILING], state["cap"])
         return shown
 
     def overruled(self, knob: str, wrote: Value | None) -> bool:

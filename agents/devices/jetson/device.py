@@ -94,10 +94,10 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
 def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
     """Yield the ceiling that we have set on the GPU's clock; one at its original setting is not ours."""
-    asked = remote.applied.get(GPU) if remote else None
-    if remote and asked is not None and asked != remote.space.default[GPU]:
+    requested = remote.applied.get(GPU) if remote else None
+    if remote and requested is not None and requested != remote.space.default[GPU]:
         for node in gpus(root)[:1]:
-            hz = float(asked) * 1e6
+            hz = float(requested) * 1e6
             yield Ceiling(node / "cur_freq", hz, hz * STRAYS)
 
 

@@ -72,13 +72,13 @@ class Look:
 
 def look(gpu: Gpu) -> Look:
     """Look at a GPU now. Raises ActuationError, DeviceLost."""
-    clock, _ = gpu.told(
+    clock, _ = gpu.query(
         "SM clock", pynvml.nvmlDeviceGetClock, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT
     )
-    reasons, _ = gpu.told("event reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
+    reasons, _ = gpu.query("event reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
     if reasons is None:
-        reasons, _ = gpu.told("throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    used, _ = gpu.told("utilisation", pynvml.nvmlDeviceGetUtilizationRates)
+        reasons, _ = gpu.query("throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+    used, _ = gpu.query("utilisation", pynvml.nvmlDeviceGetUtilizationRates)
     idle = bool((reasons or 0) & IDLE) or (used is not None and used.gpu == 0)
     full = used is None or used.gpu >= FULL_LOAD
     return Look(int(clock or 0), int(reasons or 0), not idle, full)

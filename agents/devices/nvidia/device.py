@@ -152,4 +152,4 @@ def _memory_by_choice(space: Space) -> Space:
 
 def board_name(gpu: Gpu) -> str:
     """Return the board's name, as far as it reports one."""
-    return str(gpu.told("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)
+    return str(gpu.query("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)

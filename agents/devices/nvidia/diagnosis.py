@@ -125,7 +125,7 @@ def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:
 
 
 def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
-    mode, _ = gpu.told("persistence mode", pynvml.nvmlDeviceGetPersistenceMode)
+    mode, _ = gpu.query("persistence mode", pynvml.nvmlDeviceGetPersistenceMode)
     if mode == 0:
         yield Symptom(
             f"{name}: persistence mode", False,
@@ -137,14 +137,16 @@ def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
 def _power_profiles(name: str, gpu: Gpu) -> Iterator[Symptom]:
     profiles = power_profiles(gpu)
     if profiles is not None:
-        asked = f"{named(profiles.requested)} requested"
-        yield Symptom(f"{name}: power profiles", True, f"{profiles}, {asked}; a change ends a hold")
+        requested = f"{named(profiles.requested)} requested"
+        yield Symptom(
+            f"{name}: power profiles", True, f"{profiles}, {requested}; a change ends a hold"
+        )
 
 
 def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
     """Say how high the clock goes under load: below the listed maximum by a lock, or by itself."""
     about = f"{name}: foreign clock lock"
-    most, untold = gpu.told("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
+    most, untold = gpu.query("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
     if most is None:
         return Symptom(about, True, f"unknown: {untold}")
     seen = []
@@ -170,17 +172,17 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
 
 def _power_limit(name: str, gpu: Gpu) -> Symptom:
     about = f"{name}: foreign power limit"
-    told = [
-        gpu.told(what, function)
+    limits = [
+        gpu.query(what, function)
         for what, function in (
             ("enforced limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
             ("power limit", pynvml.nvmlDeviceGetPowerManagementLimit),
             ("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
         )
     ]
-    if untold := [why for _, why in told if why]:
+    if untold := [why for _, why in limits if why]:
         return Symptom(about, True, f"unknown: {untold[0]}")
-    enforced, limit, default = (int(mw) // 1000 for mw, _ in told)
+    enforced, limit, default = (int(mw) // 1000 for mw, _ in limits)
     if enforced < limit:
         return Symptom(
             about, False,

@@ -91,7 +91,9 @@ class GpuMeter:
         Raises:
             ActuationError, DeviceLost: the GPU does not answer.
         """
-        processes, refused = self.gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+        processes, refused = self.gpu.query(
+            "processes", pynvml.nvmlDeviceGetComputeRunningProcesses
+        )
         if processes is None:
             return Attribution(unknown=refused)
         if not processes:
@@ -236,7 +238,7 @@ def throttle_s(gpu: Gpu) -> dict[str, float]:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    fields, _ = gpu.told("throttle counters", pynvml.nvmlDeviceGetFieldValues, list(THROTTLES))
+    fields, _ = gpu.query("throttle counters", pynvml.nvmlDeviceGetFieldValues, list(THROTTLES))
     return {
         THROTTLES[f.fieldId]: f.value.ullVal / 1e9
         for f in fields or ()

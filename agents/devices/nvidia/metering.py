@@ -47,8 +47,8 @@ class GpuEnergy:
         self._gpu, self._memory, self._clock, self._every = gpu, memory, clock, every
         self._checks = 0
         self._scopes = {scope for _, scope in powers_w(gpu)}
-        _, no_power = gpu.told("power", pynvml.nvmlDeviceGetPowerUsage)
-        counter, self._no_counter = gpu.told("counter", pynvml.nvmlDeviceGetTotalEnergyConsumption)
+        _, no_power = gpu.query("power", pynvml.nvmlDeviceGetPowerUsage)
+        counter, self._no_counter = gpu.query("counter", pynvml.nvmlDeviceGetTotalEnergyConsumption)
         self.has_counter = counter is not None
         self.cannot = "" if self._scopes or self.has_counter else no_power
 

@@ -169,7 +169,7 @@ class Gpu:
         except pynvml.NVMLError as error:
             raise self._failed(error, what) from error
 
-    def told(self, what: str, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
+    def query(self, what: str, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
         """Return the answer to what a GPU need not tell, or None and why it is unknown.
 
         Whatever it is refused for: only a GPU that is gone, a driver that is another one, or one that does

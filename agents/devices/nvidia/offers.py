@@ -55,20 +55,20 @@ def refusals(gpu: Gpu) -> Mapping[str, str]:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    mode, _ = gpu.told("virtualisation", pynvml.nvmlDeviceGetVirtualizationMode)
+    mode, _ = gpu.query("virtualisation", pynvml.nvmlDeviceGetVirtualizationMode)
     if mode == VGPU:
         return dict.fromkeys((CLOCK, MEMORY, LIMIT), GUEST)
-    newer = gpu.told("generation", pynvml.nvmlDeviceGetArchitecture)[0] or UNKNOWN_ARCHITECTURE
-    memory, no_memory = gpu.told("memory clocks", pynvml.nvmlDeviceGetSupportedMemoryClocks)
+    newer = gpu.query("generation", pynvml.nvmlDeviceGetArchitecture)[0] or UNKNOWN_ARCHITECTURE
+    memory, no_memory = gpu.query("memory clocks", pynvml.nvmlDeviceGetSupportedMemoryClocks)
     _, no_clocks = (
-        gpu.told("clocks", pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+        gpu.query("clocks", pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
         if memory
         else (None, no_memory)
     )
-    _, no_limit = gpu.told("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-    _, unread = gpu.told("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
+    _, no_limit = gpu.query("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+    _, unread = gpu.query("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
     runs = {
-        knob: gpu.told(f"clock {kind}", pynvml.nvmlDeviceGetClock, kind, NOW)[1]
+        knob: gpu.query(f"clock {kind}", pynvml.nvmlDeviceGetClock, kind, NOW)[1]
         for knob, kind in ((CLOCK, SM), (MEMORY, MEM))
     }
     why = {

@@ -36,7 +36,7 @@ def power_profiles(gpu: Gpu) -> PowerProfiles | None:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    profiles, _ = gpu.told("power profiles", _current)
+    profiles, _ = gpu.query("power profiles", _current)
     if profiles is None:
         return None
     return PowerProfiles(
@@ -60,11 +60,11 @@ def _number(mask: Any) -> int:  # noqa: ANN401
 
 
 def _names(mask: int) -> Iterator[str]:
-    known = {
+    names = {
         value: name.removeprefix(PREFIX).lower().replace("_", "-")
         for name, value in vars(pynvml).items()
         if name.startswith(PREFIX) and name != COUNT and "_OPERATION_" not in name
     }
     for bit in range(mask.bit_length()):
         if mask >> bit & 1:
-            yield known.get(bit, f"profile {bit}")
+            yield names.get(bit, f"profile {bit}")

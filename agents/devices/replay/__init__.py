@@ -78,12 +78,12 @@ class ReplayedDevice:
             UnknownKnob, OutOfRange: the result was never measured; nothing was changed.
         """
         space = self.surface.space
-        wanted = dict(self._set)
+        target = dict(self._set)
         for name, value in setting.items():
             knob = space.knob(name)
-            wanted[name] = knob.values[knob.index(value)]
-        space.check(wanted)
-        self._set = wanted
+            target[name] = knob.values[knob.index(value)]
+        space.check(target)
+        self._set = target
 
     def monotonic(self) -> float:
         """Return the device's own time in seconds since it was opened."""

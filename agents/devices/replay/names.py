@@ -68,9 +68,9 @@ SUFFIXES: Mapping[str, Quantity] = {
 
 def quantity_named(metric: str) -> Quantity:
     """Return what a metric of a table means; a name that reports nothing may be anything."""
-    known = standard(metric)
-    if known is not None:
-        return known
+    exact = standard(metric)
+    if exact is not None:
+        return exact
     ends = (quantity for suffix, quantity in SUFFIXES.items() if metric.endswith(suffix))
     by_suffix = next(ends, Quantity("", signed=True))
     quantile = re.search(r"_p\d{2,4}(_|$)", metric)

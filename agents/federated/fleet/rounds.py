@@ -179,10 +179,10 @@ class FederatedTraining:
         self, chosen: Sequence[FleetClient], setting: Setting
     ) -> list[tuple[Weights, int]]:
         """Return each client's weights after its training, with its samples; alike clients at once."""
-        asked = [LocalTraining.of(setting, client.kind.name) for client in chosen]
+        trainings = [LocalTraining.of(setting, client.kind.name) for client in chosen]
         updates: dict[int, Weights] = {}
-        for same in dict.fromkeys(asked):
-            own = [c for c, wish in zip(chosen, asked, strict=True) if wish == same]
+        for same in dict.fromkeys(trainings):
+            own = [c for c, wish in zip(chosen, trainings, strict=True) if wish == same]
             orders = [(self.seed, 7, c.number, self.round) for c in own]
             samples = [c.samples for c in own]
             trained = trained_together(
@@ -192,7 +192,7 @@ class FederatedTraining:
         return [(updates[c.number], len(c.samples)) for c in chosen]
 
     def cost(
-        self, client: FleetClient, asked: LocalTraining, number: int
+        self, client: FleetClient, training: LocalTraining, number: int
     ) -> tuple[ClientCost, Conditions]:
         """Return what a client takes in a round, and how that round finds it."""
         now = conditions(self.devices, client, number, self.seed)
@@ -201,8 +201,8 @@ class FederatedTraining:
             self.devices.work,
             now.link,
             len(client.samples),
-            asked.batch,
-            asked.passes(len(client.samples)),
+            training.batch,
+            training.passes(len(client.samples)),
             now.load,
         )
         return cost, now

@@ -43,9 +43,9 @@ def _stay(response: httpx.Response) -> None:
     """Refuse a redirect that leaves the host and port. Raises ForeignRedirect."""
     if not response.has_redirect_location:
         return
-    here, there = response.url, response.url.join(response.headers["location"])
-    if (there.scheme, there.host, there.port) != (here.scheme, here.host, here.port):
-        raise ForeignRedirect(f"{here} is redirected to {there}", request=response.request)
+    here, location = response.url, response.url.join(response.headers["location"])
+    if (location.scheme, location.host, location.port) != (here.scheme, here.host, here.port):
+        raise ForeignRedirect(f"{here} is redirected to {location}", request=response.request)
 
 
 class LocalHttp:

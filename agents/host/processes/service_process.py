@@ -150,8 +150,10 @@ class UnitProcess:
 
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of the unit since its start; None where systemd does not count them."""
-        told = self._shown("CPUUsageNSec")["CPUUsageNSec"]
-        return int(told) / 1e9 if told.isdigit() and int(told) < systemd.NOT_SET else None
+        usage_ns = self._shown("CPUUsageNSec")["CPUUsageNSec"]
+        return (
+            int(usage_ns) / 1e9 if usage_ns.isdigit() and int(usage_ns) < systemd.NOT_SET else None
+        )
 
     def started(self) -> str:
         """Return the word that systemd has for this start."""
@@ -166,9 +168,10 @@ class UnitProcess:
         return WorkloadIdentity(unit=self._unit)
 
     def _shown(self, name: str) -> Mapping[str, str]:
-        told = systemd.show(self._unit, name, "ActiveState")
-        if told["ActiveState"] not in ("active", "reloading"):
+        properties = systemd.show(self._unit, name, "ActiveState")
+        if properties["ActiveState"] not in ("active", "reloading"):
             raise DeviceLost(
-                f"the unit {self._unit} is {told['ActiveState'] or 'unknown'}", hint="start it"
+                f"the unit {self._unit} is {properties['ActiveState'] or 'unknown'}",
+                hint="start it",
             )
-        return told
+        return properties

@@ -25,8 +25,8 @@ def call(*words: str) -> str:
 
 def show(unit: str, *properties: str) -> Mapping[str, str]:
     """Return some of a unit's properties as systemd tells them. Raises ActuationError."""
-    told = call("show", unit, f"--property={','.join(properties)}")
-    values = dict(line.partition("=")[::2] for line in told.splitlines() if "=" in line)
+    output = call("show", unit, f"--property={','.join(properties)}")
+    values = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
     missing = [name for name in properties if name not in values]
     if missing:
         raise ActuationError(

@@ -124,12 +124,12 @@ class Service:
     def _identity(self) -> WorkloadIdentity:
         """Return how the service's processes are identified: what its file says, its port, its start."""
         exposition = self._exposition
-        tells = exposition is not None and exposition.tells_start
-        known = WorkloadIdentity() if self._process is None else self._process.identity()
+        has_start = exposition is not None and exposition.tells_start
+        identity = WorkloadIdentity() if self._process is None else self._process.identity()
         return replace(
-            known,
+            identity,
             port=urlsplit(self._config.url).port or 0,
-            started_s=exposition.started_s if exposition is not None and tells else None,
+            started_s=exposition.started_s if exposition is not None and has_start else None,
         )
 
     def _actuator(self) -> ServiceKnobs:
@@ -269,9 +269,9 @@ def _metrics(config: ServiceConfig, *, tells_cpu: bool) -> tuple[Metric, ...]:
     if config.log is not None:
         more += config.log.listed
     if isinstance(config.load, RunLoad):
-        told = [one.metric for one in config.load.program.metrics]
+        printed = [one.metric for one in config.load.program.metrics]
         runs = [Metric(name, scope=Scope.PROCESS) for name in ("latency_ms", "throughput_per_s")]
-        return (*runs, *cpu, *told, *more)
+        return (*runs, *cpu, *printed, *more)
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     by_log = config.log is not None and config.log.tells_items
     names += [MEAN.name] if by_log or config.load is not None else []

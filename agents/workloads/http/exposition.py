@@ -63,17 +63,17 @@ class Exposition:
             if demanded or config.failures.name:
                 raise
             text = ""  # our own load needs no metrics
-        wanted = [
+        needed = [
             *((one, "histogram") for one in histograms),
             (config.failures, "counter"),
             (config.exported.load, "gauge"),
         ]
-        missing = [w for one, kind in wanted if one.name and (w := self._missing(one, kind, text))]
+        missing = [w for one, kind in needed if one.name and (w := self._missing(one, kind, text))]
         if missing:
-            there = [name for _, kind in missing for name in declared(text, kind)]
+            available = [name for _, kind in missing for name in declared(text, kind)]
             raise InvalidInput(
                 f"{self.url} has no {' and no '.join(what for what, _ in missing)}",
-                hint=f"available: {', '.join(dict.fromkeys(there)) or 'none'}",
+                hint=f"available: {', '.join(dict.fromkeys(available)) or 'none'}",
             )
         self.tells_cpu = config.cpu_time and CPU in declared(text, "counter")
         self.tells_start = STARTED in declared(text, "gauge")

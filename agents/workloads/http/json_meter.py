@@ -49,14 +49,14 @@ def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
     numbers: dict[str, JsonNumber] = {}
     for n, one in enumerate(tables, 1):
         at_ = f"{where}: json {n}"
-        known = checked(at_, one, JSON_KEYS, "name", "path", "json")
-        name = metric_name(at_, known["name"], (*COUNTED, *numbers))
+        entry = checked(at_, one, JSON_KEYS, "name", "path", "json")
+        name = metric_name(at_, entry["name"], (*COUNTED, *numbers))
         if standard(name) is not None:
             raise ConfigError(f"{at_}: duplicate metric {name}", hint="give it another name")
-        metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, known))
-        per = tuple(known["per"].split(".")) if known.get("per") else ()
-        way = tuple(known["json"].split("."))
-        numbers[name] = JsonNumber(metric, url_path(at_, known["path"]), way, per)
+        metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, entry))
+        per = tuple(entry["per"].split(".")) if entry.get("per") else ()
+        way = tuple(entry["json"].split("."))
+        numbers[name] = JsonNumber(metric, url_path(at_, entry["path"]), way, per)
     return tuple(numbers.values())
 
 
@@ -95,8 +95,8 @@ class JsonWindow:
     def _look(self) -> Mapping[str, tuple[float, float]]:
         try:
             paths = dict.fromkeys(one.path for one in self._numbers)
-            told = {path: self._http.call("GET", path) for path in paths}
-            answers = {path: response.json() for path, response in told.items()}
+            responses = {path: self._http.call("GET", path) for path in paths}
+            answers = {path: response.json() for path, response in responses.items()}
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
         except ValueError as error:

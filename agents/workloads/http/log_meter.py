@@ -117,8 +117,8 @@ class LogWindow:
             return {}
         shown = {name: quantile_estimate(latencies_ms, share) for name, share in QUANTILES.items()}
         mean = self._mean(group, LATENCY[group], MEAN)
-        came = [(float(look.lines + look.failed), look.seconds) for look in self._looks]
-        rate = ratio_estimate(came, 1.0, ARRIVALS)
+        arrivals = [(float(look.lines + look.failed), look.seconds) for look in self._looks]
+        rate = ratio_estimate(arrivals, 1.0, ARRIVALS)
         more = {MEAN.name: mean, ARRIVALS.name: rate}
         return shown | {name: one for name, one in more.items() if one is not None}
 

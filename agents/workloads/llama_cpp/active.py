@@ -53,19 +53,19 @@ class ActivePassive:
     async def acquire(self, within_s: float, other_than: LlamaServer | None = None) -> LlamaServer:
         """Return the active server, waiting for it. Raises DeviceLost: there is none in time."""
 
-        def there() -> bool:
+        def is_ready() -> bool:
             return self._active is not None and self._active is not other_than
 
-        if self._active is not None and there():
+        if self._active is not None and is_ready():
             return self._active
         async with self._ready:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait_for(there), within_s)
+                await asyncio.wait_for(self._ready.wait_for(is_ready), within_s)
             if self._active is None:
                 raise DeviceLost("no llama-server is ready", hint="it is restarting; check its log")
             return self._active
 
-    async def change(self, wanted: ServerSetting) -> None:
+    async def change(self, setting: ServerSetting) -> None:
         """Have a server at another setting take over.
 
         Raises:
@@ -73,11 +73,11 @@ class ActivePassive:
                 serves on.
         """
         async with self._changing:
-            if self._active is not None and self._active.setting == wanted:
+            if self._active is not None and self._active.setting == setting:
                 return
             await self._two_at_most()
             began = time.monotonic()
-            fresh = await self._start(wanted)
+            fresh = await self._start(setting)
             former = self._active
             self._draining = former
             await self._activate(fresh)
@@ -103,8 +103,8 @@ class ActivePassive:
 
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of all servers so far, None where they are not ours."""
-        there = [server for server in (self._active, self._draining) if server is not None]
-        seconds = [server.cpu_s() for server in there]
+        servers = [server for server in (self._active, self._draining) if server is not None]
+        seconds = [server.cpu_s() for server in servers]
         if any(s is None for s in seconds):
             return None
         return self._gone_cpu_s + sum(s for s in seconds if s is not None)
@@ -112,8 +112,8 @@ class ActivePassive:
     @property
     def pids(self) -> list[int]:
         """The processes of the servers that are ours."""
-        there = (self._active, self._draining)
-        return [s.process.pid for s in there if s is not None and s.process is not None]
+        servers = (self._active, self._draining)
+        return [s.process.pid for s in servers if s is not None and s.process is not None]
 
     async def close(self) -> None:
         """End all servers, with what they have."""

@@ -87,11 +87,11 @@ class LengthControl:
             self.space.knob(name).index(value)
             if isinstance(value, bool):
                 raise InvalidInput(f"knob {name!r} cannot be {value!r}")
-        wanted = {**self._setting, **setting}
-        length = self._longest if self.per_request else int(wanted[LENGTH])
-        await self.servers.change(ServerSetting(length, str(wanted[DRAFT])))
+        requested = {**self._setting, **setting}
+        length = self._longest if self.per_request else int(requested[LENGTH])
+        await self.servers.change(ServerSetting(length, str(requested[DRAFT])))
         self._plan = self._row = None
-        self._setting = {LENGTH: int(wanted[LENGTH]), DRAFT: str(wanted[DRAFT])}
+        self._setting = {LENGTH: int(requested[LENGTH]), DRAFT: str(requested[DRAFT])}
 
     def follow(self, plan: Plan) -> None:
         """Go by a plan from now on.

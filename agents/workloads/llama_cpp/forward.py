@@ -80,11 +80,11 @@ class Forwarder:
             await _refuse(send, 413, f"a request may have at most {LONGEST_BODY} bytes")
             return
         work = asyncio.ensure_future(self._answer(request, body, send))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        disconnected = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
+            disconnected.cancel()
             if not work.done():
                 work.cancel()
         with suppress(asyncio.CancelledError):
@@ -95,14 +95,14 @@ class Forwarder:
             await self._relay(request, body, send, None)
             return
         length = self._control.request_length()
-        asked = with_length(body, length)
+        limited = with_length(body, length)
         seen = GenerationSeen(self._load, streamed=STREAMED.search(body) is not None)
         try:
-            if await self._relay(request, asked, send, seen):
+            if await self._relay(request, limited, send, seen):
                 timings = seen.timings
                 self.totals.add(timings)
                 seen.failed = False
-                if length is not None and timings is not None and asked is not body:
+                if length is not None and timings is not None and limited is not body:
                     self._control.request_showed(length, timings)
         finally:
             seen.end()

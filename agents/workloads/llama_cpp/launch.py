@@ -50,12 +50,12 @@ class Launcher:
         folder.mkdir(parents=True, exist_ok=True)
         help_text = await help_of(command)
         dialect = dialect_of(help_text, command[0])
-        known = dialect.methods_in(help_text)
+        methods = dialect.methods_in(help_text)
         for name, draft in drafts.items():
-            if draft.method not in known:
+            if draft.method not in methods:
                 raise InvalidInput(
                     f"draft {name!r}: {command[0]} cannot set the length of {draft.method!r}",
-                    hint=f"use one of {', '.join(known)}",
+                    hint=f"use one of {', '.join(methods)}",
                 )
         return cls(tuple(command), dialect, dict(drafts), folder)
 

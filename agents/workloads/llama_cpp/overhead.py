@@ -114,9 +114,9 @@ def _times(
 
 
 def _send(connection: http.client.HTTPConnection, tokens: int, number: int, clock: Clock) -> float:
-    asked = {"prompt": f"# {number}\n", "n_predict": tokens, "temperature": 0, "ignore_eos": True}
-    asked |= {"stream": tokens > 1, REQUEST_LENGTH: 0}
-    body = json.dumps(asked)
+    request = {"prompt": f"# {number}\n", "n_predict": tokens, "temperature": 0, "ignore_eos": True}
+    request |= {"stream": tokens > 1, REQUEST_LENGTH: 0}
+    body = json.dumps(request)
     while True:
         began = clock.monotonic()
         kept = connection.sock is not None

@@ -47,10 +47,10 @@ class Address:
         """Return the application. Raises NotFound where it, or the deployment, is not there."""
         app = instance.applications.get(self.application)
         if app is None:
-            there = ", ".join(instance.applications) or "none"
+            names = ", ".join(instance.applications) or "none"
             raise NotFound(
                 f"Ray Serve runs no application {self.application!r}",
-                hint=f"available: {there}",
+                hint=f"available: {names}",
             )
         if self.deployment not in app.deployments:
             raise NotFound(
@@ -121,8 +121,8 @@ def original_at(
     """Return how the deployment was found: now, or before a crash left it at something of ours."""
     kept = file.read()
     if kept is not None and kept.version == version:
-        known = {setting_key(s) for s in (kept.setting, *kept.ours)}
-        if setting_key(setting) in known and kept.setting.keys() == setting.keys():
+        ours = {setting_key(s) for s in (kept.setting, *kept.ours)}
+        if setting_key(setting) in ours and kept.setting.keys() == setting.keys():
             return kept
     return OriginalDeployment(version, setting, named)
 
@@ -166,41 +166,43 @@ class DeploymentActuator:
         before = setting_of(self._whole(instance))
         for name, value in setting.items():
             self._space.knob(name).index(value)
-        wanted = {**before, **setting}
-        if setting_key(wanted) != setting_key(before):
-            self._space.check(wanted)
-            self._ask(instance, before, wanted)
-        self._await(wanted)
-        if setting_key(wanted) == setting_key(self._original.setting):
+        requested = {**before, **setting}
+        if setting_key(requested) != setting_key(before):
+            self._space.check(requested)
+            self._ask(instance, before, requested)
+        self._await(requested)
+        if setting_key(requested) == setting_key(self._original.setting):
             self._file.forget()
 
-    def _ask(self, instance: RayInstance, before: Setting, wanted: Setting) -> None:
+    def _ask(self, instance: RayInstance, before: Setting, requested: Setting) -> None:
         app, original, name = self._address.application_in(instance), self._original, self._address
         declared, whole = declared_config(app, name), self._whole(instance)
-        back = setting_key(wanted) == setting_key(original.setting)
+        back = setting_key(requested) == setting_key(original.setting)
         # What another program has changed beside the knobs since is not ours to take back.
         same = version_of(declared, whole) == original.version
         if back and same and instance.restores_unset_config_options:
             config = as_named(declared, name.deployment, original.named)
         else:
-            config = with_setting(declared, name.deployment, whole, wanted)
+            config = with_setting(declared, name.deployment, whole, requested)
         self._file.keep(
-            OriginalDeployment(original.version, original.setting, original.named, (before, wanted))
+            OriginalDeployment(
+                original.version, original.setting, original.named, (before, requested)
+            )
         )
         self._dashboard.deploy(instance.config(name.application, config))
 
-    def _await(self, wanted: Setting) -> None:
+    def _await(self, requested: Setting) -> None:
         end = self._clock.monotonic() + CHANGE_S
         while True:
             app = self._address.application_in(self._instance())
-            trouble = trouble_of(app, self._address.deployment, wanted)
+            trouble = trouble_of(app, self._address.deployment, requested)
             if not trouble:
                 return
             failed = app.status == "DEPLOY_FAILED"
             if failed or self._clock.monotonic() >= end:
                 after = "" if failed else f" after {CHANGE_S:g} s"
                 raise ActuationError(
-                    f"{self._address} is not at {render_setting(wanted)}{after}: {trouble}",
+                    f"{self._address} is not at {render_setting(requested)}{after}: {trouble}",
                     hint="check `serve status`, and `ray status` for free CPUs",
                 )
             self._clock.sleep(LOOK_S)

@@ -68,10 +68,10 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
         InvalidInput: no such address, application or deployment, or one that cannot be changed.
         DeviceLost, ActuationError: Ray does not answer, or not as we know it.
     """
-    asked = parse(spec)
-    dashboard = Dashboard(asked.url)
+    parsed = parse(spec)
+    dashboard = Dashboard(parsed.url)
     try:
-        return _attached(asked, dashboard, seed, state_dir, clock)
+        return _attached(parsed, dashboard, seed, state_dir, clock)
     except NotFound as error:
         dashboard.close()
         raise InvalidInput(error.message, hint=error.hint) from None
@@ -110,8 +110,8 @@ def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
         ) from None
 
 
-def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:
-    address = asked.address
+def _attached(spec: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:
+    address = spec.address
     instance, nodes, ray = dashboard.instance(), dashboard.nodes(), dashboard.version()
     app = address.application_in(instance)
     whole = app.deployments[address.deployment].deployment_config
@@ -124,12 +124,12 @@ def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clo
     space = space_for(original.setting, whole, nodes, taken)
     replicas = partial(_replicas, dashboard, address)
     processes, cannot = _processes(replicas, nodes)
-    meter, shape = _meter(asked, dashboard, instance, processes, clock, seed)
+    meter, shape = _meter(spec, dashboard, instance, processes, clock, seed)
 
     return Side(
         name=f"ray-{address.application}-{address.deployment}",
         kind="ray-serve",
-        board=asked.url,
+        board=spec.url,
         version=f"Ray {ray}, {version}",
         space=space,
         metrics=_metrics(shape, processes),
@@ -143,7 +143,7 @@ def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clo
 
 
 def _meter(
-    asked: Spec,
+    spec: Spec,
     dashboard: Dashboard,
     instance: RayInstance,
     processes: Callable[[], RayProcesses] | None,
@@ -151,24 +151,24 @@ def _meter(
     seed: int,
 ) -> tuple[PrometheusMeter | LoadMeter, LoadShape | None]:
     counting = partial(CpuTotal, processes)
-    if not asked.callers:
-        figures = RayFigures(dashboard, asked.address.application)
+    if not spec.callers:
+        figures = RayFigures(dashboard, spec.address.application)
         figures.read()
         return PrometheusMeter(figures.read, counting, clock, REPORT_S), None
-    route = asked.address.application_in(instance).route_prefix
+    route = spec.address.application_in(instance).route_prefix
     if route is None:
         raise InvalidInput(
-            f"the application {asked.address.application!r} has no HTTP route",
+            f"the application {spec.address.application!r} has no HTTP route",
             hint="remove #callers to send no load",
         )
     http = instance.http_options or {}
     host = str(http.get("host") or "127.0.0.1")
     host = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     port, path = int(http.get("port") or 8000), str(http.get("root_path") or "") + route
-    shape = LoadShape(callers=asked.callers)
+    shape = LoadShape(callers=spec.callers)
 
     def connect() -> HttpCaller:
-        return HttpCaller(host, port, path, body=asked.body)
+        return HttpCaller(host, port, path, body=spec.body)
 
     return LoadMeter(connect, shape, counting, clock, seed), shape
 
@@ -213,6 +213,6 @@ def _processes(
 
 
 def _missing(space: Space) -> dict[str, str]:
-    there = {knob.name for knob in space.knobs}
+    names = {knob.name for knob in space.knobs}
     reasons = {REPLICAS: NO_REPLICAS, BATCH: NO_BATCH}
-    return {name: why for name, why in reasons.items() if name not in there}
+    return {name: why for name, why in reasons.items() if name not in names}

@@ -136,10 +136,10 @@ def taken_by_others(instance: RayInstance, application: str, deployment: str) ->
     )
 
 
-def trouble_of(app: Application, deployment: str, wanted: Setting) -> str:
+def trouble_of(app: Application, deployment: str, requested: Setting) -> str:
     """Return what is missing until a setting is in force on every replica; empty when nothing is."""
     reported = app.deployments.get(deployment)
-    if reported is None or setting_of(reported.deployment_config) != wanted:
+    if reported is None or setting_of(reported.deployment_config) != requested:
         return f"Ray has not applied it: the application is {app.status} {app.message}".rstrip()
     running = sum(1 for replica in reported.replicas if replica.state == "RUNNING")
     others = len(reported.replicas) - running

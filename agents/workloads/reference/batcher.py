@@ -201,6 +201,6 @@ class Batcher:
             self._in_flight_s += self._inside * (now - self._counted_at)
         self._counted_at = now
         self._inside += more
-        for count, came in self._watched:
-            if self._inside >= count and not came.done():
-                came.set_result(None)
+        for count, waiter in self._watched:
+            if self._inside >= count and not waiter.done():
+                waiter.set_result(None)

@@ -136,10 +136,10 @@ class Instance(asyncio.Protocol):
             DeviceLost: it ended meanwhile.
         """
         cores, threads = sorted(placement.cores), placement.threads
-        asked = {"cores": cores, "threads": threads, "batch_size": batch_size}
-        reply = await self.ask(asked, PLACE_S)
+        message = {"cores": cores, "threads": threads, "batch_size": batch_size}
+        reply = await self.ask(message, PLACE_S)
         if reply != {"cores": cores, "threads": threads}:
-            raise ActuationError(f"worker process {self.pid} is at {reply}, not at {asked}")
+            raise ActuationError(f"worker process {self.pid} is at {reply}, not at {message}")
         self.placed = placement
 
     def ask(self, message: Mapping[str, Any], within_s: float) -> asyncio.Future[Reply]:
@@ -148,9 +148,9 @@ class Instance(asyncio.Protocol):
         A process that takes longer than `within_s` hangs and is killed.
         """
         if self._transport is None:
-            gone: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            gone.set_exception(DeviceLost(f"worker process {self.pid} has ended"))
-            return gone
+            failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            failed.set_exception(DeviceLost(f"worker process {self.pid} has ended"))
+            return failed
         reply = self._expect(within_s)
         self._transport.write(json.dumps(message).encode() + b"\n")
         return reply

@@ -11,7 +11,7 @@ from tuner.cli.asking import Api, asks
 from tuner.cli.options import StudyId
 from tuner.core import Phase, render_setting
 from tuner.presentation.figures import shown
-from tuner.presentation.texts import asked_metrics, described, gained, plan_rows
+from tuner.presentation.texts import described, gained, plan_rows, requested_metrics
 
 
 @asks()
@@ -30,7 +30,7 @@ def best(
     report = api.report(study)
     view = report.study
     if pareto:
-        front, metrics = api.pareto(study), asked_metrics(view)
+        front, metrics = api.pareto(study), requested_metrics(view)
         rows = (
             [
                 *(shown(m, f.metrics, view.quantities) for m in metrics),

@@ -15,7 +15,7 @@ from tuner.cli.options import CONSTRAINT, OBJECTIVE, POLICY, NoConstraint, Safet
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
 from tuner.presentation.figures import joined
 from tuner.presentation.standing import standing
-from tuner.presentation.texts import asked_metrics
+from tuner.presentation.texts import requested_metrics
 from tuner.wire import StudyDraft, StudyView
 
 
@@ -145,7 +145,7 @@ def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
     if chosen and view.constraints:
         yield f"no --constraint was given; the default is {joined(view.constraints)}"
     capacity = called(CAPACITY, view.quantities)
-    if capacity in view.quantities and capacity not in asked_metrics(view):
+    if capacity in view.quantities and capacity not in requested_metrics(view):
         yield f'saving energy may cost {capacity}; --constraint "{capacity} >= 0.95x baseline" keeps it'
     if view.offline or view.unable or view.stopped:
         yield f"it is waiting: {standing(view)}"

@@ -10,7 +10,7 @@ from tuner.moments import when
 from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
 from tuner.presentation.standing import status, waiting
-from tuner.presentation.texts import asked_metrics, believed_rows
+from tuner.presentation.texts import believed_rows, requested_metrics
 from tuner.wire import StudyView
 
 COLUMNS = (
@@ -34,7 +34,7 @@ def _row(view: StudyView) -> tuple[str, ...]:
         view.id,
         status(view),
         f"{first} +{len(others)}" if others else first,
-        shown(asked_metrics(view)[0], best.metrics, view.quantities) if best else "–",
+        shown(requested_metrics(view)[0], best.metrics, view.quantities) if best else "–",
         change(best.setting, view.baseline.setting) if best else "–",
         str(sum(view.trials.values())),
         view.workload,

@@ -70,8 +70,8 @@ def _known(
     batches: Sequence[int], seconds: Callable[[int], float | None]
 ) -> tuple[list[int], list[float]]:
     """Return the batch sizes for which there is a value, and the values in milliseconds."""
-    known = {b: s for b in batches if (s := seconds(b)) is not None}
-    return list(known), [1000.0 * s for s in known.values()]
+    values = {b: s for b in batches if (s := seconds(b)) is not None}
+    return list(values), [1000.0 * s for s in values.values()]
 
 
 def _predicted(request: PlanRequest, batch: int) -> float | None:

@@ -108,7 +108,7 @@ class Timer:
     async def _instance(self, placement: Placement, items: int) -> Instance:
         """Return the instance at a place, started and warmed up for `items` if needed."""
         if placement not in self._instances:
-            instance = await launch(self._recipe, placement.allocator, lambda gone: None)
+            instance = await launch(self._recipe, placement.allocator, lambda ended: None)
             self._instances[placement] = instance
             self._warm[placement] = set()
             await instance.ready

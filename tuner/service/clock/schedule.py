@@ -37,7 +37,7 @@ from tuner.core import (
 )
 from tuner.moments import day
 from tuner.service.clock.replicas import FORGOTTEN, TELL_S
-from tuner.study.confirm import asked, duel
+from tuner.study.confirm import confirmation_load, duel
 from tuner.study.drift import drift
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
@@ -140,12 +140,12 @@ class Maintenance:
         before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
         store.replicas.prune(self.loop.now() - FORGOTTEN)
         store.audit.prune(self.loop.now() - timedelta(days=max(self.keep_days, AUDIT_DAYS)))
-        told = min((d.event for d in store.deliveries.list()), default=store.events.newest())
-        untold = next(iter(store.events.after(told, 1)), None)
+        delivered = min((d.event for d in store.deliveries.list()), default=store.events.newest())
+        untold = next(iter(store.events.after(delivered, 1)), None)
         of_events = before if untold is None else min(before, untold.at)
-        gone = _shorten(store.observations, before), _shorten(store.events, of_events)
-        if any(gone):
-            text = f"{gone[0]} observations and {gone[1]} events from before {day(before)}"
+        deleted = _shorten(store.observations, before), _shorten(store.events, of_events)
+        if any(deleted):
+            text = f"{deleted[0]} observations and {deleted[1]} events from before {day(before)}"
             self.loop.changes.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:
@@ -167,13 +167,13 @@ class Maintenance:
         """Return what the rows of a held plan should show, worked out again once that may have changed."""
         trials = self.loop.store.trials
         key = (study.revision, trials.count(study.id))
-        known = self._expected.get(study.id)
-        if known is None or known[0] != key:
+        cached = self._expected.get(study.id)
+        if cached is None or cached[0] != key:
             past = Past(study=study, trials=tuple(trials.list(study.id)))
             rows = (_held_row(past, plan, row) for row in plan.rows)
-            known = key, tuple(row for row in rows if row is not None)
-            self._expected[study.id] = known
-        return known[1]
+            cached = key, tuple(row for row in rows if row is not None)
+            self._expected[study.id] = cached
+        return cached[1]
 
 
 def _turn(device: str, at: datetime, *, online: bool) -> Event:
@@ -191,7 +191,7 @@ def _held_row(past: Past, plan: Plan, row: Row) -> HeldRow | None:
 
     The baseline what it ever did; the tuning windows of any other setting were selected for looking good.
     """
-    study, at = past.study, asked(past.study, plan, row)
+    study, at = past.study, confirmation_load(past.study, plan, row)
     if study.rests(row.setting):
         evidence = past.behind(plan, row)
         at, shown = ANYWHERE if evidence is past.evidence else plan.context(row), evidence.baseline

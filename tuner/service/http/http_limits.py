@@ -190,11 +190,11 @@ class LimitedHttp(H11Protocol):
 def _with_certificate(app: ASGIApp, subject: str) -> ASGIApp:
     """Return the application with the client's checked certificate, as in ASGI's TLS extension."""
 
-    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+    async def with_subject(scope: Scope, receive: Receive, send: Send) -> None:
         extensions = {**scope.get("extensions", {}), "tls": {"client_cert_name": subject}}
         await app({**scope, "extensions": extensions}, receive, send)
 
-    return told
+    return with_subject
 
 
 def limited_http(

@@ -144,10 +144,10 @@ class Replayed:
 
     def again(self) -> Receive:
         """Return what receives the body from its beginning."""
-        known = iter(tuple(self._received))
+        remaining = iter(tuple(self._received))
 
         async def receive() -> Message:
-            message = next(known, None)
+            message = next(remaining, None)
             if message is None:
                 message = await self._receive()
                 if message["type"] == "http.request":

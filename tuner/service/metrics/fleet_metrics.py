@@ -208,17 +208,17 @@ def _studies(
         ("study", "workload", "policy", "phase"),
         {(s.id, s.workload, s.policy, str(s.phase)): 1.0 for s in active},
     )
-    known = {s.id: summary for s in studies if (summary := summaries.get(s.id)) is not None}
+    by_study = {s.id: summary for s in studies if (summary := summaries.get(s.id)) is not None}
     yield _one(
         "jouletune_studies_pending",
         "Studies not yet evaluated, so missing in sums over studies.",
-        float(len(studies) - len(known)),
+        float(len(studies) - len(by_study)),
     )
     yield _gauge(
         "jouletune_study_limit_not_met",
         "Whether the held setting is proven to break a limit.",
         ("study",),
-        {(s.id,): float(known[s.id].unmet) for s in active if s.id in known},
+        {(s.id,): float(by_study[s.id].unmet) for s in active if s.id in by_study},
     )
     yield _gauge(
         "jouletune_study_saving_ratio",
@@ -227,7 +227,7 @@ def _studies(
         {
             (s.id,): saving.mean
             for s in active
-            if s.id in known and (saving := known[s.id].saving) is not None
+            if s.id in by_study and (saving := by_study[s.id].saving) is not None
         },
     )
     yield _gauge(
@@ -236,11 +236,11 @@ def _studies(
         ("state", "verdict"),
         _summed(
             ((str(state), str(verdict or "none")), float(n))
-            for summary in known.values()
+            for summary in by_study.values()
             for (state, verdict), n in summary.trials.items()
         ),
     )
-    bills = [(s.origin, s.saved_j, s.explored_j) for s in known.values()]
+    bills = [(s.origin, s.saved_j, s.explored_j) for s in by_study.values()]
     yield _gauge(
         "jouletune_saved_joules",
         "Energy saved by holding, from the studies' bills.",

@@ -260,9 +260,9 @@ class LlmServer:
         self._make_room()
         slower, hungrier = self._factors
         growth = pace.decode[2] * self._batch
-        first, wanted = self._step_s(pace), seconds / slower
+        first, budget_s = self._step_s(pace), seconds / slower
         linear = first - growth / 2.0
-        steps = 2.0 * wanted / (linear + math.sqrt(linear * linear + 2.0 * growth * wanted))
+        steps = 2.0 * budget_s / (linear + math.sqrt(linear * linear + 2.0 * growth * budget_s))
         soonest = self._ends[0][0] - self._step
         space = (self.board.kv_tokens - self._context) // self._batch
         count = max(1, min(math.ceil(steps), soonest, space))
@@ -334,14 +334,14 @@ class LlmServer:
     def _answer(self, job: Job) -> None:
         job.decoding = False
         self._served += 1
-        asked = job.request
-        further = asked.output_tokens - 1
+        request = job.request
+        further = request.output_tokens - 1
         tpot = (self._now - job.first_s) / further if further else 0.0
         self._done.append(
             ServedRequest(
-                asked.arrival_s,
-                job.first_s - asked.arrival_s,
+                request.arrival_s,
+                job.first_s - request.arrival_s,
                 tpot,
-                self._now - asked.arrival_s,
+                self._now - request.arrival_s,
             )
         )

@@ -171,7 +171,7 @@ def test_the_end_is_told_once(rig: Rig) -> None:
     keeper.end("broken")
     untold = holder(rig).untold
     assert untold is not None and untold.ended == "broken"
-    keeper.told()
+    keeper.mark_reported()
     assert holder(rig).untold is None
 
 
