@@ -186,7 +186,10 @@ def test_points_that_cannot_matter_are_skipped_and_counted() -> None:
     alone = {setting_key(t.setting) for t in course.tried() if t.setting["instances"] == 1}
     points = len(alone) + 1
     assert points < 20
-    assert f"from {points} of 25 profile points ({25 - points} cannot matter)" in course.account
+    assert (
+        f"measured {points} of 25 profile points ({25 - points} cannot change the plan)"
+        in course.account
+    )
 
 
 def test_the_slowdown_side_by_side_is_learnt_and_told() -> None:
