@@ -128,8 +128,8 @@ def worth_trying(root: Path) -> Choose:
         caps = [hz / 1e6 for hz in numbers(root / MEMORY_CAP) if hz and knob == MEMORY]
         if knob == GPU or kind_of(knob) == KNOBS[2]:
             caps = [float(original)]
-        kept = [value for value in values if all(float(value) <= cap for cap in caps)] or values
-        step = max(1, -(-len(kept) // MOST_RUNGS)) if kind_of(knob) == KNOBS[2] else 1
-        return sorted(kept)[::-1][::step]
+        capped = [value for value in values if all(float(value) <= cap for cap in caps)] or values
+        step = max(1, -(-len(capped) // MOST_RUNGS)) if kind_of(knob) == KNOBS[2] else 1
+        return sorted(capped)[::-1][::step]
 
     return choose
