@@ -48,7 +48,7 @@ class ActuatorService:
     """All devices behind one door. A hanging device does not block requests for another.
 
     `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
-    devices that have a record and do not answer, `taken` what cannot be had, and why (discovery, a driver
+    devices that have a record and do not answer, `absent` what cannot be had, and why (discovery, a driver
     or a device does not answer, another process has it), `stay` who keeps all devices at their originals.
     """
 
@@ -61,7 +61,7 @@ class ActuatorService:
     claim: Callable[[Mapping[str, Any]], None] = lambda about: None
     devices: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
-    taken: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
     stay: str = ""
     count: int = 0
     inside: int = 0
@@ -74,22 +74,22 @@ class ActuatorService:
         descriptions, devices = [], list[ManagedDevice]()
         try:
             descriptions = await self.finder.ask("describe")
-            self.taken = {
+            self.absent = {
                 about["uuid"]: about["absent"] for about in descriptions if "absent" in about
             }
         except Exception as error:
-            self.taken = {"discovery": str(error)}
+            self.absent = {"discovery": str(error)}
             log.exception("event=no_discovery")
         await self.finder.renew()
         shared = (self.originals, self.boot, self.now)
-        registered = self.devices.keys() | self.taken
+        registered = self.devices.keys() | self.absent
         for about in (about for about in descriptions if about["uuid"] not in registered):
             try:
                 self.claim(about)
                 restorer = Restorer(about, self.config, self.driver(), *shared)
                 devices.append(ManagedDevice(restorer))
             except errors.Conflict as error:
-                self.taken[about["uuid"]] = error.message
+                self.absent[about["uuid"]] = error.message
         return devices
 
     def adopt(self, devices: Iterable[ManagedDevice]) -> None:
@@ -136,7 +136,7 @@ class ActuatorService:
 
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
-        return dict.fromkeys(self.missing, MISSING) | self.taken
+        return dict.fromkeys(self.missing, MISSING) | self.absent
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""

@@ -83,7 +83,7 @@ class DeviceAgent:
         self._begun = False
         self._wrong = ""
         self.standing = Standing()
-        self._asked_at = around.clock.monotonic()
+        self._polled_at = around.clock.monotonic()
         self._holder = Holder(
             device.id,
             bench.target,
@@ -261,7 +261,7 @@ class DeviceAgent:
         unable = self._around.journal.unable(self._around.host.name)
         if not_back is not None:
             applied, unable = replace(applied, level=Level.TRIAL), str(not_back)
-        self._asked_at = self._around.clock.monotonic()
+        self._polled_at = self._around.clock.monotonic()
         poll = Poll(
             agent=f"{self.device.agent}/{self._around.start}",
             applied=applied,
@@ -356,7 +356,7 @@ class DeviceAgent:
 
     def _pace(self) -> None:
         """Wait a little where the tuner answered at once though nothing is new."""
-        self._wait(self._asked_at + PACE_S - self._around.clock.monotonic())
+        self._wait(self._polled_at + PACE_S - self._around.clock.monotonic())
 
     def _wait(self, seconds: float) -> None:
         until = self._around.clock.monotonic() + seconds

@@ -151,7 +151,7 @@ def _url(where: str, text: str) -> str:
 def _demand_load(where: str, config: ServiceConfig) -> None:
     """Raise ConfigError unless one thing, and only one, tells the latency and counts the work."""
     log = config.log
-    has_items = bool(log and log.tells_items)
+    has_items = bool(log and log.has_items)
     if not config.latency.name and config.load is None and not (log and log.latency):
         raise ConfigError(
             f"{where} has no latency and no load",
