@@ -88,7 +88,7 @@ def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
         for study in studies
         if _of(study, question)
         for row in _rows(study, store.trials.list(study.id))
-        if _asked(row, question)
+        if _matches(row, question)
     ]
     return tuple(sorted(rows, key=lambda row: (row.started_at, row.study, row.number)))
 
@@ -159,12 +159,12 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     others = [second.metric] if second else [c.metric for c in stored.constraints]
     chosen = metrics or (stored.objective.metric, *others)
     names = tuple(dict.fromkeys(chosen))
-    seen = dict.fromkeys(name for c in candidates for name in c.estimates)
-    missing = [name for name in metrics if name not in seen]
+    measured = dict.fromkeys(name for c in candidates for name in c.estimates)
+    missing = [name for name in metrics if name not in measured]
     if missing:
         raise MetricUnavailable(
             f"no completed trial of study {study!r} has {', '.join(missing)}",
-            hint=f"available metrics: {', '.join(seen) or 'none yet'}",
+            hint=f"available metrics: {', '.join(measured) or 'none yet'}",
         )
     signs = [_sign(stored, name) for name in names]
     points = [
@@ -223,7 +223,7 @@ def _of(study: Study | UnreadableStudy, question: HistoryQuestion) -> bool:
     )
 
 
-def _asked(row: HistoryRow, question: HistoryQuestion) -> bool:
+def _matches(row: HistoryRow, question: HistoryQuestion) -> bool:
     return (
         question.device in (None, *row.devices)
         and (question.since is None or row.started_at >= question.since)

@@ -46,7 +46,7 @@ class SqlBus:
         self._database = database
         self._lock = threading.Lock()
         self._subscribers: tuple[Heard, ...] = ()
-        self._told_by = secrets.token_hex(8)
+        self._sender = secrets.token_hex(8)
         self._ended = threading.Event()
         self._listener: threading.Thread | None = None
         self._own: set[int] = set()
@@ -76,9 +76,9 @@ class SqlBus:
             self._notify(connection, notice)
 
     def _notify(self, connection: Connection, notice: Notice) -> None:
-        message = json.dumps([self._told_by, notice.topic, notice.study, notice.devices])
+        message = json.dumps([self._sender, notice.topic, notice.study, notice.devices])
         if len(message) > MOST_BYTES:
-            message = json.dumps([self._told_by, notice.topic, notice.study, []])
+            message = json.dumps([self._sender, notice.topic, notice.study, []])
         connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def stored(self, event: Event) -> None:
@@ -172,15 +172,15 @@ class SqlBus:
                     self._take(notification.payload)
 
     def _ping(self, connection: Connection, now_s: float) -> None:
-        message = json.dumps([self._told_by, PING, str(now_s), []])
+        message = json.dumps([self._sender, PING, str(now_s), []])
         connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def _take(self, message: str) -> None:
-        told_by, topic, study, devices = json.loads(message)
+        sender, topic, study, devices = json.loads(message)
         if topic == PING:
-            if told_by == self._told_by:
+            if sender == self._sender:
                 self._lag_s = time.monotonic() - float(study)
-        elif told_by != self._told_by and topic in set(Topic):  # newer tuners may know more of them
+        elif sender != self._sender and topic in set(Topic):  # newer tuners may know more of them
             self._tell(Notice(Topic(topic), study, tuple(devices)))
 
     def _look(self) -> None:
