@@ -41,10 +41,10 @@ def best(
         )
         columns = (*(f">{m}" for m in metrics), "verdict", "setting")
         return Answer(front, Rows(columns, rows, f"study {view.id} has no measurements yet"))
-    found = api.best(study)
-    lines = [described(found, view)]
+    best_setting = api.best(study)
+    lines = [described(best_setting, view)]
     if saved := gained(report):
         lines.append(saved)
     if view.plan is not None and len(view.plan.rows) > 1 and view.phase is not Phase.CONFIRMING:
         lines += [f"  {row}" for row in plan_rows(view.plan, view.baseline.setting)]
-    return Answer(found, lines)
+    return Answer(best_setting, lines)
