@@ -34,9 +34,9 @@ class Looks:
         """Return a study as it stands. Raises NotFound."""
         with self._lock:
             changes = self._changes
-            known = self._known.get(study)
-        if known is not None and self._monotonic() < known[1]:
-            return known[0]
+            cached = self._known.get(study)
+        if cached is not None and self._monotonic() < cached[1]:
+            return cached[0]
         look = self._operations.look(study)
         with self._lock:
             if changes == self._changes:
@@ -92,26 +92,26 @@ class Judges:
 
     def kept(self, study: Study) -> Past | None:
         """Return a study's baseline where it was read before, None else."""
-        known = self._known.get(study.id)
-        return known if known is not None and known.study == study else None
+        cached = self._known.get(study.id)
+        return cached if cached is not None and cached.study == study else None
 
     def past(self, study: Study) -> Past:
         """Return a study's baseline, as its trials are judged by it."""
-        known = self.kept(study)
-        if known is None:
-            known = self._known[study.id] = judging(self._store, study)
-        return known
+        cached = self.kept(study)
+        if cached is None:
+            cached = self._known[study.id] = judging(self._store, study)
+        return cached
 
     def within(self, seconds: float, pending: set[str]) -> Callable[[Study], Past | None]:
         """Return `past`, which after that time reads no further study but adds the study to `pending`."""
         until = self._monotonic() + seconds
 
         def past(study: Study) -> Past | None:
-            known = self.kept(study)
-            if known is None and self._monotonic() < until:
+            cached = self.kept(study)
+            if cached is None and self._monotonic() < until:
                 return self.past(study)
-            if known is None:
+            if cached is None:
                 pending.add(study.id)
-            return known
+            return cached
 
         return past
