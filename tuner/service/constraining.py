@@ -22,7 +22,7 @@ from tuner.core import (
     weigh,
 )
 from tuner.service import previews
-from tuner.service.drafts import read_constraints, refuse_unheeded, require
+from tuner.service.drafts import read_constraints, refuse_unsupported, require
 from tuner.service.inventory import device_of
 from tuner.study.loop import Loop
 from tuner.wire import ConstraintChange, ConstraintPreview
@@ -73,7 +73,7 @@ def _under(loop: Loop, current: Study, change: ConstraintChange) -> Study:
     except TuningError:  # one that cannot be had here: its study's next step says why
         pass
     else:
-        refuse_unheeded(changed, policy)
+        refuse_unsupported(changed, policy)
     at_work = changed.resumed() if changed.phase is Phase.PAUSED else changed
     loose = _opens(current.constraints, constraints, baseline)
     if current.proposed is None and entitled(loop, at_work, loosened=loose):
@@ -120,12 +120,12 @@ def entitled(loop: Loop, study: Study, *, loosened: bool = False) -> bool:
         return False
     rows = [row for row in plan.rows if not study.rests(row.setting)]
     if evidence.broken is not None:
-        kept = len(rows) == len(plan.rows)
+        allowed = len(rows) == len(plan.rows)
     else:
         base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
-        kept = not (base and own and study.objective.better(base.mean, own.mean))
+        allowed = not (base and own and study.objective.better(base.mean, own.mean))
     candidates = [past.behind(plan, row).of(row.setting) for row in rows]
-    return kept and all(c and c.verdict is Verdict.FEASIBLE for c in candidates)
+    return allowed and all(c and c.verdict is Verdict.FEASIBLE for c in candidates)
 
 
 def _goes_on(now: Study, then: Study) -> bool:

@@ -201,8 +201,10 @@ class Presence:
             away = device in self._away
             if is_there(device, lease_s):
                 at = stored.get(device)
-                heard = device in self._due or (at is not None and self._is_elsewhere(device, at))
-                if away and heard:
+                contacted = device in self._due or (
+                    at is not None and self._is_elsewhere(device, at)
+                )
+                if away and contacted:
                     self._away.discard(device)
                     changes.append((device, True))
             elif not away:

@@ -223,13 +223,13 @@ class LogLimit(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is to be logged."""
         now, place = self._clock(), (record.pathname, record.lineno)
-        began, seen = self._seen.get(place, (now, 0))
+        began, count = self._seen.get(place, (now, 0))
         if now - began >= self._every_s:
-            if seen > self._most:
+            if count > self._most:
                 record.msg = (
-                    f"{record.getMessage()} ({seen - self._most} similar lines were not logged)"
+                    f"{record.getMessage()} ({count - self._most} similar lines were not logged)"
                 )
                 record.args = None
-            began, seen = now, 0
-        self._seen[place] = (began, seen + 1)
-        return seen < self._most
+            began, count = now, 0
+        self._seen[place] = (began, count + 1)
+        return count < self._most
