@@ -41,10 +41,15 @@ def list_(api: Api, study: StudyId, limit: Limit = None) -> Answer:
 @asks()
 def show(
     api: Api,
-    study: Annotated[str, typer.Argument(metavar="STUDY[/NUMBER]", help="The trial's study.")],
-    number: Annotated[int | None, typer.Argument(metavar="NUMBER", show_default=False)] = None,
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY[/NUMBER]", help="The study, or study/trial.")
+    ],
+    number: Annotated[
+        int | None,
+        typer.Argument(metavar="NUMBER", help="The trial's number.", show_default=False),
+    ] = None,
 ) -> Answer:
-    """Show one trial: its setting, every metric, its verdict and the reason for it."""
+    """Show one trial: setting, metrics, verdict and reason."""
     name, _, inner = study.partition("/")
     if number is None and inner.isdecimal():
         number = int(inner)
