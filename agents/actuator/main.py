@@ -160,7 +160,7 @@ class ActuatorService:
         finally:
             self.inside -= 1
             writer.close()
-            await _each(device.gone(peer) for device in self.devices.values())
+            await _each(device.disconnected(peer) for device in self.devices.values())
 
     def _welcome(self, peer: Peer, groups: set[int]) -> bool:
         return peer.root or self.gid in groups
@@ -196,7 +196,7 @@ class ActuatorService:
             raise errors.NotFound(f"there is no device {device!r}", hint=hint)
         answer = await self.devices[device].ask(peer, verb, fields)
         if self.stay:
-            await self.devices[device].let_go()
+            await self.devices[device].release_driver()
         return answer
 
     async def _for_all(self, peer: Peer, verb: str) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class ActuatorService:
             await _each(device.ask(peer, "restore", {}) for device in self.devices.values())
         if verb == "stay":
             self.originals.stay(self.stay)
-            await _each(device.let_go() for device in self.devices.values())
+            await _each(device.release_driver() for device in self.devices.values())
         return {"wrong": self.wrong()}
 
 
@@ -295,7 +295,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     driver = partial(DriverProcess, partial(discover_all, sorted(names - {""})), config.deadline_s)
     shared = (originals, BOOT_ID.read_text().strip(), now, _gid(config.group), claim)
     actuator = ActuatorService(config, driver, *shared)
-    alive = asyncio.create_task(_tell_alive(actuator))
+    alive = asyncio.create_task(_ping_watchdog(actuator))
     try:
         if serves or verb == "stay":
             folder.mkdir(parents=True, exist_ok=True)
@@ -319,7 +319,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     return not left
 
 
-async def _tell_alive(actuator: ActuatorService) -> None:
+async def _ping_watchdog(actuator: ActuatorService) -> None:
     """Tell systemd again and again that we live, also while drivers initialise and devices go back."""
     while True:
         notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")

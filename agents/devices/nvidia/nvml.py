@@ -195,7 +195,7 @@ class Gpu:
         """Return the answer. Raises pynvml.NVMLError, DeviceLost, ActuationError."""
         if self._late is not None and not self._late.answer.done():
             raise self._late
-        if self.let_go():
+        if self.close_if_detached():
             raise DeviceLost(f"{self.uuid}: {subject}: the GPUs are detached", hint=LIFT)
         try:
             if self._handle is None:
@@ -205,11 +205,11 @@ class Gpu:
             self._late = late
             raise
 
-    def heed_detach(self) -> None:
+    def check_detached(self) -> None:
         """Close the connection to the driver where the GPUs are detached."""
-        self.let_go()
+        self.close_if_detached()
 
-    def let_go(self) -> bool:
+    def close_if_detached(self) -> bool:
         """Close the connection to the driver where the GPUs are detached; return whether they are."""
         if self._detached is None or not self._detached.exists():
             return False
