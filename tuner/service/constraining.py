@@ -35,7 +35,7 @@ def constrain(loop: Loop, study: str, change: ConstraintChange) -> None:
     if then.constraints == current.constraints:
         return
     why = change.why or _changed_to(change.constraints)
-    if _goes_on(current, then):
+    if _continues(current, then):
         revise(loop, loop.changes.with_reason(then), change.who, why, kind="constraints")
     else:
         loop.changes.abort(current, "the constraints changed")
@@ -49,7 +49,7 @@ def preview(loop: Loop, current: Study, change: ConstraintChange) -> ConstraintP
     then = _under(loop, current, change)
     trials = loop.store.trials.list(current.id)
     spent = trials_spent(counted(then, trials))
-    more = 0 if _goes_on(current, then) else then.terms.trials - spent
+    more = 0 if _continues(current, then) else then.terms.trials - spent
     return previews.preview(current, then, trials, max(0, more))
 
 
@@ -128,7 +128,7 @@ def entitled(loop: Loop, study: Study, *, loosened: bool = False) -> bool:
     return allowed and all(c and c.verdict is Verdict.FEASIBLE for c in candidates)
 
 
-def _goes_on(now: Study, then: Study) -> bool:
+def _continues(now: Study, then: Study) -> bool:
     """Return whether a study under other constraints searches for nothing else."""
     return (then.phase, then.plan, then.terms) == (now.phase, now.plan, now.terms)
 

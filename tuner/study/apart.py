@@ -160,6 +160,6 @@ def own_limits(limits: Sequence[Limit], share_of: Shares) -> tuple[Limit, ...]:
     )
 
 
-def can_tell(study: Study, share_of: Shares) -> bool:
+def is_scalable(study: Study, share_of: Shares) -> bool:
     """Return whether what one device shows can be scaled to all, in every metric that counts."""
     return set(needed_metrics(study)) <= share_of.keys()

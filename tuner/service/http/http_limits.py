@@ -131,7 +131,7 @@ class LimitedHttp(H11Protocol):
 
     def _watch(self) -> None:
         """Note whom the connection waits for now; where that has changed, for how long it may."""
-        stage = self._whom()
+        stage = self._expected_stage()
         if stage is self._stage:
             return
         self._stage = stage
@@ -146,7 +146,7 @@ class LimitedHttp(H11Protocol):
         if len(self._unfinished) > self._limits.unfinished:
             next(iter(self._unfinished))._drop()
 
-    def _whom(self) -> Stage:
+    def _expected_stage(self) -> Stage:
         if self.flow.write_paused or self.transport.is_closing():
             return Stage.TAKING
         waiting = {h11.IDLE: Stage.HEAD, h11.SEND_BODY: Stage.BODY}
@@ -164,7 +164,7 @@ class LimitedHttp(H11Protocol):
         self._dropped()
 
     def _late(self) -> None:
-        if self._whom() is Stage.TAKING:
+        if self._expected_stage() is Stage.TAKING:
             self._drop()
         else:
             self._refuse(408, "timeout", "the request did not arrive in time")
