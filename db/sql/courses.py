@@ -29,7 +29,7 @@ from db.schema import EstimateRow, MeasurementRow, ObservationRow, StudyRow, Tri
 from tuner.core import WindowPoint
 
 
-def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
+def points(connection: Connection, query: Select[Any]) -> Sequence[WindowPoint]:
     """Return what one of the statements below selects, by time."""
     return tuple(
         WindowPoint(
@@ -41,7 +41,7 @@ def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
             least=row.least,
             most=row.most,
         )
-        for row in connection.execute(asked)
+        for row in connection.execute(query)
     )
 
 
@@ -135,8 +135,8 @@ def _of_metric(windows: CTE, metric: str) -> Select[Any]:
         .where(EstimateRow.measurement_id == windows.c.window, EstimateRow.metric == metric)
         .scalar_subquery()
     )
-    found: Any = select(literal(metric).label("metric"), windows.c.at, mean.label("mean"))
-    return found  # type: ignore[no-any-return]
+    query: Any = select(literal(metric).label("metric"), windows.c.at, mean.label("mean"))
+    return query  # type: ignore[no-any-return]
 
 
 def _held() -> Select[Any]:
@@ -152,5 +152,5 @@ def _windows(of: type[ObservationRow | TrialRow], own: ColumnElement[bool]) -> S
     windows: Any = select(
         of.study, of.device, of.started_at.label("at"), MeasurementRow.id.label("window")
     )
-    found: Select[Any] = windows.join(MeasurementRow, own)
-    return found
+    query: Select[Any] = windows.join(MeasurementRow, own)
+    return query

@@ -132,9 +132,9 @@ class Mixture:
             block = LEVEL**2 + rest.spread**2 * (
                 rest.residual**2 * matern(apart / rest.length) + rest.roughness**2 * same
             )
-            known = rest.spread * component.prior.features[:, flat]
+            scaled = rest.spread * component.prior.features[:, flat]
             mean, half, away = self._conditioned(component, flat)
-            covariance = torch.kron(blocks, block) + known.T @ known - half.T @ half
+            covariance = torch.kron(blocks, block) + scaled.T @ scaled - half.T @ half
             covariance += away.T @ away
             wide = widening.T.flatten()[flat]
             means.append(mean.reshape(self.metrics, -1))
@@ -157,8 +157,10 @@ class Mixture:
         between, spread = self._between(rests), torch.tensor([[[r.spread]] for r in rests])
         factors, fits = [], []
         for prior in priors:
-            known = prior.features[:, self._at]
-            factors.append(torch.linalg.cholesky(between + spread.square() * (known.T @ known)))
+            features = prior.features[:, self._at]
+            factors.append(
+                torch.linalg.cholesky(between + spread.square() * (features.T @ features))
+            )
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
         weights = torch.softmax(logs.flatten(), dim=0)

@@ -66,10 +66,10 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
     def studies(request: Request, phase: str = "", group: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
         store = operations.loop.store
-        found = store.studies.ids(phase=phase or None, group=group or None)[::-1]
-        last = max(1, -(-len(found) // PAGE))
+        ids = store.studies.ids(phase=phase or None, group=group or None)[::-1]
+        last = max(1, -(-len(ids) // PAGE))
         at = min(max(page, 1), last)
-        shown = store.studies.stored(among=found[(at - 1) * PAGE : at * PAGE])[::-1]
+        shown = store.studies.stored(among=ids[(at - 1) * PAGE : at * PAGE])[::-1]
         standing = {} if operations.stop_state().in_force else store.devices.standing()
         saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
         rows = [(s, fleet.summaries.of(s), isinstance(s, Study), s.id in saving) for s in shown]

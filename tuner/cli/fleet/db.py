@@ -85,16 +85,16 @@ def check_(db: Db = "") -> Answer:
 def prune(
     db: Db = "",
     keep_days: Annotated[
-        int, typer.Option(min=1, help="Keep hold windows and events of this many days.")
+        int, typer.Option(min=1, help="Keep hold windows and events of the last N days.")
     ] = 90,
     keep_stopped: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep this many stopped studies, the latest. Default: all."),
+        typer.Option(min=0, help="Keep only the latest N stopped studies. Default: all."),
     ] = None,
     vacuum: Annotated[
         bool,
         typer.Option(
-            "--vacuum", help="Return the space to the disk; on SQLite, writers wait meanwhile."
+            "--vacuum", help="Return free space to the disk; SQLite blocks writers meanwhile."
         ),
     ] = False,
     dry_run: Annotated[
@@ -104,7 +104,7 @@ def prune(
 ) -> None:
     """Delete old events and hold windows; lists them first. Active studies keep every trial.
 
-    The energy saved in deleted hold windows leaves the bills of their studies.
+    The energy saved in deleted hold windows no longer counts in the bills of their studies.
     """
     url = _url(db)
     pruning = Pruning(url)

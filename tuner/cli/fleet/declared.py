@@ -27,13 +27,15 @@ File = Annotated[
 ]
 Prune = Annotated[
     bool,
-    typer.Option("--prune", help="Stop studies that a fleet file declared and this one does not."),
+    typer.Option(
+        "--prune", help="Stop studies that an earlier fleet file declared and this one does not."
+    ),
 ]
 
 
 @asks()
 def diff(api: Api, file: File, prune: Prune = False, as_json: bool = False) -> None:
-    """List what a fleet file would change; exits with 3 where something would.
+    """List what a fleet file would change; exits with 3 if anything would.
 
     Nothing is changed.
     """
@@ -54,7 +56,7 @@ def apply(
 ) -> Answer:
     """Create, change and replace studies as a fleet file declares.
 
-    Lists the changes first, and asks before a study is stopped. Applied again it changes nothing.
+    Lists the changes first, and asks before it stops a study. Idempotent.
     """
     draft = _draft(file, prune, why)
     seen = api.diff_fleet(draft)

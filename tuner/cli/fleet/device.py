@@ -52,18 +52,18 @@ def labelled(views: Sequence[DeviceView], labels: Sequence[str]) -> list[DeviceV
         ConfigError: a label has another form.
         NotFound: no device has all of them.
     """
-    found = list(views)
+    matching = list(views)
     for label in labels:
         name, equals, value = label.partition("=")
         if not (name and equals):
             raise ConfigError(f"--label cannot be {label!r}", hint="write NAME=VALUE, like rack=a1")
-        found = [view for view in found if view.device.trait(name) == value]
-    if labels and not found:
-        known = sorted({text for view in views for text in _labels(view)})
+        matching = [view for view in matching if view.device.trait(name) == value]
+    if labels and not matching:
+        available = sorted({text for view in views for text in _labels(view)})
         raise NotFound(
-            f"no device has {' and '.join(labels)}", hint=f"labels: {joined(known, 'none')}"
+            f"no device has {' and '.join(labels)}", hint=f"labels: {joined(available, 'none')}"
         )
-    return found
+    return matching
 
 
 def _labels(view: DeviceView) -> list[str]:

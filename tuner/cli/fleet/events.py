@@ -60,7 +60,9 @@ def _line(event: Event) -> str:
 @asks(lists=True)
 def audit(
     api: Api,
-    who: Annotated[str, typer.Option(metavar="NAME", help="Only this token's.")] = "",
+    who: Annotated[
+        str, typer.Option(metavar="NAME", help="Only requests with the token of this name.")
+    ] = "",
     last: Last = 50,
 ) -> Answer:
     """Show changes over HTTP with their authors, and refused requests. Needs an admin's token."""

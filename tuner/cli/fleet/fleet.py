@@ -30,5 +30,5 @@ def _group(rows: Sequence[FleetRow]) -> str:
     """Return a group's number of devices, by status, and the energy that it saved."""
     parts = [how_many(len(rows), "device")]
     parts += [f"{n} {status}" for status, n in Counter(str(row.health) for row in rows).items()]
-    known = [row.saved_j for row in rows if row.saved_j is not None]
-    return ", ".join([*parts, f"saved {amount('J', sum(known))}"] if known else parts)
+    savings = [row.saved_j for row in rows if row.saved_j is not None]
+    return ", ".join([*parts, f"saved {amount('J', sum(savings))}"] if savings else parts)

@@ -24,9 +24,7 @@ LOOK_S = 0.5
 @asks(quiet=True)
 def stop_all(
     api: Api,
-    lift: Annotated[
-        bool, typer.Option("--lift", help="End the stop; every study continues.")
-    ] = False,
+    lift: Annotated[bool, typer.Option("--lift", help="End the stop; studies continue.")] = False,
     why: Annotated[
         str,
         typer.Option(

@@ -33,7 +33,8 @@ def create(
     enrol: Annotated[
         bool,
         typer.Option(
-            "--enrol", help="Enrols one new agent within a day; put it into its token file."
+            "--enrol",
+            help="Create a token that enrols one agent within a day; put it into its token file.",
         ),
     ] = False,
 ) -> Answer:

@@ -31,7 +31,7 @@ DONE = {
     "stay": f"devices were restored and stay at their original settings {STAYING}",
     "lift": "devices may be set again",
 }
-"""What is told once it is asked of all devices; those that did not go back are told before."""
+"""Printed once all devices have answered, after those that were not restored."""
 LEVELS = ("original", "trial", "hold")
 CONFIG = Path("/etc/jouletune/actuator.toml")
 
@@ -47,23 +47,22 @@ def serve(config: Config = CONFIG) -> None:
 def restore(
     device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
-    stay: Annotated[bool, typer.Option(help="With --all: keep them there until --lift.")] = False,
-    lift: Annotated[bool, typer.Option(help="With --all: let agents set them again.")] = False,
+    stay: Annotated[bool, typer.Option(help="With --all: accept no setting until --lift.")] = False,
+    lift: Annotated[bool, typer.Option(help="With --all: accept settings again.")] = False,
     config: Config = CONFIG,
     socket: Socket = None,
     state_dir: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="The journal's folder, if no actuator runs."),
+        typer.Option(metavar="FOLDER", help="Folder of the journal, if no actuator runs."),
     ] = None,
 ) -> None:
-    """Restore devices, whatever holds them. As root; idempotent.
+    """Restore devices and end their trials and holds. Run as root; idempotent.
 
-    Without an actuator that runs it needs the journal alone: actuator.toml may be broken.
+    With DEVICE or --all a running actuator does it and ends pauses: another program's value stays and
+    becomes the original. If no actuator runs, use --all or no argument: it needs only the journal, even
+    with a broken actuator.toml.
 
-    With DEVICE or --all the actuator that runs does it, and ends pauses: what somebody else has set
-    there then stays as the original. With --all, or alone, it is done also where none runs.
-    --all --stay is the emergency stop: nothing is set any more, also after a restart or a reboot, until
-    --all --lift.
+    --all --stay is the emergency stop: no setting is accepted, also after a reboot, until --all --lift.
     """
     if (every and device) or (stay and lift) or ((stay or lift) and not every):
         raise typer.BadParameter("give DEVICE, or --all with at most one of --stay and --lift")
@@ -91,7 +90,7 @@ def restore(
 def detach(config: Config = CONFIG, socket: Socket = None) -> None:
     """Restore all devices and close their drivers: before a GPU reset, MIG change or driver upgrade.
 
-    As root. Actuator and agents close every handle and open none until
+    Run as root. Actuator and agents close every driver handle and open none until
     `jouletune actuator restore --all --lift`.
     """
     with closing(_line(config, socket)) as line:
@@ -122,13 +121,13 @@ def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
 
 
 def _told(device: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how a device stands, and what of it may be set."""
+    """Yield a device's status, and the knobs that may be set."""
     spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
-    values = {k: "as found" if v is None else v for k, v in device["values"].items()}
+    values = {k: "original" if v is None else v for k, v in device["values"].items()}
     doubts = _doubts(device)
     told = (device["paused"] or device["trouble"], device["throttled"], doubts)
     wrong = "; ".join(filter(None, told))
-    level = "as found" if doubts else device["level"]
+    level = "as first read" if doubts else device["level"]
     yield (
         f"{device['uuid']} ({device['board']}): {level} {render_setting(values)}"
         f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
@@ -136,10 +135,13 @@ def _told(device: Mapping[str, Any]) -> Iterator[str]:
     yield f"  may be set: {', '.join(spans) or 'nothing is granted'}"
 
 
-def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Config = CONFIG) -> None:
+def metrics(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The textfile, ending in .prom.")],
+    config: Config = CONFIG,
+) -> None:
     """Write applied settings, and what set them, for Prometheus' node exporter.
 
-    FILE is replaced as a whole; without an actuator it says only that there is none.
+    Replaces FILE atomically. If no actuator runs, FILE has only jouletune_actuator_up 0.
     """
     try:
         (devices, missing, _, _), up = _asked(config, None), 1
@@ -152,7 +154,7 @@ def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Confi
 def _exposed(
     devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int
 ) -> CollectorRegistry:
-    """Return the figures. A knob that is as it was found, and unreadable, has none."""
+    """Return the metrics. An unreadable knob at its original has none."""
     found = CollectorRegistry()
 
     def gauge(name: str, text: str, *labels: str) -> Gauge:
@@ -186,7 +188,7 @@ def _exposed(
 def _asked(
     config: Path, socket: Path | None
 ) -> tuple[list[dict[str, Any]], Mapping[str, str], str, Sequence[str]]:
-    """Return the devices as the actuator tells of them, what is missing, who lets none be set, and errors.
+    """Return the actuator's devices, missing ones, the origin of an emergency stop, and errors.
 
     Raises:
         ActuationError: it does not answer.
@@ -211,7 +213,7 @@ def _asked(
 def _doubts(device: Mapping[str, Any]) -> str:
     """Return which knobs are not at their driver's default though nothing is set.
 
-    With the journal gone it may be what was set before: it is not called the original.
+    Without a journal the value may be an earlier setting, so it is not called the original.
     """
     if device["level"] != "original" or device["paused"] or device["trouble"]:
         return ""

@@ -35,7 +35,7 @@ def serve(
         ),
     ] = None,
     workload: Annotated[
-        str, typer.Option(metavar="NAME", help="The workload of devices that name none.")
+        str, typer.Option(metavar="NAME", help="The workload of devices without one.")
     ] = "",
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="agent.toml; options override it.")
@@ -48,11 +48,13 @@ def serve(
         typer.Option(
             metavar="FILE",
             envvar="JOULETUNE_TOKEN_FILE",
-            help="The token to enrol with: the tuner's, or one of `jouletune token create --enrol`.",
+            help="File with the token to enrol with: the tuner's, or one of `token create --enrol`.",
         ),
     ] = None,
     state_dir: StateDir = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes the noise of simulated devices.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the noise of simulated devices.")
+    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -87,20 +89,20 @@ def serve(
 @tells
 def revert(
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="agent.toml, as the agent is served with.")
+        Path | None, typer.Option(metavar="FILE", help="The agent.toml of the agent.")
     ] = None,
     state_dir: StateDir = None,
     stay: Annotated[
         bool,
-        typer.Option("--stay", help="Emergency stop, also while the agent runs; until --lift."),
+        typer.Option("--stay", help="Emergency stop until --lift, also while the agent runs."),
     ] = False,
     lift: Annotated[bool, typer.Option("--lift", help="End the emergency stop.")] = False,
 ) -> Answer:
     """End every hold and restore the devices.
 
     Pauses their studies until `jouletune study resume`. Idempotent; continues after a failure. Stop the
-    agent first, except with --stay: then every device of this host is restored and stays so until --lift,
-    whatever tuner and agent order; the studies wait.
+    agent first. With --stay the agent may run: every device of this host is restored and accepts no
+    setting until --lift; its studies wait.
     """
     if stay and lift:
         raise ConfigError("--stay and --lift contradict each other", hint="give one of them")

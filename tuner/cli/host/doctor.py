@@ -33,14 +33,14 @@ def doctor(
             metavar="URL",
             envvar="JOULETUNE_DB",
             callback=without_password,
-            help="A database to try.",
+            help="A database to check, too.",
         ),
     ] = "",
     bundle: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.tar.gz",
-            help="Write the files that devices are read from, for a bug report.",
+            help="Write the kernel files that describe the devices, for a bug report.",
         ),
     ] = None,
     fleet: Annotated[
@@ -51,8 +51,8 @@ def doctor(
 ) -> Answer:
     """Check which sensors and controls are available.
 
-    And what cannot, and why. With --fleet: which tuners are at work on the database, who leads, how they
-    hear each other, and what agents speak. Changes nothing.
+    Gives a reason and a next step for each one that is missing. With --fleet: lists the tuners of the
+    database, the leader, the delays between them, and the protocol versions of agents. Changes nothing.
     """
     if bundle is not None and fleet:
         raise ConfigError("both --bundle and --fleet are given", hint="give one of them")

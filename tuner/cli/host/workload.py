@@ -28,7 +28,7 @@ def check(
         str,
         typer.Argument(
             metavar="FILE",
-            help="The file of a service or a program; or any workload, as `agent serve` takes it.",
+            help="The TOML file of a service or program, or any value of `agent serve --workload`.",
         ),
     ],
     window: Annotated[
@@ -36,9 +36,9 @@ def check(
     ] = 5.0,
     load: LoadTrace = None,
 ) -> Answer:
-    """Set every knob once and put it back, and measure once: what works, line by line.
+    """Set every knob once, restore it, and measure once; print one line per check.
 
-    Exits with 1 where something does not. A service is disturbed as by a trial; a program is run.
+    Exits with 1 if a check fails. It disturbs a service like a trial, and runs a program.
     """
     with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
         clock = HostClock()

@@ -114,7 +114,7 @@ def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
     Raises:
         InvalidInput: as `tuner.service.drafts.usual_draft` does.
     """
-    asked = StudyDraft(
+    study_draft = StudyDraft(
         devices=(device.id,),
         objective=job.objective,
         constraints=job.constraints,
@@ -123,4 +123,4 @@ def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
         terms=terms(job),
         who=who,
     )
-    return usual_draft(asked, device)
+    return usual_draft(study_draft, device)

@@ -63,7 +63,7 @@ def run(
             metavar="NAME",
             help="What runs on the device: reference, http://127.0.0.1:PORT, "
             "ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
-            "command:/PATH/FILE.toml, text, or llama_cpp:http://127.0.0.1:PORT.",
+            "command:/PATH/FILE.toml, or llama_cpp:http://127.0.0.1:PORT.",
             show_default=False,
         ),
     ] = "",
@@ -81,7 +81,7 @@ def run(
         typer.Option(
             metavar="NAME=V,V",
             help="A knob of --command, like batch=8,16,32: the first is the baseline, or the one after "
-            "@ (8,16,32@16). With no effect in some settings: prefetch=2,4 if workers > 0. Repeatable.",
+            "@ (8,16,32@16). With a condition: prefetch=2,4 if workers > 0. Repeatable.",
         ),
     ] = None,
     metric: Annotated[
@@ -125,7 +125,7 @@ def run(
         typer.Option(
             metavar="URL",
             callback=without_password,
-            help="The database (SQLite in the state folder).",
+            help="Database URL (default: SQLite in the state folder).",
             show_default=False,
         ),
     ] = "",
@@ -150,7 +150,7 @@ def run(
         str,
         typer.Option(
             metavar="URL",
-            help="With --keep: the services' tuner (else $JOULETUNE_TUNER).",
+            help="With --keep: the services' tuner (default $JOULETUNE_TUNER).",
             show_default=False,
         ),
     ] = "",

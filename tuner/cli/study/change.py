@@ -20,7 +20,7 @@ Revision = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Only the proposal of this revision, as `study show` shows it; else refuse.",
+        help="Refuse if the proposal has another revision; `study show` shows it.",
     ),
 ]
 
@@ -69,7 +69,7 @@ def approve(
     revision: Revision = None,
     trial: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Hold the setting of this trial instead."),
+        typer.Option(metavar="N", help="Hold the setting of this trial instead of the proposal."),
     ] = None,
 ) -> Answer:
     """Hold the proposal of a study with `--safety advise`."""

@@ -49,8 +49,8 @@ def preview(
     ],
 ) -> Answer:
     """Show what other constraints would change. Changes nothing."""
-    told = api.preview(study, ConstraintChange(constraints=tuple(constraints)))
-    return Answer(told, previewed(told, api.study(study)))
+    effect = api.preview(study, ConstraintChange(constraints=tuple(constraints)))
+    return Answer(effect, previewed(effect, api.study(study)))
 
 
 @asks()
@@ -75,7 +75,7 @@ def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
 def list_(api: Api, study: StudyId) -> Answer:
     """List the current and earlier constraints of a study, with authors and reasons."""
     view, revisions = api.study(study), api.revisions(study)
-    found = {"constraints": view.constraints, "limits": view.limits, "revisions": revisions}
+    document = {"constraints": view.constraints, "limits": view.limits, "revisions": revisions}
     lines: list[str | Rows] = [
         f"current limit: {one.metric} {one.op} {figure(one.metric, one.value, declared=view.quantities)}"
         for one in view.limits
@@ -87,4 +87,4 @@ def list_(api: Api, study: StudyId) -> Answer:
     ]
     columns = (">revision", "when", "who", "~constraints", "~why")
     lines.append(Rows(columns, rows, f"study {view.id} has no revisions"))
-    return Answer(found, lines)
+    return Answer(document, lines)

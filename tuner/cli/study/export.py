@@ -49,10 +49,10 @@ def mlflow(
         str, typer.Option(metavar="NAME", help="The experiment; created if missing.")
     ] = "jouletune",
 ) -> Answer:
-    """Write studies as runs of MLflow, their trials nested in them.
+    """Export studies as MLflow runs with nested trials. Safe to re-run.
 
-    Settings become parameters, what was measured metrics, the rest tags. Repeated, it adds the trials that
-    ended since.
+    Settings become parameters, measurements become metrics, all else becomes tags. A second export adds
+    the trials that ended since.
     """
     if not tracking_uri:
         raise ConfigError(
@@ -80,10 +80,10 @@ def optuna(
     study: OneStudy = "",
     since: Since = "",
 ) -> Answer:
-    """Write studies into Optuna's storage, for optuna-dashboard.
+    """Export studies to Optuna's storage, for optuna-dashboard. Safe to re-run.
 
-    Repeated, it adds the trials that ended since; after a change of the constraints it writes the study
-    anew, for Optuna changes no trial that has ended.
+    A second export adds the trials that ended since. If the constraints changed, it replaces the study,
+    because Optuna cannot change an ended trial.
     """
     return _export(api, partial(OptunaExport, storage), storage, study, since)
 

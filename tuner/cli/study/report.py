@@ -56,7 +56,7 @@ def report(
         str,
         typer.Option(
             metavar="TIME",
-            help=f"Without STUDY: studies active since then, like 2d or 2026-11-01 ({SINCE}).",
+            help=f"Without STUDY: studies active since this time, like 2d or 2026-11-01 ({SINCE}).",
             show_default=False,
         ),
     ] = "",
@@ -66,7 +66,7 @@ def report(
         typer.Option(
             "--format",
             "-o",
-            help="text, json, md (pictures beside it) or html (one file with everything).",
+            help="text, json, md (with picture files beside it) or html (one file).",
         ),
     ] = ReportFormat.TEXT,
     output: Annotated[
@@ -76,7 +76,7 @@ def report(
 ) -> None:
     """Report the savings of studies, their basis, and the cost of exploring.
 
-    Without STUDY: all studies active in the last 7 days, that is not stopped, or stopped since.
+    Without STUDY: all studies that were active in the last 7 days.
     """
     form = ReportFormat(answers.chosen(format, as_json, ReportFormat.TEXT))
     now = datetime.now(timezone.utc)

@@ -13,7 +13,7 @@ from tuner.cli.options import Limit, StudyId
 from tuner.core import ConfigError, NotFound, TrialState, Verdict, render_setting
 from tuner.moments import when
 from tuner.presentation.figures import change, duration, figure, joined, percent, shown
-from tuner.presentation.texts import asked_metrics, remark
+from tuner.presentation.texts import remark, requested_metrics
 from tuner.study.moves import in_words
 from tuner.wire import StudyView, TrialView
 
@@ -23,7 +23,7 @@ def list_(api: Api, study: StudyId, limit: Limit = None) -> Answer:
     """List the trials of a study, one a line, judged by the current constraints."""
     view, trials = api.study(study), api.trials(study)[-(limit or 0) :]
     loads = ["~at load"] if any(t.context for t in trials) else []
-    metrics = (f">{metric}" for metric in asked_metrics(view))
+    metrics = (f">{metric}" for metric in requested_metrics(view))
     columns = (
         ">#",
         "result",
@@ -41,10 +41,15 @@ def list_(api: Api, study: StudyId, limit: Limit = None) -> Answer:
 @asks()
 def show(
     api: Api,
-    study: Annotated[str, typer.Argument(metavar="STUDY[/NUMBER]", help="The trial's study.")],
-    number: Annotated[int | None, typer.Argument(metavar="NUMBER", show_default=False)] = None,
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY[/NUMBER]", help="The study, or study/trial.")
+    ],
+    number: Annotated[
+        int | None,
+        typer.Argument(metavar="NUMBER", help="The trial's number.", show_default=False),
+    ] = None,
 ) -> Answer:
-    """Show one trial: its setting, every metric, its verdict and the reason for it."""
+    """Show one trial: setting, metrics, verdict and reason."""
     name, _, inner = study.partition("/")
     if number is None and inner.isdecimal():
         number = int(inner)
@@ -93,7 +98,7 @@ def _row(trial: TrialView, view: StudyView, loads: bool) -> tuple[str, ...]:
     return (
         str(trial.number),
         result(trial.state, trial.verdict, cut=trial.censored),
-        *(shown(metric, trial.metrics, view.quantities) for metric in asked_metrics(view)),
+        *(shown(metric, trial.metrics, view.quantities) for metric in requested_metrics(view)),
         change(trial.setting, view.baseline.setting),
         *([in_words(trial.context)] if loads else []),
         str(trial.phase),
