@@ -153,9 +153,9 @@ def _mean(a: AcceptedLength, b: AcceptedLength) -> AcceptedLength:
 
 def _sequence_steps(shares: Sequence[Estimate]) -> float:
     """Return how many sequence-steps are behind shares, going by the doubt that they are told with."""
-    known = [
+    steps = [
         max(1.0, s.mean * (1.0 - s.mean) / s.stderr**2)
         for s in shares
         if s.stderr > 0.0 and 0.0 < s.mean < 1.0
     ]
-    return min(known, default=float(max((s.n for s in shares), default=1)))
+    return min(steps, default=float(max((s.n for s in shares), default=1)))

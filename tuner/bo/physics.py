@@ -284,8 +284,8 @@ def _demand(drawn: float | None, sampler: LawSampler) -> Tensor:
     if drawn is None:
         return demand
     held = drawn >= BOUND
-    known = 1.0 + sampler.little() if held else drawn ** sampler.most()
-    return torch.where(sampler.coin(), known, demand)
+    assumed = 1.0 + sampler.little() if held else drawn ** sampler.most()
+    return torch.where(sampler.coin(), assumed, demand)
 
 
 def _staffed(cores: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ FORMAT = Parameter("form", Parameter.KEYWORD_ONLY, default="table", annotation=L
 LISTS = (FORMAT, JSON)
 
 
-def tells(verb: Verb) -> Callable[..., None]:
+def with_json(verb: Verb) -> Callable[..., None]:
     """Give a verb the option `--json`, and print its result.
 
     A verb with a parameter `as_json` receives it; one that returns None has printed already.

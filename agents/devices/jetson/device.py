@@ -60,7 +60,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     clock, monitors = HostClock(), find_monitors(root)
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
     names = ", ".join(monitors.rails) or "none"
-    why = NO_TOTAL.format(names=names, missing=monitors.not_found)
+    why = NO_TOTAL.format(names=names, missing=monitors.missing_rails)
     unmetered = {} if monitors.total else {m.name: why for m in metrics}
     uuid, knobs = (MODES, (MODE,)) if rest else (CLOCKS, KNOBS)
     remote, cannot = reached(actuator_socket(root), uuid, clock, knobs, worth_trying(root), ROLES)

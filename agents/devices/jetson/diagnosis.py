@@ -107,7 +107,7 @@ def _power(root: Path) -> Iterator[Symptom]:
             f"{total}, of the rails {rails}; {monitors.averaging}".rstrip("; "),
         )
     else:
-        yield Symptom("jetson: energy", False, f"{rails}; {monitors.not_found}", NO_TOTAL)
+        yield Symptom("jetson: energy", False, f"{rails}; {monitors.missing_rails}", NO_TOTAL)
 
 
 def _second_opinion(root: Path, report: JtopReport) -> Iterator[Symptom]:

@@ -55,7 +55,7 @@ class PowerMonitors:
         return tuple(self.rails[name] for name in whole)
 
     @property
-    def not_found(self) -> str:
+    def missing_rails(self) -> str:
         """What keeps the total from being known, in words; empty where it is."""
         if self.total:
             return ""

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import DeviceId
 from tuner.core import ConfigError, NotFound, Phase
 from tuner.moments import ago, when
@@ -37,7 +37,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@asks(watch=True, lists=True)
+@with_api(watch=True, lists=True)
 def list_(api: Api, label: Labels = None) -> Answer:
     """List the registered devices, one a line: status, study and applied setting."""
     views = labelled(api.devices(), label or [])
@@ -87,7 +87,7 @@ def _row(view: DeviceView) -> tuple[str, ...]:
     )
 
 
-@asks()
+@with_api()
 def show(api: Api, device: DeviceId) -> Answer:
     """Show a device: the applied setting, since when and by which study, its knobs and metrics."""
     view = the_device(api.devices(), device)
@@ -144,7 +144,7 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
         yield "unavailable", f"{name}: {why}"
 
 
-@asks()
+@with_api()
 def forget(api: Api, device: DeviceId) -> Answer:
     """Remove a device that will not return from the list; its studies and trials stay."""
     api.forget(device, Change(who=getpass.getuser()))

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.fleet.top import COLUMNS, device_row, sums, wrong_first
 from tuner.presentation.figures import amount, how_many
 from tuner.wire import FleetRow
 
 
-@asks(lists=True, watch=True)
+@with_api(lists=True, watch=True)
 def fleet(api: Api) -> Answer:
     """List the devices by board and workload, problems first, with their savings."""
     view = api.fleet()

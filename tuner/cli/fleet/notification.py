@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from db import open_store
-from tuner.cli.answers import Answer, Rows, lists, tells
+from tuner.cli.answers import Answer, Rows, lists, with_json
 from tuner.config import load_tuner_config
 from tuner.core import Event, NotFound
 from tuner.destinations import Email, Webhook
@@ -47,7 +47,7 @@ def list_(config: ConfigFile = Path("tuner.toml")) -> Answer:
     return Answer(value, Rows(columns, rows, f"{config} has no [[webhook]] and no [email]"))
 
 
-@tells
+@with_json
 def test(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name, or email.")],
     config: ConfigFile = Path("tuner.toml"),

@@ -40,7 +40,7 @@ class Wishes:
     foreign_share: float | None = None
 
 
-def asked_jobs(wishes: Wishes) -> list[RunJob]:
+def requested_jobs(wishes: Wishes) -> list[RunJob]:
     """Return the jobs that the flags ask for, refusing at once what can be seen to be wrong.
 
     Without a device it is the main job: a simulated board first, then the reference workload on

@@ -153,7 +153,7 @@ class Keeper:
             who=self.who,
         )
 
-    def told(self) -> Sequence[str]:
+    def outcome_lines(self) -> Sequence[str]:
         """Return in words what became of it, and what to type next."""
         if self.kept is None:
             return [f"nothing is kept: {self.why}"]

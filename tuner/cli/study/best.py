@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import StudyId
 from tuner.core import Phase, render_setting
 from tuner.presentation.figures import shown
 from tuner.presentation.texts import described, gained, plan_rows, requested_metrics
 
 
-@asks()
+@with_api()
 def best(
     api: Api,
     study: StudyId,

@@ -12,7 +12,7 @@ import typer
 from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow
 from tuner.cli.answers import Answer, Rows, chosen, show
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import Limit, OfGroup, OfStudy, Since, Until
 from tuner.cli.output import write_text
 from tuner.cli.study.choosing import of_group
@@ -38,7 +38,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-@asks()
+@with_api()
 def history(
     api: Api,
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",

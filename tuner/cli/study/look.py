@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, StudyId
 from tuner.cli.study.choosing import of_group
 from tuner.moments import when
@@ -19,7 +19,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@asks(watch=True, lists=True)
+@with_api(watch=True, lists=True)
 def list_(api: Api, group: OfGroup = "") -> Answer:
     """List all studies, oldest first, one a line."""
     views = of_group(api.studies(), group)
@@ -44,7 +44,7 @@ def _row(view: StudyView) -> tuple[str, ...]:
     )
 
 
-@asks()
+@with_api()
 def show(api: Api, study: StudyId) -> Answer:
     """Show one study: status, baseline, best setting, saving and cost of exploring."""
     report, revisions = api.report(study), api.revisions(study)
@@ -55,7 +55,7 @@ def show(api: Api, study: StudyId) -> Answer:
     return Answer({**sections, "revisions": revisions}, lines)
 
 
-@asks()
+@with_api()
 def explain(api: Api, study: StudyId) -> Answer:
     """Show the predicted effect of each knob, and the settings that are not tried."""
     beliefs = api.explain(study)

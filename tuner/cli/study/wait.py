@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import StudyId
 from tuner.core import InvalidInput, Phase
 from tuner.moments import seconds
@@ -20,7 +20,7 @@ ENDED = (Phase.HOLDING, Phase.PROPOSED, Phase.PAUSED, Phase.STOPPED)
 """Phases that a study leaves only by an operator or a drift."""
 
 
-@asks()
+@with_api()
 def wait(
     api: Api,
     study: StudyId,
