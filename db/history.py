@@ -13,6 +13,7 @@ from tuner.core import (
     Better,
     Candidate,
     Estimate,
+    Evidence,
     MetricUnavailable,
     Past,
     Phase,
@@ -154,7 +155,12 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
         MetricUnavailable: no trial of the study showed a metric that is named.
     """
     found = store.studies.get(study)
-    candidates = [c for c in weigh(found, store.trials.list(study)).candidates if c.deployable]
+    return front(found, weigh(found, store.trials.list(study)), metrics)
+
+
+def front(found: Study, evidence: Evidence, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:
+    """Return what `pareto` does, of evidence that was read before. Raises MetricUnavailable."""
+    candidates = [c for c in evidence.candidates if c.deployable]
     second = found.second_objective
     others = [second.metric] if second else [c.metric for c in found.constraints]
     wanted = metrics or (found.objective.metric, *others)
@@ -163,7 +169,7 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     missing = [name for name in metrics if name not in seen]
     if missing:
         raise MetricUnavailable(
-            f"no completed trial of study {study!r} has {', '.join(missing)}",
+            f"no completed trial of study {found.id!r} has {', '.join(missing)}",
             hint=f"available metrics: {', '.join(seen) or 'none yet'}",
         )
     signs = [_sign(found, name) for name in names]
@@ -172,10 +178,12 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
         for c in candidates
         if all(name in c.estimates for name in names)
     ]
-    front = [
-        (point, c) for point, c in points if not any(_beats(other, point) for other, _ in points)
-    ]
-    return tuple(c for _, c in sorted(front, key=lambda item: item[0]))
+    kept: list[tuple[tuple[float, ...], Candidate]] = []
+    for point, c in sorted(points, key=lambda item: item[0]):
+        # One that is beaten at all is beaten by one of the front, and that comes before it.
+        if not any(_beats(other, point) for other, _ in kept):
+            kept.append((point, c))
+    return tuple(c for _, c in kept)
 
 
 def _rows(study: Study | UnreadableStudy, trials: Sequence[Trial]) -> Iterator[HistoryRow]:
