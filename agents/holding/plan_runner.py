@@ -74,8 +74,8 @@ class PlanRunner:
         levels = dict(self._loads)
         if self._level is not None:
             levels[self._level.plan.by] = self._level
-        known = {name: level.smoothed for name, level in levels.items()}
-        return {name: value for name, value in known.items() if value is not None}
+        smoothed = {name: level.smoothed for name, level in levels.items()}
+        return {name: value for name, value in smoothed.items() if value is not None}
 
     def run(self, stop: threading.Event) -> None:
         """Follow until stopped."""
@@ -245,7 +245,7 @@ def _change(hold: Hold, row: int) -> _Change:
     return frozenset({setting_key(hold.setting), setting_key(hold.order.plan.rows[row].setting)})
 
 
-def _gain(plan: Plan, row: int, wanted: int) -> float:
+def _gain(plan: Plan, row: int, target: int) -> float:
     """Return the predicted gain of a change: the most of any row that is crossed, the wanted one too."""
-    step = 1 if wanted > row else -1
-    return max(plan.rows[k].gain for k in range(row + step, wanted + step, step))
+    step = 1 if target > row else -1
+    return max(plan.rows[k].gain for k in range(row + step, target + step, step))

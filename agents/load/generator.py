@@ -49,11 +49,11 @@ class LoadShape:
     arrivals_s: tuple[float, ...] = ()
 
     @classmethod
-    def asked(cls, context: Context) -> LoadShape:
+    def from_context(cls, context: Context) -> LoadShape:
         """Return the load that a context asks for. Raises InvalidInput where it asks for no load."""
-        asked = dict(context)
-        inside, rate = asked.pop(REQUESTS.name, None), asked.pop(ARRIVALS.name, None)
-        if asked or (inside is None) is (rate is None):
+        rest = dict(context)
+        inside, rate = rest.pop(REQUESTS.name, None), rest.pop(ARRIVALS.name, None)
+        if rest or (inside is None) is (rate is None):
             raise InvalidInput(
                 f"no load can be sent at {', '.join(f'{k} = {v:g}' for k, v in context.items())}",
                 hint=f"request {REQUESTS.name} or {ARRIVALS.name}",

@@ -296,14 +296,14 @@ def _too_little(
     ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
 ) -> bool:
     """Return whether a longer window would help: no item yet, an open tail, a mean not known well."""
-    known = {name: estimates[name] for name in ask.needed if name in estimates}
+    measured = {name: estimates[name] for name in ask.needed if name in estimates}
     return items == 0.0 or any(
         _unbounded_tail(name, estimates, declared)
         or (
             not quantity_of(name, declared).tail
             and estimate.stderr > TARGET_STDERR * abs(estimate.mean)
         )
-        for name, estimate in known.items()
+        for name, estimate in measured.items()
     )
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Integer,
     ScalarSelect,
     Select,
+    Subquery,
     Text,
     and_,
     cast,
@@ -34,7 +35,7 @@ from db.schema import EstimateRow, MeasurementRow, ObservationRow, StudyRow, Tri
 from tuner.core import MetricCourse, WindowPoint
 
 
-def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
+def points(connection: Connection, query: Select[Any]) -> Sequence[WindowPoint]:
     """Return what one of the statements below selects, by time."""
     return tuple(
         WindowPoint(
@@ -46,17 +47,17 @@ def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
             least=row.least,
             most=row.most,
         )
-        for row in connection.execute(asked)
+        for row in connection.execute(query)
     )
 
 
-def metric_courses(connection: Connection, asked: Select[Any]) -> Sequence[MetricCourse]:
+def metric_courses(connection: Connection, query: Select[Any]) -> Sequence[MetricCourse]:
     """Return what `recent` selects."""
-    found = []
-    for row in connection.execute(asked):
+    courses = []
+    for row in connection.execute(query):
         points = sorted((at_s, mean) for at_s, mean in json.loads(row.pairs) if mean is not None)
         if points:
-            found.append(
+            courses.append(
                 MetricCourse(
                     study=row.study,
                     device=row.device or "",
@@ -64,7 +65,7 @@ def metric_courses(connection: Connection, asked: Select[Any]) -> Sequence[Metri
                     points=tuple(points),
                 )
             )
-    return tuple(found)
+    return tuple(courses)
 
 
 def recent(
@@ -75,6 +76,32 @@ def recent(
     dialect: Dialect,
 ) -> Select[Any]:
     """Return the statement that selects each device's last windows in some studies, a row per metric."""
+    begun = _begun(studies, since, last)
+    place = func.row_number().over(
+        partition_by=(begun.c.study, begun.c.device), order_by=begun.c.at.desc()
+    )
+    ranked = select(begun, place.label("place")).subquery()
+    of_hold = MeasurementRow.observation_id == ranked.c.observation
+    of_trial = and_(MeasurementRow.study == ranked.c.study, MeasurementRow.trial == ranked.c.number)
+    window = func.coalesce(*(_window_of(which) for which in (of_hold, of_trial)))
+    windows = (
+        select(ranked.c.study, ranked.c.device, ranked.c.at, window.label("window"))
+        .where(ranked.c.place <= last)
+        .cte("windows")
+    )
+    shown = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
+    # A row per window costs ten times what the database needs to find it.
+    postgres = dialect.name == "postgresql"
+    pair = func.json_build_array if postgres else func.json_array
+    every = func.json_agg if postgres else func.json_group_array
+    pairs = cast(every(pair(extract("epoch", shown.c.at), shown.c.mean)), Text)
+    return select(shown.c.study, shown.c.device, shown.c.metric, pairs.label("pairs")).group_by(
+        shown.c.study, shown.c.device, shown.c.metric
+    )
+
+
+def _begun(studies: Collection[str], since: datetime, last: int) -> Subquery:
+    """Return the windows of holds begun since a time, and those among the last trials of a study."""
     held = select(
         ObservationRow.study,
         ObservationRow.device,
@@ -103,28 +130,7 @@ def recent(
         .join(numbered, own)
         .where(TrialRow.started_at >= since)
     )
-    begun = union_all(held, tried).subquery()
-    place = func.row_number().over(
-        partition_by=(begun.c.study, begun.c.device), order_by=begun.c.at.desc()
-    )
-    ranked = select(begun, place.label("place")).subquery()
-    of_hold = MeasurementRow.observation_id == ranked.c.observation
-    of_trial = and_(MeasurementRow.study == ranked.c.study, MeasurementRow.trial == ranked.c.number)
-    window = func.coalesce(*(_window_of(which) for which in (of_hold, of_trial)))
-    windows = (
-        select(ranked.c.study, ranked.c.device, ranked.c.at, window.label("window"))
-        .where(ranked.c.place <= last)
-        .cte("windows")
-    )
-    shown = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
-    # A row per window costs ten times what the database needs to find it.
-    postgres = dialect.name == "postgresql"
-    pair = func.json_build_array if postgres else func.json_array
-    every = func.json_agg if postgres else func.json_group_array
-    pairs = cast(every(pair(extract("epoch", shown.c.at), shown.c.mean)), Text)
-    return select(shown.c.study, shown.c.device, shown.c.metric, pairs.label("pairs")).group_by(
-        shown.c.study, shown.c.device, shown.c.metric
-    )
+    return union_all(held, tried).subquery()
 
 
 def course(
@@ -178,8 +184,8 @@ def _of_metric(windows: CTE, metric: str) -> Select[Any]:
         .where(EstimateRow.measurement_id == windows.c.window, EstimateRow.metric == metric)
         .scalar_subquery()
     )
-    found: Any = select(windows, literal(metric).label("metric"), mean.label("mean"))
-    return found  # type: ignore[no-any-return]
+    query: Any = select(windows, literal(metric).label("metric"), mean.label("mean"))
+    return query  # type: ignore[no-any-return]
 
 
 def _held() -> Select[Any]:
@@ -195,5 +201,5 @@ def _windows(of: type[ObservationRow | TrialRow], own: ColumnElement[bool]) -> S
     windows: Any = select(
         of.study, of.device, of.started_at.label("at"), MeasurementRow.id.label("window")
     )
-    found: Select[Any] = windows.join(MeasurementRow, own)
-    return found
+    query: Select[Any] = windows.join(MeasurementRow, own)
+    return query

@@ -281,11 +281,11 @@ class Study:
         if planned and plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {phase} without a plan")
         pausing, stopping = phase is Phase.PAUSED, phase is Phase.STOPPED
-        kept = self.plan if pausing or (stopping and self.held is not None) else None
+        kept_plan = self.plan if pausing or (stopping and self.held is not None) else None
         return replace(
             self,
             phase=phase,
-            plan=plan if planned else kept,
+            plan=plan if planned else kept_plan,
             paused_from=self.phase if pausing else None,
             reason="",
             paused_reason=self.reason if pausing else "",

@@ -69,13 +69,13 @@ def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRo
     owners: dict[str, list[str]] = defaultdict(list)
     for row in fleet:
         owners[row.study].append(row.device)
-    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    courses: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for course in loop.store.observations.recent(studies, metrics, since, RECENT):
         # A trial of several devices shows their sum: no single device's.
         alone = owners[course.study] if len(owners[course.study]) == 1 else []
         for device in [course.device] if course.device else alone:
-            found[device, course.metric] += course.points
-    return {key: sorted(points)[-RECENT:] for key, points in found.items()}
+            courses[device, course.metric] += course.points
+    return {key: sorted(points)[-RECENT:] for key, points in courses.items()}
 
 
 def device_course(
@@ -86,11 +86,11 @@ def device_course(
     since, store = now - length, loop.store
     studies = store.studies.ids(device=name)
     metrics = [metric for metric in watched_metrics(device, limits) if metric]
-    found: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
+    courses: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
     step_s = length.total_seconds() / POINTS
     course = store.observations.course(name, studies, metrics, since, step_s) if metrics else ()
     for point in course:
-        found[name, point.metric].append(point)
+        courses[name, point.metric].append(point)
     applied = store.devices.applied(name, since, MOST_APPLIED)
     by_study = {entry.study for entry in applied if entry.study}
     revisions: dict[tuple[str, int], Revision] = {}
@@ -105,10 +105,10 @@ def device_course(
     ]
     unique = {event.id: event for event in events}
     return DeviceCourse(
-        since, now, applied, revisions, found, sorted(unique.values(), key=lambda e: (e.at, e.id))
+        since, now, applied, revisions, courses, sorted(unique.values(), key=lambda e: (e.at, e.id))
     )
 
 
 def _is_latency(metric: str, device: Device) -> bool:
-    found = quantity_of(metric, device.quantities)
-    return found.kind is Kind.TIME and found.over_devices is not OverDevices.SUM
+    quantity = quantity_of(metric, device.quantities)
+    return quantity.kind is Kind.TIME and quantity.over_devices is not OverDevices.SUM

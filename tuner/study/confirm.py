@@ -51,7 +51,7 @@ CONFIRM_MOST = 30
 """How many windows end the phase, however many rows there are; what is not settled then is lost."""
 
 
-def asked(study: Study, plan: Plan, row: Row) -> Context:
+def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
     """Return the load that a row is confirmed at; empty where none can be requested."""
     return plan.context(row) if plan.by in study.askable else ANYWHERE
 
@@ -72,7 +72,7 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
             continue
         pending = next((row for row, result in rows if not (result.won or result.lost)), None)
         if pending is not None:
-            at = asked(study, contender, pending)
+            at = confirmation_load(study, contender, pending)
             return _alternate(study, pending.setting, at, windows)
         return Move(Phase.HOLDING, _reason(study, contender, rows, rejected), plan)
     reason = "; ".join(rejected) or "no setting left to confirm"
@@ -119,7 +119,7 @@ def _lost(why: str) -> ConfirmResult:
 
 def row_text(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
     """Return how a row stands, in words."""
-    at = plan.context(row) if study.terms.plan_by else asked(study, plan, row)
+    at = plan.context(row) if study.terms.plan_by else confirmation_load(study, plan, row)
     load = f" at {in_words(at)}" if at else ""
     return f"{render_setting(row.setting)}{load}: {result.why}"
 
@@ -136,7 +136,7 @@ def _reason(
     else:
         texts = list(dict.fromkeys(row_text(study, plan, *one) for one in judged if one[1].won))
         texts += [f"the baseline is held instead of {text}" for text in rejected]
-    if any(row.at is not None and not asked(study, plan, row) for row in plan.rows):
+    if any(row.at is not None and not confirmation_load(study, plan, row) for row in plan.rows):
         texts.append(f"confirmed under the present load, because a trial cannot set {plan.by}")
     return "; ".join(texts)
 
@@ -148,8 +148,8 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
     baseline breaks a limit the last is what is furthest from it: not the baseline at any price.
     """
     before = weigh(study, [t for t in trials if t.number < study.phase_since])
-    known = {setting_key(row.setting) for row in proposed.rows}
-    others = [c for c in rivals(study, before) if setting_key(c.setting) not in known]
+    in_plan = {setting_key(row.setting) for row in proposed.rows}
+    others = [c for c in rivals(study, before) if setting_key(c.setting) not in in_plan]
     if before.broken is not None and len(others) >= CONFIRM_CANDIDATES:
         metric, sign = before.broken.metric, before.broken.sign
         safest = min(others[1:], key=lambda c: sign * c.estimates[metric].mean)
@@ -160,7 +160,7 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
 def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
     """Judge a row by the windows that were requested its load."""
     study = past.study
-    at = asked(study, plan, row)
+    at = confirmation_load(study, plan, row)
     own = [t for t in windows if t.context == at]
     result = judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:

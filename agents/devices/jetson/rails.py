@@ -55,7 +55,7 @@ class PowerMonitors:
         return tuple(self.rails[name] for name in whole)
 
     @property
-    def not_found(self) -> str:
+    def missing_rails(self) -> str:
         """What keeps the total from being known, in words; empty where it is."""
         if self.total:
             return ""
@@ -73,7 +73,7 @@ class PowerMonitors:
 
 def find_monitors(root: Path) -> PowerMonitors:
     """Return the power monitors of a board; the numbers of hwmon folders mean nothing."""
-    found: dict[str, Rail] = {}
+    rails: dict[str, Rail] = {}
     averaging: set[str] = set()
     nameless: list[str] = []
     board = read_board(root)
@@ -82,11 +82,11 @@ def find_monitors(root: Path) -> PowerMonitors:
         if text_of(chip / "name").strip() not in SENSORS:
             continue
         for rail in (*_hwmon(chip), *_iio(chip)):
-            found.setdefault(rail.name, rail)
+            rails.setdefault(rail.name, rail)
         for power in sorted(chip.glob("hwmon/hwmon*/power1_input")):
             name = text_of(power.with_name("label")).strip() or (known.unlabelled if known else "")
             if name:
-                found.setdefault(name, Rail(name, (power,)))
+                rails.setdefault(name, Rail(name, (power,)))
             else:
                 nameless.append(f"{text_of(chip / 'name').strip()} at {chip.name}")
         for folder in chip.glob("hwmon/hwmon*"):
@@ -96,7 +96,7 @@ def find_monitors(root: Path) -> PowerMonitors:
                 if (value := text_of(folder / name).strip())
             ]
             averaging.add(", ".join(readings))
-    return PowerMonitors(found, "; ".join(sorted(averaging - {""})), known, nameless)
+    return PowerMonitors(rails, "; ".join(sorted(averaging - {""})), known, nameless)
 
 
 def _hwmon(chip: Path) -> list[Rail]:
