@@ -44,12 +44,12 @@ PLANNED = HELD | {Phase.CONFIRMING, Phase.PROPOSED}
 """Phases that a study is in for the sake of a plan."""
 
 _ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
-_FOUND = frozenset({Phase.PROPOSED, Phase.HOLDING})
+_DECIDED = frozenset({Phase.PROPOSED, Phase.HOLDING})
 
 EDGES: Mapping[Phase, frozenset[Phase]] = {
-    Phase.BASELINE: _ALWAYS | _FOUND | {Phase.TUNING},
-    Phase.TUNING: _ALWAYS | _FOUND | {Phase.BASELINE, Phase.CONFIRMING},
-    Phase.CONFIRMING: _ALWAYS | _FOUND | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
+    Phase.BASELINE: _ALWAYS | _DECIDED | {Phase.TUNING},
+    Phase.TUNING: _ALWAYS | _DECIDED | {Phase.BASELINE, Phase.CONFIRMING},
+    Phase.CONFIRMING: _ALWAYS | _DECIDED | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
     Phase.PROPOSED: _ALWAYS | HELD | {Phase.BASELINE, Phase.TUNING},
     Phase.CANARY: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
     Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING},

@@ -49,7 +49,7 @@ FIRST = ("device", "state")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HistoryFilters:
     """The filter of the history, as it is in the address."""
 
     device: str = ""
@@ -73,7 +73,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
     @router.get("/history")
     def show(
         request: Request,
-        filters: Annotated[Asked, Depends()],
+        filters: Annotated[HistoryFilters, Depends()],
         sort: str = "start",
         page: int = 1,
     ) -> Response:
@@ -90,7 +90,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
         given = request.query_params.getlist("columns")
         columns = [n for n in offered if n in given] if given else [*FIRST, *needed]
         return pages.page(
-            request, "history", asked=filters, rows=rows, more=len(matching) > PAGE, at=at, sort=sort,
+            request, "history", filters=filters, rows=rows, more=len(matching) > PAGE, at=at, sort=sort,
             metrics=[m for m in columns if m not in OWN], columns=columns, offered=offered,
             chosen=bool(given), own=OWN, pending=pending, defaults={s.id: s.baseline for s in studies},
             verdicts=list(Verdict), states=list(TrialState), sorts=list(SORTS),
@@ -98,7 +98,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
         )  # fmt: skip
 
     @router.get("/history/export")
-    def export(filters: Annotated[Asked, Depends()], format: str = "csv") -> Response:
+    def export(filters: Annotated[HistoryFilters, Depends()], format: str = "csv") -> Response:
         """Return all requested trials as a file."""
         rows = operations.history(filters.question())
         if format not in EXPORTS:
@@ -143,7 +143,7 @@ def side_by_side(
     metrics = dict.fromkeys(metric for _, trial in trials for metric in trial.metrics)
     names = ", ".join(f"{view.id}:{trial.number}" for view, trial in trials)
     return pages.page(
-        request, "compare", trials=trials, knobs=knobs, metrics=list(metrics), asked=names
+        request, "compare", trials=trials, knobs=knobs, metrics=list(metrics), names=names
     )
 
 

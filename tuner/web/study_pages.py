@@ -94,7 +94,7 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
             sort=sort, only=only, reason=sentence(SUGGESTED.sub("", reason)),
             gain=SUGGESTED.sub("", saving), kept=kept[1] if kept else "",
             changed=last_change(revisions), revisions=revisions[::-1],
-            cloud=against_limit(report, look.trials, operations.pareto(study)),
+            cloud=against_limit(report, look.trials, look.front),
             course=course(report, look.trials), effects=knob_effects(report, look.trials),
             parallel=parallel(report, look.trials),
             events=operations.events(study=study, last=20)[::-1],

@@ -51,7 +51,7 @@ class FleetCollector(Collector):
         )
         store = self._fleet.operations.loop.store
         try:
-            view, studies = self._fleet.view(), store.studies.stored()
+            view, studies = self._fleet.view(), self._fleet.studies()
             deliveries, newest = store.deliveries.list(), store.events.newest()
             recent = store.events.list(last=RECENT)
         except StoreError:
