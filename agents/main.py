@@ -100,7 +100,7 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
         places = _open_all(config, around)
         notify("READY=1")
         try:
-            with uncollected(), _telling(config, places, around):
+            with uncollected(), _serving_metrics(config, places, around):
                 failed = _run(places, stop)
         finally:
             for place in places:
@@ -227,7 +227,7 @@ class DeviceWorker:
         if self._agent is not None:
             self._agent.run()
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Bring the device back to its hold or its original setting."""
         if self._agent is not None:
             self._agent.begin()
@@ -281,7 +281,7 @@ def _open_one(
 
 
 @contextmanager
-def _telling(
+def _serving_metrics(
     config: AgentConfig, places: Sequence[DeviceWorker], around: Surroundings
 ) -> Iterator[None]:
     """Serve figures for Prometheus within the block, where it is configured and can be done."""
@@ -328,7 +328,7 @@ def _run(places: Sequence[DeviceWorker], stop: threading.Event) -> list[TuningEr
             log.exception("event=loop_broken device=%s", place.id)
             text = f"the loop of {place.id} broke: {error}"
             failed.append(TuningError(text, hint="the log has the traceback; please report it"))
-            place.put_back()
+            place.restore()
 
     threads = [
         threading.Thread(target=work, args=(place,), name=place.id, daemon=True) for place in places

@@ -108,9 +108,9 @@ def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[A
     if kind in ("literal_error", "enum"):
         wrong = f"{key} cannot {'hold' if isinstance(way[-1], int) else 'be'} {given!r}"
         return file.refuses(way, wrong, f"choose {about['expected']}")
-    what = f"{key} {way[-1] + 1}" if isinstance(way[-1], int) else key
+    subject = f"{key} {way[-1] + 1}" if isinstance(way[-1], int) else key
     must = BOUNDS[kind].format(**about) if kind in BOUNDS else error["msg"]
-    return file.refuses(way, f"{what} must be {must}, not {given!r}")
+    return file.refuses(way, f"{subject} must be {must}, not {given!r}")
 
 
 def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:

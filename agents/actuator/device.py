@@ -96,7 +96,7 @@ class ManagedDevice:
             DeviceBusy, Unauthorised: it is not this peer's to ask.
         """
         async with self._alone():
-            await self._end_what_is_over()
+            await self._end_expired()
             if verb == "restore" and not peer.root:
                 raise errors.Unauthorised(f"only root restores {self.uuid}")
             if self.owner and self.owner != peer and verb not in ("read", "restore"):
@@ -126,10 +126,10 @@ class ManagedDevice:
         while not stop:
             with suppress(Exception):  # reported and contained by _alone
                 async with self._alone():
-                    await self._end_what_is_over()
+                    await self._end_expired()
             await asyncio.sleep(self.tick_s)
 
-    async def gone(self, peer: Peer) -> None:
+    async def disconnected(self, peer: Peer) -> None:
         """Take note that a connection is gone: its trial ends at once, its hold after the grace."""
         async with self._alone():
             if self.owner == peer:
@@ -141,9 +141,9 @@ class ManagedDevice:
         """Restore the device to what its journal says."""
         self.restorer.recall()
         async with self._alone():
-            await self.restorer.put_back()
+            await self.restorer.restore()
 
-    async def let_go(self) -> None:
+    async def release_driver(self) -> None:
         """End the process that has the driver open; the next question starts another."""
         async with self._alone():
             await self.driver.close()
@@ -231,7 +231,7 @@ class ManagedDevice:
     async def release(self, peer: Peer) -> None:
         """Restore the device to its original. Raises ActuationError where it does not go back."""
         await self._end("released by its agent")
-        self._whether_back()
+        self._require_restored()
 
     async def restore(self, peer: Peer) -> dict[str, Any]:
         """Restore the device, of any owner, and end a pause; its values are then its original."""
@@ -246,10 +246,10 @@ class ManagedDevice:
         if self.restorer.paused:
             raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
         if self.level == "original":
-            self._whether_back()
+            self._require_restored()
         self.owner, self.heard_at = peer, self.now()
 
-    def _whether_back(self) -> None:
+    def _require_restored(self) -> None:
         """Raise ActuationError where the device is not at its original or another program's setting."""
         back = not self.restorer.record.knobs or self.restorer.waits
         if not back and (self.restorer.trouble or not self.restorer.paused):
@@ -274,7 +274,7 @@ class ManagedDevice:
             whole[knob] = same[0]
         return whole
 
-    async def _end_what_is_over(self) -> None:
+    async def _end_expired(self) -> None:
         """End what is over, and try again what did not go back."""
         now = self.now()
         if self.trial_until is not None and now >= self.trial_until:
@@ -292,7 +292,7 @@ class ManagedDevice:
         except errors.StoreError as error:
             await self._end(str(error))
         if self.level == "original" and self.restorer.due:
-            await self.restorer.put_back()
+            await self.restorer.restore()
 
     async def _resumed(self) -> None:
         """Write locks again after the machine slept: the driver loses them, and that cannot be read."""
@@ -321,4 +321,4 @@ class ManagedDevice:
         if self.level != "original" or self.restorer.record.knobs:
             log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
         self.trial_until = self.held = self.owner = None
-        await self.restorer.put_back()
+        await self.restorer.restore()

@@ -71,8 +71,8 @@ def groups(line: socket.socket) -> set[int]:
         OSError: the kernel does not tell.
     """
     group_ids, size = (ctypes.c_int * MOST_GROUPS)(), ctypes.c_uint(4 * MOST_GROUPS)
-    libc, what = ctypes.CDLL(None, use_errno=True), (socket.SOL_SOCKET, SO_PEERGROUPS)
-    if libc.getsockopt(line.fileno(), *what, group_ids, ctypes.byref(size)):
+    libc, option = ctypes.CDLL(None, use_errno=True), (socket.SOL_SOCKET, SO_PEERGROUPS)
+    if libc.getsockopt(line.fileno(), *option, group_ids, ctypes.byref(size)):
         raise OSError(ctypes.get_errno(), "cannot read the groups of a process")
     return {credentials(line)[2], *group_ids[: size.value // 4]}
 

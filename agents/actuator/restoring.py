@@ -212,7 +212,7 @@ class Restorer:
             self._forget("an operator settled it")
         self.paused = self.unknown = ""
 
-    async def put_back(self) -> None:
+    async def restore(self) -> None:
         """Put every knob we wrote back, each for itself; what fails, however, is tried again later."""
         if not self.record.knobs:
             return
@@ -222,7 +222,7 @@ class Restorer:
             self.record = self._fresh({k: t for k, t in self.record.knobs.items() if t.lasts})
         try:
             if self.record.knobs:
-                failures = await self._written_back() or [LATE] * late
+                failures = await self._restore_knobs() or [LATE] * late
             capped = {k: t for k, t in self.record.knobs.items() if k in self.caps}
             if failures:  # what is pending is so after a crash, too
                 self.originals.save(self.record)
@@ -246,7 +246,7 @@ class Restorer:
             self.retry_at = self.now() + self.retry_s
             self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
 
-    async def _written_back(self) -> list[str]:
+    async def _restore_knobs(self) -> list[str]:
         """Restore our changes; return in words what did not go. Raises ActuationError."""
         failures: list[str] = []
         shown: dict[str, Value | None] = {}

@@ -94,15 +94,15 @@ def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield how every device's loop gets on with the tuner."""
-    heard = _gauge("tuner_heard_timestamp_seconds", "Unix time of the tuner's last response.")
+    contact = _gauge("tuner_heard_timestamp_seconds", "Unix time of the tuner's last response.")
     lease = _gauge("lease_age_seconds", "Seconds since the trial's lease was last renewed.")
     for agent in agents:
         key, standing = (agent.device.id,), agent.standing
         if standing.heard_at is not None:
-            heard.add_metric(key, standing.heard_at.timestamp())
+            contact.add_metric(key, standing.heard_at.timestamp())
         if (trial := standing.lease) is not None:
             lease.add_metric(key, trial.age_s)
-    yield from (heard, lease)
+    yield from (contact, lease)
 
 
 def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:

@@ -23,7 +23,7 @@ EXAMPLES, SECONDS, JOULES, MEASURED, IDLE_W = (
 OWN_GAIN = "own-gain"
 """By how much a client's training raised the accuracy on its own samples."""
 COMPUTE_J, COMMUNICATION_J = "compute-j", "communication-j"
-ASKS = 3
+MOST_QUERIES = 3
 STATE = {
     "load": "load",
     "memory": "memory",
@@ -47,8 +47,8 @@ class ClientReply:
 class KnownClients:
     """Reports of the clients: their class, and their last state.
 
-    A client that was asked for its class and did not say is of the first until it does; after `ASKS` times
-    it is not asked again, as an app may have no reply.
+    A client that was asked for its class and did not say is of the first until it does; after
+    `MOST_QUERIES` times it is not asked again, as an app may have no reply.
     """
 
     kinds: dict[int, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class KnownClients:
 
     def unsure(self, node: int) -> bool:
         """Return whether a client is still to be asked for its class."""
-        return node not in self.kinds or 0 < self._silent.get(node, 0) < ASKS
+        return node not in self.kinds or 0 < self._silent.get(node, 0) < MOST_QUERIES
 
     def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:
         """Note what a client answered, which may be nothing or no class."""

@@ -80,7 +80,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self._round: _OpenRound | None = None
         self._sent = ArrayRecord()
         self._result = Result()
-        self._there = self._rounds = 0
+        self._present = self._rounds = 0
 
     def summary(self) -> None:
         """Log what aggregates."""
@@ -238,7 +238,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         """
         present, until = 0, time.monotonic() + self._wait_s
         while len(nodes := sorted(grid.get_node_ids())) < count:
-            if nodes and len(nodes) == self._there:
+            if nodes and len(nodes) == self._present:
                 break
             if len(nodes) > present:
                 present, until = len(nodes), time.monotonic() + self._wait_s
@@ -246,7 +246,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             elif time.monotonic() >= until and (nodes or not self._wait_s):
                 break
             time.sleep(min(LOOK_S, self._wait_s))
-        self._there = len(nodes) if len(nodes) < count else 0
+        self._present = len(nodes) if len(nodes) < count else 0
         dice = random.Random(f"{self._seed} {server_round}")
         return dice.sample(nodes, min(count, len(nodes)))
 

@@ -189,7 +189,7 @@ class Journal:
             return False
         if entry.damaged:
             log.error("event=journal_damaged device=%s what=%r", device, entry.damaged)
-        failures = target.put_back(originals(entry, target))
+        failures = target.restore_originals(originals(entry, target))
         if failures:
             raise ActuationError(
                 f"{device} is not restored to its original setting: {'; '.join(failures)}",

@@ -21,7 +21,7 @@ _Change = frozenset[SettingKey]
 TICK_S = 1.0
 AWAITED_TICK_S = 0.05
 """Between looks that themselves wait for the signal to rise, for a second at most."""
-ASKED_TICK_S = 0.2
+POLLED_TICK_S = 0.2
 """Where a signal cannot be waited for: a look costs the agent a millisecond, and a workload half of one."""
 LOADS_S = 0.5
 """Between looks at the signals that no plan goes by, however often the one that is followed is read."""
@@ -87,7 +87,7 @@ class PlanRunner:
         """How long to wait before the next look."""
         if self._too_many() is None:
             return TICK_S
-        return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else ASKED_TICK_S
+        return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else POLLED_TICK_S
 
     def tick(self) -> None:
         """Take one look, and do what it asks for; what goes wrong is logged once and tried again.

@@ -205,11 +205,11 @@ class Measurer:
 
     def _warm_up(self, ask: Ask, check: Check) -> None:
         """Measure a little and throw it away: caches fill, and a load generator gets going."""
-        asked_s = max(side.warm_up_s for side in self.target.sides.values())
+        warm_up_s = max(side.warm_up_s for side in self.target.sides.values())
         window = TargetWindow(self.target, self.clock, self.usage, ask.context)
         try:
             usual_s = min(WARM_UP_SHARE * ask.window_s, LONGEST_WARM_UP_S)
-            self.pause(max(asked_s, usual_s), check)
+            self.pause(max(warm_up_s, usual_s), check)
         finally:
             window.discard()
 

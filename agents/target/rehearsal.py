@@ -72,10 +72,10 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
         with suppress(TuningError):  # the caller restores, and says where that fails
             side.actuator.apply(original)
         return _failed(knob.name, error)
-    seen = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
+    change = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
     if now != value:
         return Symptom(knob.name, False, f"it was set to {value}, but {now} was read back")
-    return Symptom(knob.name, True, seen)
+    return Symptom(knob.name, True, change)
 
 
 def _other(side: Side, knob: Knob, original: Setting) -> Value | None:
@@ -158,14 +158,16 @@ def _effect(
     except TuningError as error:
         return _failed(about, error)
     listed = {metric.name for metric in side.metrics}
-    seen = [
+    changes = [
         f"{name} {was.mean:.4g} → {after[name].mean:.4g}"
         for name, was in before.items()
         if name in listed and name in after and _apart(was, after[name])
     ]
     change = f"{original[knob.name]} → {value}"
-    if seen:
-        return Symptom(about, True, f"{change}: {', '.join(seen)} (it cannot be read back: {why})")
+    if changes:
+        return Symptom(
+            about, True, f"{change}: {', '.join(changes)} (it cannot be read back: {why})"
+        )
     return Symptom(
         about,
         False,

@@ -268,13 +268,13 @@ class Target:
             conflict for guard in guards if guard is not None and (conflict := guard.conflict())
         ]
 
-    def put_back(self, settings: SideSettings) -> list[str]:
+    def restore_originals(self, settings: SideSettings) -> list[str]:
         """Put sides back to their originals, in the safe order, and return what failed.
 
         Where a side has a guard, the guard keeps its original.
         """
         failures: list[str] = []
-        for key, setting in self.back_order(settings).items():
+        for key, setting in self.restore_order(settings).items():
             guard = self.sides[key].guard if key in self.sides else None
             if guard is None:
                 failures += self.restore({key: setting})
@@ -285,7 +285,7 @@ class Target:
                 failures.append(f"{key} is not restored to its original: {error.message}")
         return failures
 
-    def back_order(self, settings: SideSettings) -> SideSettings:
+    def restore_order(self, settings: SideSettings) -> SideSettings:
         """Return the sides in the order that is safe for going back to them."""
         present: dict[str, Setting] = {}
         for key, side in self.sides.items():

@@ -231,7 +231,7 @@ class TargetWindow:
         by_subject: dict[str, list[str]] = {}
         for subject, text in (pair for notes in self._notes for pair in notes.items()):
             by_subject.setdefault(subject, []).append(text)
-        if self.total("busy_s") is not None and not self._cpu_known:
+        if self.total("busy_s") is not None and not self._has_cpu_time:
             by_subject.setdefault(FOREIGN_LOAD, []).append(NO_CPU_TIME)
         return {subject: "; ".join(dict.fromkeys(texts)) for subject, texts in by_subject.items()}
 
@@ -244,11 +244,11 @@ class TargetWindow:
         on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
         ours = self._own_s + (used or 0.0) + (self.total("load_cpu_s") or 0.0)
-        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if self._cpu_known else 0.0
+        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if self._has_cpu_time else 0.0
         return min(1.0, max(on_device, on_host))
 
     @property
-    def _cpu_known(self) -> bool:
+    def _has_cpu_time(self) -> bool:
         return self.total("cpu_s") is not None or not self._workload
 
     @property

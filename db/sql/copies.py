@@ -19,20 +19,20 @@ def keep_copy(database: Path, schema: str) -> Path:
     Raises:
         StoreError: the database is damaged, or the copy cannot be written.
     """
-    kept = database.with_name(f"{database.name}.schema-{schema}")
+    backup = database.with_name(f"{database.name}.schema-{schema}")
     try:
-        with whole(kept) as part:
+        with whole(backup) as part:
             copy(database, part)
     except OSError as error:
         raise StoreError(
-            f"the copy {kept} cannot be written: {error.strerror}; the database is not migrated",
+            f"the copy {backup} cannot be written: {error.strerror}; the database is not migrated",
             hint="free space there, as much as the database takes, and start again",
         ) from None
     except StoreError as error:
         raise StoreError(
             f"{error.message}; the database is not migrated", hint=error.hint
         ) from None
-    return kept
+    return backup
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from db import refusals
 from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.bus import SqlBus
-from db.sql.courses import course, points, recent
+from db.sql.courses import course, metric_courses, points, recent
 from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import EVENTS, OBSERVATIONS, without_id
 from db.sql.tables import pruned
@@ -22,6 +22,7 @@ from db.sql.windows import OF_WINDOWS, keep_windows, shown
 from tuner.core import (
     Event,
     Limit,
+    MetricCourse,
     MetricSample,
     Notice,
     Observation,
@@ -145,10 +146,13 @@ class SqlObservations:
 
     def recent(
         self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
-    ) -> Sequence[WindowPoint]:
-        """Return metrics of each device's last windows in some studies, by their start."""
+    ) -> Sequence[MetricCourse]:
+        """Return metrics over the last windows of each device in some studies."""
+        if not (studies and metrics):
+            return ()
         with self._database.look() as connection:
-            return points(connection, recent(studies, metrics, since, last))
+            query = recent(studies, metrics, since, last, connection.dialect)
+            return metric_courses(connection, query)
 
     def course(
         self,

@@ -361,7 +361,7 @@ class SqlStudies:
             stored = connection.scalar(select(StudyRow.id).where(StudyRow.id == study.id))
             if new and stored is not None:
                 raise refusals.id_taken(study.id) from refused
-            taken = connection.execute(
+            busy = connection.execute(
                 select(StudyDeviceRow.device, StudyDeviceRow.study)
                 .where(
                     StudyDeviceRow.active,
@@ -370,8 +370,8 @@ class SqlStudies:
                 )
                 .order_by(StudyDeviceRow.device)
             ).first()
-        if taken is not None:
-            raise refusals.device_busy(*taken) from refused
+        if busy is not None:
+            raise refusals.device_busy(*busy) from refused
         raise Conflict(
             f"study {study.id!r} conflicted with another study that no longer exists",
             hint="repeat the change",
@@ -384,8 +384,8 @@ def _of(device: str) -> Select[str]:
 
 def _keep(connection: Connection, study: Study, who: str, why: str, at: datetime) -> None:
     """Store a revision, and claim its devices."""
-    kept = insert(RevisionRow).values(study=study.id, revision=study.revision)
-    connection.execute(kept.values(document=STUDIES.encode(study), who=who, why=why, at=at))
+    row = insert(RevisionRow).values(study=study.id, revision=study.revision)
+    connection.execute(row.values(document=STUDIES.encode(study), who=who, why=why, at=at))
     connection.execute(delete(StudyDeviceRow).where(StudyDeviceRow.study == study.id))
     claims = [
         {"study": study.id, "device": device, "active": study.active}

@@ -46,7 +46,7 @@ def bring_up(database: Database, *, create: bool, keep: bool = True) -> None:
     if schema is not None and keep:  # and the upgrade is committed
         log.warning(
             "event=migrated database=%s from=%s to=%s: %s",
-            database.name, schema, SCHEMA, _way_back(copy),
+            database.name, schema, SCHEMA, _rollback_hint(copy),
         )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def _upgrade(
     return copy
 
 
-def _way_back(copy: Path | None) -> str:
+def _rollback_hint(copy: Path | None) -> str:
     """Return how to roll back."""
     if copy is None:
         return "no copy is made of PostgreSQL; to roll back, restore your backup of before"

@@ -76,8 +76,8 @@ def check(url_text: str, now: Now) -> list[Checked]:
 
 def _whole(connection: Connection, path: Path | None, restore: str) -> Iterator[Checked]:
     if path is not None:
-        seen = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
-        yield Checked("file", seen == "ok", str(seen), "" if seen == "ok" else restore)
+        state = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
+        yield Checked("file", state == "ok", str(state), "" if state == "ok" else restore)
         broken = len(connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall())
         yield _none("foreign keys are valid", broken, restore)
     for about, question in QUESTIONS.items():
@@ -94,9 +94,9 @@ def _readable(studies: SqlStudies, restore: str) -> Checked:
     """Name the studies that cannot be read: each has its own document, and the others continue."""
     hurt = [study.id for study in studies.stored() if isinstance(study, UnreadableStudy)]
     more = f" and {len(hurt) - MOST_NAMED} more" if len(hurt) > MOST_NAMED else ""
-    seen = f"not {', '.join(hurt[:MOST_NAMED])}{more}" if hurt else "yes"
+    state = f"not {', '.join(hurt[:MOST_NAMED])}{more}" if hurt else "yes"
     hint = f"upgrade to the release that wrote them, or {restore}" if hurt else ""
-    return Checked("every study is readable", not hurt, seen, hint)
+    return Checked("every study is readable", not hurt, state, hint)
 
 
 def _kept(connection: Connection) -> Checked:
@@ -120,5 +120,5 @@ def _room(path: Path | None, prune: str) -> Iterator[Checked]:
         return
     free, size = shutil.disk_usage(path.parent).free, path.stat().st_size
     well = free >= LEAST_FREE_BYTES
-    seen = f"{size / 1e6:,.1f} MB, {free / 1e9:,.1f} GB free"
-    yield Checked("room", well, seen, "" if well else f"free space, or {prune}")
+    state = f"{size / 1e6:,.1f} MB, {free / 1e9:,.1f} GB free"
+    yield Checked("room", well, state, "" if well else f"free space, or {prune}")

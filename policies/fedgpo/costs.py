@@ -68,22 +68,22 @@ class RoundCosts:
             for r in rounds
             if CARBON_G in r.shown and r.shown.get(ENERGY_J, 0.0) > 0.0
         ]
-        seen: list[tuple[int, str, float]] = []
+        observed: list[tuple[int, str, float]] = []
         for i, (one, work) in enumerate(zip(rounds, works, strict=True)):
             for name in NOISE:
                 unit = seconds if name == SECONDS else joules * work.participants
                 if one.shown.get(name, 0.0) > 0.0 and not (
                     name == ENERGY_J and COMPUTE_J in one.shown
                 ):
-                    seen.append((i, name, math.log(one.shown[name] / unit)))
+                    observed.append((i, name, math.log(one.shown[name] / unit)))
         prior = Prior(*(np.array(x) for x in zip(*MEANS.values(), strict=True)))
 
         def predict(weights: Array) -> Array:
             parts = {name: _logs(name, weights, works) for name in NOISE}
-            return np.array([parts[name][:, i] for i, name, _ in seen]).T
+            return np.array([parts[name][:, i] for i, name, _ in observed]).T
 
-        values = np.array([v for *_, v in seen])
-        noise = np.array([NOISE[name] for _, name, _ in seen])
+        values = np.array([v for *_, v in observed])
+        noise = np.array([NOISE[name] for _, name, _ in observed])
         fit = fitted(predict, values, noise, prior)
         return cls(fit, joules, seconds, float(np.mean(intensities)) if intensities else 1.0)
 

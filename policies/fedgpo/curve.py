@@ -69,9 +69,9 @@ class ErrorCurve:
         """
         starts = _starts(rounds)
         blank = cls(Weights(np.zeros(0), np.zeros((0, 0))), tuple(works), starts)
-        seen = np.array([r.accuracy for r in rounds])
+        accuracies = np.array([r.accuracy for r in rounds])
         noise = np.full(len(rounds), NOISE)
-        fit = fitted(lambda w: blank.course(w)[0], seen, noise, _prior(goal, labels))
+        fit = fitted(lambda w: blank.course(w)[0], accuracies, noise, _prior(goal, labels))
         return cls(fit, blank.works, starts)
 
     def course(self, weights: Array) -> tuple[Array, Array]:

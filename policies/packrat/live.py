@@ -109,11 +109,11 @@ class Outlook:
             groups[key]: c for c in evidence.candidates if (key := setting_key(c.setting)) in groups
         }
         cores = max(g.instances * g.threads for g in settings)
-        seen = {g: p for g, c in measured.items() if (p := batch_point(g, c)) is not None}
-        points = {(g.threads, g.batch): p for g, p in seen.items() if g.instances == 1}
+        batch_points = {g: p for g, c in measured.items() if (p := batch_point(g, c)) is not None}
+        points = {(g.threads, g.batch): p for g, p in batch_points.items() if g.instances == 1}
         windows = [
             PlanWindow(g.instances, g.threads, g.batch, p.latency_s, p.stderr_s)
-            for g, p in seen.items()
+            for g, p in batch_points.items()
             if g.instances > 1
         ]
         learnt = fit(Profile(points), windows, cores) if points else Interference(0.0, cores)

@@ -84,9 +84,9 @@ class Profile:
         return min((s for s in times if s is not None), default=None)
 
 
-def _positive(what: str, value: float) -> None:
+def _positive(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0.0):
         raise InvalidInput(
-            f"{what} cannot be {value}; it must be finite and above zero",
+            f"{name} cannot be {value}; it must be finite and above zero",
             hint="correct or remove the row",
         )

@@ -265,10 +265,10 @@ class Space:
             else k
             for k in self.knobs
         )
-        kept = tuple(
+        listed = tuple(
             s for s in self.only if all(s[name] in values for name, values in choices.items())
         )
-        return Space(knobs, kept)
+        return Space(knobs, listed)
 
     def conditioned(self, conditions: Mapping[str, Condition]) -> Space:
         """Return the space with conditions on some knobs, in place of those they have.
@@ -280,8 +280,8 @@ class Space:
             self.knob(name)
         knobs = tuple(replace(k, condition=conditions.get(k.name, k.condition)) for k in self.knobs)
         free = Space(knobs)
-        kept = tuple(s for s in self.only if setting_key(free.canonical(s)) == setting_key(s))
-        conditioned = Space(knobs, kept)
+        listed = tuple(s for s in self.only if setting_key(free.canonical(s)) == setting_key(s))
+        conditioned = Space(knobs, listed)
         conditioned.refuse_unreached(conditions)
         return conditioned
 

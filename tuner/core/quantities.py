@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from tuner.compat import StrEnum
@@ -109,6 +110,7 @@ STANDARD: Quantities = {
 _QUANTILE = re.compile(r"_p\d{2,4}(?=_|$)")
 
 
+@lru_cache(maxsize=1024)
 def standard(metric: str) -> Quantity | None:
     """Return what a standard metric, or a quantile of one, means; None for any other name."""
     quantity = STANDARD.get(_QUANTILE.sub("", metric))

@@ -103,8 +103,8 @@ def capacity_lost(
     text = f"{capacity} is {-100 * share:.1f} % lower"
     if capacity in requested:
         return f"{text}, as its constraint allows"
-    kept = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
-    return f'{text}: add the constraint "{kept}" to keep it'
+    constraint = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
+    return f'{text}: add the constraint "{constraint}" to keep it'
 
 
 def slower_by(
@@ -128,8 +128,8 @@ def slower_by(
     metric = max(grown, key=lambda m: grown[m], default="")
     if not metric or grown[metric] <= CAPACITY_LOSS:
         return ""
-    kept = f"{metric} <= {1.0 + CAPACITY_LOSS:g}x baseline"
-    return f'{metric} is {100 * grown[metric]:.1f} % higher: add the constraint "{kept}" to keep it'
+    constraint = f"{metric} <= {1.0 + CAPACITY_LOSS:g}x baseline"
+    return f'{metric} is {100 * grown[metric]:.1f} % higher: add the constraint "{constraint}" to keep it'
 
 
 def capacity_beside(

@@ -196,7 +196,7 @@ def _frozen(
     if trial.state is TrialState.COMPLETED and shown is not None:
         state = State.PRUNED if trial.censored else State.COMPLETE
     limits = study.view.limits
-    kept = [
+    violations = [
         (1.0 if x.op == "<=" else -1.0) * (trial.metrics[x.metric].mean - x.value)
         for x in limits
         if x.metric in trial.metrics
@@ -212,7 +212,9 @@ def _frozen(
         else None,
         user_attrs={TRIAL: trial_id(trial), **numbers(trial), **circumstances(trial)},
         # As a list: optuna-dashboard 0.21 knows no constraints by name yet.
-        system_attrs={CONSTRAINTS: kept} if limits and len(kept) == len(limits) else None,
+        system_attrs={CONSTRAINTS: violations}
+        if limits and len(violations) == len(limits)
+        else None,
     )
     frozen.datetime_start = _local(trial.started_at)
     frozen.datetime_complete = _local(trial.ended_at or trial.started_at)

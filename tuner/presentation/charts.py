@@ -137,8 +137,8 @@ def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
 def scale(report: StudyReport, metric: str) -> ShownUnit:
     """Return the unit that a metric of a study is shown in, in its charts and its tables alike."""
     views = (report.baseline, report.best)
-    seen = [by.metrics[metric].mean for by in views if by is not None and metric in by.metrics]
-    return scale_of(metric, seen[0] if seen else 0.0, report.study.quantities)
+    means = [by.metrics[metric].mean for by in views if by is not None and metric in by.metrics]
+    return scale_of(metric, means[0] if means else 0.0, report.study.quantities)
 
 
 def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:

@@ -88,8 +88,8 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
 
 def _applied_now(view: StudyView) -> bool:
     """Return whether a study's best is in force: it is held, on a device that is heard of."""
-    heard = set(view.devices) - set(view.offline)
-    return view.phase is Phase.HOLDING and not (view.stopped or view.unable) and bool(heard)
+    online = set(view.devices) - set(view.offline)
+    return view.phase is Phase.HOLDING and not (view.stopped or view.unable) and bool(online)
 
 
 def _gained(gain: Improvement, view: StudyView) -> str:

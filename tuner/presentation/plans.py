@@ -50,7 +50,7 @@ def _rests_on(row: PlanRowView) -> str:
 def _limits(row: PlanRowView, quantities: Quantities) -> Iterator[str]:
     """Yield for each limit what the row's setting showed of it."""
     for limit in row.limits:
-        seen = row.metrics.get(limit.metric)
-        if seen is not None:
-            shown = figure(limit.metric, seen.mean, declared=quantities)
+        estimate = row.metrics.get(limit.metric)
+        if estimate is not None:
+            shown = figure(limit.metric, estimate.mean, declared=quantities)
             yield f"{limit.metric} {shown} (limit {figure(limit.metric, limit.value, declared=quantities)})"

@@ -86,14 +86,14 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
     yield from _limits(report, report.best or report.baseline)
 
 
-def _limits(report: StudyReport, by: SettingView, whose: str = "") -> Iterator[str]:
+def _limits(report: StudyReport, by: SettingView, owner: str = "") -> Iterator[str]:
     """Yield for each limit whether a setting keeps it."""
     quantities = report.study.quantities
     for limit in report.study.limits:
         estimate = by.metrics.get(limit.metric)
-        kept = {
-            Verdict.FEASIBLE: f"kept{whose}",
-            Verdict.INFEASIBLE: f"BROKEN{whose}",
+        judgement = {
+            Verdict.FEASIBLE: f"kept{owner}",
+            Verdict.INFEASIBLE: f"BROKEN{owner}",
             Verdict.UNSURE: "not proven either way",
         }[limit.verdict(estimate)]
         bound = ""
@@ -105,7 +105,7 @@ def _limits(report: StudyReport, by: SettingView, whose: str = "") -> Iterator[s
                 else ""
             )
         required = figure(limit.metric, limit.value, declared=quantities)
-        yield f"limit     {limit.metric} {limit.op} {required}: {kept}{bound}"
+        yield f"limit     {limit.metric} {limit.op} {required}: {judgement}{bound}"
 
 
 def account(main: StudyOutcome) -> Iterator[str]:

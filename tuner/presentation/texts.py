@@ -118,9 +118,9 @@ def capacity(report: StudyReport) -> str:
     requested, quantities = requested_metrics(report.study), report.study.quantities
     if requested[0] == called(CAPACITY, quantities) or report.best is None:
         return ""
-    seen = report.baseline.metrics, report.best.metrics, requested, quantities
-    slower = slower_by(*seen)
-    return f"; {capacity_beside(*seen)}{f'; {slower}' if slower else ''}"
+    compared = report.baseline.metrics, report.best.metrics, requested, quantities
+    slower = slower_by(*compared)
+    return f"; {capacity_beside(*compared)}{f'; {slower}' if slower else ''}"
 
 
 def broken(view: StudyView) -> str:

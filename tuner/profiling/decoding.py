@@ -88,7 +88,7 @@ class ServerBench:
         """
         study = profiling_study(self._space, LOADS * len([*self._space.grid()]))
         policy, trials = load_policy("speculation"), list[Trial]()
-        with self._put_back() as before:
+        with self._restored() as before:
             for number in (1, 2):
                 report(f"without drafting, {number} of 2")
                 plain = self._measured(before, self._space.default, {})
@@ -122,10 +122,10 @@ class ServerBench:
             context=load,
         )
         name = f"{sorted(setting.items())} at {sorted(load.items())}"
-        return self._measurer.trial({**before, **setting}, ask, _go_on, name)
+        return self._measurer.trial({**before, **setting}, ask, _continue, name)
 
     @contextmanager
-    def _put_back(self) -> Iterator[Setting]:
+    def _restored(self) -> Iterator[Setting]:
         """Yield what is in force, and restore it after the block. Raises ActuationError, DeviceLost."""
         before, plan = dict(self._actuator.read()), None
         if isinstance(self._actuator, FollowsPlans):
@@ -152,7 +152,7 @@ def _profile_of(done: Done, trials: Sequence[Trial]) -> ServerProfile:
     return ServerProfile(done.plan, done.why, tuple(trials))
 
 
-def _go_on() -> None:
+def _continue() -> None:
     """Let a window continue: only the operator ends it."""
 
 

@@ -61,10 +61,10 @@ class Access(TokenVerbs):
 
     def remember(self) -> Access:
         """Begin to remember what is looked up, for as long as nothing changes; return this."""
-        self.store.bus.subscribe(self._heard)
+        self.store.bus.subscribe(self._on_notice)
         return self
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         """Forget what may have changed: a token's event names no study, a forgotten device no other."""
         if notice.study or notice.topic is Topic.DEVICES:
             return

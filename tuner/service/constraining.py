@@ -22,7 +22,7 @@ from tuner.core import (
     weigh,
 )
 from tuner.service import previews
-from tuner.service.drafts import read_constraints, refuse_unheeded, require
+from tuner.service.drafts import read_constraints, refuse_unsupported, require
 from tuner.service.inventory import device_of
 from tuner.study.loop import Loop
 from tuner.wire import ConstraintChange, ConstraintPreview
@@ -35,7 +35,7 @@ def constrain(loop: Loop, study: str, change: ConstraintChange) -> None:
     if then.constraints == current.constraints:
         return
     why = change.why or _changed_to(change.constraints)
-    if _goes_on(current, then):
+    if _continues(current, then):
         revise(loop, loop.changes.with_reason(then), change.who, why, kind="constraints")
     else:
         loop.changes.abort(current, "the constraints changed")
@@ -49,7 +49,7 @@ def preview(loop: Loop, current: Study, change: ConstraintChange) -> ConstraintP
     then = _under(loop, current, change)
     trials = loop.store.trials.list(current.id)
     spent = trials_spent(counted(then, trials))
-    more = 0 if _goes_on(current, then) else then.terms.trials - spent
+    more = 0 if _continues(current, then) else then.terms.trials - spent
     return previews.preview(current, then, trials, max(0, more))
 
 
@@ -73,7 +73,7 @@ def _under(loop: Loop, current: Study, change: ConstraintChange) -> Study:
     except TuningError:  # one that cannot be had here: its study's next step says why
         pass
     else:
-        refuse_unheeded(changed, policy)
+        refuse_unsupported(changed, policy)
     at_work = changed.resumed() if changed.phase is Phase.PAUSED else changed
     loose = _opens(current.constraints, constraints, baseline)
     if current.proposed is None and entitled(loop, at_work, loosened=loose):
@@ -120,15 +120,15 @@ def entitled(loop: Loop, study: Study, *, loosened: bool = False) -> bool:
         return False
     rows = [row for row in plan.rows if not study.rests(row.setting)]
     if evidence.broken is not None:
-        kept = len(rows) == len(plan.rows)
+        allowed = len(rows) == len(plan.rows)
     else:
         base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
-        kept = not (base and own and study.objective.better(base.mean, own.mean))
+        allowed = not (base and own and study.objective.better(base.mean, own.mean))
     candidates = [past.behind(plan, row).of(row.setting) for row in rows]
-    return kept and all(c and c.verdict is Verdict.FEASIBLE for c in candidates)
+    return allowed and all(c and c.verdict is Verdict.FEASIBLE for c in candidates)
 
 
-def _goes_on(now: Study, then: Study) -> bool:
+def _continues(now: Study, then: Study) -> bool:
     """Return whether a study under other constraints searches for nothing else."""
     return (then.phase, then.plan, then.terms) == (now.phase, now.plan, now.terms)
 

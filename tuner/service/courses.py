@@ -34,6 +34,8 @@ MOST_APPLIED, MOST_EVENTS = 400, 300
 
 Courses = Mapping[tuple[str, str], Sequence[WindowPoint]]
 """Points by device and metric."""
+Sparks = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
+"""Each window's start as Unix time and its mean, by device and metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def watched_metrics(device: Device, limits: Sequence[Limit]) -> tuple[str, str]:
     return latency, power if device.metric(power) else ""
 
 
-def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRow]) -> Courses:
+def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRow]) -> Sparks:
     """Return what the last windows of some devices of a fleet showed of their latency and power."""
     studies = {row.study for row in rows if row.study}
     metrics = {name for row in rows for name in (row.latency, row.power) if name}
@@ -67,13 +69,13 @@ def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRo
     owners: dict[str, list[str]] = defaultdict(list)
     for row in fleet:
         owners[row.study].append(row.device)
-    courses: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
-    for point in loop.store.observations.recent(studies, metrics, since, RECENT):
+    courses: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for course in loop.store.observations.recent(studies, metrics, since, RECENT):
         # A trial of several devices shows their sum: no single device's.
-        alone = owners[point.study] if len(owners[point.study]) == 1 else []
-        for device in [point.device] if point.device else alone:
-            courses[device, point.metric].append(point)
-    return {key: points[-RECENT:] for key, points in courses.items()}
+        alone = owners[course.study] if len(owners[course.study]) == 1 else []
+        for device in [course.device] if course.device else alone:
+            courses[device, course.metric] += course.points
+    return {key: sorted(points)[-RECENT:] for key, points in courses.items()}
 
 
 def device_course(

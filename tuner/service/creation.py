@@ -14,7 +14,7 @@ from tuner.service.drafts import (
     refuse_plan,
     refuse_shared_joules,
     refuse_too_much,
-    refuse_unheeded,
+    refuse_unsupported,
     require,
     signals_of,
     space_of,
@@ -105,7 +105,7 @@ def drafted(
     with about("exploration"):
         refuse_exploration(study, devices)
     with about("policy"):
-        refuse_unheeded(study, policy)
+        refuse_unsupported(study, policy)
     with about("terms"):
         refuse_plan(study, policy)
     return study

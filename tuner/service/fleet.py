@@ -7,7 +7,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, UnreadableStudy, called
+from tuner.core import (
+    ENERGY,
+    Applied,
+    Device,
+    Level,
+    Phase,
+    Studies,
+    Study,
+    UnreadableStudy,
+    called,
+)
 from tuner.service.courses import watched_metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import StudySummary, Summaries
@@ -26,6 +36,25 @@ class EnergyPrice:
     co2e_g_per_kwh: float | None = None
 
 
+class KeptStudies:
+    """Studies by their ids; those that are as they were are not read again."""
+
+    def __init__(self) -> None:
+        self._studies: dict[str, Study | UnreadableStudy] = {}
+
+    def of(
+        self, studies: Studies, revisions: Mapping[str, int]
+    ) -> Sequence[Study | UnreadableStudy]:
+        """Return the studies of these ids, in their order, each of its revision or a later one."""
+        kept = self._studies
+        for name in kept.keys() - revisions.keys():
+            kept.pop(name, None)
+        fresh = [n for n, r in revisions.items() if n not in kept or kept[n].revision != r]
+        if fresh:
+            kept |= {study.id: study for study in studies.stored(among=fresh)}
+        return [study for name in revisions if (study := kept.get(name)) is not None]
+
+
 @dataclass(frozen=True)
 class FleetOverview:
     """Requests about all devices together."""
@@ -33,14 +62,14 @@ class FleetOverview:
     operations: Operations
     summaries: Summaries
     price: EnergyPrice = EnergyPrice()
-    _studies: dict[str, Study | UnreadableStudy] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _active: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
+    _every: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
 
     def view(self) -> FleetView:
         """Return how every device stands. Sums cover the studies evaluated so far."""
         store = self.operations.loop.store
-        studies, standing = self._active(), store.devices.standing()
+        active, standing = store.studies.active(), store.devices.standing()
+        studies = [s for s in self._active.of(store.studies, active) if s.active]
         summaries = self.summaries.of_each((study.id for study in studies), store.studies.stopped())
         owners = {device: study for study in studies for device in study.devices}
         stopped = store.stops.current() is not None
@@ -61,16 +90,11 @@ class FleetOverview:
             saved=self.savings([s for s in summaries.values() if s is not None]),
         )
 
-    def _active(self) -> Sequence[Study | UnreadableStudy]:
-        """Return the studies that are not over; those that are as they were are not read again."""
-        store, studies = self.operations.loop.store, self._studies
-        revisions = store.studies.active()
-        for name in studies.keys() - revisions.keys():
-            studies.pop(name, None)
-        fresh = [n for n, r in revisions.items() if n not in studies or studies[n].revision != r]
-        if fresh:
-            studies |= {study.id: study for study in store.studies.stored(among=fresh)}
-        return [study for name in revisions if (study := studies.get(name)) and study.active]
+    def studies(self) -> Sequence[Study | UnreadableStudy]:
+        """Return all studies, oldest first."""
+        studies = self.operations.loop.store.studies
+        stamps = studies.stamps()
+        return self._every.of(studies, {name: stamp.revision for name, stamp in stamps.items()})
 
     def _on_trial(self, owners: Mapping[str, Study | UnreadableStudy]) -> dict[str, Applied]:
         """Return what running trials have set: an agent reports nothing while it measures."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from db.history import front
 from tuner.core import (
     ENERGY,
     BaselineCourse,
@@ -39,10 +40,14 @@ from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
 @dataclass(frozen=True, slots=True)
 class StudyLook:
-    """A study as its page shows it, by one look at its trials."""
+    """A study as its page shows it, by one look at its trials.
+
+    `front` are the settings that no other beats in the objective and the limits.
+    """
 
     report: StudyReport
     trials: tuple[TrialView, ...]
+    front: tuple[SettingView, ...]
 
 
 def look(loop: Loop, study: Study, trials: Sequence[Trial], view: StudyView) -> StudyLook:
@@ -85,7 +90,8 @@ def look(loop: Loop, study: Study, trials: Sequence[Trial], view: StudyView) -> 
         failures=tuple(v for v in views if v.state not in ended),
         rows=row_views(past),
     )
-    return StudyLook(report=report, trials=tuple(views))
+    unbeaten = tuple(candidate_view(c) for c in front(study, past.evidence))
+    return StudyLook(report=report, trials=tuple(views), front=unbeaten)
 
 
 def _held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:

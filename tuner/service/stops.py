@@ -32,14 +32,14 @@ def lift(loop: Loop, change: Change) -> None:
         return
     why = f"stop-all lifted by {change.who}{f': {change.why}' if change.why else ''}"
     for study in loop.store.studies.list():
-        _order_anew(loop, study.id, change.who, why)
+        _order_again(loop, study.id, change.who, why)
     if loop.store.stops.lift():
         loop.changes.note("stop-all lifted", why)
     loop.store.bus.publish(Notice(Topic.ORDERS))
 
 
 @looking_again
-def _order_anew(loop: Loop, study: str, who: str, why: str) -> None:
+def _order_again(loop: Loop, study: str, who: str, why: str) -> None:
     with loop.changes.lock(study):
         current = loop.store.studies.get(study)
         if current.phase in HELD:

@@ -83,8 +83,8 @@ class StudyViews:
         listed = loop.changes.trials(study.id) if trials is None else trials
         running = sum(not trial.state.final for trial in listed)
         stamp = StudyStamp(study.created_at, study.revision, len(listed), running)
-        seen, view = self._cached.get(study.id, (None, None))
-        if view is None or seen != stamp:  # what has ended stays as it is
+        cached_stamp, view = self._cached.get(study.id, (None, None))
+        if view is None or cached_stamp != stamp:  # what has ended stays as it is
             view = study_view(study, listed, loop.store.studies.latest(study.id).why)
             self._cached[study.id] = stamp, view
         return view

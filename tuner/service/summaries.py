@@ -94,7 +94,7 @@ class Summaries:
         self._read_s = float("-inf")
         self._requested, self._over = threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self._unsubscribe = operations.loop.store.bus.subscribe(self._heard)
+        self._unsubscribe = operations.loop.store.bus.subscribe(self._on_notice)
 
     def of(self, study: Study | UnreadableStudy) -> StudySummary | None:
         """Return the data on a study at the moment; None before it was worked out."""
@@ -187,7 +187,7 @@ class Summaries:
         with self._lock:
             entry.summary, entry.at_s = summary, self._monotonic()
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         with self._lock:
             entry = self._cached.get(notice.study)
             if entry is not None:

@@ -121,9 +121,9 @@ def _level(levels: Mapping[str, Estimate], device: str) -> Estimate:
     mean = fmean(e.mean for e in levels.values())
     noise = fmean(e.stderr**2 for e in levels.values())
     spread = max(0.0, variance([e.mean for e in levels.values()]) - noise)
-    kept = spread / (spread + noise) if spread + noise > 0.0 else 1.0
-    doubt = kept * own.stderr**2 + (1.0 - kept) ** 2 * noise / count
-    return Estimate.of_mean(mean + kept * (own.mean - mean), math.sqrt(doubt))
+    weight = spread / (spread + noise) if spread + noise > 0.0 else 1.0
+    doubt = weight * own.stderr**2 + (1.0 - weight) ** 2 * noise / count
+    return Estimate.of_mean(mean + weight * (own.mean - mean), math.sqrt(doubt))
 
 
 def scaled(outcome: Outcome, share_of: Shares) -> Outcome:
@@ -160,6 +160,6 @@ def own_limits(limits: Sequence[Limit], share_of: Shares) -> tuple[Limit, ...]:
     )
 
 
-def can_tell(study: Study, share_of: Shares) -> bool:
+def is_scalable(study: Study, share_of: Shares) -> bool:
     """Return whether what one device shows can be scaled to all, in every metric that counts."""
     return set(needed_metrics(study)) <= share_of.keys()

@@ -142,10 +142,13 @@ def _residuals(study: Study, trials: Sequence[Trial]) -> list[_Residual]:
     for trial in course.again:
         if not trial.control:
             continue
-        seen, first = trial.shown.get(metric), course.first(trial.ran_at).get(metric)
-        if seen is None or first is None or min(seen.mean, first.mean) <= 0.0:
+        estimate, first = trial.shown.get(metric), course.first(trial.ran_at).get(metric)
+        if estimate is None or first is None or min(estimate.mean, first.mean) <= 0.0:
             continue
-        shift, sd = math.log(seen.mean / first.mean), relative_sd(seen.mean, seen.stderr)
+        shift, sd = (
+            math.log(estimate.mean / first.mean),
+            relative_sd(estimate.mean, estimate.stderr),
+        )
         residuals.append(
             _Residual(trial.number, trial.started_at, shift, sd, first.stderr / first.mean)
         )
@@ -181,11 +184,11 @@ def news_of(study: Study, trials: Sequence[Trial], ended: Trial) -> Iterator[tup
     """
     if not ended.solid:
         return
-    seen = _residuals(study, trials)
-    before = [one for one in seen if one.trial != ended.number]
-    starts = _starts(seen)
+    residuals = _residuals(study, trials)
+    before = [one for one in residuals if one.trial != ended.number]
+    starts = _starts(residuals)
     if len(starts) > len(_starts(before)):
-        shift = _shift(seen[starts[-1] :]).in_words(study.objective.metric)
+        shift = _shift(residuals[starts[-1] :]).in_words(study.objective.metric)
         claim = (
             f"savings are now counted from the new baseline; see `jouletune study show {study.id}`"
         )

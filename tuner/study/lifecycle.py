@@ -143,8 +143,8 @@ def _of_settings(past: Past, policy: Policy) -> Past:
     study = past.study
     if not _continuous(study) or not isinstance(policy, DecidesSteps):
         return past
-    kept = tuple(c for c in study.constraints if c.metric not in policy.goals)
-    return replace(past, study=replace(study, constraints=kept))
+    constraints = tuple(c for c in study.constraints if c.metric not in policy.goals)
+    return replace(past, study=replace(study, constraints=constraints))
 
 
 def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -> Step:
@@ -216,12 +216,12 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
     }
     if _continuous(study):
         why = "; ".join([why, *dict.fromkeys(refused.values())])
-        kept = without(study, plan, refused)
+        rest = without(study, plan, refused)
         return (
-            hold_baseline(study, evidence, why) if kept is None else Move(Phase.HOLDING, why, kept)
+            hold_baseline(study, evidence, why) if rest is None else Move(Phase.HOLDING, why, rest)
         )
-    if study.terms.plan_by and (kept := without(study, plan, refused)) is not None:
-        return Move(Phase.CONFIRMING, why, kept)
+    if study.terms.plan_by and (rest := without(study, plan, refused)) is not None:
+        return Move(Phase.CONFIRMING, why, rest)
     if not refused:
         return Move(Phase.CONFIRMING, why, plan)
     why = next(iter(refused.values()))

@@ -130,7 +130,7 @@ class Loop:
         self.hold_reports = HoldReports(store, now, self.changes, telemetry, self._hold_orders)
         self._growth = follow.PlanGrowth(store, lambda name: (self.decides or self.policies)(name))
         self._registry = Registry(store, now, self.changes, telemetry, self.presence)
-        store.bus.subscribe(self._heard)
+        store.bus.subscribe(self._on_notice)
 
     def register(self, device: Device) -> Registered:
         """Store a device as its agent describes it; a new driver or workload restarts its study."""
@@ -139,7 +139,7 @@ class Loop:
         self.presence.note_contact(device.id)
         return Registered(lease_s=self.lease_s)
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         """Wake the polls of a device that may have new assignments; read the stored data again."""
         if notice.topic is Topic.DEVICES:
             self.presence.stored_elsewhere(notice.devices)
@@ -280,7 +280,7 @@ class Loop:
             trials = functools.cache(lambda: self.store.trials.list(study.id))
             if self._control_due(study, seen, trials, poll) or self._grows(study, seen, poll):
                 return None
-            devices = 0 if study.phase is Phase.CANARY else self.presence.heard
+            devices = 0 if study.phase is Phase.CANARY else self.presence.contacted
             return self._hold_orders.get(
                 study, seen.trials, lambda: assignments.hold(study, trials(), plan)
             ).model_copy(update={"report_s": assignments.report_every_s(devices)})
@@ -342,7 +342,7 @@ class Loop:
             policy = self.policies(study.policy)
         except TuningError:  # the step says why it cannot be had
             return False
-        return apart.may_explore(study, devices, policy) and apart.can_tell(
+        return apart.may_explore(study, devices, policy) and apart.is_scalable(
             study, self.changes.shares(study, trials, device)
         )
 

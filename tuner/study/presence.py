@@ -126,7 +126,7 @@ class Presence:
         self.note_contact(device)
 
     @property
-    def heard(self) -> int:
+    def contacted(self) -> int:
         """How many devices this process has heard."""
         return len(self._due)
 
@@ -190,7 +190,7 @@ class Presence:
         with self._lock:
             due = {**self._expected, **self._due}
 
-        def is_there(device: str, silence_s: float) -> bool:
+        def is_online(device: str, silence_s: float) -> bool:
             if device in due and self._monotonic() - due[device] <= silence_s:
                 return True
             at = stored.get(device)
@@ -199,17 +199,19 @@ class Presence:
 
         for device in due.keys() | stored.keys():
             away = device in self._away
-            if is_there(device, lease_s):
+            if is_online(device, lease_s):
                 at = stored.get(device)
-                heard = device in self._due or (at is not None and self._is_elsewhere(device, at))
-                if away and heard:
+                contacted = device in self._due or (
+                    at is not None and self._is_elsewhere(device, at)
+                )
+                if away and contacted:
                     self._away.discard(device)
                     changes.append((device, True))
             elif not away:
                 silent.append(device)
         window_s = windows_s(silent) if silent else {}
         for device in silent:
-            if not is_there(device, lease_s + window_s.get(device, 0.0)):
+            if not is_online(device, lease_s + window_s.get(device, 0.0)):
                 self._away.add(device)
                 changes.append((device, False))
         return changes

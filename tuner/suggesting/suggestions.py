@@ -65,7 +65,7 @@ class Suggestions:
     within_s: float = WITHIN_S
     _lock: threading.Condition = field(default_factory=threading.Condition)
     _queue: list[SuggestionRequest] = field(default_factory=list)
-    _asked: dict[str, At] = field(default_factory=dict)
+    _requested: dict[str, At] = field(default_factory=dict)
     _decided: dict[str, tuple[At, Decided]] = field(default_factory=dict)
     _paces: dict[tuple[str, int], float] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -102,8 +102,8 @@ class Suggestions:
         with self._lock:
             decided = self._decided.pop(study.id, None)
             if decided is None or decided[0] != at:
-                if self._asked.get(study.id) != at:
-                    self._asked[study.id] = at
+                if self._requested.get(study.id) != at:
+                    self._requested[study.id] = at
                     self._queue.append(SuggestionRequest(policy, past, at))
                     self._lock.notify()
                 return Wait(WORKING)
@@ -153,8 +153,8 @@ class Suggestions:
             share = -(-len(alike) // len(self.workers))
             soon = int(TOGETHER_S / self._paces.get(first.size, TOGETHER_S))
             batch = [first] if first.lost else alike[: max(1, min(share, soon))]
-            taken = {id(w) for w in batch}
-            self._queue = [w for w in self._queue if id(w) not in taken]
+            chosen = {id(w) for w in batch}
+            self._queue = [w for w in self._queue if id(w) not in chosen]
             return batch
 
     def _answered(
@@ -185,9 +185,9 @@ class Suggestions:
     def _keep(self, request: SuggestionRequest, answer: Decided) -> None:
         study = request.past.study
         with self._lock:
-            if self._asked.get(study.id) != request.at:  # it has changed since
+            if self._requested.get(study.id) != request.at:  # it has changed since
                 return
-            del self._asked[study.id]
+            del self._requested[study.id]
             self._decided[study.id] = request.at, answer
         self.wake(study)
 

@@ -94,7 +94,7 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
             sort=sort, only=only, reason=sentence(SUGGESTED.sub("", reason)),
             gain=SUGGESTED.sub("", saving), kept=kept[1] if kept else "",
             changed=last_change(revisions), revisions=revisions[::-1],
-            cloud=against_limit(report, look.trials, operations.pareto(study)),
+            cloud=against_limit(report, look.trials, look.front),
             course=course(report, look.trials), effects=knob_effects(report, look.trials),
             parallel=parallel(report, look.trials),
             events=operations.events(study=study, last=20)[::-1],
@@ -140,10 +140,10 @@ def trial_table(look: StudyLook, sort: str, only: str, page: int) -> TrialTable:
     rows = [t for t in look.trials if only in ("", _group(t))]
     name, down = sort.removeprefix("-"), sort.startswith("-")
     key = _sort_key(name, metrics)
-    there = [t for t in rows if key(t) is not None]
+    sortable = [t for t in rows if key(t) is not None]
     missing = [t for t in rows if key(t) is None]
-    there.sort(key=lambda t: key(t) or (0, 0.0, ""), reverse=down)
-    ordered = there + missing
+    sortable.sort(key=lambda t: key(t) or (0, 0.0, ""), reverse=down)
+    ordered = sortable + missing
     last = max(1, math.ceil(len(ordered) / PAGE))
     at = min(max(page, 1), last)
     return TrialTable(

@@ -142,8 +142,8 @@ def worth_trying(root: Path) -> Choose:
         if kind_of(knob) == CPU_CLOCK:
             low, high = max(floors, default=0.0), min(tops, default=float("inf"))
             numbers = [n for n in numbers if low <= n <= high] or numbers
-        kept = thinned(numbers, MOST_RUNGS)
-        return [value for value in values if float(value) in kept]
+        rungs = thinned(numbers, MOST_RUNGS)
+        return [value for value in values if float(value) in rungs]
 
     return choose
 

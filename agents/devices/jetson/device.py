@@ -60,7 +60,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     clock, monitors = HostClock(), find_monitors(root)
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
     names = ", ".join(monitors.rails) or "none"
-    why = NO_TOTAL.format(names=names, missing=monitors.not_found)
+    why = NO_TOTAL.format(names=names, missing=monitors.missing_rails)
     unmetered = {} if monitors.total else {m.name: why for m in metrics}
     uuid, knobs = (MODES, (MODE,)) if rest else (CLOCKS, KNOBS)
     remote, cannot = reached(actuator_socket(root), uuid, clock, knobs, worth_trying(root), ROLES)
@@ -128,8 +128,8 @@ def worth_trying(root: Path) -> Choose:
         caps = [hz / 1e6 for hz in numbers(root / MEMORY_CAP) if hz and knob == MEMORY]
         if knob == GPU or kind_of(knob) == KNOBS[2]:
             caps = [float(original)]
-        kept = [value for value in values if all(float(value) <= cap for cap in caps)] or values
-        step = max(1, -(-len(kept) // MOST_RUNGS)) if kind_of(knob) == KNOBS[2] else 1
-        return sorted(kept)[::-1][::step]
+        capped = [value for value in values if all(float(value) <= cap for cap in caps)] or values
+        step = max(1, -(-len(capped) // MOST_RUNGS)) if kind_of(knob) == KNOBS[2] else 1
+        return sorted(capped)[::-1][::step]
 
     return choose

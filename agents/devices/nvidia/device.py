@@ -114,7 +114,7 @@ def attach(
             lock,
             ProcessOwners.below(root),
             clock,
-            end=every(DETACH_S, gpu.heed_detach),
+            end=every(DETACH_S, gpu.check_detached),
         ),
         settle_s=energy.lag_s,
         cannot={**cannot, **(dict.fromkeys(MEASURED, energy.cannot) if energy.cannot else {})},

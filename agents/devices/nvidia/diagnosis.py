@@ -84,8 +84,8 @@ def _one(
     for knob in (CLOCK, MEMORY, LIMIT):
         values = ranges.get(knob)
         if values:
-            seen = f"{values[0]} to {values[-1]}, {len(values)} values"
-            yield Symptom(f"{name}: {knob}", True, seen)
+            offered = f"{values[0]} to {values[-1]}, {len(values)} values"
+            yield Symptom(f"{name}: {knob}", True, offered)
         else:
             yield Symptom(f"{name}: {knob}", False, refused.get(knob, "the driver refuses it"))
     yield _rights(name, gpu, socket, clock)
@@ -146,14 +146,14 @@ def _power_profiles(name: str, gpu: Gpu) -> Iterator[Symptom]:
 def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
     """Say how high the clock goes under load: below the listed maximum by a lock, or by itself."""
     about = f"{name}: foreign clock lock"
-    most, untold = gpu.query("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
+    most, reason = gpu.query("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
     if most is None:
-        return Symptom(about, True, f"unknown: {untold}")
-    seen = []
+        return Symptom(about, True, f"unknown: {reason}")
+    looks = []
     for _ in range(LOOKS):
-        seen.append(look(gpu))
+        looks.append(look(gpu))
         clock.sleep(LOOK_S)
-    loaded = [s for s in seen if s.loaded]
+    loaded = [s for s in looks if s.loaded]
     if not loaded:
         return Symptom(about, True, "the GPU is idle, so a lock is not visible")
     highest = max(s.sm_mhz for s in loaded)
@@ -173,15 +173,15 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
 def _power_limit(name: str, gpu: Gpu) -> Symptom:
     about = f"{name}: foreign power limit"
     limits = [
-        gpu.query(what, function)
-        for what, function in (
+        gpu.query(subject, function)
+        for subject, function in (
             ("enforced limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
             ("power limit", pynvml.nvmlDeviceGetPowerManagementLimit),
             ("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
         )
     ]
-    if untold := [why for _, why in limits if why]:
-        return Symptom(about, True, f"unknown: {untold[0]}")
+    if reasons := [why for _, why in limits if why]:
+        return Symptom(about, True, f"unknown: {reasons[0]}")
     enforced, limit, default = (int(mw) // 1000 for mw, _ in limits)
     if enforced < limit:
         return Symptom(

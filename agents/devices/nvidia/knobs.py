@@ -29,7 +29,7 @@ LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
 
 ABSENT = frozenset({3, 13, 25, 26})
 """NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: nothing to be had, it says."""
-UNTOLD = ABSENT | {2, 4, 6, 17, 21, 27}
+NO_DATA = ABSENT | {2, 4, 6, 17, 21, 27}
 """Besides INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM, NO_DATA, NOT_READY: no data."""
 REFUSED = ABSENT | {4, 17, 24}
 """Besides NO_PERMISSION, OPERATING_SYSTEM, FREQ_NOT_SUPPORTED: a setter that answers so takes no value."""
@@ -146,7 +146,7 @@ class NvidiaKnobs:
         try:
             return function(self._handle, *arguments)
         except pynvml.NVMLError as error:
-            if int(error.value) in UNTOLD:
+            if int(error.value) in NO_DATA:
                 return None
             raise self._failed(function, error) from error
         except pynvml.NVMLLibraryMismatchError:

@@ -97,11 +97,11 @@ class GpuEnergy:
         """Where its numbers come from, with their scope; empty where there are none."""
         if self.cannot:
             return ""
-        whose = "module's" if self._power_scope == MODULE else "GPU's"
+        owner = "module's" if self._power_scope == MODULE else "GPU's"
         scope = "scope MODULE: GPU, CPU and memory" if self._power_scope == MODULE else "scope GPU"
         if self.by_counter:
-            return f"the {whose} energy counter ({scope}; {self._said()})"
-        return f"the {whose} power, integrated ({scope}; {self._said()})"
+            return f"the {owner} energy counter ({scope}; {self._counter_note()})"
+        return f"the {owner} power, integrated ({scope}; {self._counter_note()})"
 
     def open(self) -> Joules:
         """Begin to count. Raises ActuationError, DeviceLost, MeasurementError."""
@@ -128,7 +128,7 @@ class GpuEnergy:
     def _power_scope(self) -> int:
         return MODULE if self._scopes == {MODULE} else GPU
 
-    def _said(self) -> str:
+    def _counter_note(self) -> str:
         if not self.has_counter:
             return self._no_counter
         if self.check is None:

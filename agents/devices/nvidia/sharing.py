@@ -44,9 +44,9 @@ def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
         yield f"MPS shares it; processes now: {len(clients)}"
     processes, _ = gpu.query("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
     groups = [_group(root, int(process.pid)) for process in processes or ()]
-    unseen, distinct = groups.count(None), {group for group in groups if group is not None}
-    if unseen and (distinct or (unseen > 1 and contained(root))):
-        yield f"{unseen} more invisible processes compute on it"
+    invisible, distinct = groups.count(None), {group for group in groups if group is not None}
+    if invisible and (distinct or (invisible > 1 and contained(root))):
+        yield f"{invisible} more invisible processes compute on it"
     if len(distinct) > 1:
         yield f"processes of {len(distinct)} services or containers compute on it"
 

@@ -135,5 +135,5 @@ class ReplayedWindow:
 
     def _noisy(self, name: str, value: float) -> Estimate:
         sd = self._device.noise
-        seen = value * math.exp(Random(f"{self._draw}/{name}").gauss(0.0, sd)) if sd else value
-        return Estimate.of_mean(seen, seen * sd, origin=Origin.REPLAYED)
+        noisy = value * math.exp(Random(f"{self._draw}/{name}").gauss(0.0, sd)) if sd else value
+        return Estimate.of_mean(noisy, noisy * sd, origin=Origin.REPLAYED)

@@ -170,7 +170,7 @@ class SimulatedDevice:
 
     def unlisten(self, latencies_ms: list[float]) -> None:
         """Stop appending to that list."""
-        self._listeners = [kept for kept in self._listeners if kept is not latencies_ms]
+        self._listeners = [listener for listener in self._listeners if listener is not latencies_ms]
 
     def _save(self) -> None:
         """Write down what is set, where that was not done yet."""
@@ -228,8 +228,8 @@ class SimulatedDevice:
 
     def _answer(self, served: int, batch_ms: float, seconds: float) -> None:
         if self._listeners:
-            kept = min(served, math.ceil(KEPT_PER_S * seconds))
-            latencies = [batch_ms * request_factor(self._requests) for _ in range(kept)]
+            count = min(served, math.ceil(KEPT_PER_S * seconds))
+            latencies = [batch_ms * request_factor(self._requests) for _ in range(count)]
             for listener in self._listeners:
                 listener.extend(latencies)
 

@@ -68,11 +68,11 @@ class ProcessOwners:
         pids = {pid for pid in pids if not self.table.program(pid).startswith(SERVERS)}
         look = _Look(self)
         hidden = {pid for pid in pids if not self.table.shows(pid)}
-        seen = pids - hidden
-        ours = frozenset(pid for pid in seen if look.is_ours(pid))
+        visible = pids - hidden
+        ours = frozenset(pid for pid in visible if look.is_ours(pid))
         if not ours:  # weaker evidence counts only without any other
-            ours = frozenset(pid for pid in seen if look.started_with(pid))
-        others = frozenset(seen - ours)
+            ours = frozenset(pid for pid in visible if look.started_with(pid))
+        others = frozenset(visible - ours)
         if ours and others:
             return Attribution(ours, others)
         if hidden:

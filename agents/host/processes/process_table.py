@@ -65,10 +65,10 @@ class ProcessTable:
 
     def line(self, pid: int) -> Iterator[int]:
         """Yield a process and those that it descends from, without init."""
-        seen: set[int] = set()
-        while pid > 1 and pid not in seen:
+        visited: set[int] = set()
+        while pid > 1 and pid not in visited:
             yield pid
-            seen.add(pid)
+            visited.add(pid)
             stat = self.stat(pid)
             pid = 0 if stat is None else stat.parent
 

@@ -114,9 +114,9 @@ class ProcessTree:
         except OSError:
             comm = ""
         if comm != self._program[:15]:  # the kernel keeps 15 characters
-            seen = f"it is {comm}" if comm else "no such process"
+            program = f"it is {comm}" if comm else "no such process"
             raise DeviceLost(
-                f"{self._words} is not running: PID {number} does not belong to this service ({seen})"
+                f"{self._words} is not running: PID {number} does not belong to this service ({program})"
             )
 
     def _stat(self, number: int) -> ProcessStat:

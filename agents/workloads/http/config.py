@@ -42,7 +42,7 @@ FILE_KEYS |= dict.fromkeys(("knob", "histogram", "ratio", "json"), list)
 FILE_KEYS |= dict.fromkeys(("latency", "failures", "items", "signal", "load", "log"), dict)
 FILE_KEYS |= dict.fromkeys(("restart", "reload", "process"), dict)
 FILE_KEYS |= {"cpu_time": bool, "always_busy": bool}
-TOLD_OVER_HTTP = ("latency", "failures", "items", "signal", "histogram", "ratio", "json")
+HTTP_KEYS = ("latency", "failures", "items", "signal", "histogram", "ratio", "json")
 RENEWAL_KEYS: dict[str, Any] = {"command": list, "ready": str, "seconds": toml.NUMBER}
 PROCESS_KEYS = {"unit": str, "pid_file": str, "program": str}
 RENEWAL_S = 60.0
@@ -151,7 +151,7 @@ def _url(where: str, text: str) -> str:
 def _demand_load(where: str, config: ServiceConfig) -> None:
     """Raise ConfigError unless one thing, and only one, tells the latency and counts the work."""
     log = config.log
-    has_items = bool(log and log.tells_items)
+    has_items = bool(log and log.has_items)
     if not config.latency.name and config.load is None and not (log and log.latency):
         raise ConfigError(
             f"{where} has no latency and no load",
@@ -175,7 +175,7 @@ def _demand_load(where: str, config: ServiceConfig) -> None:
 
 def _demand_url(where: str, config: ServiceConfig, table: Mapping[str, Any]) -> None:
     """Raise ConfigError where HTTP is used without a url."""
-    needing = [f"[{key}]" for key in TOLD_OVER_HTTP if key in table]
+    needing = [f"[{key}]" for key in HTTP_KEYS if key in table]
     needing += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
     needing += ["[load] with a path"] if isinstance(config.load, OurLoad) else []
     for key in ("restart", "reload"):

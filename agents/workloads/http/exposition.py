@@ -72,11 +72,11 @@ class Exposition:
         if missing:
             available = [name for _, kind in missing for name in declared(text, kind)]
             raise InvalidInput(
-                f"{self.url} has no {' and no '.join(what for what, _ in missing)}",
+                f"{self.url} has no {' and no '.join(metric for metric, _ in missing)}",
                 hint=f"available: {', '.join(dict.fromkeys(available)) or 'none'}",
             )
-        self.tells_cpu = config.cpu_time and CPU in declared(text, "counter")
-        self.tells_start = STARTED in declared(text, "gauge")
+        self.has_cpu_time = config.cpu_time and CPU in declared(text, "counter")
+        self.has_start_time = STARTED in declared(text, "gauge")
 
     def figures(self) -> Figures:
         """Return the present values. Raises MeasurementError."""
@@ -142,7 +142,7 @@ class Exposition:
 
     def _totals(self) -> Mapping[str, float]:
         items, totals = self._exported.items, {}
-        if self.tells_cpu:
+        if self.has_cpu_time:
             totals["cpu_s"] = counter(self._samples(Series(CPU)), CPU, lambda _: True)
         if items.name:
             totals["items"] = counter(self._samples(items), items.name, items.keep)

@@ -125,11 +125,13 @@ class JsonWindow:
     def _shown(self, one: JsonNumber) -> Estimate | None:
         looks = [look[one.metric.name] for look in self._looks]
         if not one.per:
-            seen = [value for value, _ in looks[1:]]
-            if len(seen) < 2:
+            values = [value for value, _ in looks[1:]]
+            if len(values) < 2:
                 return None
-            spread = statistics.stdev(seen) / math.sqrt(len(seen))
-            return Estimate.of_mean(statistics.fmean(seen), spread, len(seen), scope=Scope.SERVICE)
+            spread = statistics.stdev(values) / math.sqrt(len(values))
+            return Estimate.of_mean(
+                statistics.fmean(values), spread, len(values), scope=Scope.SERVICE
+            )
         steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(looks)]
         if any(step[1] < 0.0 for step in steps):
             raise MeasurementError(

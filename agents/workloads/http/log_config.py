@@ -39,7 +39,7 @@ class LogLines:
         return next((name for name in LATENCY if name in self.pattern.groupindex), "")
 
     @property
-    def tells_items(self) -> bool:
+    def has_items(self) -> bool:
         """Whether each line is one or more items of work."""
         return bool(self.latency) or ITEMS in self.pattern.groupindex
 

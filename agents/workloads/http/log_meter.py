@@ -101,7 +101,7 @@ class LogWindow:
 
     def _reading(self) -> Reading:
         totals = {} if self._totals is None else dict(self._totals())
-        if self._log.tells_items:
+        if self._log.has_items:
             totals["items"] = math.fsum(look.items for look in self._looks)
             totals["failed"] = float(sum(look.failed for look in self._looks))
         return Reading(totals, self._of_groups() | self._of_requests())

@@ -37,7 +37,7 @@ class ActivePassive:
         self._changing = asyncio.Lock()
         self._former: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._gone = SpeculationCounters()
+        self._ended = SpeculationCounters()
         self._gone_cpu_s = 0.0
         self._draining: LlamaServer | None = None
         self.switches = 0
@@ -93,7 +93,7 @@ class ActivePassive:
 
     async def counters(self) -> SpeculationCounters:
         """Return the counters of all servers so far. Raises MeasurementError."""
-        total, active = self._gone, self._active
+        total, active = self._ended, self._active
         if self._draining is not None:
             total = total.plus(self._draining.last_counters)
         if active is None:
@@ -157,7 +157,7 @@ class ActivePassive:
 
     def _account(self, server: LlamaServer) -> None:
         """Keep what a server has counted, at the moment in which it is no server of ours any more."""
-        self._gone = self._gone.plus(server.last_counters)
+        self._ended = self._ended.plus(server.last_counters)
         self._gone_cpu_s += server.cpu_s() or 0.0
 
     async def _keep_up(self, server: LlamaServer) -> None:

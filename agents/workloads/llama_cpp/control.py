@@ -10,7 +10,7 @@ from agents.speculation.fallback import SpeculationFallback, StepCounts
 from agents.workloads.llama_cpp.active import ActivePassive
 from agents.workloads.llama_cpp.decoding import DecodingLoad
 from agents.workloads.llama_cpp.figures import Timings
-from agents.workloads.llama_cpp.launch import Launcher, attached, heeds_requests
+from agents.workloads.llama_cpp.launch import Launcher, attached, follows_requests
 from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
 from tuner.core import (
     ActuationError,
@@ -168,7 +168,7 @@ async def launched(
         props = await active.props()
         # Of what drafts only what repeats, answers cannot show which length they go by.
         always = launcher.drafts[drafts[0]].always
-        per_request = always and await heeds_requests(active, longest)
+        per_request = always and await follows_requests(active, longest)
         load.slots = props.total_slots
         control = LengthControl(
             servers,

@@ -96,19 +96,19 @@ class Forwarder:
             return
         length = self._control.request_length()
         limited = with_length(body, length)
-        seen = GenerationSeen(self._load, streamed=STREAMED.search(body) is not None)
+        generation = GenerationSeen(self._load, streamed=STREAMED.search(body) is not None)
         try:
-            if await self._relay(request, limited, send, seen):
-                timings = seen.timings
+            if await self._relay(request, limited, send, generation):
+                timings = generation.timings
                 self.totals.add(timings)
-                seen.failed = False
+                generation.failed = False
                 if length is not None and timings is not None and limited is not body:
                     self._control.request_showed(length, timings)
         finally:
-            seen.end()
+            generation.end()
 
     async def _relay(
-        self, request: Request, body: bytes, send: Send, seen: GenerationSeen | None
+        self, request: Request, body: bytes, send: Send, generation: GenerationSeen | None
     ) -> bool:
         """Send a request on, and its answer back; return whether that was a good one."""
         server: LlamaServer | None = None
@@ -130,7 +130,7 @@ class Forwarder:
                         break
                     continue
                 try:
-                    await _pass(response, send, seen)
+                    await _pass(response, send, generation)
                 finally:
                     await response.aclose()
                 return response.is_success
@@ -198,13 +198,13 @@ def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
     )
 
 
-async def _pass(response: httpx.Response, send: Send, seen: GenerationSeen | None) -> None:
+async def _pass(response: httpx.Response, send: Send, generation: GenerationSeen | None) -> None:
     """Pass on a response as it arrives. Raises httpx.HTTPError where it is cut off."""
     headers = [*_kept(response.headers.raw)]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for chunk in response.aiter_raw():
-        if seen is not None:
-            seen.see(chunk)
+        if generation is not None:
+            generation.see(chunk)
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 

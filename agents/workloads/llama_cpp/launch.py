@@ -109,7 +109,7 @@ def has_length(shown: Timings, length: int, dialect: Dialect, *, always: bool = 
     return length * drafting / 2.0 < shown.drafted <= length * max(1, drafting)
 
 
-async def heeds_requests(server: LlamaServer, longest: int) -> bool:
+async def follows_requests(server: LlamaServer, longest: int) -> bool:
     """Return whether a running server goes by the length of a request, as its answers show.
 
     Raises:
@@ -139,7 +139,7 @@ async def attached(url: str, longest: int) -> LlamaServer:
     server = LlamaServer(f"http://{parts.netloc}", ServerSetting(longest, ""))
     try:
         await server.props()
-        if not await heeds_requests(server, longest):
+        if not await follows_requests(server, longest):
             raise InvalidInput(
                 f"llama-server at {url} ignores {REQUEST_LENGTH}: it "
                 "drafts the same number of tokens at any requested length",

@@ -63,18 +63,18 @@ def proxy_cost(url: str, requests: int, callers: int, clock: Clock) -> list[Cost
         )
     numbers = count()
     costs = []
-    for what, tokens in (("one token", 1), (f"stream of {STREAMED} tokens", STREAMED)):
+    for name, tokens in (("one token", 1), (f"stream of {STREAMED} tokens", STREAMED)):
         send = partial(_times, direct, url, tokens, requests // callers, numbers, clock)
         with ThreadPoolExecutor(callers) as pool:
             parts = list(pool.map(lambda _, send=send: send(), range(callers)))
-        costs.append(_cost(what, callers, parts))
+        costs.append(_cost(name, callers, parts))
     return costs
 
 
 Pairs = list[tuple[float, float]]
 
 
-def _cost(what: str, callers: int, parts: list[Pairs]) -> CostOf:
+def _cost(name: str, callers: int, parts: list[Pairs]) -> CostOf:
     pairs = [pair for part in parts for pair in part]
     past, through = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
@@ -83,7 +83,7 @@ def _cost(what: str, callers: int, parts: list[Pairs]) -> CostOf:
         return estimate.mean
 
     return CostOf(
-        what,
+        name,
         callers,
         len(pairs),
         at(past, 0.5),
@@ -119,7 +119,7 @@ def _send(connection: http.client.HTTPConnection, tokens: int, number: int, cloc
     body = json.dumps(request)
     while True:
         began = clock.monotonic()
-        kept = connection.sock is not None
+        reused = connection.sock is not None
         try:
             connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -127,7 +127,7 @@ def _send(connection: http.client.HTTPConnection, tokens: int, number: int, cloc
         except ConnectionError:
             # llama-server closes a kept connection now and then without a word.
             connection.close()
-            if not kept:
+            if not reused:
                 raise
     response.read()
     if response.status != 200:

@@ -69,7 +69,7 @@ class LlamaServer:
         self._inside = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._gone = SpeculationCounters()
+        self._ended = SpeculationCounters()
         self._last = SpeculationCounters()
         self._cpu_s = 0.0
 
@@ -157,14 +157,14 @@ class LlamaServer:
             raise MeasurementError(error.message, hint="start it with --metrics") from None
         now = counters_in(text, f"{self.url}/metrics")
         if now.before(self._last):
-            self._gone = self._gone.plus(self._last)
+            self._ended = self._ended.plus(self._last)
         self._last = now
-        return self._gone.plus(now)
+        return self._ended.plus(now)
 
     @property
     def last_counters(self) -> SpeculationCounters:
         """The counters as they were read last."""
-        return self._gone.plus(self._last)
+        return self._ended.plus(self._last)
 
     def cpu_s(self) -> float | None:
         """Return its CPU seconds, as last known once it has ended; None where it is not ours."""

@@ -88,9 +88,9 @@ class OriginalDeploymentFile:
     def read(self) -> OriginalDeployment | None:
         """Return what was kept, None where nothing is out of place."""
         try:
-            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            record = json.loads(self._path.read_text(encoding="utf-8"))
             return OriginalDeployment(
-                kept["version"], kept["setting"], kept["named"], tuple(kept["ours"])
+                record["version"], record["setting"], record["named"], tuple(record["ours"])
             )
         except FileNotFoundError:
             return None
@@ -119,11 +119,11 @@ def original_at(
     file: OriginalDeploymentFile, version: str, setting: Setting, named: Mapping[str, Any]
 ) -> OriginalDeployment:
     """Return how the deployment was found: now, or before a crash left it at something of ours."""
-    kept = file.read()
-    if kept is not None and kept.version == version:
-        ours = {setting_key(s) for s in (kept.setting, *kept.ours)}
-        if setting_key(setting) in ours and kept.setting.keys() == setting.keys():
-            return kept
+    stored = file.read()
+    if stored is not None and stored.version == version:
+        ours = {setting_key(s) for s in (stored.setting, *stored.ours)}
+        if setting_key(setting) in ours and stored.setting.keys() == setting.keys():
+            return stored
     return OriginalDeployment(version, setting, named)
 
 

@@ -86,11 +86,11 @@ def parse(spec: str) -> Spec:
     names = [unquote(name) for name in parts.path.split("/") if name]
     if len(names) != 2:
         raise InvalidInput(f"{spec!r} is not a Ray deployment", hint=HINT)
-    callers, body = _load_asked(spec, parts.fragment)
+    callers, body = _parsed_load(spec, parts.fragment)
     return Spec(f"http://{parts.netloc}", Address(*names), callers, body)
 
 
-def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
+def _parsed_load(spec: str, fragment: str) -> tuple[int, bytes]:
     """Return how many callers send which body, from `callers:4,body:FILE`. Raises InvalidInput."""
     if not fragment:
         return 0, b""

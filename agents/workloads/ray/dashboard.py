@@ -70,12 +70,12 @@ class RayInstance(BaseModel):
             for other, app in self.applications.items()
             if other != name and app.deployed_app_config is not None
         )
-        kept = {
+        rest = {
             key: value
             for key in ("http_options", "grpc_options", "proxy_location", "target_capacity")
             if (value := getattr(self, key)) is not None
         }
-        return {**kept, "applications": [*others, dict(app_config)]}
+        return {**rest, "applications": [*others, dict(app_config)]}
 
 
 class Node(BaseModel):

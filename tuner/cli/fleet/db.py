@@ -13,7 +13,7 @@ from db import open_store, shown
 from db.upkeep.backup import backup, restore
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
-from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.answers import Answer, checked, with_json
 from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import Db
 from tuner.cli.place import place
@@ -71,15 +71,15 @@ def restore_(
     typer.echo(f"restored from {file}{kept}")
 
 
-@tells
+@with_json
 def check_(db: Db = "") -> Answer:
     """Check the database: integrity, schema, last backup and free space."""
     url = _url(db)
-    found = check(url, utc_now)
-    rows = ((f.well, f.about, f.seen, f.hint) for f in found)
+    findings = check(url, utc_now)
+    rows = ((f.well, f.about, f.seen, f.hint) for f in findings)
     checks = checked(rows, "no checks")
-    failed = not all(f.well or f.about == "last backup" for f in found)
-    return Answer(found, [shown(url), *checks], failed)
+    failed = not all(f.well or f.about == "last backup" for f in findings)
+    return Answer(findings, [shown(url), *checks], failed)
 
 
 def prune(

@@ -16,12 +16,12 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from agents.actuator.client import DETACHED, SOCKET, ActuatorClient
 from agents.actuator.grants import ActuatorConfig, load_config
 from tuner import files
-from tuner.cli.answers import Answer, tells
+from tuner.cli.answers import Answer, with_json
 from tuner.core import ActuationError, ConfigError, TuningError, render_setting
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml, with the grants.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
-UNTOLD = {"throttled": "", "defaults": {}, "ceilings": ()}
+DEFAULTS = {"throttled": "", "defaults": {}, "ceilings": ()}
 """What an older actuator does not tell."""
 NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
 """What is told of a device that does not answer."""
@@ -70,7 +70,7 @@ def restore(
     if lift:
         _attach(config, socket)
     if not device and not (every and _answers(config, socket)):
-        folder = state_dir or _told_folder(config)
+        folder = state_dir or _configured_folder(config)
         _become("restore" if verb == "restore_all" else verb, *([folder] if folder else []))
     with closing(_line(config, socket)) as line:
         if device:
@@ -103,16 +103,16 @@ def detach(config: Config = CONFIG, socket: Socket = None) -> None:
         raise typer.Exit(1)
 
 
-@tells
+@with_json
 def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
     """Show the actuator's devices: grants, applied settings, and what set them."""
-    devices, missing, stay, errors = _asked(config, socket)
+    devices, missing, stay, errors = _read_devices(config, socket)
     if socket is None:
         errors = [*errors, *idle_tables(config, [*(d["uuid"] for d in devices), *missing])]
     lines = (
         [f"all devices stay at their original settings, set by {stay}, {STAYING}"] if stay else []
     )
-    lines += [line for device in devices for line in _told(device)]
+    lines += [line for device in devices for line in _device_lines(device)]
     lines += [f"{name}: {why}" for name, why in missing.items()]
     lines += [] if devices else ["the actuator has no device"]
     lines += [f"error: {error}" for error in errors]
@@ -120,13 +120,13 @@ def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
     return Answer(value, lines, failed=bool(errors))
 
 
-def _told(device: Mapping[str, Any]) -> Iterator[str]:
+def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
     """Yield a device's status, and the knobs that may be set."""
     spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
     values = {k: "original" if v is None else v for k, v in device["values"].items()}
     doubts = _doubts(device)
-    told = (device["paused"] or device["trouble"], device["throttled"], doubts)
-    wrong = "; ".join(filter(None, told))
+    problems = (device["paused"] or device["trouble"], device["throttled"], doubts)
+    wrong = "; ".join(filter(None, problems))
     level = "as first read" if doubts else device["level"]
     yield (
         f"{device['uuid']} ({device['board']}): {level} {render_setting(values)}"
@@ -144,7 +144,7 @@ def metrics(
     Replaces FILE atomically. If no actuator runs, FILE has only jouletune_actuator_up 0.
     """
     try:
-        (devices, missing, _, _), up = _asked(config, None), 1
+        (devices, missing, _, _), up = _read_devices(config, None), 1
     except TuningError as error:
         typer.echo(str(error), err=True)
         devices, missing, up = [], {}, 0
@@ -155,10 +155,10 @@ def _exposed(
     devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int
 ) -> CollectorRegistry:
     """Return the metrics. An unreadable knob at its original has none."""
-    found = CollectorRegistry()
+    registry = CollectorRegistry()
 
     def gauge(name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"jouletune_{name}", text, labels, registry=found)
+        return Gauge(f"jouletune_{name}", text, labels, registry=registry)
 
     gauge("actuator_up", "Whether the actuator answers.").set(up)
     level = gauge("device_level", "Source of the device's current setting.", "device", "level")
@@ -182,10 +182,10 @@ def _exposed(
                 knobs.labels(uuid, knob).set(value)
     for name in missing:
         wrong.labels(name).set(1)
-    return found
+    return registry
 
 
-def _asked(
+def _read_devices(
     config: Path, socket: Path | None
 ) -> tuple[list[dict[str, Any]], Mapping[str, str], str, Sequence[str]]:
     """Return the actuator's devices, missing ones, the origin of an emergency stop, and errors.
@@ -198,9 +198,9 @@ def _asked(
     answer, devices = line.ask("capabilities"), []
     for about in answer["devices"]:
         try:
-            devices.append(UNTOLD | about | line.ask("read", device=about["uuid"]))
+            devices.append(DEFAULTS | about | line.ask("read", device=about["uuid"]))
         except TuningError as error:
-            devices.append(UNTOLD | about | NOTHING | {"trouble": str(error)})
+            devices.append(DEFAULTS | about | NOTHING | {"trouble": str(error)})
     line.close()
     return (
         devices,
@@ -219,8 +219,8 @@ def _doubts(device: Mapping[str, Any]) -> str:
         return ""
     tops = {k: device["ranges"][k][-1] for k in device["ceilings"] if k in device["ranges"]}
     defaults = {**tops, **dict(device["defaults"])}
-    found = ((k, device["values"].get(k), default) for k, default in defaults.items())
-    odd = ((k, v, default) for k, v, default in found if v not in (None, default))
+    current = ((k, device["values"].get(k), default) for k, default in defaults.items())
+    odd = ((k, v, default) for k, v, default in current if v not in (None, default))
     return ", ".join(f"{k} was {v!r} when first read, its default is {d!r}" for k, v, d in odd)
 
 
@@ -235,8 +235,8 @@ def idle_tables(config: Path, devices: Sequence[str]) -> list[str]:
     """Return which tables of actuator.toml match no device. Raises ConfigError."""
     patterns = [d.match for d in load_config(config).devices]
     idle = [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
-    there = ", ".join(devices) or "none"
-    return [f"no device matches {pattern!r}; there are: {there}" for pattern in idle]
+    names = ", ".join(devices) or "none"
+    return [f"no device matches {pattern!r}; there are: {names}" for pattern in idle]
 
 
 def _line(config: Path, socket: Path | None) -> ActuatorClient:
@@ -252,11 +252,11 @@ def _attach(config: Path, socket: Path | None) -> None:
         line.path.with_name(DETACHED).unlink()
 
 
-def _told_folder(config: Path) -> Path | None:
+def _configured_folder(config: Path) -> Path | None:
     """Return the folder that actuator.toml names, None where it names none or cannot be read."""
     with suppress(ConfigError):
-        told = load_config(config).state_dir
-        return Path(told) if told != ActuatorConfig().state_dir else None
+        folder = load_config(config).state_dir
+        return Path(folder) if folder != ActuatorConfig().state_dir else None
     return None
 
 

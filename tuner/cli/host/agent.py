@@ -12,7 +12,7 @@ import typer
 from agents import main
 from agents import revert as reverting
 from agents.config import AgentConfig, Attachment, load_agent_config
-from tuner.cli.answers import Answer, tells
+from tuner.cli.answers import Answer, with_json
 from tuner.cli.host import logs
 from tuner.cli.options import ForeignShare
 from tuner.core import ConfigError
@@ -81,12 +81,12 @@ def serve(
     def read() -> AgentConfig:
         return _configured(config, device or (), workload, given)
 
-    found = read() if config is None else main.wait_for_device(read)
-    if found is not None:
-        main.serve(found)
+    loaded = read() if config is None else main.wait_for_device(read)
+    if loaded is not None:
+        main.serve(loaded)
 
 
-@tells
+@with_json
 def revert(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The agent.toml of the agent.")
@@ -111,13 +111,13 @@ def revert(
     root = configured.root if configured else Path("/")
     if lift:
         lifted = reverting.lift(folder)
-        told = "stop lifted" if lifted else "no stop was in force"
-        return Answer({"lifted": lifted}, told)
+        message = "stop lifted" if lifted else "no stop was in force"
+        return Answer({"lifted": lifted}, message)
     done = (reverting.stay if stay else reverting.revert)(folder, root)
-    return Answer({"reverted": done}, _told(done, stay))
+    return Answer({"reverted": done}, _reverted_lines(done, stay))
 
 
-def _told(done: Sequence[str], stay: bool) -> Iterator[str]:
+def _reverted_lines(done: Sequence[str], stay: bool) -> Iterator[str]:
     yield from (f"{device} is at its original setting" for device in done)
     if not done:
         yield "nothing to restore"

@@ -16,13 +16,13 @@ from agents.workloads import open_workload
 from agents.workloads.command.config import load_command_config
 from agents.workloads.http.attach import trace_of
 from agents.workloads.http.config import load_service_config
-from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.answers import Answer, checked, with_json
 from tuner.cli.options import LoadTrace
 from tuner.core import ConfigError
 from tuner.toml import loads
 
 
-@tells
+@with_json
 def check(
     workload: Annotated[
         str,
@@ -45,13 +45,13 @@ def check(
         spec = under_trace(spec_of(workload), load)
         side = open_workload(spec, seed=0, state_dir=Path(folder), clock=clock)
         try:
-            found = list(rehearse(side, clock, window))
+            symptoms = list(rehearse(side, clock, window))
         finally:
             side.close()
-    rows = ((f.well, f.about, f.seen, f.cure) for f in found)
+    rows = ((f.well, f.about, f.seen, f.cure) for f in symptoms)
     checks = checked(rows, "this workload has no knobs and no metrics")
-    value = {"workload": side.name, "findings": list(_documents(found))}
-    return Answer(value, checks, failed=not all(f.well for f in found))
+    value = {"workload": side.name, "findings": list(_documents(symptoms))}
+    return Answer(value, checks, failed=not all(f.well for f in symptoms))
 
 
 def spec_of(workload: str) -> str:
@@ -96,6 +96,6 @@ def demand_file(workload: str) -> None:
         load_command_config(Path(name))
 
 
-def _documents(found: list[Symptom]) -> Iterator[dict[str, object]]:
-    for f in found:
+def _documents(symptoms: list[Symptom]) -> Iterator[dict[str, object]]:
+    for f in symptoms:
         yield {"about": f.about, "there": f.well, "seen": f.seen, "hint": f.cure}

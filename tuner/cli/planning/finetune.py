@@ -19,12 +19,12 @@ from agents.target.side import Side
 from agents.target.window import RATIOS
 from agents.workloads import open_workload
 from policies.polythrottle.admission import Demand, Mix, admit
-from tuner.cli.answers import Answer, tells
+from tuner.cli.answers import Answer, with_json
 from tuner.core import Constraint, InvalidInput, Limit, MetricUnavailable, TuningError
 from tuner.profiling.finetuning import read_windows
 
 
-@tells
+@with_json
 def admit_(
     windows: Annotated[
         Path,
@@ -51,8 +51,8 @@ def admit_(
     mix = Mix(Demand(), batch, Demand(gflop, flop_per_byte))
     answer = admit(samples, mix, limit, running=False)
     word = "admitted" if answer.admitted else "not admitted"
-    told = f"{word}: {answer.why} ({len(samples)} windows)"
-    return Answer(answer, told, failed=not answer.admitted)
+    summary = f"{word}: {answer.why} ({len(samples)} windows)"
+    return Answer(answer, summary, failed=not answer.admitted)
 
 
 def _limit(text: str) -> Limit:
@@ -66,7 +66,7 @@ def _limit(text: str) -> Limit:
     return Limit(constraint.metric, constraint.op, constraint.bound)
 
 
-@tells
+@with_json
 def run(
     workload: Annotated[
         str,
@@ -112,9 +112,9 @@ def run(
         status = job.close()
     kept = sum(window.kept for window in windows)
     ran = sum(window.finetuning_share for window in windows) / max(1, len(windows))
-    told = f"{limit.metric} kept in {kept} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
+    text = f"{limit.metric} kept in {kept} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
     failed = status != 0 and not ended.is_set()
-    return Answer({"windows": windows, "status": status}, told, failed=failed)
+    return Answer({"windows": windows, "status": status}, text, failed=failed)
 
 
 def _refuse_unmeasured(metric: str, side: Side) -> None:

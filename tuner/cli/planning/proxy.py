@@ -15,7 +15,7 @@ from agents.workloads.llama_cpp.control import LengthControl
 from agents.workloads.llama_cpp.dialect import BY_MODEL, Draft
 from agents.workloads.llama_cpp.overhead import proxy_cost
 from agents.workloads.llama_cpp.serve import ProxyOptions, run_proxy
-from tuner.cli.answers import Answer, Rows, tells
+from tuner.cli.answers import Answer, Rows, with_json
 from tuner.cli.options import STATE_DIR, AsJson
 from tuner.core import ConfigError
 
@@ -86,7 +86,7 @@ def proxy(
     run_proxy(options, HostClock(), ready)
 
 
-@tells
+@with_json
 def overhead(
     url: Annotated[str, typer.Argument(help="The proxy: http://127.0.0.1:8090.")],
     requests: Annotated[
@@ -120,8 +120,8 @@ def _drafts(given: list[str]) -> dict[str, Draft]:
     drafts: dict[str, Draft] = {}
     for text in given:
         name, _, source = text.rpartition("=")
-        found = METHOD.fullmatch(source)
-        method, file = found.groups() if found else (BY_MODEL, source)
+        match = METHOD.fullmatch(source)
+        method, file = match.groups() if match else (BY_MODEL, source)
         draft = Draft(method, Path(file) if file else None)
         if draft.has_model is (draft.file is None):
             need = "needs a model" if draft.has_model else "takes no model"

@@ -63,12 +63,12 @@ def profile(
     ):
         target = open_target(Attachment(device, workload), "profile", 0, Path(folder), Path("/"))
         try:
-            found = ServerBench(target, draft, window_s, most_foreign).profile(status.update)
+            measured = ServerBench(target, draft, window_s, most_foreign).profile(status.update)
         finally:
             target.close()
     if out is not None:
-        write_profile(out, found.windows)
-    _show_plan(found.plan, found.why, as_json=as_json)
+        write_profile(out, measured.windows)
+    _show_plan(measured.plan, measured.why, as_json=as_json)
 
 
 def table_(

@@ -153,7 +153,7 @@ def _changed(view: StudyView) -> str:
     metric, best = requested_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
         return ""
-    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
-    if base is None or found is None:
+    base, estimate = view.baseline.metrics.get(metric), best.metrics.get(metric)
+    if base is None or estimate is None:
         return ""
-    return grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)
+    return grown(replace(base, stderr=0.0), replace(estimate, stderr=0.0), metric, view.quantities)

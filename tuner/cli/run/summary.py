@@ -36,8 +36,8 @@ def summary(results: Sequence[Result], page: Path | None, reach: str) -> Iterato
     yield "saved", "; ".join(f"{_saved(one)} on {_device(one)}" for one in results)
     yield "limits", "; ".join(_limits(results))
     yield "cost", "; ".join(f"{_cost(one)} on {_device(one)}" for one in results)
-    asked = f"jouletune report{reach} --format html --output report.html"
-    yield "report", f"{page}" if page is not None else f"`{asked}`"
+    command = f"jouletune report{reach} --format html --output report.html"
+    yield "report", f"{page}" if page is not None else f"`{command}`"
     yield "next", "`jouletune doctor`, then `jouletune run --device …` with your own service"
 
 

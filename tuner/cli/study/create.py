@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.conditions import parted
 from tuner.cli.options import CONSTRAINT, OBJECTIVE, POLICY, NoConstraint, SafetyName, wished
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
@@ -19,7 +19,7 @@ from tuner.presentation.texts import requested_metrics
 from tuner.wire import StudyDraft, StudyView
 
 
-@asks()
+@with_api()
 def create(
     api: Api,
     device: Annotated[
@@ -120,7 +120,7 @@ def create(
         plan_by=plan_by,
     )
     wishes = wished(constraint, no_constraint)
-    wanted = [parted(text) for text in choose or []]
+    pairs = [parted(text) for text in choose or []]
     draft = StudyDraft(
         devices=tuple(device),
         objective=objective,
@@ -129,8 +129,8 @@ def create(
         policy=policy,
         seed=seed,
         terms=terms,
-        choices=_choices(api, device, [text for text, _ in wanted]),
-        conditions={text.partition("=")[0]: str(when) for text, when in wanted if when},
+        choices=_choices(api, device, [text for text, _ in pairs]),
+        conditions={text.partition("=")[0]: str(when) for text, when in pairs if when},
         who=getpass.getuser(),
     )
     view = api.create(draft)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, Why
 from tuner.cli.study.choosing import of_group
 from tuner.core import ConfigError, Phase
@@ -24,7 +24,7 @@ Study = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All studies that are not stopped.")]
 
 
-@asks()
+@with_api()
 def freeze(
     api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
 ) -> Answer:
@@ -34,7 +34,7 @@ def freeze(
     return _answer(views, "frozen; thaw with `jouletune study thaw`")
 
 
-@asks()
+@with_api()
 def thaw(
     api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
 ) -> Answer:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import Limit, StudyId
 from tuner.core import ConfigError, NotFound, TrialState, Verdict, render_setting
 from tuner.moments import when
@@ -18,7 +18,7 @@ from tuner.study.moves import in_words
 from tuner.wire import StudyView, TrialView
 
 
-@asks(watch=True, lists=True)
+@with_api(watch=True, lists=True)
 def list_(api: Api, study: StudyId, limit: Limit = None) -> Answer:
     """List the trials of a study, one a line, judged by the current constraints."""
     view, trials = api.study(study), api.trials(study)[-(limit or 0) :]
@@ -38,7 +38,7 @@ def list_(api: Api, study: StudyId, limit: Limit = None) -> Answer:
     return Answer(trials, Rows(columns, rows, f"study {view.id} has no trials yet"))
 
 
-@asks()
+@with_api()
 def show(
     api: Api,
     study: Annotated[

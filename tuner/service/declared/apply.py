@@ -24,14 +24,14 @@ FLEET = "fleet file"
 
 def diff(loop: Loop, draft: FleetDraft) -> FleetDiff:
     """Return what a file would change; raises as `Operations.diff_fleet` does."""
-    wanted, planned = _planned(loop, draft)
-    return _view(draft, wanted, planned)
+    target, planned = _planned(loop, draft)
+    return _view(draft, target, planned)
 
 
 def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
     """Make the changes of a file; raises as `Operations.apply_fleet` does."""
     with loop.changes.lock(FLEET):
-        wanted, planned = _planned(loop, draft)
+        target, planned = _planned(loop, draft)
         now = fingerprint(planned)
         if draft.expects and draft.expects != now:
             raise Conflict(
@@ -50,20 +50,20 @@ def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
             raise
         finally:
             loop.changes.note_all(created)  # together: a commit for each costs more than its study
-        return _view(draft, wanted, planned)
+        return _view(draft, target, planned)
 
 
 def _planned(loop: Loop, draft: FleetDraft) -> tuple[Desired, list[Planned]]:
-    wanted = desired(loop, TomlText.parse(draft.name, "\n".join(draft.lines)))
-    return wanted, changes(loop, wanted, prune=draft.prune)
+    target = desired(loop, TomlText.parse(draft.name, "\n".join(draft.lines)))
+    return target, changes(loop, target, prune=draft.prune)
 
 
-def _view(draft: FleetDraft, wanted: Desired, planned: list[Planned]) -> FleetDiff:
+def _view(draft: FleetDraft, target: Desired, planned: list[Planned]) -> FleetDiff:
     declared = {one.shown.devices for one in planned if one.study is not None}
     return FleetDiff(
         changes=tuple(one.shown for one in planned),
-        same=len(wanted.studies) - len(declared),
-        empty=tuple(wanted.empty),
+        same=len(target.studies) - len(declared),
+        empty=tuple(target.empty),
         digest=_digest(draft),
         fingerprint=fingerprint(planned),
     )
@@ -86,14 +86,14 @@ def _make(loop: Loop, one: Planned, who: str, why: str) -> Sequence[Event]:
 
 
 @looking_again
-def _change(loop: Loop, study: str, wanted: Study, who: str, why: str) -> None:
+def _change(loop: Loop, study: str, target: Study, who: str, why: str) -> None:
     """Bring a study that continues to what is declared; each step is whole by itself."""
     with loop.changes.lock(study):
-        texts = tuple(map(str, wanted.constraints))
+        texts = tuple(map(str, target.constraints))
         constrain(loop, study, ConstraintChange(constraints=texts, who=who, why=why))
-        limits = ExplorationChange(exploration=wanted.exploration, who=who, why=why)
+        limits = ExplorationChange(exploration=target.exploration, who=who, why=why)
         set_exploration(loop, study, limits)
-        found = loop.store.studies.get(study)
-        if found.group != wanted.group:
-            named = replace(found, group=wanted.group)
+        current = loop.store.studies.get(study)
+        if current.group != target.group:
+            named = replace(current, group=target.group)
             revise(loop, loop.changes.with_reason(named), who, why, kind="group")

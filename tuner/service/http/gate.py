@@ -124,7 +124,7 @@ class Gate:
         self._sessions = sessions
         self._hosts = frozenset(host.lower() for host in hosts)
         self._client_certs = client_certs
-        self._asked = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
+        self._requests = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
         self._bytes = RateLimit(AGENT_BYTES_A_DAY / DAY_S, AGENT_BYTES_A_DAY, clock)
         self._stored = RateLimit(STORED_PER_S, STORED_AT_ONCE, clock)
         self._failed = sessions.failed
@@ -208,7 +208,7 @@ class Gate:
                     f"the agent {caller.name} sent no client certificate, and this tuner requires one",
                     hint="set client_cert and client_key in agent.toml",
                 )
-            if again_s := self._asked.take(caller.name):
+            if again_s := self._requests.take(caller.name):
                 raise _too_many(f"the token {caller.name}", again_s)
         except Unauthorised as error:
             return _to_sign_in(request) if _is_browser(request) else refused(error)

@@ -82,8 +82,8 @@ class HeldWindows:
     def _all(self, reports: Sequence[CallerReport]) -> Sequence[Receipt | TuningError]:
         refused = [self._refusal(caller, message.device) for caller, message in reports]
         own = [message for (_, message), no in zip(reports, refused, strict=True) if no is None]
-        taken = iter(self._loop.hold_reports.observe_all(own))
-        return [no or next(taken) for no in refused]
+        receipts = iter(self._loop.hold_reports.observe_all(own))
+        return [no or next(receipts) for no in refused]
 
     def _refusal(self, caller: Caller, device: str) -> TuningError | None:
         try:

@@ -64,18 +64,18 @@ def _endpoint(verb: Verb, do: Callable[..., object]) -> Callable[..., Response]:
         return rendered(do(**{n: _signed(v, caller) for n, v in given.items()}), verb.status)
 
     asking = Annotated[Caller, may_ask(verb)]
-    taken: dict[str, tuple[Any, Any]] = {"caller": (asking, inspect.Parameter.empty)}
+    parameters: dict[str, tuple[Any, Any]] = {"caller": (asking, inspect.Parameter.empty)}
     for name, parameter in verb.takes.items():
-        taken |= apart.get(name) or {name: (parameter.annotation, parameter.default)}
+        parameters |= apart.get(name) or {name: (parameter.annotation, parameter.default)}
     answer.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
             )
-            for name, (kind, default) in taken.items()
+            for name, (kind, default) in parameters.items()
         ]
     )
-    answer.__annotations__ = {name: kind for name, (kind, _) in taken.items()}
+    answer.__annotations__ = {name: kind for name, (kind, _) in parameters.items()}
     answer.__name__, answer.__doc__ = verb.name, verb.text
     return answer
 

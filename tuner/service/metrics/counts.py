@@ -180,9 +180,9 @@ class Counts(Telemetry):
         """Forget the last windows and levels of all devices but these; what was counted stays."""
         current = set(devices)
         with self._lock:
-            for kept in (self._held, self._levels):
-                for outdated in kept.keys() - current:
-                    del kept[outdated]
+            for recorded in (self._held, self._levels):
+                for outdated in recorded.keys() - current:
+                    del recorded[outdated]
 
     def _pair(self, device: str, workload: str) -> tuple[str, str]:
         pair = self._device(device), workload

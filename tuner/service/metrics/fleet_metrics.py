@@ -51,7 +51,7 @@ class FleetCollector(Collector):
         )
         store = self._fleet.operations.loop.store
         try:
-            view, studies = self._fleet.view(), store.studies.stored()
+            view, studies = self._fleet.view(), self._fleet.studies()
             deliveries, newest = store.deliveries.list(), store.events.newest()
             recent = store.events.list(last=RECENT)
         except StoreError:
@@ -150,19 +150,19 @@ def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterat
     power: Values = {}
     broken: Values = {}
     for row in rows:
-        seen, device = windows.get(row.device), row.device
-        if seen is None or row.level is not Level.HOLD or row.study != seen.study.id:
+        held, device = windows.get(row.device), row.device
+        if held is None or row.level is not Level.HOLD or row.study != held.study.id:
             continue
-        study = seen.study
-        for metric, estimate in seen.window.estimates.items():
+        study = held.study
+        for metric, estimate in held.window.estimates.items():
             quantity = quantity_of(metric, study.quantities)
             if quantity.kind is Kind.TIME and quantity.unit == "ms":
                 name = metric.removesuffix("_ms")
                 latency[device, study.workload, name] = estimate.mean / MS_PER_S
-        drawn = seen.window.estimates.get(called(POWER, study.quantities))
+        drawn = held.window.estimates.get(called(POWER, study.quantities))
         if drawn is not None:
             power[device, study.workload, str(drawn.origin)] = drawn.mean
-        broken[device, study.id] = float(bool(seen.broken))
+        broken[device, study.id] = float(bool(held.broken))
     yield _gauge(
         "jouletune_held_latency_seconds",
         "Latencies and other times in the last held window.",

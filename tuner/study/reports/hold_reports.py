@@ -86,7 +86,7 @@ class HoldReports:
                 return [error]
             return [answer for message in messages for answer in self.observe_all([message])]
         self._note_doubts([(messages[n], why) for n, why in doubts.items()])
-        for message in (m for (m, _), kept in zip(judged, new, strict=True) if kept):
+        for message in (m for (m, _), added in zip(judged, new, strict=True) if added):
             self._note_held(studies[message.study], message)
             if why := self._unbilled(studies[message.study], message):
                 self._note_doubts([(message, why)])
@@ -172,8 +172,8 @@ class HoldReports:
             study, trials, lambda number: self.store.trials.reports(study.id, number)
         )
         since = self.store.studies.latest(study.id).at
-        seen = self.store.observations.list(study.id, MOST_CANARY_WINDOWS)
-        windows = [o for o in seen if o.device == study.terms.canary and o.at > since]
+        observations = self.store.observations.list(study.id, MOST_CANARY_WINDOWS)
+        windows = [o for o in observations if o.device == study.terms.canary and o.at > since]
         result = canary.judged(Past(study=study, trials=trials), own, windows)
         if result is None:
             return

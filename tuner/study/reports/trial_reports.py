@@ -103,14 +103,14 @@ class TrialReports:
             study.space.check(message.setting)
             outcome = credible(message.outcome, study)
             why = f"decided by the agent while the tuner was unreachable; {message.key}"
-            seen = study.revision, self.store.trials.count(study.id)
+            version = study.revision, self.store.trials.count(study.id)
             trial = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
             if trial is not None and trial.state.final:
                 return Receipt(result="duplicate")
             if trial is None:
                 self.changes.abort(study, "its agent continued without the tuner")
                 trial = self.store.trials.begin(
-                    study.id, message.setting, Phase.TUNING, why, self.now(), seen=seen
+                    study.id, message.setting, Phase.TUNING, why, self.now(), seen=version
                 )
             self.changes.end(trial, study, outcome)
             if outcome.measurement is not None:

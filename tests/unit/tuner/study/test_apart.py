@@ -393,7 +393,7 @@ def test_nothing_is_told_of_all_before_all_have_told_of_the_baseline() -> None:
     windows = [trial(1, None, window(), phase=Phase.BASELINE)]
     known = apart.shares(both, windows, "a", lambda _: [])
     assert known == {}
-    assert not apart.can_tell(both, known)
+    assert not apart.is_scalable(both, known)
 
 
 def test_every_trial_of_one_device_has_no_device(world: Worlds) -> None:
