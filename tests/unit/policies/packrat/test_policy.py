@@ -251,14 +251,14 @@ def test_larger_batches_than_the_load_fills_are_left_out() -> None:
     course = Course(Machine(4, gpt2, callers=4))
     plan = course.hold()
     assert max(t.setting["instances"] * t.setting["batch_size"] for t in course.tried()) <= 4  # type: ignore[operator]
-    assert "demands up to 4 (4 requests in progress)" in course.account
+    assert "planned for 4 concurrent requests (4 in progress now)" in course.account
     assert len(plan.rows) <= 3
 
 
 def test_a_slow_model_whose_windows_show_no_mean_latency_is_planned_all_the_same() -> None:
     course = Course(Machine(4, gpt2, callers=4, few=True))
     plan = course.hold()
-    assert "demands up to 4 (4 requests in progress)" in course.account
+    assert "planned for 4 concurrent requests (4 in progress now)" in course.account
     assert plan.by == "requests_in_system"
 
 

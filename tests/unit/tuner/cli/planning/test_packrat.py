@@ -199,7 +199,7 @@ def test_repeats_are_averaged(plan: Plan) -> None:
         (TABLE, [*asked(16, 8), "--constraint", "power_w <= 5"], "does not support the constraint"),
         (TABLE, [*asked(16, 8), "--constraint", "fast"], "cannot read the constraint"),
         ("", asked(1, 1), "lacks the columns model, threads, batch_size, latency_s"),
-        (TABLE.replace(",", ";"), asked(16, 8), "separated by commas"),
+        (TABLE.replace(",", ";"), asked(16, 8), "name its columns model,threads,"),
         (f"threads,{HEADER}\n1,m,1,1,1\n", asked(1, 1), "the column threads twice"),
         (f"{HEADER}\nm,1,1,1\n,1,2,1\n", asked(1, 1), "row 3: the model has no name"),
         (f"{HEADER}\nm,1,1,1e308\nm,1,1,1e308\n", asked(1, 1, "m"), "'1e308' is above 1e+15"),
