@@ -138,8 +138,9 @@ def admission(told: Told) -> list[str]:
         ),
         "",
         f"A real pair, the arms in turns of {pair['window_s']:g} s. The p99 limit of "
-        f"{pair['limit_ms']:.1f} ms is {pair['headroom']:g} × what {alone['share']:.0%} of {alone['windows']} windows without "
-        f"fine-tuning kept before (their median {alone['median_ms']:.1f} ms):",
+        f"{pair['limit_ms']:.1f} ms is {pair['headroom']:g} × what {alone['share']:.0%} of "
+        f"{alone['windows']} windows without fine-tuning kept before (their median "
+        f"{alone['median_ms']:.1f} ms):",
         "",
         *table(
             (

@@ -1,7 +1,7 @@
 """The confirming phase: every row of a proposed plan against the baseline, in alternating windows.
 
 A row is confirmed at the load that it was decided at, where a trial can ask for that; else under
-whatever load runs.
+whatever load runs. A table of speculation lengths is confirmed as a whole then, too (`tuner.study.tables`).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tuner.study.moves import (
     rivals,
     without,
 )
+from tuner.study.tables import confirm_table, switches
 
 CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
@@ -74,7 +75,15 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         if pending is not None:
             at = asked(study, contender, pending)
             return _alternate(study, pending.setting, at, windows)
-        return Move(Phase.HOLDING, _reason(study, contender, rows, rejected), plan)
+        why = _reason(study, contender, rows, rejected)
+        if not switches(study, plan):
+            return Move(Phase.HOLDING, why, plan)
+        found = confirm_table(past, plan, windows)
+        if isinstance(found, Assign):
+            return found
+        if found.plan is not None:
+            return Move(Phase.HOLDING, f"{why}; {found.why}", found.plan)
+        rejected[found.why] = None
     reason = "; ".join(rejected) or "no setting left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
