@@ -97,7 +97,7 @@ class Direct:
 
     def gone(self, peer: Peer) -> None:
         for device in self.inner.devices.values():
-            asyncio.run(device.gone(peer))
+            asyncio.run(device.disconnected(peer))
 
     def __getattr__(self, verb: str) -> Callable[..., dict[str, Any]]:
         fields = VERBS[verb]

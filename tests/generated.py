@@ -92,7 +92,7 @@ def _travelling(verb: Verb, name: str, kind: Any) -> Iterable[str]:  # noqa: ANN
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
     if name in ("change", "decision", "draft"):
-        return [_named(kind)] if verb.bodied else verb.told
+        return [_named(kind)] if verb.bodied else verb.query_fields
     return [name]
 
 

@@ -56,14 +56,14 @@ class LoadShape:
     cycle_s: float = 0.0
 
     @classmethod
-    def asked(cls, context: Context) -> LoadShape:
+    def from_context(cls, context: Context) -> LoadShape:
         """Return the load that a context asks for. Raises InvalidInput where it asks for no load."""
-        asked = dict(context)
-        if asked.keys() == CROSSING:
-            low, high = (round(asked[f"{REQUESTS.name}{end}"]) for end in (LOW, HIGH))
-            return cls(high, low=low, cycle_s=asked[CYCLE])
-        inside, rate = asked.pop(REQUESTS.name, None), asked.pop(ARRIVALS.name, None)
-        if asked or (inside is None) is (rate is None):
+        rest = dict(context)
+        if rest.keys() == CROSSING:
+            low, high = (round(rest[f"{REQUESTS.name}{end}"]) for end in (LOW, HIGH))
+            return cls(high, low=low, cycle_s=rest[CYCLE])
+        inside, rate = rest.pop(REQUESTS.name, None), rest.pop(ARRIVALS.name, None)
+        if rest or (inside is None) is (rate is None):
             raise InvalidInput(
                 f"no load can be sent at {', '.join(f'{k} = {v:g}' for k, v in context.items())}",
                 hint=f"request {REQUESTS.name} or {ARRIVALS.name}",
@@ -127,13 +127,13 @@ def sent(context: Context, signal: str) -> dict[str, float]:
     Raises:
         InvalidInput: it names the callers, too.
     """
-    asked = {
+    targets = {
         REQUESTS.name + name.removeprefix(signal) if signal and name.startswith(signal) else name: n
         for name, n in context.items()
     }
-    if len(asked) != len(context):
+    if len(targets) != len(context):
         raise InvalidInput(f"{' and '.join(context)} are the same load; set one of them")
-    return asked
+    return targets
 
 
 class LoadCaller(Protocol):

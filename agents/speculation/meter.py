@@ -151,12 +151,12 @@ class DecodingWindow:
             (b.decoding_s - a.decoding_s, b.decoding_busy_s - a.decoding_busy_s)
             for (_, a), (_, b) in pairs
         ]
-        found = {
+        ratios = {
             THROUGHPUT.name: ratio_estimate(tokens, 1.0, THROUGHPUT),
             STEP.name: ratio_estimate(passes, 1000.0, STEP),
             SIGNAL: ratio_estimate(load, 1.0, LOAD),
         }
-        return {name: estimate for name, estimate in found.items() if estimate is not None}
+        return {name: estimate for name, estimate in ratios.items() if estimate is not None}
 
     def _stats(self) -> SpeculationStats:
         try:
@@ -168,10 +168,10 @@ class DecodingWindow:
         """Return the length of the window, None where a plan changes it."""
         try:
             followed = self._client.plan()
-            found = self._client.knobs().setting["speculation_length"]
+            length = self._client.knobs().setting["speculation_length"]
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
-        return int(found) if followed is None or len(followed.rows) == 1 else None
+        return int(length) if followed is None or len(followed.rows) == 1 else None
 
 
 class PromptMeter:
@@ -201,7 +201,7 @@ class PromptMeter:
             self._client,
             self._address,
             self._deck,
-            LoadShape.asked(sent(context, SIGNAL)),
+            LoadShape.from_context(sent(context, SIGNAL)),
             self._clock,
             self._seed,
         )

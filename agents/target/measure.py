@@ -211,11 +211,11 @@ class Measurer:
 
     def _warm_up(self, ask: Ask, check: Check) -> None:
         """Measure a little and throw it away: caches fill, and a load generator gets going."""
-        asked_s = max(side.warm_up_s for side in self.target.sides.values())
+        warm_up_s = max(side.warm_up_s for side in self.target.sides.values())
         window = TargetWindow(self.target, self.clock, self.usage, ask.context)
         try:
             usual_s = min(WARM_UP_SHARE * ask.window_s, LONGEST_WARM_UP_S)
-            self.pause(max(asked_s, usual_s), check)
+            self.pause(max(warm_up_s, usual_s), check)
         finally:
             window.discard()
 
@@ -305,14 +305,14 @@ def _too_little(
     ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
 ) -> bool:
     """Return whether a longer window would help: no item yet, an open tail, a mean not known well."""
-    known = {name: estimates[name] for name in ask.needed if name in estimates}
+    measured = {name: estimates[name] for name in ask.needed if name in estimates}
     return items == 0.0 or any(
         _unbounded_tail(name, estimates, declared)
         or (
             not quantity_of(name, declared).tail
             and estimate.stderr > TARGET_STDERR * abs(estimate.mean)
         )
-        for name, estimate in known.items()
+        for name, estimate in measured.items()
     )
 
 

@@ -49,7 +49,7 @@ def surely_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> C
 
 
 def next_cell(
-    outlook: CostSurface, wanted: Iterable[Cell], noise: float, out: Collection[Cell] = ()
+    outlook: CostSurface, cells: Iterable[Cell], noise: float, out: Collection[Cell] = ()
 ) -> tuple[Cell, float] | None:
     """Return the cell whose window is expected to gain most, and by what share over the batches.
 
@@ -64,7 +64,7 @@ def next_cell(
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     weights = weights / weights.sum()
     gains: list[tuple[float, Cell]] = []
-    for cell in wanted:
+    for cell in cells:
         at = outlook.index[cell]
         spread = outlook.cov[:, at] / math.sqrt(outlook.cov[at, at] + noise**2)
         gains.append((_gained(outlook.mean, spread, batches, nodes, weights), cell))

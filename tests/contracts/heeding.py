@@ -19,7 +19,7 @@ from tuner.core import (
     Study,
     Terms,
 )
-from tuner.service.drafts import refuse_unheeded
+from tuner.service.drafts import refuse_unsupported
 
 PLAIN = study(constraints=(), terms=Terms())
 PARTS: Mapping[str, tuple[Mapping[str, object], str]] = {
@@ -62,10 +62,10 @@ class HeedingContract:
         heeds = (
             policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
         )
-        refuse_unheeded(self.plain, policy)
+        refuse_unsupported(self.plain, policy)
         asked, named = self.with_part(part)
         try:
-            refuse_unheeded(asked, policy)
+            refuse_unsupported(asked, policy)
         except InvalidInput as refused:
             assert named in refused.message and asked.policy in refused.message
             assert refused.hint

@@ -135,15 +135,25 @@ class ObservationsContract:
     ) -> None:
         for minute in range(4):
             store.observations.add_all([observation(minute), observation(minute, "s2", "s2")])
-        trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START, device="sim")
-        store.trials.end("s1", trial.number, completed(7.0, 70.0), START)
+        last = START + timedelta(minutes=9)
+        trial = store.trials.begin("s1", setting(), Phase.TUNING, "", last, device="sim")
+        store.trials.end("s1", trial.number, completed(7.0, 70.0), last)
         names = ["latency_p99_ms", "power_w"]
         found = store.observations.recent(["s1"], names, START, 2)
         assert {(p.study, p.device) for p in found} == {("s1", "sim")}
-        latency = [(p.at.minute, p.mean) for p in found if p.metric == "latency_p99_ms"]
-        assert latency == [(0, 70.0), (1, 100.0), (2, 100.0)]
-        assert all(p.least == p.mean == p.most for p in found)
+        (latency,) = (p.points for p in found if p.metric == "latency_p99_ms")
+        held = observation(3).measurement.started_at
+        assert latency == ((held.timestamp(), 100.0), (last.timestamp(), 70.0))
         assert store.observations.recent([], names, START, 2) == ()
+        assert store.observations.recent(["s1"], [], START, 2) == ()
+
+    def test_old_trials_are_not_among_the_last_windows(self, store: Store) -> None:
+        for at in (START, START + timedelta(minutes=1)):
+            trial = store.trials.begin("s1", setting(), Phase.TUNING, "", at)
+            store.trials.end("s1", trial.number, completed(7.0, at.minute + 70.0), at)
+        since = START + timedelta(minutes=1)
+        (found,) = store.observations.recent(["s1"], ["latency_p99_ms"], since, 9)
+        assert (found.device, found.points) == ("", ((since.timestamp(), 71.0),))
 
     def test_a_course_merges_the_windows_of_a_step_of_time(self, store: Store) -> None:
         for minute, latency in enumerate((90.0, 110.0, 100.0, 130.0)):

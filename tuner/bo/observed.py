@@ -71,8 +71,10 @@ class Observed:
             return [s for s in self.space.grid() if self.untried(s)]
         count = len(self.space.only) or math.prod(len(k.values) for k in self.space.knobs)
         drawn = Random(seed).sample(range(count), min(count, most + len(self.tried)))
-        found = (self.space.canonical(_numbered(self.space, i)) for i in drawn)
-        return [s for s in {setting_key(s): s for s in found}.values() if self.untried(s)][:most]
+        drawn_settings = (self.space.canonical(_numbered(self.space, i)) for i in drawn)
+        return [s for s in {setting_key(s): s for s in drawn_settings}.values() if self.untried(s)][
+            :most
+        ]
 
     def nearest(self, at: Setting, lengths: Mapping[str, int]) -> tuple[Setting, float]:
         """Return the setting left to try that is nearest to a place, and how far it is.

@@ -56,8 +56,8 @@ class OutcomeModel:
         variance = own + self._beside**2 * own[:, [home]] - 2.0 * self._beside * both
         self.sd = self._factor.abs() * variance.clamp_min(LEAST_VARIANCE).sqrt()
         noise = mixture.usual_noise[column]
-        told = (own - self._beside * both).abs() / (own + noise.square()).sqrt()
-        self.moved = (self._factor.abs() * told).clamp_min(LEAST_VARIANCE)
+        shift = (own - self._beside * both).abs() / (own + noise.square()).sqrt()
+        self.moved = (self._factor.abs() * shift).clamp_min(LEAST_VARIANCE)
 
     @property
     def num_outputs(self) -> int:
@@ -103,8 +103,8 @@ class OutcomeModel:
         Of the components `which`, by default all.
         """
         which = torch.arange(len(self.weights)) if which is None else which
-        known = torch.cat([rows, torch.tensor([self.mixture.home])])
-        mean, covariance = self.mixture.joint(known, which.tolist())
+        extended = torch.cat([rows, torch.tensor([self.mixture.home])])
+        mean, covariance = self.mixture.joint(extended, which.tolist())
         size, metrics = len(rows) + 1, self.mixture.metrics
         form = torch.zeros(len(rows), self.num_outputs, metrics, size, dtype=torch.float64)
         each = torch.arange(self.num_outputs)
@@ -119,5 +119,5 @@ class OutcomeModel:
 def improvement(by: Tensor, sd: Tensor) -> Tensor:
     """Return the expected part above zero of what is normal with a mean `by` and a deviation."""
     density = (by / sd).square().div(-2.0).exp() / math.sqrt(2.0 * math.pi)
-    found: Tensor = (by * ndtr(by / sd) + sd * density).clamp_min(0.0)
-    return found
+    expected: Tensor = (by * ndtr(by / sd) + sd * density).clamp_min(0.0)
+    return expected

@@ -55,7 +55,7 @@ FORMAT = Parameter("form", Parameter.KEYWORD_ONLY, default="table", annotation=L
 LISTS = (FORMAT, JSON)
 
 
-def tells(verb: Verb) -> Callable[..., None]:
+def with_json(verb: Verb) -> Callable[..., None]:
     """Give a verb the option `--json`, and print its result.
 
     A verb with a parameter `as_json` receives it; one that returns None has printed already.
@@ -134,8 +134,12 @@ def typed(
     names = {one.name for one in added}
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[skip:]
     kept = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name not in names]
-    made: Any = call
-    made.__signature__ = inspect.Signature([*kept, *added])
-    made.__annotations__ = {one.name: one.annotation for one in (*kept, *added)}
-    made.__name__, made.__doc__, made.__module__ = verb.__name__, verb.__doc__, verb.__module__
+    command: Any = call
+    command.__signature__ = inspect.Signature([*kept, *added])
+    command.__annotations__ = {one.name: one.annotation for one in (*kept, *added)}
+    command.__name__, command.__doc__, command.__module__ = (
+        verb.__name__,
+        verb.__doc__,
+        verb.__module__,
+    )
     return call

@@ -43,8 +43,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         # What is not loaded for a help text: it would take most of its time.
         from db import SCHEMA
         from tuner.wire import PROTOCOL
@@ -102,9 +102,9 @@ def main(
         hint = reaching(error.hint, typed_options(given))
         return _refuse(error.code, error.message, hint, as_json=as_json, code=code)
     except ValueError as error:
-        if (said := _unfit(error)) is None:
+        if (refusal := _unfit(error)) is None:
             raise
-        return _refuse("invalid_input", *said, as_json=as_json, code=2)
+        return _refuse("invalid_input", *refusal, as_json=as_json, code=2)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] in ("tuner", "agents", "policies", "db"):
             raise

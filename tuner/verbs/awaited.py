@@ -60,7 +60,7 @@ class AsyncVerbs(Asking[Seen]):
     async def study(self, study: str) -> Seen:
         """Show one study."""
 
-    @verb("DELETE", "/v1/studies/{study}", OPERATOR, status=204, told=["who"])
+    @verb("DELETE", "/v1/studies/{study}", OPERATOR, status=204, query_fields=["who"])
     async def delete(self, study: str, change: Change) -> None:
         """Delete a stopped study with everything it measured."""
 
@@ -148,7 +148,7 @@ class AsyncVerbs(Asking[Seen]):
     async def devices(self) -> Sequence[DeviceView]:
         """List all devices, what is applied to them and which study has them."""
 
-    @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, told=["who"])
+    @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, query_fields=["who"])
     async def forget(self, device: str, change: Change) -> None:
         """Forget a device that is offline and in no active study."""
 
@@ -164,7 +164,7 @@ class AsyncVerbs(Asking[Seen]):
     async def stop_all(self, change: Change) -> StopView:
         """Put every device back to its original setting, until it is lifted."""
 
-    @verb("DELETE", "/v1/stop", OPERATOR, told=["who", "why"])
+    @verb("DELETE", "/v1/stop", OPERATOR, query_fields=["who", "why"])
     async def lift(self, change: Change) -> StopView:
         """Let the studies continue as they were before everything was stopped."""
 

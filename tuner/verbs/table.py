@@ -66,7 +66,7 @@ class Verbs(Asking[Seen]):
     def study(self, study: str) -> Seen:
         """Show one study."""
 
-    @verb("DELETE", "/v1/studies/{study}", OPERATOR, status=204, told=["who"])
+    @verb("DELETE", "/v1/studies/{study}", OPERATOR, status=204, query_fields=["who"])
     def delete(self, study: str, change: Change) -> None:
         """Delete a stopped study with everything it measured."""
 
@@ -154,7 +154,7 @@ class Verbs(Asking[Seen]):
     def devices(self) -> Sequence[DeviceView]:
         """List all devices, what is applied to them and which study has them."""
 
-    @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, told=["who"])
+    @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, query_fields=["who"])
     def forget(self, device: str, change: Change) -> None:
         """Forget a device that is offline and in no active study."""
 
@@ -170,7 +170,7 @@ class Verbs(Asking[Seen]):
     def stop_all(self, change: Change) -> StopView:
         """Put every device back to its original setting, until it is lifted."""
 
-    @verb("DELETE", "/v1/stop", OPERATOR, told=["who", "why"])
+    @verb("DELETE", "/v1/stop", OPERATOR, query_fields=["who", "why"])
     def lift(self, change: Change) -> StopView:
         """Let the studies continue as they were before everything was stopped."""
 

@@ -19,12 +19,12 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 def file_of(name: str) -> Path:
     """Return where an asset is. Raises NotFound."""
-    known = {path.name: path for path in OURS.iterdir() if path.suffix in TYPES}
+    served = {path.name: path for path in OURS.iterdir() if path.suffix in TYPES}
     if name == PLOTLY:
-        known[PLOTLY] = plotly_file()
-    if name not in known or not known[name].is_file():
+        served[PLOTLY] = plotly_file()
+    if name not in served or not served[name].is_file():
         raise NotFound(f"there is no file {name}")
-    return known[name]
+    return served[name]
 
 
 def plotly_file() -> Path:

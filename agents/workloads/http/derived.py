@@ -225,10 +225,10 @@ def _step(before: Snapshot, now: Snapshot, name: str) -> tuple[float, float]:
 
 def _check_effect(name: str, value: Value, effect: KnobEffect, above: float, below: float) -> None:
     """Raise MeasurementError where the counters do not show a knob's value."""
-    wanted = float(value)
+    expected = float(value)
     seen = above / below if below > 0.0 else 0.0
-    missed = seen > wanted * (1.0 + OVER)
-    missed |= below > 0.0 and not effect.at_most and seen < wanted * (1.0 - SHORT)
+    missed = seen > expected * (1.0 + OVER)
+    missed |= below > 0.0 and not effect.at_most and seen < expected * (1.0 - SHORT)
     if missed:
         raise MeasurementError(
             f"{name} is set to {value}, but {effect.ratio.counter.name} per {effect.ratio.per.name} "

@@ -17,7 +17,7 @@ from agents.agent.loop import DeviceAgent
 from agents.config import AgentConfig, Attachment, load_agent_config
 from agents.devices import catalogue
 from agents.main import (
-    _telling,
+    _serving_metrics,
     device_ids,
     open_target,
     refuse_shared,
@@ -268,10 +268,10 @@ def test_a_port_of_figures_that_is_taken_is_logged_and_keeps_no_device_waiting(
     around = Rig(tmp_path).agent()._around
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with _telling(AgentConfig(devices=(A100,), metrics=where), [], around):
+        with _serving_metrics(AgentConfig(devices=(A100,), metrics=where), [], around):
             assert "event=metrics_not_served" in caplog.text
             assert where in caplog.text
-    with _telling(AgentConfig(devices=(A100,), metrics=where), [], around):
+    with _serving_metrics(AgentConfig(devices=(A100,), metrics=where), [], around):
         assert "jouletune_agent_build_info" in httpx.get(f"http://{where}/metrics").text
 
 

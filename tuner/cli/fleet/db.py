@@ -13,7 +13,7 @@ from db import open_store, shown
 from db.upkeep.backup import backup, restore
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
-from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.answers import Answer, checked, with_json
 from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import Db
 from tuner.cli.place import place
@@ -71,30 +71,30 @@ def restore_(
     typer.echo(f"restored from {file}{kept}")
 
 
-@tells
+@with_json
 def check_(db: Db = "") -> Answer:
     """Check the database: integrity, schema, last backup and free space."""
     url = _url(db)
-    found = check(url, utc_now)
-    rows = ((f.well, f.about, f.seen, f.hint) for f in found)
+    findings = check(url, utc_now)
+    rows = ((f.well, f.about, f.seen, f.hint) for f in findings)
     checks = checked(rows, "no checks")
-    failed = not all(f.well or f.about == "last backup" for f in found)
-    return Answer(found, [shown(url), *checks], failed)
+    failed = not all(f.well or f.about == "last backup" for f in findings)
+    return Answer(findings, [shown(url), *checks], failed)
 
 
 def prune(
     db: Db = "",
     keep_days: Annotated[
-        int, typer.Option(min=1, help="Keep hold windows and events of this many days.")
+        int, typer.Option(min=1, help="Keep hold windows and events of the last N days.")
     ] = 90,
     keep_stopped: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep this many stopped studies, the latest. Default: all."),
+        typer.Option(min=0, help="Keep only the latest N stopped studies. Default: all."),
     ] = None,
     vacuum: Annotated[
         bool,
         typer.Option(
-            "--vacuum", help="Return the space to the disk; on SQLite, writers wait meanwhile."
+            "--vacuum", help="Return free space to the disk; SQLite blocks writers meanwhile."
         ),
     ] = False,
     dry_run: Annotated[
@@ -104,7 +104,7 @@ def prune(
 ) -> None:
     """Delete old events and hold windows; lists them first. Active studies keep every trial.
 
-    The energy saved in deleted hold windows leaves the bills of their studies.
+    The energy saved in deleted hold windows no longer counts in the bills of their studies.
     """
     url = _url(db)
     pruning = Pruning(url)

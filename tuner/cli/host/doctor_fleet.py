@@ -36,23 +36,23 @@ def examine_fleet(
 
 
 def _tuner(one: ReplicaView) -> Finding:
-    told, about = one.replica, f"tuner {one.replica.id}"
+    replica, about = one.replica, f"tuner {one.replica.id}"
     if one.told_s > SILENT_S:
-        why = f"{told.host}: no report for {one.told_s:.0f} s"
+        why = f"{replica.host}: no report for {one.told_s:.0f} s"
         return Finding(about, False, why, "check that it runs and reaches the database")
-    lag = told.bus_lag_s
+    lag = replica.bus_lag_s
     heard = (
         "gets no notices of other tuners"
         if lag is None
         else f"gets notices of the others after {lag * 1000.0:.0f} ms"
     )
     seen = (
-        f"{told.host}: jouletune {told.version} since {when(told.started_at)}, "
-        f"{told.memory_bytes / 1e6:.0f} MB, {heard}"
+        f"{replica.host}: jouletune {replica.version} since {when(replica.started_at)}, "
+        f"{replica.memory_bytes / 1e6:.0f} MB, {heard}"
     )
     if lag is not None and lag > SLOW_S:
         return Finding(about, False, seen, "check the load of its machine and of the database")
-    return Finding(about, True, f"{seen}{'; leads' if told.leads else ''}")
+    return Finding(about, True, f"{seen}{'; leads' if replica.leads else ''}")
 
 
 def _leader(at_work: Sequence[ReplicaView]) -> Finding:

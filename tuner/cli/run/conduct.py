@@ -55,16 +55,16 @@ def conduct(
         InvalidInput and its kin: a study was refused.
         TuningError: a process ended.
     """
-    found: list[Result] = []
+    results: list[Result] = []
     specs = list(dict.fromkeys(job.spec for job in record.jobs))
     with stand(state_dir, record.db, specs, record.seed, record.foreign_share) as at_work:
         for number, job in enumerate(record.jobs, 1):
             work = _Work(record, state_dir, at_work, display, job, who)
             title = f"study {number} of {len(record.jobs)}" if len(record.jobs) > 1 else "study"
-            found.append(work.carry_out(title))
-            done(found[-1])
+            results.append(work.carry_out(title))
+            done(results[-1])
         _wait_released(at_work, Journal(state_dir / AGENT / "journal"))
-    return found
+    return results
 
 
 @dataclass

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tuner.core import Mode, Phase, Verdict
 from tuner.presentation.figures import change, duration, shown
-from tuner.presentation.texts import asked_metrics, grown, line
+from tuner.presentation.texts import grown, line, requested_metrics
 from tuner.study.confirm import CONFIRM_MOST, CONFIRM_WINDOWS
 from tuner.wire import StudyView, TrialView
 
@@ -131,12 +131,12 @@ def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, floa
 def best_in_short(view: StudyView) -> str:
     """Return the change of the objective by the best setting so far; empty while there is none."""
     by = _changed(view)
-    return f"best {by} {asked_metrics(view)[0]}" if by else ""
+    return f"best {by} {requested_metrics(view)[0]}" if by else ""
 
 
 def best_so_far(view: StudyView) -> str:
     """Return the best setting so far, compared with the baseline."""
-    metric, best = asked_metrics(view)[0], view.best
+    metric, best = requested_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
         return "no setting is proven to keep every limit yet"
     by = _changed(view)
@@ -150,10 +150,10 @@ def best_so_far(view: StudyView) -> str:
 
 def _changed(view: StudyView) -> str:
     """Return the change of the objective by the best feasible setting; empty while there is none."""
-    metric, best = asked_metrics(view)[0], view.best
+    metric, best = requested_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
         return ""
-    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
-    if base is None or found is None:
+    base, estimate = view.baseline.metrics.get(metric), best.metrics.get(metric)
+    if base is None or estimate is None:
         return ""
-    return grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)
+    return grown(replace(base, stderr=0.0), replace(estimate, stderr=0.0), metric, view.quantities)

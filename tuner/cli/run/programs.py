@@ -81,8 +81,8 @@ def write_program(program: Program, state_dir: Path) -> str:
         load_command_config(trial)
         trial.replace(file)
     except InvalidInput as error:
-        said = error.message.replace(f"{trial}: ", "")
-        raise InvalidInput(f"--command: {said}", hint=error.hint) from None
+        message = error.message.replace(f"{trial}: ", "")
+        raise InvalidInput(f"--command: {message}", hint=error.hint) from None
     finally:
         trial.unlink(missing_ok=True)
     return f"command:{file}"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import StudyId
 from tuner.core import InvalidInput, Phase
 from tuner.moments import seconds
@@ -20,7 +20,7 @@ ENDED = (Phase.HOLDING, Phase.PROPOSED, Phase.PAUSED, Phase.STOPPED)
 """Phases that a study leaves only by an operator or a drift."""
 
 
-@asks()
+@with_api()
 def wait(
     api: Api,
     study: StudyId,
@@ -41,11 +41,11 @@ def wait(
 
     Exits with 0 once it does; with 1 after the timeout, or once the study is stopped or paused instead.
     """
-    wanted = ENDED if not for_ else (_phase(for_),)
+    phases = ENDED if not for_ else (_phase(for_),)
     deadline = time.monotonic() + seconds("--timeout", timeout)
     while True:
         view = api.study(study)
-        if view.phase in wanted:
+        if view.phase in phases:
             return Answer(view, f"study {view.id} is {status(view)}: {view.phase_why}")
         if view.phase in (Phase.STOPPED, Phase.PAUSED):
             return _missed(view, f"it is {status(view)}: {view.phase_why}")

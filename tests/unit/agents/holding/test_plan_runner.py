@@ -11,8 +11,8 @@ import pytest
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.plan_runner import (
-    ASKED_TICK_S,
     AWAITED_TICK_S,
+    POLLED_TICK_S,
     QUEUE_FACTOR,
     TICK_S,
     PlanRunner,
@@ -176,7 +176,7 @@ def test_a_queue_that_builds_up_is_acted_on_as_soon_as_it_is_long(scene: Scene) 
     scene.until_held(HELD, 0.2)
 
 
-@pytest.mark.parametrize(("waits", "tick_s"), [(False, ASKED_TICK_S), (True, AWAITED_TICK_S)])
+@pytest.mark.parametrize(("waits", "tick_s"), [(False, POLLED_TICK_S), (True, AWAITED_TICK_S)])
 def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(
     tmp_path: Path, waits: bool, tick_s: float
 ) -> None:

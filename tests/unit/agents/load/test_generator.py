@@ -251,11 +251,13 @@ def test_a_load_goes_up_and_down_by_doubling() -> None:
 
 def test_such_a_load_is_requested_by_its_ends_and_its_round() -> None:
     asked = {"decoding_requests_low": 1.0, "decoding_requests_high": 8.0, "cycle_s": 4.0}
-    assert LoadShape.asked(sent(asked, "decoding_requests")) == LoadShape(8, low=1, cycle_s=4.0)
+    assert LoadShape.from_context(sent(asked, "decoding_requests")) == LoadShape(
+        8, low=1, cycle_s=4.0
+    )
     with pytest.raises(InvalidInput, match="8 to 8 callers"):
-        LoadShape.asked(sent({**asked, "decoding_requests_low": 8.0}, "decoding_requests"))
+        LoadShape.from_context(sent({**asked, "decoding_requests_low": 8.0}, "decoding_requests"))
     with pytest.raises(InvalidInput, match="no load can be sent"):
-        LoadShape.asked({"cycle_s": 4.0})
+        LoadShape.from_context({"cycle_s": 4.0})
 
 
 def test_callers_beyond_the_moments_number_send_nothing() -> None:

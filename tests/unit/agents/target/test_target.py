@@ -246,7 +246,7 @@ class TestSeveralDevices:
         found = target.read_sides()
         target.apply({"gpu.clock_mhz": 400, "cpu.max_mhz": 1000, "batch_size": 4})
         actuators[stuck].refuse = lambda s: refused("stuck")
-        failures = target.put_back(found)
+        failures = target.restore_originals(found)
         assert len(failures) == 1 and actuators[stuck].label in failures[0]
         assert sum(a.now == found[a.label] for a in actuators) == 2
 

@@ -63,7 +63,7 @@ class Decoder:
     drafting: Callable[[int], float]
     drafts: Mapping[str, Proposer]
     noise: float = 0.03
-    tells: bool = True
+    with_json: bool = True
     """Whether it tells acceptance and timings, or throughput alone."""
     rng: random.Random = field(default_factory=lambda: random.Random(0))
 
@@ -80,9 +80,9 @@ class Decoder:
         proposer = self.drafts[str(setting.get("draft", next(iter(self.drafts))))]
         rate = self.throughput(batch, setting) * math.exp(self.rng.gauss(0.0, self.noise))
         shown = {"throughput_per_s": Estimate.of_mean(rate, self.noise * rate, 20)}
-        if self.tells:
+        if self.with_json:
             shown |= self._counts(proposer, length, 400 * batch)
-        if self.tells and length:
+        if self.with_json and length:
             draft_ms = 1000 * proposer.draft_s * self.drafting(batch)
             shown["draft_ms"] = Estimate.of_mean(draft_ms, 0.01 * draft_ms, 20)
             verify_ms = 1000 * self.verify_s(batch, length)

@@ -92,12 +92,12 @@ def test_a_machine_bound_by_computing_does_not_draft_from_some_batch_on() -> Non
 @pytest.mark.parametrize("kind", [gpu, cpu])
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
-    kind: Callable[[random.Random], Decoder], *, tells: bool
+    kind: Callable[[random.Random], Decoder], *, with_json: bool
 ) -> None:
     losses = []
     for seed in SEEDS:
         machine = kind(random.Random(seed))
-        machine.tells = tells
+        machine.with_json = with_json
         trials, done = play(machine, decoding_study(space()))
         points = grid_points(trials)
         assert (

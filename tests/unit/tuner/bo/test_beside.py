@@ -13,7 +13,7 @@ from tests.builders import baseline, past, surface, trial
 from tests.unit.tuner.bo.searches import seen
 from tests.unit.tuner.bo.test_suggest import FINE, fine, go_on
 from tuner.bo.encoding import MOST_ROWS, enumerate_grid
-from tuner.bo.explore import MOSTLY_TOLD, Rules, explore
+from tuner.bo.explore import MOSTLY_NARROWED, Rules, explore
 from tuner.bo.suggest import search_of, suggest
 from tuner.core import (
     ExploresApart,
@@ -112,7 +112,7 @@ def test_what_the_running_ones_will_tell_is_not_tried_beside_them() -> None:
         past(fine(), [*trials, running(3, found[0])]), past(fine(), trials).limits or ()
     )
     left = (search.view.ahead.cost_sd / search.view.cost_sd) ** 2
-    told = left < 1.0 / MOSTLY_TOLD
+    told = left < 1.0 / MOSTLY_NARROWED
     assert told.any() and not told.all()
     assert not Rules(search).gain[told & Rules(search).unmeasured].any()
 

@@ -375,7 +375,7 @@ def test_devices_that_differ_beyond_noise_count_as_what_they_are() -> None:
 
 def test_the_doubt_of_a_level_is_counted_in() -> None:
     known = {"energy_j": Estimate(2.0, 0.2)}
-    told = apart.told(completed(10.0), known).measurement
+    told = apart.scaled(completed(10.0), known).measurement
     assert told is not None
     assert told.estimates.keys() == {"energy_j"}
     shown = told.estimates["energy_j"]
@@ -385,7 +385,7 @@ def test_the_doubt_of_a_level_is_counted_in() -> None:
 
 def test_what_was_not_measured_stays_so() -> None:
     failed = Outcome(state=TrialState.FAILED, reason="refused")
-    assert apart.told(failed, {}) == failed
+    assert apart.scaled(failed, {}) == failed
 
 
 def test_nothing_is_told_of_all_before_all_have_told_of_the_baseline() -> None:
@@ -393,7 +393,7 @@ def test_nothing_is_told_of_all_before_all_have_told_of_the_baseline() -> None:
     windows = [trial(1, None, window(), phase=Phase.BASELINE)]
     known = apart.shares(both, windows, "a", lambda _: [])
     assert known == {}
-    assert not apart.can_tell(both, known)
+    assert not apart.is_scalable(both, known)
 
 
 def test_every_trial_of_one_device_has_no_device(world: Worlds) -> None:

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 
-from tests.builders import START
-from tuner.core import Limit, WindowPoint
+from tuner.core import Limit
 from tuner.web.sparklines import HEIGHT, sparkline
 
 
-def point(minute: int, value: float) -> WindowPoint:
-    at = START + timedelta(minutes=minute)
-    return WindowPoint(
-        study="s1",
-        device="sim",
-        metric="latency_p99_ms",
-        at=at,
-        mean=value,
-        least=value,
-        most=value,
-    )
+def point(minute: int, value: float) -> tuple[float, float]:
+    return 60.0 * minute, value
 
 
 def heights(svg: str) -> list[float]:

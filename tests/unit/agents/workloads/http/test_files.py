@@ -59,7 +59,7 @@ class Pool(ThreadingHTTPServer):
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), PoolHandler)
         self.folder, self.starts, self.status = folder, 0, 200
-        self.tells_start = True
+        self.has_start_time = True
         self.same = False
         """Whether the command leaves it as it was started."""
         self.taken_up: list[str] = []
@@ -74,7 +74,7 @@ class PoolHandler(Spoken):
     server: Pool
 
     def do_GET(self) -> None:
-        if self.path == "/metrics" and self.server.tells_start:
+        if self.path == "/metrics" and self.server.has_start_time:
             name = "process_start_time_seconds"
             text = f"# TYPE {name} gauge\n{name} {self.server.starts}\n".encode()
             self.send_response(200)

@@ -72,7 +72,9 @@ def test_what_a_run_found_is_held_there_once_it_is_confirmed(
     (study,) = there.studies()
     assert study.phase is Phase.HOLDING and study.plan is not None
     assert study.plan.rows[0].setting == worlds.BEST
-    assert f"study {study.id} at {URL} holds gpu.clock_mhz=600: confirmed" in keeper.told()[0]
+    assert (
+        f"study {study.id} at {URL} holds gpu.clock_mhz=600: confirmed" in keeper.outcome_lines()[0]
+    )
 
 
 @pytest.mark.parametrize("surface", [worlds.flat, worlds.costly])
@@ -96,7 +98,7 @@ def test_the_baseline_needs_no_study(there: Operations, keeper: Keeper) -> None:
     keeper.check(JOB)
     keeper.keep(found(worlds.flat), Lines(console()))
     assert there.studies() == []
-    assert "nothing is kept: the baseline is kept" in keeper.told()[0]
+    assert "nothing is kept: the baseline is kept" in keeper.outcome_lines()[0]
 
 
 def test_services_that_could_not_keep_it_are_found_out_beforehand(

@@ -23,7 +23,7 @@ from tuner.core import (
     StoreError,
 )
 from tuner.service.access import ADMIN, Access
-from tuner.service.http.held import MOST_WAITING, HeldWindows, Told
+from tuner.service.http.held import MOST_WAITING, CallerReport, HeldWindows
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 STRANGER = Caller("somebody", AccessRole.AGENT)
@@ -48,13 +48,13 @@ def report(order: HoldOrder, world: World, minute: int, **changes: object) -> Ho
     return told.model_copy(update=changes)
 
 
-def tell(world: World, told: Sequence[Told]) -> list[Receipt | BaseException]:
+def tell(world: World, told: Sequence[CallerReport]) -> list[Receipt | BaseException]:
     """Tell several at once, and return what each is answered."""
     access = Access(world.store, world.time.now)
 
     async def tell_all() -> list[Receipt | BaseException]:
         held = HeldWindows(world.loop, access, lambda: Busy("later", again_s=7.0))
-        return await asyncio.gather(*(held.told(*one) for one in told), return_exceptions=True)
+        return await asyncio.gather(*(held.report(*one) for one in told), return_exceptions=True)
 
     return asyncio.run(tell_all())
 

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from db.sql.devices import SqlDevices
+from db.sql.studies import SqlStudies
 from db.sql.trials import SqlTrials
 from tests.builders import applied, device, setting
 from tests.unit.tuner.study.test_telemetry import report
@@ -26,7 +27,7 @@ from tuner.service.metrics import fleet_metrics
 from tuner.service.metrics.counts import Counts
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
-from tuner.wire import Poll, TokenDraft
+from tuner.wire import Change, Poll, TokenDraft
 
 ADMIN = "admin's"
 
@@ -240,3 +241,22 @@ def test_the_pages_of_browsers_leave_the_figures_to_prometheus(scraped: Scraped)
     with TestClient(app) as client:
         assert "jouletune_devices" in client.get("/metrics", headers=headers).text
         assert client.get("/metricsandmore", headers=headers).text == "a page"
+
+
+def test_a_scrape_reads_only_studies_that_have_changed(
+    scraped: Scraped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held(scraped)
+    read: list[object] = []
+    stored = SqlStudies.stored
+
+    def counted(self: SqlStudies, **given: Any) -> Any:  # noqa: ANN401
+        read.append(given)
+        return stored(self, **given)
+
+    monkeypatch.setattr(SqlStudies, "stored", counted)
+    assert scraped.value("studies", phase="holding") == 1.0
+    assert not read
+    scraped.verbs.pause("s1", Change(who="ann"))
+    assert scraped.value("studies", phase="paused") == 1.0
+    assert read
