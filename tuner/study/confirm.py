@@ -78,12 +78,12 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         why = _reason(study, contender, rows, rejected)
         if not switches(study, plan):
             return Move(Phase.HOLDING, why, plan)
-        found = confirm_table(past, plan, windows)
-        if isinstance(found, Assign):
-            return found
-        if found.plan is not None:
-            return Move(Phase.HOLDING, f"{why}; {found.why}", found.plan)
-        rejected[found.why] = None
+        outcome = confirm_table(past, plan, windows)
+        if isinstance(outcome, Assign):
+            return outcome
+        if outcome.plan is not None:
+            return Move(Phase.HOLDING, f"{why}; {outcome.why}", outcome.plan)
+        rejected[outcome.why] = None
     reason = "; ".join(rejected) or "no setting left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 

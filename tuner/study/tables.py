@@ -50,8 +50,8 @@ def switches(study: Study, plan: Plan) -> bool:
     first, loads = plan.rows[0].setting, {row.at for row in plan.rows}
     differ = {n for row in plan.rows for n, value in row.setting.items() if first.get(n) != value}
     lengths = {knob.name for knob in study.space.knobs if knob.role in LENGTHS}
-    known = None not in loads and len(loads) > 1
-    return known and plan.by in study.askable and bool(differ) and differ <= lengths
+    moves = None not in loads and len(loads) > 1
+    return moves and plan.by in study.askable and bool(differ) and differ <= lengths
 
 
 def confirm_table(past: Past, plan: Plan, windows: Sequence[Trial]) -> Assign | TableResult:
