@@ -510,7 +510,8 @@ def tasks(told: Told) -> list[str]:
         for o in told["tasks"]
     ]
     heads = ("task", "steps on the pages", "the pages took", "command", "it took")
-    return table(heads, rows)
+    load = f"The load average of the machine was {told['load']:.0f}."
+    return [*table(heads, rows), "", load]
 
 
 def declared(told: Told) -> list[str]:
