@@ -191,7 +191,7 @@ bench-speculation: $(VENV)/.installed-dev
 
 # Fine-tuning paced beside inference: made-up pairs, and two real processes here; a quarter of an hour.
 bench-admission: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.bench.admission >build/bench/admission.json
+	mkdir -p build/bench && $(BIN)/python -m tests.bench admission >build/bench/admission.json
 	$(BIN)/python docs/figures.py admission build/bench/admission.json
 
 # Plans by the load on simulated servers of language models, beside governors and oracles: half an hour on two

@@ -114,6 +114,7 @@ def admission(told: Told) -> list[str]:
         for kind in told["made_up"]
     ]
     pair = told["live"]
+    alone = pair["alone"]
     arms = [
         (
             arm["arm"],
@@ -137,7 +138,10 @@ def admission(told: Told) -> list[str]:
             kinds,
         ),
         "",
-        f"A real pair, p99 limit {pair['limit_ms']:.1f} ms, the arms in turns of {pair['window_s']:g} s:",
+        f"A real pair, the arms in turns of {pair['window_s']:g} s. The p99 limit of "
+        f"{pair['limit_ms']:.1f} ms is {pair['headroom']:g} × what {alone['share']:.0%} of "
+        f"{alone['windows']} windows without fine-tuning kept before (their median "
+        f"{alone['median_ms']:.1f} ms):",
         "",
         *table(
             (

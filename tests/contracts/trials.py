@@ -23,7 +23,9 @@ from tuner.core import (
     Origin,
     Outcome,
     Phase,
+    Plan,
     Report,
+    Row,
     Scope,
     Setting,
     StaleRevision,
@@ -129,6 +131,16 @@ class TrialsContract:
         assert [t.device for t in store.trials.running("s1")] == [""]
         assert [t.number for _, t in store.trials.latest(9, device="sim")] == [2, 1]
         assert [t.number for _, t in store.trials.latest(9, device="other")] == [2]
+
+    def test_the_table_that_is_followed_is_kept(self, store: Store) -> None:
+        rows = (Row(2.5, setting(600), at=2.0), Row(math.inf, setting(), 0.5, 8.0))
+        table = Plan(rows, "decoding_requests", 0.2, eager=True)
+        at = rows[0].setting, Phase.CONFIRMING, "", START
+        followed = store.trials.begin("s1", *at, table.crossing(10.0), plan=table)
+        assert begin(store).plan is None
+        store.trials.end("s1", followed.number, completed(), LATER)
+        assert [t.plan for t in store.trials.list("s1")] == [table, None]
+        assert not store.trials.list("s1")[0].tries(rows[0].setting), "it is no trial of one row"
 
     @pytest.mark.parametrize("among", [None, ("s1",), ("s1", "s2"), ()])
     @pytest.mark.parametrize("device", [None, "sim", "other"])

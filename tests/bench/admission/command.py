@@ -10,7 +10,7 @@ import typer
 
 def admission(
     pairs: Annotated[int, typer.Option(min=4, help="Made-up pairs.")] = 48,
-    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 30,
+    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 20,
 ) -> None:
     """Pace fine-tuning by the latency beside it: on made-up pairs, then on a real one; one JSON."""
     from tests.bench.admission.live import live
