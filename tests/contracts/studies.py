@@ -183,13 +183,13 @@ class StudiesContract:
         assert store.studies.get("s1").plan == Plan.single(setting())
 
     def test_an_unknown_study_is_not_found(self, store: Store) -> None:
-        with_api = (
+        calls = (
             store.studies.get,
             store.studies.revisions,
             store.studies.latest,
             store.studies.delete,
         )
-        for ask in with_api:
+        for ask in calls:
             with raised(NotFound, "nobody"):
                 ask("nobody")
         with raised(NotFound, "s1"):

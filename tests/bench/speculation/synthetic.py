@@ -85,7 +85,7 @@ def untold(rng: random.Random) -> Decoder:
     """Return a decoder whose windows tell throughput alone, neither acceptance nor timings."""
     machine = knee(128)(rng)
     assert isinstance(machine, Decoder)
-    return replace(machine, with_json=False)
+    return replace(machine, detailed=False)
 
 
 DECODERS: Mapping[str, MakeDecoder] = {

@@ -313,8 +313,8 @@ def test_an_agent_tries_holds_and_releases_through_it(
     rig.tuner.orders.append(trial(2, setting=TRIED, baseline=baseline))
     agent.step()
     assert house.values == {**FACTORY, **HELD}
-    told = remote._line.ask("read", device=GPU)
-    assert told["level"] == "hold"
+    reply = remote._line.ask("read", device=GPU)
+    assert reply["level"] == "hold"
     rig.tuner.orders.append(Release(why="over"))
     agent.step()
     assert house.values == FACTORY

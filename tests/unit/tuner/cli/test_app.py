@@ -30,12 +30,12 @@ HEAVY = ("rich", "pydantic", "httpx", "sqlalchemy", "fastapi", "torch", "numpy",
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown", "typers"), [([], "doctor", ()), (["study"], "approve", ("pydantic",))]
+    ("command", "shown", "typers"), [([], "doctor", ()), (["study"], "approve", ("pydantic",))]
 )
-def test_help_loads_nothing_heavy(asked: list[str], shown: str, typers: tuple[str, ...]) -> None:
+def test_help_loads_nothing_heavy(command: list[str], shown: str, typers: tuple[str, ...]) -> None:
     """Of ours no verb and no vocabulary; of a noun's help Typer itself loads pydantic."""
     code = (
-        f"import sys, time; from tuner.cli.app import main; main({[*asked, '--help']});"
+        f"import sys, time; from tuner.cli.app import main; main({[*command, '--help']});"
         "print(time.process_time());"
         "print(*{n.split('.')[0] for n in sys.modules}, *(n for n in sys.modules if n[:6] == 'tuner.'))"
     )
@@ -109,8 +109,8 @@ def test_a_value_that_is_no_choice_is_told_with_the_choices_and_nothing_else(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert app.main(["history", "--format", "xml"]) == 2
-    said = capsys.readouterr().err
-    assert "'--format' / '-o': 'xml' is not one of 'table', 'wide'" in said
+    message = capsys.readouterr().err
+    assert "'--format' / '-o': 'xml' is not one of 'table', 'wide'" in message
 
 
 def test_without_arguments_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

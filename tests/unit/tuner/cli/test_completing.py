@@ -132,10 +132,10 @@ def test_a_folder_that_cannot_be_written_is_no_error(
 
 
 @contextmanager
-def tuner(asked: list[str], rows: object) -> Iterator[str]:
+def tuner(paths: list[str], rows: object) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             body = json.dumps(rows).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -155,11 +155,11 @@ def test_ids_of_a_tuner_are_kept_for_a_while_and_used_when_it_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.cli.completing.FETCH_S", 20.0)
-    ids, asked = Ids(tmp_path / "cache", {}, tmp_path / "none"), list[str]()
-    with tuner(asked, [{"id": "old"}, {"id": "new"}]) as url:
+    ids, paths = Ids(tmp_path / "cache", {}, tmp_path / "none"), list[str]()
+    with tuner(paths, [{"id": "old"}, {"id": "new"}]) as url:
         assert ids("studies", {"--tuner": url}) == ["new", "old"]
         assert ids("studies", {"--tuner": url}) == ["new", "old"]
-        assert asked == ["/v1/studies"]
+        assert paths == ["/v1/studies"]
     monkeypatch.setattr("tuner.cli.completing.FRESH_S", 0.0)
     assert ids("studies", {"--tuner": url}) == ["new", "old"], "it is away"
     assert ids("devices", {"--tuner": url}) == []
