@@ -205,13 +205,13 @@ def synthetic(decoder: str, seeds: int, report: Callable[[str], None]) -> dict[s
         InvalidInput: no such decoder.
     """
     decoders = {decoder: decoder_named(decoder)} if decoder else DECODERS
-    found = []
+    judgements = []
     for name, make in decoders.items():
         report(name)
-        found.append(asdict(judged(name, make, range(seeds))))
+        judgements.append(asdict(judged(name, make, range(seeds))))
     report("collapse of acceptance")
     fell = asdict(collapsed(range(seeds)))
-    return {"loads": LOADS, "seeds": seeds, "decoders": found, "collapse": fell}
+    return {"loads": LOADS, "seeds": seeds, "decoders": judgements, "collapse": fell}
 
 
 def decoder_named(text: str) -> MakeDecoder:

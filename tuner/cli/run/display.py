@@ -119,8 +119,11 @@ def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, floa
     ended = [t for t in trials if t.ended_at is not None]
     if view.terms.mode is not Mode.SEARCH or view.phase in RESTING or not ended:
         return None
-    begun, last = trials[0].started_at, max(t.ended_at for t in ended if t.ended_at is not None)
-    each = (last - begun).total_seconds() / len(ended)
+    started_at, last = (
+        trials[0].started_at,
+        max(t.ended_at for t in ended if t.ended_at is not None),
+    )
+    each = (last - started_at).total_seconds() / len(ended)
     confirmed = sum(t.phase is Phase.CONFIRMING for t in ended)
     tried = sum(t.phase is Phase.TUNING for t in trials)
     searching = view.phase in (Phase.BASELINE, Phase.TUNING)
