@@ -69,8 +69,8 @@ def about(
 
 NEED_311 = ("tuner", "run")
 """What has a tuner inside: JetPack 6 has Python 3.10, on which agent and actuator run."""
-CODES = (2, 3)
-"""What a command may end with beside 0 and 1: bad input, and a diff with changes."""
+CODES = (2, 3, 124)
+"""What a command may end with beside 0 and 1: bad input, a diff with changes, a wait that timed out."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What writing to stdout fails with where that is a file on a full disk."""
 CTRL_C = 130
@@ -80,10 +80,10 @@ CTRL_C = 130
 def main(
     arguments: Sequence[str] | None = None, root: typer.Typer | None = None, name: str = "jouletune"
 ) -> int:
-    """Run one command and return its exit code: 0 done, 2 bad input, 3 a diff with changes, 1 else.
+    """Run one command and return its exit code: 0 done, 2 bad input, 1 else.
 
-    A service whose configuration is wrong ends with 78. Errors become one line on stderr, a JSON object
-    with `--json`.
+    A diff with changes ends with 3, a wait that timed out with 124, a service whose configuration is wrong
+    with 78. Errors become one line on stderr, a JSON object with `--json`.
     """
     if "_JOULETUNE_COMPLETE" in os.environ:
         return 0  # a script of an earlier release, replaced by `jouletune completion`
