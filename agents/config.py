@@ -31,12 +31,12 @@ class Attachment(Table):
             ConfigError: a part is empty.
         """
         spec, equals, own = text.rpartition("=")
-        found = cls(spec, own) if equals else cls(text, workload)
-        if not found.spec or (equals and not found.workload):
+        parsed = cls(spec, own) if equals else cls(text, workload)
+        if not parsed.spec or (equals and not parsed.workload):
             raise ConfigError(
                 f"cannot read the device {text!r}", hint='write it like "cpu=reference"'
             )
-        return found
+        return parsed
 
 
 UNIX = "unix:"

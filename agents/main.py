@@ -100,7 +100,7 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
         places = _open_all(config, around)
         notify("READY=1")
         try:
-            with uncollected(), _telling(config, places, around):
+            with uncollected(), _serving_metrics(config, places, around):
                 failed = _run(places, stop)
         finally:
             for place in places:
@@ -152,12 +152,12 @@ def open_target(
 
 def device_ids(attachments: Sequence[Attachment], host: str) -> list[str]:
     """Return a stable id per device, fit for a URL: `simulated-a100@host`, numbered where it repeats."""
-    found: list[str] = []
+    ids: list[str] = []
     for attachment in attachments:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", attachment.spec).strip("-")
-        same = sum(1 for other in found if other.split("@")[0].split("~")[0] == plain)
-        found.append(f"{plain}{f'~{same + 1}' if same else ''}@{host}")
-    return found
+        same = sum(1 for other in ids if other.split("@")[0].split("~")[0] == plain)
+        ids.append(f"{plain}{f'~{same + 1}' if same else ''}@{host}")
+    return ids
 
 
 def refuse_shared(attachments: Sequence[Attachment]) -> None:
@@ -227,7 +227,7 @@ class DeviceWorker:
         if self._agent is not None:
             self._agent.run()
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Bring the device back to its hold or its original setting."""
         if self._agent is not None:
             self._agent.begin()
@@ -281,7 +281,7 @@ def _open_one(
 
 
 @contextmanager
-def _telling(
+def _serving_metrics(
     config: AgentConfig, places: Sequence[DeviceWorker], around: Surroundings
 ) -> Iterator[None]:
     """Serve figures for Prometheus within the block, where it is configured and can be done."""
@@ -328,7 +328,7 @@ def _run(places: Sequence[DeviceWorker], stop: threading.Event) -> list[TuningEr
             log.exception("event=loop_broken device=%s", place.id)
             text = f"the loop of {place.id} broke: {error}"
             failed.append(TuningError(text, hint="the log has the traceback; please report it"))
-            place.put_back()
+            place.restore()
 
     threads = [
         threading.Thread(target=work, args=(place,), name=place.id, daemon=True) for place in places

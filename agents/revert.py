@@ -36,7 +36,7 @@ def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> lis
         ActuationError: something did not go back; the message says all that did not.
         StoreError: all were restored, but the tuner cannot be notified.
     """
-    _there(state_dir)
+    _require(state_dir)
     try:
         with files.lock(state_dir, "agent"):
             return _revert(state_dir, root, tell)
@@ -54,13 +54,13 @@ def stay(state_dir: Path, root: Path = Path("/"), patience_s: float = STAY_S) ->
         StoreError: the folder cannot be written: what no agent has is restored, but need not stay so.
         ActuationError: something did not go back (in time); the message says all that did not.
     """
-    _there(state_dir)
+    _require(state_dir)
     journal, unnoted = Journal(state_dir / "journal"), None
     try:
         journal.stay()
     except StoreError as error:
         unnoted = error
-    done = _put_all_back(state_dir, root, journal, patience_s)
+    done = _restore_all(state_dir, root, journal, patience_s)
     if unnoted is not None:
         raise unnoted
     return done
@@ -73,21 +73,21 @@ def lift(state_dir: Path) -> bool:
         NotFound: there is no such folder.
         StoreError: the folder cannot be written.
     """
-    _there(state_dir)
+    _require(state_dir)
     return Journal(state_dir / "journal").lift()
 
 
-def _put_all_back(state_dir: Path, root: Path, journal: Journal, patience_s: float) -> list[str]:
+def _restore_all(state_dir: Path, root: Path, journal: Journal, patience_s: float) -> list[str]:
     """Restore devices without an agent, or wait for their agent."""
-    left = found = [entry.device for entry in journal.devices()]
+    left = devices = [entry.device for entry in journal.devices()]
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            return [*revert(state_dir, root, tell=False), *(d for d in found if d not in left)]
+            return [*revert(state_dir, root, tell=False), *(d for d in devices if d not in left)]
         except Conflict:
             left = [entry.device for entry in journal.devices()]
         if not left:
-            return found
+            return devices
         if time.monotonic() > deadline:
             raise ActuationError(
                 f"the agent has not restored {', '.join(left)} within {patience_s:g} s; it keeps trying",
@@ -103,7 +103,7 @@ def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
     journal, spool = Journal(state_dir / "journal"), Spool(state_dir / "spool")
     for entry in journal.devices():
         try:
-            _put_back(entry, state_dir, root, journal)
+            _restore(entry, state_dir, root, journal)
         except TuningError as error:
             failures.append(str(error))
         else:
@@ -122,7 +122,7 @@ def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
     return done
 
 
-def _there(state_dir: Path) -> None:
+def _require(state_dir: Path) -> None:
     if not state_dir.is_dir():
         raise NotFound(
             f"there is no state folder {state_dir}, so no agent used it",
@@ -137,7 +137,7 @@ def _word(device: str, root: Path) -> Reverted:
     )
 
 
-def _put_back(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> None:
+def _restore(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> None:
     if "spec" not in entry.attached:
         raise ActuationError(
             f"{entry.device}: its journal does not name the device to open ({entry.damaged})",

@@ -13,6 +13,7 @@ from tuner.core import (
     Better,
     Candidate,
     Estimate,
+    Evidence,
     MetricUnavailable,
     Past,
     Phase,
@@ -88,7 +89,7 @@ def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
         for study in studies
         if _of(study, question)
         for row in _rows(study, store.trials.list(study.id))
-        if _asked(row, question)
+        if _matches(row, question)
     ]
     return tuple(sorted(rows, key=lambda row: (row.started_at, row.study, row.number)))
 
@@ -117,13 +118,13 @@ def recent(
         among = store.studies.ids(question.device, question.workload, group=question.group)
     pasts: dict[str, Past | None] = {}
     of: Callable[[Study], Past | None] = past_of or (lambda study: judging(store, study))
-    page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
-    found = store.trials.latest(
-        page, wanted, among, question.since, question.until, question.state, question.device
+    page, offset = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
+    latest = store.trials.latest(
+        page, offset, among, question.since, question.until, question.state, question.device
     )
-    studies = {s.id: s for s in store.studies.stored(among={study for study, _ in found})}
+    studies = {s.id: s for s in store.studies.stored(among={study for study, _ in latest})}
     rows = []
-    for study_id, trial in found:
+    for study_id, trial in latest:
         study = studies.get(study_id)
         if study is None:  # made or deleted since
             continue
@@ -153,29 +154,36 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
         NotFound: there is no such study.
         MetricUnavailable: no trial of the study showed a metric that is named.
     """
-    found = store.studies.get(study)
-    candidates = [c for c in weigh(found, store.trials.list(study)).candidates if c.deployable]
-    second = found.second_objective
-    others = [second.metric] if second else [c.metric for c in found.constraints]
-    wanted = metrics or (found.objective.metric, *others)
-    names = tuple(dict.fromkeys(wanted))
-    seen = dict.fromkeys(name for c in candidates for name in c.estimates)
-    missing = [name for name in metrics if name not in seen]
+    stored = store.studies.get(study)
+    return front(stored, weigh(stored, store.trials.list(study)), metrics)
+
+
+def front(study: Study, evidence: Evidence, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:
+    """Return what `pareto` does, of evidence that was read before. Raises MetricUnavailable."""
+    candidates = [c for c in evidence.candidates if c.deployable]
+    second = study.second_objective
+    others = [second.metric] if second else [c.metric for c in study.constraints]
+    chosen = metrics or (study.objective.metric, *others)
+    names = tuple(dict.fromkeys(chosen))
+    measured = dict.fromkeys(name for c in candidates for name in c.estimates)
+    missing = [name for name in metrics if name not in measured]
     if missing:
         raise MetricUnavailable(
-            f"no completed trial of study {study!r} has {', '.join(missing)}",
-            hint=f"available metrics: {', '.join(seen) or 'none yet'}",
+            f"no completed trial of study {study.id!r} has {', '.join(missing)}",
+            hint=f"available metrics: {', '.join(measured) or 'none yet'}",
         )
-    signs = [_sign(found, name) for name in names]
+    signs = [_sign(study, name) for name in names]
     points = [
         (tuple(s * c.estimates[n].mean for s, n in zip(signs, names, strict=True)), c)
         for c in candidates
         if all(name in c.estimates for name in names)
     ]
-    front = [
-        (point, c) for point, c in points if not any(_beats(other, point) for other, _ in points)
-    ]
-    return tuple(c for _, c in sorted(front, key=lambda item: item[0]))
+    kept: list[tuple[tuple[float, ...], Candidate]] = []
+    for point, c in sorted(points, key=lambda item: item[0]):
+        # One that is beaten at all is beaten by one of the front, and that comes before it.
+        if not any(_beats(other, point) for other, _ in kept):
+            kept.append((point, c))
+    return tuple(c for _, c in kept)
 
 
 def _rows(study: Study | UnreadableStudy, trials: Sequence[Trial]) -> Iterator[HistoryRow]:
@@ -223,7 +231,7 @@ def _of(study: Study | UnreadableStudy, question: HistoryQuestion) -> bool:
     )
 
 
-def _asked(row: HistoryRow, question: HistoryQuestion) -> bool:
+def _matches(row: HistoryRow, question: HistoryQuestion) -> bool:
     return (
         question.device in (None, *row.devices)
         and (question.since is None or row.started_at >= question.since)

@@ -27,9 +27,9 @@ def sqlite_names(url: str, kind: str) -> list[str]:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.05)
         ) as db:
-            found = [str(row[0]) for row in db.execute(QUERIES[kind], (MOST,))]
+            texts = [str(row[0]) for row in db.execute(QUERIES[kind], (MOST,))]
         if kind != "metrics":
-            return found
-        described = (json.loads(text)["metrics"] for text in found)
+            return texts
+        described = (json.loads(text)["metrics"] for text in texts)
         return list(dict.fromkeys(metric["name"] for metrics in described for metric in metrics))
     return []

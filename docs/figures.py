@@ -62,14 +62,15 @@ def allocators(told: Told) -> list[str]:
             ]
             memory = f"{last['glibc_bytes'] / 2**20:.0f} → {last['own_bytes'] / 2**20:.0f} MiB"
             rows.append((model, f"`{allocator}`", *cells, f"{mean:.2f}", memory))
-    heads = ("model", "allocator", *(f"batch {b}" for b in batches), "mean", "memory of its own")
+    heads = ("model", "allocator", *(f"batch {b}" for b in batches), "mean", "own memory")
     worst = max(g["foreign"] for g in gains)
     return [
-        "Speed-up of one instance with every core over the same on glibc as it comes, in turns:",
+        "Speed-up of one instance on every core over the same with glibc's defaults, in alternating "
+        "windows:",
         "",
         *table(heads, rows),
         "",
-        f"Others used {worst:.0%} of the cores at most in a window that counts.",
+        f"Other programs used at most {worst:.0%} of the cores in a counted window.",
     ]
 
 
@@ -95,8 +96,8 @@ def packrat(told: Told) -> list[str]:
         "",
         f"Mean {told['speedup_mean']:.2f} (the fat instance counting as 1), most "
         f"{told['speedup_max']:.2f}; {told['slower_than_fat'] or 'none'} slower than the fat instance "
-        f"beyond noise; {predicted}. {rejected} windows were thrown away for foreign load, {disturbed} "
-        "kept in spite of it.",
+        f"beyond noise; {predicted}. {rejected} windows were discarded for foreign load, {disturbed} "
+        "kept despite it.",
     ]
 
 
@@ -113,6 +114,7 @@ def admission(told: Told) -> list[str]:
         for kind in told["made_up"]
     ]
     pair = told["live"]
+    alone = pair["alone"]
     arms = [
         (
             arm["arm"],
@@ -136,7 +138,10 @@ def admission(told: Told) -> list[str]:
             kinds,
         ),
         "",
-        f"A real pair, p99 limit {pair['limit_ms']:.1f} ms, the arms in turns of {pair['window_s']:g} s:",
+        f"A real pair, the arms in turns of {pair['window_s']:g} s. The p99 limit of "
+        f"{pair['limit_ms']:.1f} ms is {pair['headroom']:g} × what {alone['share']:.0%} of "
+        f"{alone['windows']} windows without fine-tuning kept before (their median "
+        f"{alone['median_ms']:.1f} ms):",
         "",
         *table(
             (
@@ -210,13 +215,13 @@ def speculation(told: Told) -> list[str]:
         "",
         f"Source text becomes random bytes at one request, drafted by `ngram`: drafting stopped "
         f"{'never' if stopped is None else f'after {stopped:.2g} s'}, "
-        f"{fell['after'] / fell['plain_after']:.2f} × plain decoding from then on.",
+        f"{fell['after'] / fell['plain_after']:.2f} × plain decoding afterwards.",
         "",
         f"Drafts, tokens/s predicted and measured: {'; '.join(drafts)}. {told['misranked']} of the pairs "
-        "that differ by more than noise were predicted the other way round.",
+        "that differ by more than noise were predicted in the wrong order.",
         "",
-        f"{told['rejected_windows']} windows were thrown away for foreign load, "
-        f"{told['disturbed_windows']} kept in spite of it (worst {told['foreign_worst']:.0%}).",
+        f"{told['rejected_windows']} windows were discarded for foreign load, "
+        f"{told['disturbed_windows']} kept despite it (worst {told['foreign_worst']:.0%}).",
     ]
 
 
@@ -224,8 +229,8 @@ def load(told: Told) -> list[str]:
     """Return what each arm saved and how it kept its limits, then our plan in each cell."""
     cells = told["cells"]
     lines = [
-        "SIMULATED servers, limits on the p99 of time to first token and time per token; the share of the "
-        "governor's energy saved, then of windows above a limit, **bold** where the limits are kept.",
+        "SIMULATED servers, limits on the p99 of time to first token and time per token. Each cell: saving "
+        "relative to the governor / windows above a limit; **bold** if the limits are kept.",
         "",
     ]
     arms = unique(arm["arm"] for cell in cells for arm in cell["arms"])
@@ -239,8 +244,8 @@ def load(told: Told) -> list[str]:
                 *(kept(by[a]) for a in arms),
             )
         )
-    lines += table(("server, trace, share of it, slack", *arms), rows)
-    heads = ("cell", "limits, ms", "windows", "best single", "there is", "ours: of the way", "worst p99",
+    lines += table(("server, trace, share of the trace, slack", *arms), rows)
+    heads = ("cell", "limits, ms", "windows", "best single", "possible", "captured by ours", "worst p99",
              "rows", "trials, hours")  # fmt: skip
     own = []
     for cell, row in zip(cells, rows, strict=True):
@@ -265,8 +270,8 @@ def load(told: Told) -> list[str]:
         "",
         *table(heads, own),
         "",
-        f"Of {len(behind)} pairs with an arm that keeps its limits as often, oracles among them, our plan "
-        f"takes less energy by more than the paired standard error in {ahead}.",
+        f"Of {len(behind)} pairs with an arm that keeps its limits as often (oracles included), our plan "
+        f"uses less energy by more than the paired standard error in {ahead}.",
         "",
         *(f"Our study of {row[0]} ended {c['note']}." for c, row in zip(cells, rows, strict=True)),
     ]
@@ -283,12 +288,12 @@ def federated(told: Told) -> list[str]:
     of = told["judged"]
     whole = sum(not any(j["missed"] for j in one["judged"]) for one in told["federations"])
     lines = [
-        f"Joules to the target {of['energy_mean']:.2f} × the best fixed setting's in the mean of the "
-        f"{whole} federations in which no target is missed, and {of['energy_worst']:.2f} × at worst "
-        f"(1.25 and 1.35 are asked for), in at most {of['time_over_defaults_worst']:.2f} × the time of "
-        f"Flower's defaults; seconds, where they are to be spent least, {of['seconds_worst']:.2f} × at "
-        f"worst, grams {of['grams_worst']:.2f} ×. In {of['missed'] or 'no'} trainings of "
-        f"{15 * len(told['federations'])} the target was missed though a fixed setting reaches it.",
+        f"Joules to the target, relative to the best fixed setting: mean {of['energy_mean']:.2f} × over "
+        f"the {whole} federations without a missed target (goal 1.25), {of['energy_worst']:.2f} × at "
+        f"worst (goal 1.35). Their time is at most {of['time_over_defaults_worst']:.2f} × that of "
+        f"Flower's defaults. Seconds as the objective: {of['seconds_worst']:.2f} × at worst; grams: "
+        f"{of['grams_worst']:.2f} ×. {of['missed'] or 'No'} of {15 * len(told['federations'])} trainings "
+        "missed a target that a fixed setting reaches.",
         "",
         *_against_fixed(told["federations"]),
         *_intervals(told["intervals"]),
@@ -305,12 +310,12 @@ def federated(told: Told) -> list[str]:
     decided = max(
         a["decision_ms"] for f in told["federations"] for a in f["arms"] if a["name"] != "fedgpo-bo"
     )
-    return [*lines, f"Deciding took {decided:.1f} ms a round at most, fedgpo-bo apart."]
+    return [*lines, f"A decision took at most {decided:.1f} ms a round, except fedgpo-bo."]
 
 
 def _against_fixed(found: Told) -> list[str]:
-    heads = ("federation", "spent least", "best fixed (K, B, E)", "fedgpo, × its", "each seed",
-             "reached", "fedgpo-qlearning, × its", "reached")  # fmt: skip
+    heads = ("federation", "objective", "best fixed (K, B, E)", "fedgpo / best fixed", "each seed",
+             "reached", "fedgpo-qlearning / best fixed", "reached")  # fmt: skip
     rows = [
         (
             one["title"],
@@ -342,7 +347,7 @@ def _intervals(found: Told) -> list[str]:
     heads = (
         "steps between averagings",
         "best fixed",
-        "fedgpo's joules, × its",
+        "fedgpo's joules / best fixed",
         "each seed",
         "reached",
     )
@@ -350,7 +355,7 @@ def _intervals(found: Told) -> list[str]:
 
 
 def _arms(one: Told) -> list[str]:
-    heads = ("rounds set by", "energy to the target, kJ", "time, h", "rounds", "reached",
+    heads = ("arm", "energy to the target, kJ", "time, h", "rounds", "reached",
              "energy: × less", "time: × less")  # fmt: skip
     rows = [
         (
@@ -391,7 +396,7 @@ def devices(told: Told) -> list[str]:
         for row in told["rows"]
     ]
     heads = (
-        "device", "policy", "settings", "% saved", "% there is", "share of it",
+        "device", "policy", "settings", "% saved", "% possible", "captured",
         "trials to 95 % (studies)", "tried above the limit", "held above it",
     )  # fmt: skip
     return [f"SIMULATED, latency_p99_ms <= {told['slack']:g}x baseline.", "", *table(heads, rows)]
@@ -418,7 +423,7 @@ def boards(told: Sequence[Told]) -> list[str]:
             )
         )
     heads = (
-        "board", "policy", "% saved (least, most)", "% there is", "least share of it",
+        "board", "policy", "% saved (least, most)", "% possible", "least captured",
         "trials to 95 % (studies)", "tried above the limit", "held above it",
     )  # fmt: skip
     return [
@@ -468,9 +473,10 @@ def service(told: Told) -> list[str]:
                 f"{o['foreign']:.0%}",
             )
         )
-    heads = ("commit", "agents waiting", "core", "of it per agent, millionths", "memory per agent",
-             "`/v1/health`, p50 and p99", "an order's way, p99", "others' load")  # fmt: skip
-    return ["Each row is one run, in the order they ran:", "", *table(heads, rows)]
+    heads = ("commit", "agents waiting", "cores used", "per agent, millionths of a core",
+             "memory per agent",
+             "`/v1/health`, p50 and p99", "order latency, p99", "foreign load")  # fmt: skip
+    return ["One run per row, in the order of the runs:", "", *table(heads, rows)]
 
 
 def pages(told: Told) -> list[str]:
@@ -482,19 +488,39 @@ def pages(told: Told) -> list[str]:
         f"{o['viewer_core']:.1%} of a core, beside {o['idle_core']:.1%} without ({o['database']})"
         for o in told
     )
-    of = told[0]
+    of, load = told[0], max(o["load"] for o in told)
+    pending = max(o["pending"] for o in told)
+    behind = f"{pending} studies not computed yet, " if pending else ""
     return [
-        f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials:",
+        f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials ({behind}load "
+        f"average of the machine {load:.0f}):",
         "",
         *table(heads, rows),
         "",
-        f"Somebody who watches the fleet costs {watched}.",
+        f"A viewer of the fleet page costs {watched}.",
     ]
+
+
+def tasks(told: Told) -> list[str]:
+    """Return how many steps an operator's tasks take on the pages and on the command line."""
+    rows = [
+        (
+            o["task"],
+            str(o["steps"]),
+            f"{o['page_s']:.1f} s",
+            f"`{o['command']}`",
+            f"{o['command_s']:.1f} s",
+        )
+        for o in told["tasks"]
+    ]
+    heads = ("task", "steps on the pages", "the pages took", "command", "it took")
+    load = f"The load average of the machine was {told['load']:.0f}."
+    return [*table(heads, rows), "", load]
 
 
 def declared(told: Told) -> list[str]:
     """Return how long a fleet file takes on each database, and what became of killed appliers."""
-    heads = ("database", "devices", "diff, s", "apply, s", "applied again, s", "changes then")
+    heads = ("database", "devices", "diff, s", "apply, s", "second apply, s", "changes by it")
     names = ("database", "devices", "diff_s", "apply_s", "again_s", "changes_again")
     rows = [[str(one[name]) for name in names] for one in told["applied"]]
     killed, windows = told["killed"], told["windows"]
@@ -552,7 +578,7 @@ def _page_times(o: Told, path: str) -> tuple[str, str]:
 def surfaces(told: Told) -> list[str]:
     """Return how tuners did on surfaces of known truth: together, in pairs, by source, left out."""
     each = f"{told['seeds']} studies" if told["seeds"] > 1 else "one study"
-    lines = [f"On each surface {each}, {100.0 * told['noise']:g} % noise a window."]
+    lines = [f"Each surface: {each}, {100.0 * told['noise']:g} % noise per window."]
     for slack in unique(row["slack"] for row in told["rows"]):
 
         def own(kind: str, at: float = slack) -> list[Told]:
@@ -563,7 +589,8 @@ def surfaces(told: Told) -> list[str]:
         if own("pairs"):
             lines += [
                 "",
-                "Captured more by `ours`, the sources alike, then the surfaces alike:",
+                "Difference of the capture, ours minus theirs: mean over sources, then over surfaces "
+                "(pooled):",
                 "",
             ]
             lines += _duels(own("pairs"))
@@ -616,7 +643,7 @@ def _duels(pairs: Sequence[Told]) -> list[str]:
             ]
         )
     heads = ("than", *(f"@{b}" for b in budgets), *(f"pooled @{b}" for b in budgets),
-             "windows above, ours to theirs")  # fmt: skip
+             "windows above, ours / theirs")  # fmt: skip
     return table(heads, cells)
 
 
@@ -708,18 +735,26 @@ def plugins(told: Told) -> list[str]:
             values, kept, windows = f"{before['mean']:.3g}", "", f"{baseline['windows']}"
         others = f"{one['foreign_most']:.0%} ({one['foreign_share']:.0%})"
         rows.append((one["title"], limits, held, values, saved, kept, windows, others))
-    heads = ("example", "limits", "held", "ms of CPU per item", "saved", "of its limit", "windows")
+    heads = (
+        "example",
+        "limits",
+        "held",
+        "ms of CPU per item",
+        "saved",
+        "share of its limit",
+        "windows",
+    )
     trials = sum(one["trials"] for one in told.values())
     above = sum(one["violations"] for one in told.values())
     return [
         "CPU time per item, baseline against best in alternating windows, with standard errors:",
         "",
-        *table((*heads, "others"), rows),
+        *table((*heads, "foreign load"), rows),
         "",
-        f"{trials} trials, {above} of them proven above a limit, none of these held. `others` is the most "
-        "of the cores that other programs used in a window that counts (and the share from which on it was "
-        "measured again): the machine was not quiet, so only CPU time is compared, in turns. An item is an "
-        "answer, a transaction, a request, an image, a frame.",
+        f"{trials} trials, {above} of them certainly above a limit, none of these held. `foreign load` is "
+        "the largest share of the cores that other programs used in a counted window (in brackets: the "
+        "share above which it was repeated). The machine was busy, so only CPU time is compared, in "
+        "alternating windows. An item is an answer, a transaction, a request, an image or a frame.",
     ]
 
 
@@ -738,24 +773,27 @@ def _held(o: Told) -> list[str]:
     memory = (o["tuner_bytes"] - o["tuner_bytes_before"]) / o["agents"]
     late = f"{o['order_p50_s']:.2f} and {o['order_p99_s']:.2f} s of {o['orders']}, {o['orders_lost']} lost"
     rows = [
-        ("agents", f"{o['agents']:,}: {o['held']:,} keep a setting, {o['trying']} are in a trial"),
+        ("agents", f"{o['agents']:,}: {o['held']:,} hold a setting, {o['trying']} run a trial"),
         (
             "requests",
-            f"{o['requests_per_s']:.0f} a second, {o['failed_per_s']:.2f} of them in vain",
+            f"{o['requests_per_s']:.0f} per second, {o['failed_per_s']:.2f} of them failed",
         ),
-        ("trials, reported windows", f"{o['trials_per_s']:.1f}, {o['windows_per_s']:.1f} a second"),
+        (
+            "trials, reported windows",
+            f"{o['trials_per_s']:.1f}, {o['windows_per_s']:.1f} per second",
+        ),
         (
             "`/v1/health`, p50 and p99",
             f"{1e3 * o['health_p50_s']:.1f} and {1e3 * o['health_p99_s']:.0f} ms",
         ),
-        ("an order's way, p50 and p99", late),
-        ("the tuner", f"{o['tuner_core']:.2f} of a core, {memory / 1e3:.1f} kB an agent"),
+        ("order latency, p50 and p99", late),
+        ("the tuner", f"{o['tuner_core']:.2f} of a core, {memory / 1e3:.1f} kB per agent"),
     ]
     return [
         f"One tuner, PostgreSQL and all agents on this machine, for {o['seconds']:.0f} s "
         f"({o['commit']}; load average before {o['load_before']:.1f}):",
         "",
-        *table(("what", "measured"), rows),
+        *table(("quantity", "measured"), rows),
     ]
 
 
@@ -765,10 +803,10 @@ def _suffered(o: Told) -> list[str]:
     known = ", ".join(f"{count} {what.removeprefix('trials ')}" for what, count in
                       sorted(o["receipts"].items()) if what.startswith("trials"))  # fmt: skip
     return [
-        f"Three tuners for {o['minutes']:g} minutes, one killed every {every_s:.0f} s, one after the "
-        f"other cut off from PostgreSQL for 30 s meanwhile ({o['commit']}): {done}. {o['studies']} "
-        f"studies found their setting; of {o['trials']} trials none was lost or doubled, every device was "
-        f"let go of in the end. Reports as they were answered: {known}; {o['failed']} requests in vain.",
+        f"Three tuners for {o['minutes']:g} minutes, one killed every {every_s:.0f} s, one at a "
+        f"time cut off from PostgreSQL for 30 s ({o['commit']}): {done}. {o['studies']} "
+        f"studies ended with a setting. Of {o['trials']} trials none was lost or doubled; every device was "
+        f"released at the end. Answers to reports: {known}; {o['failed']} requests failed.",
     ]
 
 
@@ -784,10 +822,10 @@ def _asked_for(o: Told) -> list[str]:
     ]
     return [
         f"{o['studies']:,} studies of one space of {o['settings']} settings, {o['trials']} trials each, "
-        f"that ask at once ({o['commit']}), each process bound to one thread; the same setting whoever "
-        f"decided for {o['same']:,} of {o['studies']:,}:",
+        f"that wait together ({o['commit']}), one thread per process; the same setting in every row "
+        f"for {o['same']:,} of {o['studies']:,}:",
         "",
-        *table(("decided by", "all", "each", "times as fast"), rows),
+        *table(("computed by", "all studies", "per study", "speed-up"), rows),
     ]
 
 
@@ -797,9 +835,9 @@ def _looked_at(o: Told) -> list[str]:
     per = o["bytes"] / o["trials"]
     return [
         f"{o['trials']:,} trials of {o['studies']:,} studies on {o['devices']} devices in PostgreSQL, two "
-        f"metrics each: {o['bytes'] / 1e9:.1f} GB, {per:.0f} bytes a trial ({o['commit']}):",
+        f"metrics each: {o['bytes'] / 1e9:.1f} GB, {per:.0f} bytes per trial ({o['commit']}):",
         "",
-        *table(("asked for", "p95", "the first time"), rows),
+        *table(("query", "p95", "first time"), rows),
     ]
 
 
@@ -809,8 +847,8 @@ def _upgraded(o: Told) -> list[str]:
     return [
         f"Two tuners of an earlier commit, each replaced by today's ({o['commit']}), with {o['agents']:,} "
         f"agents connected and {o['studies']} of them tuned (schema {before} to {after}): of {o['trials']} "
-        f"trials none was lost or doubled. {o['requests_in_vain']} requests of agents in vain meanwhile; "
-        f"reports as they were answered: {told}.",
+        f"trials none was lost or doubled. {o['requests_in_vain']} requests of agents failed meanwhile. "
+        f"Answers to reports: {told}.",
     ]
 
 
@@ -857,8 +895,8 @@ def apart(told: Told) -> list[str]:
                 " / ".join(f"{_all_pairs_mean(own, n, 'above'):.1f}" for n in (1, 4)),
             ]
         )
-    heads = ("surface", "one, windows", "four", "ratio", "one saves", "four save",
-             "trials, one / four", "of them above the limit")  # fmt: skip
+    heads = ("surface", "windows, one", "windows, four", "ratio", "saving, one", "saving, four",
+             "trials, one / four", "above the limit, one / four")  # fmt: skip
     everything = list(pairs.values())
     one_s, four_s = (statistics.fmean(pair[n] for pair in both) for n in (0, 1))
     held = [_all_pairs_mean(everything, n, "held") for n in (1, 4)]
@@ -866,20 +904,20 @@ def apart(told: Told) -> list[str]:
     above = [_all_pairs_mean(everything, n, "above") for n in (1, 4)]
     saved = [100.0 * _all_pairs_mean(everything, n, "saving") for n in (1, 4)]
     return [
-        f"{told['seeds']} studies on each surface, virtual time in windows; until a setting was measured "
-        f"that truly saves {FOUND_AT:.0%} of what the study ends with, after the {BASELINE_WINDOWS} "
+        f"{told['seeds']} studies on each surface, virtual time in windows. A study counts until it has "
+        f"measured a setting with {FOUND_AT:.0%} of its final true saving, without the {BASELINE_WINDOWS} "
         "windows of the baseline:",
         "",
         *table(heads, rows),
         "",
-        f"Over all {len(both)} pairs that found something: {one_s:.1f} and {four_s:.1f} windows, "
-        f"{doubtful(*_time_ratio(both))} of the time; the baseline counted in, "
-        f"{(four_s + BASELINE_WINDOWS) / (one_s + BASELINE_WINDOWS):.2f} of it. Where one takes "
-        f"{LONG_WINDOWS:g} windows or more: {doubtful(*_time_ratio(longer))}. Until the plan is held, with "
-        f"the baseline and the confirming windows, which all share: {held[1]:.1f} windows instead of "
-        f"{held[0]:.1f}, {held[1] / held[0]:.2f} of them. Held is a saving of {saved[0]:.1f} % by one and "
-        f"{saved[1]:.1f} % by four; {above[0]:.2f} and {above[1]:.2f} trials of a study were above a "
-        f"limit; {wrong[0]} and {wrong[1]} of {len(everything)} plans that are held are.",
+        f"Over all {len(both)} pairs with a saving: {one_s:.1f} windows with one device, {four_s:.1f} "
+        f"with four, a ratio of {doubtful(*_time_ratio(both))}; with the baseline "
+        f"{(four_s + BASELINE_WINDOWS) / (one_s + BASELINE_WINDOWS):.2f}. If one device needs "
+        f"{LONG_WINDOWS:g} windows or more: {doubtful(*_time_ratio(longer))}. Until the hold, with "
+        f"baseline and confirming windows, which all share: {held[1]:.1f} windows instead of "
+        f"{held[0]:.1f}, a ratio of {held[1] / held[0]:.2f}. Held saving: {saved[0]:.1f} % with one, "
+        f"{saved[1]:.1f} % with four. Trials above a limit per study: {above[0]:.2f} and {above[1]:.2f}. "
+        f"Holds above a limit: {wrong[0]} and {wrong[1]} of {len(everything)}.",
     ]
 
 
@@ -935,6 +973,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "speculation": speculation,
     "speculation-synthetic": speculation_synthetic,
     "surfaces": surfaces,
+    "tasks": tasks,
 }
 
 

@@ -34,12 +34,12 @@ def load_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> Policy:
         InvalidInput: there is no such policy, the package that offers it cannot be imported, or what
             it offers is no policy.
     """
-    made = plugins.load(GROUP, builtin, name)
-    if made is None:
-        known = ", ".join(plugins.names(GROUP, builtin))
-        raise InvalidInput(f"there is no policy {name!r}", hint=f"choose one of {known}")
+    factory = plugins.load(GROUP, builtin, name)
+    if factory is None:
+        names = ", ".join(plugins.names(GROUP, builtin))
+        raise InvalidInput(f"there is no policy {name!r}", hint=f"choose one of {names}")
     try:
-        policy: Policy = made()
+        policy: Policy = factory()
     except TuningError:
         raise
     except Exception as error:

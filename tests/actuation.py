@@ -97,14 +97,14 @@ class Direct:
 
     def gone(self, peer: Peer) -> None:
         for device in self.inner.devices.values():
-            asyncio.run(device.gone(peer))
+            asyncio.run(device.disconnected(peer))
 
     def __getattr__(self, verb: str) -> Callable[..., dict[str, Any]]:
         fields = VERBS[verb]
 
         def ask(peer: Peer, *values: object) -> dict[str, Any]:
-            asked = dict(zip(fields, values, strict=False))  # a trial's name may be left out
-            return asyncio.run(self.inner.ask(peer, verb, asked))
+            message = dict(zip(fields, values, strict=False))  # a trial's name may be left out
+            return asyncio.run(self.inner.ask(peer, verb, message))
 
         return ask
 

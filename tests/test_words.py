@@ -59,19 +59,6 @@ LONGEST = 30
 MOST_BYTES, MOST_BYTES_A_PAGE = 150_000, 12_000
 """Of all pages and of one, without figures that a script writes between its marks."""
 
-API = "the reference is generated from docstrings and the table of verbs"
-BENCHES = "written with the benches, beside the figures"
-OWNERS = "changes with its policy; to be rewritten next"
-EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("docs/api/core.md", "words"): API,
-    ("docs/figures.md", "words"): BENCHES,
-    ("docs/figures.md", "sentences"): BENCHES,
-    ("docs/figures-optimiser.md", "words"): BENCHES,
-    ("docs/figures-optimiser.md", "sentences"): BENCHES,
-    ("docs/policies/fedgpo.md", "words"): OWNERS,
-    ("docs/policies/fedgpo.md", "sentences"): OWNERS,
-}
-"""A page and the rule that it breaks, with the reason. One that is not needed any more fails."""
 UNCOUNTED = (
     "README.md",
     "docs/api/http.md",
@@ -134,20 +121,16 @@ def wrong_words(text: str) -> list[str]:
     ]
 
 
-def excused(file: Path, rule: str) -> bool:
-    return (name(file), rule) in EXCEPTIONS
-
-
 @pytest.mark.parametrize("file", files(), ids=name)
 def test_no_word_of_a_private_dialect(file: Path) -> None:
     found = [one for text in texts(file) for one in wrong_words(text)]
-    assert bool(found) == excused(file, "words"), "\n".join(found) or "drop its exception"
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("file", files(), ids=name)
 def test_no_sentence_is_too_long(file: Path) -> None:
     found = [one for one in sentences(file) if len(one.split()) > LONGEST]
-    assert bool(found) == excused(file, "sentences"), "\n".join(found) or "drop its exception"
+    assert not found, "\n".join(found)
 
 
 def test_all_pages_together_are_short() -> None:
@@ -161,11 +144,7 @@ def test_all_pages_together_are_short() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_page_is_short(page: Path) -> None:
-    assert (len(written(page).encode()) > MOST_BYTES_A_PAGE) == excused(page, "size")
-
-
-def test_an_exception_is_of_a_page_that_there_is() -> None:
-    assert {page for page, _ in EXCEPTIONS} <= {name(file) for file in files()}
+    assert len(written(page).encode()) <= MOST_BYTES_A_PAGE
 
 
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:

@@ -74,10 +74,10 @@ class TunerConfig(Table):
             raise ConfigError(f"port cannot be {self.port}", hint="choose 0 (any) to 65535")
         if self.lease_s <= 0.0 or self.abandon_s <= 0.0 or self.keep_days < 1:
             raise ConfigError("lease_s, abandon_s and keep_days must be positive")
-        for what in ("price_per_kwh", "co2e_g_per_kwh"):
-            value = getattr(self, what)
+        for key in ("price_per_kwh", "co2e_g_per_kwh"):
+            value = getattr(self, key)
             if value is not None and not (math.isfinite(value) and value >= 0.0):
-                raise ConfigError(f"{what} cannot be {value}", hint="give 0 or more")
+                raise ConfigError(f"{key} cannot be {value}", hint="give 0 or more")
         for name in self.names:
             if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
                 raise ConfigError(

@@ -134,7 +134,7 @@ def objection(
     failures = [t for t in trials if t.state is TrialState.FAILED and t.tries(setting)]
     if len(failures) >= MOST_FAILURES:
         return f"it failed {len(failures)} times; last reason: {failures[-1].reason}"
-    known = evidence.of(setting)
-    if known is not None and known.verdict is Verdict.INFEASIBLE:
+    candidate = evidence.of(setting)
+    if candidate is not None and candidate.verdict is Verdict.INFEASIBLE:
         return "it breaks a limit in its windows"
     return None

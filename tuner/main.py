@@ -208,9 +208,9 @@ def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Calla
         workers = [cluster.worker() for _ in range(min(cluster.cpus, MOST_IN_CLUSTER))]
         ended = cluster.close
     else:
-        asked = config.suggest.partition(":")[2]
+        count = config.suggest.partition(":")[2]
         usual = min(MOST_LOCAL, max(1, len(os.sched_getaffinity(0)) - 1))
-        workers = [LocalWorker() for _ in range(int(asked) if asked else usual)]
+        workers = [LocalWorker() for _ in range(int(count) if count else usual)]
     suggestions = Suggestions(
         loop.policies, workers, lambda study: loop.news.tell(study.devices), telemetry.suggested
     )
@@ -240,14 +240,14 @@ def couriers(store: Store, config: TunerConfig) -> list[Courier]:
     from tuner.service.notices.courier import Courier
     from tuner.service.notices.senders import EmailSender, Sender, WebhookSender
 
-    there: list[tuple[Webhook | Email, Sender]] = [
+    destinations: list[tuple[Webhook | Email, Sender]] = [
         (webhook, WebhookSender(webhook, utc_now)) for webhook in config.webhooks
     ]
     if config.email is not None:
-        there.append((config.email, EmailSender(config.email)))
-    for known in store.deliveries.list():
-        if known.destination not in {place.name for place, _ in there}:
-            store.deliveries.forget(known.destination)
+        destinations.append((config.email, EmailSender(config.email)))
+    for delivery in store.deliveries.list():
+        if delivery.destination not in {place.name for place, _ in destinations}:
+            store.deliveries.forget(delivery.destination)
     tuner = name_of(config)
     return [
         Courier(
@@ -260,7 +260,7 @@ def couriers(store: Store, config: TunerConfig) -> list[Courier]:
             tuner=tuner,
             base_url=config.base_url,
         )
-        for p, sender in there
+        for p, sender in destinations
     ]
 
 

@@ -66,5 +66,5 @@ def _of_install() -> str:
         noted = distribution(DISTRIBUTION).read_text("direct_url.json") or "{}"
     except PackageNotFoundError:
         return ""
-    told = json.loads(noted).get("vcs_info", {}).get("commit_id", "")
-    return str(told)[:12]
+    commit_id = json.loads(noted).get("vcs_info", {}).get("commit_id", "")
+    return str(commit_id)[:12]

@@ -26,7 +26,7 @@ MUST |= dict.fromkeys(("tuple", "list", "frozen_set"), "a list")
 MUST |= dict.fromkeys(("dict", "dataclass"), "a table")
 BOUNDS = {"greater_than": "above {gt:g}", "greater_than_equal": "at least {ge:g}"}
 BOUNDS |= {"less_than_equal": "at most {le:g}", "finite_number": "finite"}
-BOUNDS |= {f"{kind}_type": said for kind, said in MUST.items()}
+BOUNDS |= {f"{kind}_type": phrase for kind, phrase in MUST.items()}
 
 
 class Table:
@@ -94,9 +94,9 @@ def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[A
     way, about = way[: _depth(file.table, way) + (kind == "missing")], error.get("ctx", {})
     key = next((step for step in reversed(way) if isinstance(step, str)), "")
     if kind == "unexpected_keyword_argument":
-        known = _keys(adapter.json_schema(), way[:-1])
-        near = get_close_matches(key, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
+        keys = _keys(adapter.json_schema(), way[:-1])
+        near = get_close_matches(key, keys, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(keys)}"
         return file.refuses(way, f"unknown key {key!r}", hint)
     if kind in ("missing", "string_too_short"):
         return file.refuses(way, f" has no {key}", f"add {key} = …")
@@ -108,9 +108,9 @@ def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[A
     if kind in ("literal_error", "enum"):
         wrong = f"{key} cannot {'hold' if isinstance(way[-1], int) else 'be'} {given!r}"
         return file.refuses(way, wrong, f"choose {about['expected']}")
-    what = f"{key} {way[-1] + 1}" if isinstance(way[-1], int) else key
+    subject = f"{key} {way[-1] + 1}" if isinstance(way[-1], int) else key
     must = BOUNDS[kind].format(**about) if kind in BOUNDS else error["msg"]
-    return file.refuses(way, f"{what} must be {must}, not {given!r}")
+    return file.refuses(way, f"{subject} must be {must}, not {given!r}")
 
 
 def _keys(schema: Mapping[str, Any], way: Way) -> list[str]:

@@ -125,7 +125,7 @@ class ActuatorClient:
     def _absent(self, error: OSError) -> ActuationError:
         return ActuationError(
             f"the actuator at {self.path} does not answer: {error.strerror or error}",
-            hint="check `jouletune actuator status` and that your user is in its group",
+            hint="start it (systemctl start jouletune-actuator), and check that your user is in its group",
         )
 
 
@@ -172,11 +172,11 @@ class RemoteKnobs:
         self.cannot = self.throttled = ""
         self.applied: Setting = {}
         try:
-            found = line.ask("read", device=self.uuid)["found"]
+            originals = line.ask("read", device=self.uuid)["found"]
         except TuningError as error:
-            self.cannot, found = str(error), {}
-        self.space = Space(tuple(_knobs(about, found, choose, roles, ceilings)))
-        self._as_found = {k: v for k, v in found.items() if v not in self.space.knob(k).values}
+            self.cannot, originals = str(error), {}
+        self.space = Space(tuple(_knobs(about, originals, choose, roles, ceilings)))
+        self._unoffered = {k: v for k, v in originals.items() if v not in self.space.knob(k).values}
         self._line = line
         self._takes_names = times["protocol"] >= TRIALS_HAVE_NAMES
         self._lease_s = float(times["lease_s"])
@@ -194,8 +194,8 @@ class RemoteKnobs:
         """Return what is in force. Raises ActuationError."""
         values = self._line.ask("read", device=self.uuid)["values"]
         default = self.space.default
-        found = {None, *self._as_found.values()}
-        return {k: default[k] if values.get(k) in found else values[k] for k in default}
+        unoffered = {None, *self._unoffered.values()}
+        return {k: default[k] if values.get(k) in unoffered else values[k] for k in default}
 
     def apply(self, setting: Setting) -> None:
         """Lease the device and set the named knobs as a trial, kept alive until hold or release.
@@ -276,8 +276,8 @@ class RemoteKnobs:
             if self._trial_from is None and self._held is None:
                 return
             try:
-                told = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
-                self._wrong, self.throttled = "", str(told.get("throttled", ""))
+                reply = self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
+                self._wrong, self.throttled = "", str(reply.get("throttled", ""))
             except TuningError as error:
                 self._trial_from = None
                 if str(error) != self._wrong:
@@ -308,7 +308,7 @@ class RemoteKnobs:
     def _wire(self, setting: Setting) -> dict[str, Value | None]:
         default = self.space.default
         return {
-            k: None if k in self._as_found and v == default[k] else v for k, v in setting.items()
+            k: None if k in self._unoffered and v == default[k] else v for k, v in setting.items()
         }
 
 
@@ -341,8 +341,8 @@ def open_remote(
         if about["uuid"] == uuid:
             return RemoteKnobs(line, about, answer, clock, choose, roles, ceilings)
     line.close()
-    known = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
-    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"its devices: {known}")
+    uuids = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
+    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"its devices: {uuids}")
 
 
 def reached(
@@ -359,9 +359,9 @@ def reached(
         remote = open_remote(path, uuid, clock, choose, roles, ceilings)
     except (ActuationError, NotFound) as error:
         return None, dict.fromkeys(names, f"measured only: {error.message}")
-    there = {kind_of(knob.name) for knob in remote.space.knobs}
+    kinds = {kind_of(knob.name) for knob in remote.space.knobs}
     why = remote.cannot or NOT_GRANTED
-    return remote, {name: why for name in names if name not in there}
+    return remote, {name: why for name in names if name not in kinds}
 
 
 def kind_of(knob: str) -> str:
@@ -371,7 +371,7 @@ def kind_of(knob: str) -> str:
 
 def _knobs(
     about: Mapping[str, Any],
-    found: Mapping[str, Any],
+    originals: Mapping[str, Any],
     choose: Choose,
     roles: Mapping[str, Role],
     ceilings: Mapping[str, float],
@@ -380,7 +380,7 @@ def _knobs(
 
     Where that is unknown, it is what the configuration says, or the device's highest.
     """
-    for name, shown in found.items():
+    for name, shown in originals.items():
         unset = about["original"].get(name, about["ranges"][name][-1])
         default = unset if shown is None else _one_of(shown, about["ranges"][name])
         values = choose(name, about["granted"][name], default)

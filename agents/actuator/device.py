@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agents.actuator.restoring import Forgotten, Restorer, Wanted
+from agents.actuator.restoring import Forgotten, KnobValues, Restorer
 from tuner import errors
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class ManagedDevice:
     owner: Peer | None = None
     heard_at: float = 0.0
     trial_until: float | None = None
-    held: Wanted | None = None
+    held: KnobValues | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
     suspended_s: Callable[[], float] = suspended_s
@@ -96,7 +96,7 @@ class ManagedDevice:
             DeviceBusy, Unauthorised: it is not this peer's to ask.
         """
         async with self._alone():
-            await self._end_what_is_over()
+            await self._end_expired()
             if verb == "restore" and not peer.root:
                 raise errors.Unauthorised(f"only root restores {self.uuid}")
             if self.owner and self.owner != peer and verb not in ("read", "restore"):
@@ -126,10 +126,10 @@ class ManagedDevice:
         while not stop:
             with suppress(Exception):  # reported and contained by _alone
                 async with self._alone():
-                    await self._end_what_is_over()
+                    await self._end_expired()
             await asyncio.sleep(self.tick_s)
 
-    async def gone(self, peer: Peer) -> None:
+    async def disconnected(self, peer: Peer) -> None:
         """Take note that a connection is gone: its trial ends at once, its hold after the grace."""
         async with self._alone():
             if self.owner == peer:
@@ -141,9 +141,9 @@ class ManagedDevice:
         """Restore the device to what its journal says."""
         self.restorer.recall()
         async with self._alone():
-            await self.restorer.put_back()
+            await self.restorer.restore()
 
-    async def let_go(self) -> None:
+    async def release_driver(self) -> None:
         """End the process that has the driver open; the next question starts another."""
         async with self._alone():
             await self.driver.close()
@@ -160,10 +160,10 @@ class ManagedDevice:
     async def read(self, peer: Peer) -> dict[str, Any]:
         """Return what is in force, and its original value; None: unknown."""
         shown = await self.restorer.shown()
-        found = self.restorer.found(shown)
+        originals = self.restorer.original_values(shown)
         return {
             "values": {k: self.restorer.in_force(k, shown) for k in self.restorer.granted},
-            "found": {k: found.get(k) for k in self.restorer.granted},
+            "found": {k: originals.get(k) for k in self.restorer.granted},
             "level": self.level,
             "holder": str(self.owner or ""),
             "paused": self.restorer.paused,
@@ -179,7 +179,7 @@ class ManagedDevice:
         self.trial_until = self.now() + lease_s
         log.info("event=trial device=%s trial=%r", self.uuid, trial)
 
-    async def apply(self, peer: Peer, setting: Wanted) -> dict[str, Any]:
+    async def apply(self, peer: Peer, setting: KnobValues) -> dict[str, Any]:
         """Write a setting under the trial's lease; a failure falls back to the level below."""
         if self.trial_until is None or self.owner != peer:
             raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
@@ -205,7 +205,7 @@ class ManagedDevice:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
         return {"level": self.level, "throttled": self.restorer.throttled}
 
-    async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
+    async def hold(self, peer: Peer, setting: KnobValues, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
         if not valid_for_s > 0:
             raise errors.InvalidInput("valid_for_s must be above 0")
@@ -231,7 +231,7 @@ class ManagedDevice:
     async def release(self, peer: Peer) -> None:
         """Restore the device to its original. Raises ActuationError where it does not go back."""
         await self._end("released by its agent")
-        self._whether_back()
+        self._require_restored()
 
     async def restore(self, peer: Peer) -> dict[str, Any]:
         """Restore the device, of any owner, and end a pause; its values are then its original."""
@@ -246,35 +246,35 @@ class ManagedDevice:
         if self.restorer.paused:
             raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
         if self.level == "original":
-            self._whether_back()
+            self._require_restored()
         self.owner, self.heard_at = peer, self.now()
 
-    def _whether_back(self) -> None:
+    def _require_restored(self) -> None:
         """Raise ActuationError where the device is not at its original or another program's setting."""
         back = not self.restorer.record.knobs or self.restorer.waits
         if not back and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not restored: {self.restorer.trouble}")
 
-    async def _granted(self, setting: Wanted) -> Wanted:
+    async def _granted(self, setting: KnobValues) -> KnobValues:
         """Return a setting in the granted values' own form: 1410.0 is 1410.
 
         Refuses what is not granted. None, and the original values of a knob, always are.
         """
-        found = self.restorer.found(await self.restorer.shown())
+        originals = self.restorer.original_values(await self.restorer.shown())
         whole: dict[str, Any] = {}
         for knob, value in setting.items():
             values = self.restorer.granted.get(knob, ())
             if not values:
                 hint = f"granted knobs: {', '.join(self.restorer.granted) or 'none'}"
                 raise errors.UnknownKnob(f"{knob!r} is not granted", hint=hint)
-            same = [v for v in (*values, found.get(knob), None) if v == value]
+            same = [v for v in (*values, originals.get(knob), None) if v == value]
             if not same:
                 hint = f"granted values: {values[0]} to {values[-1]}"
                 raise errors.OutOfRange(f"{knob!r} cannot be {value!r}", hint=hint)
             whole[knob] = same[0]
         return whole
 
-    async def _end_what_is_over(self) -> None:
+    async def _end_expired(self) -> None:
         """End what is over, and try again what did not go back."""
         now = self.now()
         if self.trial_until is not None and now >= self.trial_until:
@@ -292,7 +292,7 @@ class ManagedDevice:
         except errors.StoreError as error:
             await self._end(str(error))
         if self.level == "original" and self.restorer.due:
-            await self.restorer.put_back()
+            await self.restorer.restore()
 
     async def _resumed(self) -> None:
         """Write locks again after the machine slept: the driver loses them, and that cannot be read."""
@@ -321,4 +321,4 @@ class ManagedDevice:
         if self.level != "original" or self.restorer.record.knobs:
             log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
         self.trial_until = self.held = self.owner = None
-        await self.restorer.put_back()
+        await self.restorer.restore()

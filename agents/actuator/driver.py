@@ -242,8 +242,8 @@ def _become_driver_process(line: int, parent: int) -> None:
 
 
 def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver | Absent]]) -> None:
-    found = discover()
-    drivers = {d["uuid"] if isinstance(d, Mapping) else d.uuid: d for d in found}
+    discovered = discover()
+    drivers = {d["uuid"] if isinstance(d, Mapping) else d.uuid: d for d in discovered}
     line.send(READY)
     while message := line.recv(MESSAGE):
         try:
@@ -285,8 +285,8 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
         ranges = driver.ranges()
         about = {name: getattr(driver, name, ()) for name in TRAITS}
         without = {knob: "the device offers no value" for knob in ranges if not ranges[knob]}
-        there = {knob: values for knob, values in ranges.items() if values}
-        return {**about, "ranges": there, "without": {**without, **dict(about["without"])}}
+        offered = {knob: values for knob, values in ranges.items() if values}
+        return {**about, "ranges": offered, "without": {**without, **dict(about["without"])}}
     except Exception:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         return {}
@@ -295,5 +295,5 @@ def _described(driver: KnobDriver | Absent) -> dict[str, Any]:
 def refusal(error: TuningError) -> dict[str, Any]:
     """Return an error as it is sent over a line."""
     knob = {"knob": error.knob} if isinstance(error, KnobRefused) else {}
-    told = {"code": error.code, "message": error.message, "hint": error.hint}
-    return {"ok": False, **told, **knob}
+    problem = {"code": error.code, "message": error.message, "hint": error.hint}
+    return {"ok": False, **problem, **knob}

@@ -39,15 +39,15 @@ class Granted:
 
         `about` is what its driver describes. What is wrong with one knob costs that knob alone.
         """
-        found: dict[str, tuple[Value, ...]] = {}
+        permitted: dict[str, tuple[Value, ...]] = {}
         errors: list[str] = []
         for knob in {**self.grant, **self.original, **self.failsafe}:
             why, offered = self._wrong(knob, about), about["ranges"].get(knob, ())
             if why:
                 errors.append(f"{about['uuid']}: {knob} is not granted: {why}")
             elif knob in self.grant:
-                found[knob] = tuple(v for v in offered if _within(v, self.grant[knob]))
-        return found, errors
+                permitted[knob] = tuple(v for v in offered if _within(v, self.grant[knob]))
+        return permitted, errors
 
     def _wrong(self, knob: str, about: Mapping[str, Any]) -> str:
         """Return why a knob cannot be granted as the file says; empty where it can."""

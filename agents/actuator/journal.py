@@ -117,8 +117,8 @@ class RestoreJournal:
     def kept(self, record: Record) -> bool:
         """Return whether a record is on the disk as it was saved, as far as files' names tell."""
         name = file_name(record.device)
-        there = all(path.exists() for path in self._paths(name))
-        return name not in self._unsure and (there or not record.knobs)
+        present = all(path.exists() for path in self._paths(name))
+        return name not in self._unsure and (present or not record.knobs)
 
     def missing(self, devices: Collection[str], boot: str) -> list[str]:
         """Return the names of devices that have a record and are none of these.
@@ -138,16 +138,16 @@ class RestoreJournal:
 
     def drivers(self) -> set[str]:
         """Return the drivers that whole records name; empty for those of 0.1.0."""
-        found: set[str] = set()
+        names: set[str] = set()
         for name in self._recorded():
             with suppress(StoreError):
-                found |= {record.driver} if (record := self._newest(name, _record)) else set()
-        return found
+                names |= {record.driver} if (record := self._newest(name, _record)) else set()
+        return names
 
     def _recorded(self) -> set[str]:
         return {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES} - {STAY}
 
-    def _newest(self, name: str, made: Callable[[dict[str, Any]], T]) -> T | None:
+    def _newest(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what the newest whole copy holds. Raises StoreError where there are only others."""
         whole: dict[int, T] = {}
         damage: list[str] = []
@@ -160,7 +160,7 @@ class RestoreJournal:
                 if file_name(table["device"]) != name and name != STAY:
                     raise ValueError("it belongs to another device")
                 number = int(table.pop("number"))
-                whole[number] = made(table)
+                whole[number] = parse(table)
             except FileNotFoundError:
                 continue
             except DAMAGE as error:

@@ -48,7 +48,7 @@ class ActuatorService:
     """All devices behind one door. A hanging device does not block requests for another.
 
     `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
-    devices that have a record and do not answer, `taken` what cannot be had, and why (discovery, a driver
+    devices that have a record and do not answer, `absent` what cannot be had, and why (discovery, a driver
     or a device does not answer, another process has it), `stay` who keeps all devices at their originals.
     """
 
@@ -61,7 +61,7 @@ class ActuatorService:
     claim: Callable[[Mapping[str, Any]], None] = lambda about: None
     devices: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
-    taken: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
     stay: str = ""
     count: int = 0
     inside: int = 0
@@ -71,24 +71,26 @@ class ActuatorService:
 
     async def find(self) -> list[ManagedDevice]:
         """Look for devices; return those that are not managed yet, each locked for this process."""
-        told, found = [], list[ManagedDevice]()
+        descriptions, devices = [], list[ManagedDevice]()
         try:
-            told = await self.finder.ask("describe")
-            self.taken = {about["uuid"]: about["absent"] for about in told if "absent" in about}
+            descriptions = await self.finder.ask("describe")
+            self.absent = {
+                about["uuid"]: about["absent"] for about in descriptions if "absent" in about
+            }
         except Exception as error:
-            self.taken = {"discovery": str(error)}
+            self.absent = {"discovery": str(error)}
             log.exception("event=no_discovery")
         await self.finder.renew()
         shared = (self.originals, self.boot, self.now)
-        known = self.devices.keys() | self.taken
-        for about in (about for about in told if about["uuid"] not in known):
+        registered = self.devices.keys() | self.absent
+        for about in (about for about in descriptions if about["uuid"] not in registered):
             try:
                 self.claim(about)
                 restorer = Restorer(about, self.config, self.driver(), *shared)
-                found.append(ManagedDevice(restorer))
+                devices.append(ManagedDevice(restorer))
             except errors.Conflict as error:
-                self.taken[about["uuid"]] = error.message
-        return found
+                self.absent[about["uuid"]] = error.message
+        return devices
 
     def adopt(self, devices: Iterable[ManagedDevice]) -> None:
         """Take devices up: from now on peers can ask for them."""
@@ -134,7 +136,7 @@ class ActuatorService:
 
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
-        return dict.fromkeys(self.missing, MISSING) | self.taken
+        return dict.fromkeys(self.missing, MISSING) | self.absent
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
@@ -158,7 +160,7 @@ class ActuatorService:
         finally:
             self.inside -= 1
             writer.close()
-            await _each(device.gone(peer) for device in self.devices.values())
+            await _each(device.disconnected(peer) for device in self.devices.values())
 
     def _welcome(self, peer: Peer, groups: set[int]) -> bool:
         return peer.root or self.gid in groups
@@ -194,7 +196,7 @@ class ActuatorService:
             raise errors.NotFound(f"there is no device {device!r}", hint=hint)
         answer = await self.devices[device].ask(peer, verb, fields)
         if self.stay:
-            await self.devices[device].let_go()
+            await self.devices[device].release_driver()
         return answer
 
     async def _for_all(self, peer: Peer, verb: str) -> dict[str, Any]:
@@ -209,7 +211,7 @@ class ActuatorService:
             await _each(device.ask(peer, "restore", {}) for device in self.devices.values())
         if verb == "stay":
             self.originals.stay(self.stay)
-            await _each(device.let_go() for device in self.devices.values())
+            await _each(device.release_driver() for device in self.devices.values())
         return {"wrong": self.wrong()}
 
 
@@ -220,21 +222,21 @@ async def _each(work: Iterable[Awaitable[Any]]) -> None:
 
 def discover_all(names: Sequence[str]) -> list[KnobDriver | Absent]:
     """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`, and what does not answer."""
-    found: list[KnobDriver | Absent] = []
+    discovered: list[KnobDriver | Absent] = []
     for name in names:
         kind, _, argument = name.partition(":")
         try:
             module = import_module(f"agents.devices.{kind}.knobs")
             for driver in module.discover(*filter(None, [argument])):
                 driver.driver = name
-                found.append(driver)
+                discovered.append(driver)
             silent = getattr(module, "unanswered", dict[str, str])()
-            found += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
-        except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
+            discovered += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]
+        except Exception as error:  # noqa: BLE001 - the other drivers report their devices all the same
             log.error("event=no_devices driver=%s why=%r", name, error)
             why = f"the driver does not answer: {error}; the actuator keeps searching for devices"
-            found.append({"uuid": name, "absent": why})
-    return found
+            discovered.append({"uuid": name, "absent": why})
+    return discovered
 
 
 def lock(path: Path) -> None:
@@ -293,7 +295,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     driver = partial(DriverProcess, partial(discover_all, sorted(names - {""})), config.deadline_s)
     shared = (originals, BOOT_ID.read_text().strip(), now, _gid(config.group), claim)
     actuator = ActuatorService(config, driver, *shared)
-    alive = asyncio.create_task(_tell_alive(actuator))
+    alive = asyncio.create_task(_ping_watchdog(actuator))
     try:
         if serves or verb == "stay":
             folder.mkdir(parents=True, exist_ok=True)
@@ -317,7 +319,7 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     return not left
 
 
-async def _tell_alive(actuator: ActuatorService) -> None:
+async def _ping_watchdog(actuator: ActuatorService) -> None:
     """Tell systemd again and again that we live, also while drivers initialise and devices go back."""
     while True:
         notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
@@ -366,7 +368,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: stop.append(got))
+        signal.signal(number, lambda signum, _: stop.append(signum))
     config, folder, wrong = ActuatorConfig(), state_folder("".join(rest[verb == "serve" :])), ""
     if verb == "serve":
         try:

@@ -70,11 +70,11 @@ def groups(line: socket.socket) -> set[int]:
     Raises:
         OSError: the kernel does not tell.
     """
-    found, size = (ctypes.c_int * MOST_GROUPS)(), ctypes.c_uint(4 * MOST_GROUPS)
-    libc, what = ctypes.CDLL(None, use_errno=True), (socket.SOL_SOCKET, SO_PEERGROUPS)
-    if libc.getsockopt(line.fileno(), *what, found, ctypes.byref(size)):
+    group_ids, size = (ctypes.c_int * MOST_GROUPS)(), ctypes.c_uint(4 * MOST_GROUPS)
+    libc, option = ctypes.CDLL(None, use_errno=True), (socket.SOL_SOCKET, SO_PEERGROUPS)
+    if libc.getsockopt(line.fileno(), *option, group_ids, ctypes.byref(size)):
         raise OSError(ctypes.get_errno(), "cannot read the groups of a process")
-    return {credentials(line)[2], *found[: size.value // 4]}
+    return {credentials(line)[2], *group_ids[: size.value // 4]}
 
 
 def to_line(answer: Mapping[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ from tuner.errors import ActuationError, DeviceLost, KnobRefused, StoreError, Tu
 
 log = logging.getLogger(__name__)
 
-Wanted = Mapping[str, Any]
+KnobValues = Mapping[str, Any]
 """Knob to value; None is at its original setting."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
@@ -125,7 +125,7 @@ class Restorer:
             raise ActuationError(f"{self.uuid} is paused: {self.paused}")
         return shown
 
-    async def change(self, setting: Wanted) -> None:
+    async def change(self, setting: KnobValues) -> None:
         """Journal, write, verify. A failure leaves the rest to the caller."""
         shown = await self.look()
         # A lock that cannot be read may be lost: it is written whenever it is requested.
@@ -212,7 +212,7 @@ class Restorer:
             self._forget("an operator settled it")
         self.paused = self.unknown = ""
 
-    async def put_back(self) -> None:
+    async def restore(self) -> None:
         """Put every knob we wrote back, each for itself; what fails, however, is tried again later."""
         if not self.record.knobs:
             return
@@ -222,7 +222,7 @@ class Restorer:
             self.record = self._fresh({k: t for k, t in self.record.knobs.items() if t.lasts})
         try:
             if self.record.knobs:
-                failures = await self._written_back() or [LATE] * late
+                failures = await self._restore_knobs() or [LATE] * late
             capped = {k: t for k, t in self.record.knobs.items() if k in self.caps}
             if failures:  # what is pending is so after a crash, too
                 self.originals.save(self.record)
@@ -236,9 +236,9 @@ class Restorer:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
             failures.append(_in_words(error))
-        said, self.trouble = self.trouble, "; ".join(failures)
+        previous, self.trouble = self.trouble, "; ".join(failures)
         if failures:
-            if said != self.trouble:
+            if previous != self.trouble:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
             await self.driver.renew()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
@@ -246,7 +246,7 @@ class Restorer:
             self.retry_at = self.now() + self.retry_s
             self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
 
-    async def _written_back(self) -> list[str]:
+    async def _restore_knobs(self) -> list[str]:
         """Restore our changes; return in words what did not go. Raises ActuationError."""
         failures: list[str] = []
         shown: dict[str, Value | None] = {}
@@ -270,7 +270,7 @@ class Restorer:
                 failures.append(f"{knob}: {_in_words(error)}")
         return failures or await self._differing(targets)
 
-    async def _differing(self, targets: Wanted) -> list[str]:
+    async def _differing(self, targets: KnobValues) -> list[str]:
         """Return in words which knobs surely do not stand where they should; a cap is no such thing."""
         now, wrong = await self.shown(), list[str]()
         for knob, target in targets.items():
@@ -300,14 +300,14 @@ class Restorer:
         self._save(self._fresh({}))
         self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
 
-    async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
+    async def _foreign(self, shown: KnobValues, *, ending: bool) -> set[str]:
         """Return the knobs that another program changed since we wrote them, and pause the device if so.
 
         Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
         what the knob was before and what it goes back to, file by file where it has several. What is
         below a ceiling that we wrote may be a cap.
         """
-        found: set[str] = set()
+        foreign: set[str] = set()
         # Switching boost opens ceilings: a kill on the way back leaves them above what anybody wrote.
         opened = self._ceilings if any(t.last in SWITCH for t in self.record.knobs.values()) else ()
         for knob, touched in [*self.record.knobs.items()]:
@@ -322,13 +322,13 @@ class Restorer:
                 continue
             below = knob in self._ceilings and _below(value, last)
             lower = (lowered if value == last else value) if below else None
-            known = lower is None or self.lower.get(knob) == lower
-            if known or await self._lowered(knob, touched, lower, ending):
-                found.add(knob)
+            noted = lower is None or self.lower.get(knob) == lower
+            if noted or await self._lowered(knob, touched, lower, ending):
+                foreign.add(knob)
                 why = f"another program set {knob} to {lower or value!r} instead of {last!r}"
                 self.paused = self.paused or f"{why}; stop it; then {RESTORE} {self.uuid}`"
                 log.error("event=paused device=%s why=%r", self.uuid, self.paused)
-        return found
+        return foreign
 
     async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
         """Return whether another program lowered a ceiling, not a cap: ours, written again, takes effect.
@@ -351,8 +351,8 @@ class Restorer:
             self.lower |= {} if unsure else {knob: to}
         elif shown is not None:
             self._capped(knob, shown)
-        found = None if unsure and not took else touched.found
-        state = replace(touched, found=found, lowered=None, unsure=False)
+        original = None if unsure and not took else touched.found
+        state = replace(touched, found=original, lowered=None, unsure=False)
         self._note(knob, state, ending=True)
         return took and not unsure
 
@@ -369,32 +369,32 @@ class Restorer:
     def _ceilings(self) -> set[str]:
         return set(self.about.get("ceilings", ()))
 
-    def _at_cap(self, knob: str, shown: Wanted) -> bool:
+    def _at_cap(self, knob: str, shown: KnobValues) -> bool:
         """Return whether a knob shows the cap that we know of."""
         return knob in self.caps and shown.get(knob) == self.caps[knob]
 
-    def _state(self, knob: str, found: Value | None) -> KnobState:
+    def _state(self, knob: str, original: Value | None) -> KnobState:
         """Return a knob's state before it is written: its original value, and where it goes back to."""
-        set_here = self.terms.original.get(knob) if found is None else None
+        set_here = self.terms.original.get(knob) if original is None else None
         back = self.terms.failsafe.get(knob, set_here)
-        return KnobState(found, back=back, lasts=knob in self.about.get("lasting", ()))
+        return KnobState(original, back=back, lasts=knob in self.about.get("lasting", ()))
 
-    def in_force(self, knob: str, shown: Wanted) -> Value | None:
+    def in_force(self, knob: str, shown: KnobValues) -> Value | None:
         """Return what a knob is set to: what the hardware tells, else, as under a cap, what we wrote."""
         value, touched = shown.get(knob), self.record.knobs.get(knob)
         return touched.wrote if touched and (value is None or self._at_cap(knob, shown)) else value
 
-    def whole(self, setting: Wanted) -> Wanted:
+    def whole(self, setting: KnobValues) -> KnobValues:
         """Return a setting with every other knob that we wrote at its original setting."""
         return {**dict.fromkeys(self.record.knobs), **setting}
 
-    def found(self, shown: Wanted) -> Wanted:
+    def original_values(self, shown: KnobValues) -> KnobValues:
         """Return the original values of knobs: a fail-safe, else what is noted, else what they show."""
         noted = self.record.knobs.items()
         return {**shown, **{k: touched.found for k, touched in noted}, **self.terms.failsafe}
 
 
-def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
+def _widening_first(targets: KnobValues, shown: KnobValues) -> list[tuple[str, Any]]:
     """Return the knobs in the order to write them: what gives the device more room comes first."""
 
     def narrows(item: tuple[str, Any]) -> bool:
@@ -405,13 +405,13 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
     return sorted(targets.items(), key=narrows)
 
 
-def _below(less: Value | None, more: Value | None, known: Collection[str] = ()) -> bool:
+def _below(less: Value | None, more: Value | None, exempt: Collection[str] = ()) -> bool:
     """Return whether one is at most the other, file by file where possible; a word represents all."""
     low, high = str(less).split(), str(more).split()
     most = max(len(low), len(high))
     try:
         pairs = [*zip(low * (most // len(low)), high * (most // len(high)), strict=True)]
-        return all(m in known or float(n) <= float(m) for n, m in pairs)
+        return all(m in exempt or float(n) <= float(m) for n, m in pairs)
     except (ValueError, ZeroDivisionError):
         return False
 

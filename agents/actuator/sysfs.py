@@ -38,22 +38,22 @@ class FileKnob:
     """One knob: files that are written alike, and the values offered, ascending.
 
     `unit` is how many of the files' units make one of the knob's; 0: it is a text. A file takes of a value
-    what the kernel makes of it, see `clipped`, and the knob counts as at the `asked` value. Files with
+    what the kernel makes of it, see `clipped`, and the knob counts as at the `requested` value. Files with
     different values are read and written as one text of all. Every method raises ActuationError.
     """
 
     files: Sequence[Path]
     values: tuple[Value, ...]
     unit: int = 0
-    asked: Sequence[Any] = ()
+    requested: Sequence[Any] = ()
 
     def read(self) -> Value | None:
         """Return what the files say."""
         shown = self.clipped([content(file, int if self.unit else str) for file in self.files])
-        guesses = (self.asked, [max(shown)] * len(shown))
-        wanted = next((g for g in guesses if g and self.clipped(g) == shown), shown)
-        told = [scaled(number, self.unit) if self.unit else number for number in wanted]
-        return told[0] if len({*told}) == 1 else " ".join(map(str, told))
+        guesses = (self.requested, [max(shown)] * len(shown))
+        in_force = next((g for g in guesses if g and self.clipped(g) == shown), shown)
+        values = [scaled(number, self.unit) if self.unit else number for number in in_force]
+        return values[0] if len({*values}) == 1 else " ".join(map(str, values))
 
     def write(self, value: Value | None) -> None:
         """Write all files, each for itself: one that refuses stops no other.
@@ -64,8 +64,8 @@ class FileKnob:
             value = "performance" if "performance" in self.values else self.values[-1]
         texts, failures = str(value).split(), list[str]()
         texts = (texts * len(self.files))[: len(self.files)]
-        self.asked = [round(float(text) * self.unit) if self.unit else text for text in texts]
-        texts = [str(most) for most in self.clipped(self.asked)]
+        self.requested = [round(float(text) * self.unit) if self.unit else text for text in texts]
+        texts = [str(most) for most in self.clipped(self.requested)]
         for file, text in zip(self.files, texts, strict=True):
             try:
                 file.write_text(text)
@@ -123,18 +123,18 @@ class FileKnobs:
         self.offered[knob].write(value)
 
 
-Found = Mapping[str, FileKnob | str]
+KnobFiles = Mapping[str, FileKnob | str]
 
 
 def devices(
-    uuid: str, board: str, kinds: Sequence[str], found: Found, probed: Collection[str] = ()
+    uuid: str, board: str, kinds: Sequence[str], knobs: KnobFiles, probed: Collection[str] = ()
 ) -> list[FileKnobs]:
     """Return the device that has these knobs; none where none of them can be used.
 
     A text says why there is no knob; one that cannot be read is left out.
     """
     offered, without = dict[str, FileKnob](), dict[str, str]()
-    for name, knob in found.items():
+    for name, knob in knobs.items():
         try:
             if isinstance(knob, str):
                 raise ActuationError(knob)
@@ -144,8 +144,8 @@ def devices(
         except (ActuationError, ValueError) as error:
             without[name] = str(error)
     kinds = (*dict.fromkeys((*kinds, *offered, *without)),)
-    made = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
-    return [made] if offered or without else []
+    device = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
+    return [device] if offered or without else []
 
 
 def content(file: Path, kind: type = str) -> Any:  # noqa: ANN401 - of that kind
@@ -165,8 +165,8 @@ def words(*files: Path) -> set[str]:
 
 def numbers(*files: Path) -> list[int]:
     """Return the whole numbers in files, ascending; none where one of them does not answer."""
-    found = (word for word in words(*files) if word.isdecimal() and len(word) <= MOST_DIGITS)
-    return sorted({int(word) for word in found})
+    numerals = (word for word in words(*files) if word.isdecimal() and len(word) <= MOST_DIGITS)
+    return sorted({int(word) for word in numerals})
 
 
 def scaled(number: int, unit: int) -> int | float:
@@ -196,17 +196,17 @@ def cpu_clocks(root: Path) -> dict[str, FileKnob]:
     """
     small = ",".join(words(*root.glob(SMALL_CORES)))
     spans = [(int(a), int(b or a)) for a, b in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", small)]
-    found = []
+    domains = []
     for file in root.glob(f"{POLICIES}/scaling_max_freq"):
         cpu = int(file.parent.name.removeprefix("policy"))
         ends = numbers(file.with_name("cpuinfo_min_freq"), file.with_name(TOP))
         table = numbers(file.with_name(TABLE))
         if numbers(file) and (table or span(ends)):
             strong = numbers(root / CPUS / f"cpu{cpu}/cpu_capacity") or ends or table
-            found.append((strong[-1], cpu, table, ends, file))
+            domains.append((strong[-1], cpu, table, ends, file))
     kinds: dict[int, list[tuple[int, list[int], list[int], Path]]] = {}
     step = last = 0
-    for strength, cpu, table, ends, file in sorted(found, reverse=True):
+    for strength, cpu, table, ends, file in sorted(domains, reverse=True):
         step, last = step + (strength < LIKE * last), strength
         kind = any(a <= cpu <= b for a, b in spans) if spans else step
         kinds.setdefault(kind, []).append((cpu, table, ends, file))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agents.agent.surroundings import Standing, Surroundings
+from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.agent.trials import TrialRunner
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
@@ -82,8 +82,8 @@ class DeviceAgent:
         self._reached = False
         self._begun = False
         self._wrong = ""
-        self.standing = Standing()
-        self._asked_at = around.clock.monotonic()
+        self.standing = LoopStatus()
+        self._polled_at = around.clock.monotonic()
         self._holder = Holder(
             device.id,
             bench.target,
@@ -167,7 +167,7 @@ class DeviceAgent:
         if why and not self._around.journal.stays:
             self._watch.end(why)
         else:
-            self.put_back()
+            self.restore()
         self._begun = True
 
     def step(self) -> None:
@@ -207,7 +207,7 @@ class DeviceAgent:
             self.device = replace(self.device, space=space, cannot=cannot)
             self._registered = False
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Bring the device back to the hold, or to its original setting where there is none.
 
         Raises:
@@ -251,7 +251,7 @@ class DeviceAgent:
         entry = self._around.journal.get(self.device.id)
         held = self._holder.current is not None
         if (entry is not None and not held) or (held and self._around.journal.stays):
-            self.put_back()
+            self.restore()
 
     # The tuner's orders
 
@@ -261,7 +261,7 @@ class DeviceAgent:
         unable = self._around.journal.unable(self._around.host.name)
         if not_back is not None:
             applied, unable = replace(applied, level=Level.TRIAL), str(not_back)
-        self._asked_at = self._around.clock.monotonic()
+        self._polled_at = self._around.clock.monotonic()
         poll = Poll(
             agent=f"{self.device.agent}/{self._around.start}",
             applied=applied,
@@ -317,17 +317,17 @@ class DeviceAgent:
         ended = self._holder.refuses(order)
         if ended:
             log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
-            self._holder.told(False)
+            self._holder.mark_reported(False)
             self._wait(self._backoff.failed())
             return
         hold = self._holder.current
-        known = hold is not None and hold.order == order
+        same_order = hold is not None and hold.order == order
         try:
             self._holder.take(order)
         except (ActuationError, InvalidInput) as error:
             self._watch.end(f"it could not be applied: {error}")
             return
-        if known:
+        if same_order:
             self._pace()
         else:
             self._watch.start_now()
@@ -337,12 +337,12 @@ class DeviceAgent:
         hold = self._holder.current
         if hold is not None and hold.order.study != order.study:
             self._watch.end(f"study {order.study} has the device now")
-        report = self._trials.run(order, self._put_back_quietly)
+        report = self._trials.run(order, self._restore_quietly)
         self._around.link.keep(report)
 
-    def _put_back_quietly(self) -> None:
+    def _restore_quietly(self) -> None:
         try:
-            self.put_back()
+            self.restore()
         except TuningError as error:
             log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
 
@@ -356,7 +356,7 @@ class DeviceAgent:
 
     def _pace(self) -> None:
         """Wait a little where the tuner answered at once though nothing is new."""
-        self._wait(self._asked_at + PACE_S - self._around.clock.monotonic())
+        self._wait(self._polled_at + PACE_S - self._around.clock.monotonic())
 
     def _wait(self, seconds: float) -> None:
         until = self._around.clock.monotonic() + seconds
@@ -370,7 +370,7 @@ class DeviceAgent:
         while not ended.wait(LOOK_S):
             held = self._holder.current is not None and not self._holder.is_aside
             if held and self._around.journal.stays:
-                self._put_back_quietly()
+                self._restore_quietly()
 
     def _reached_tuner(self) -> None:
         if self._wrong:

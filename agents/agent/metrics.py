@@ -64,7 +64,7 @@ def _counted(link: TunerClient) -> Iterator[Metric]:
     for name, text, value in (
         ("reports_dropped", "Windows dropped because the spool was full.", spool.dropped),
         ("reports_refused", "Reports that the tuner refused permanently.", spool.refused),
-        ("requests", "Requests to the tuner.", link.asked),
+        ("requests", "Requests to the tuner.", link.requests),
         ("requests_failed", "Requests without a response from the tuner.", link.failed),
     ):
         yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
@@ -94,15 +94,15 @@ def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield how every device's loop gets on with the tuner."""
-    heard = _gauge("tuner_heard_timestamp_seconds", "Unix time of the tuner's last response.")
+    contact = _gauge("tuner_heard_timestamp_seconds", "Unix time of the tuner's last response.")
     lease = _gauge("lease_age_seconds", "Seconds since the trial's lease was last renewed.")
     for agent in agents:
         key, standing = (agent.device.id,), agent.standing
         if standing.heard_at is not None:
-            heard.add_metric(key, standing.heard_at.timestamp())
+            contact.add_metric(key, standing.heard_at.timestamp())
         if (trial := standing.lease) is not None:
             lease.add_metric(key, trial.age_s)
-    yield from (heard, lease)
+    yield from (contact, lease)
 
 
 def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
@@ -135,12 +135,12 @@ def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield which sensors and controls there are, and which are not: `jouletune doctor` says why."""
-    found = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
+    gauge = _gauge("available", "1: measured on this host; 0: not available on this host.", "name")
     for agent in agents:
         names = {metric.name: 1.0 for metric in agent.device.metrics}
-        for name, there in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
-            found.add_metric((agent.device.id, name), there)
-    yield found
+        for name, available in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
+            gauge.add_metric((agent.device.id, name), available)
+    yield gauge
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

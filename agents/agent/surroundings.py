@@ -33,7 +33,7 @@ class Surroundings:
 
 
 @dataclass
-class Standing:
+class LoopStatus:
     """How a device's loop stands, for those who only look.
 
     `applied` is what the loop last knew to be in force, `heard_at` when the tuner last answered it,

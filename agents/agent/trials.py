@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agents.actuator.client import named
-from agents.agent.surroundings import Standing, Surroundings
+from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.holding.holder import Holder
 from agents.target.measure import Ask, Measurer
 from agents.tuner_link.lease import LeaseKeeper
@@ -35,7 +35,7 @@ class TrialRunner:
     holder: Holder
     around: Surroundings
     attached: Mapping[str, str]
-    standing: Standing
+    standing: LoopStatus
     check_stop: Callable[[], None]
 
     def run(self, order: Assignment, put_back: Callable[[], None]) -> TrialReport:
@@ -94,6 +94,7 @@ class TrialRunner:
             expected=order.expected,
             context=order.context,
             follows=order.follows,
+            plan=order.plan,
         )
         name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
         try:

@@ -68,7 +68,7 @@ def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Pa
         ConfigError: a file beside it is wrong.
         ActuationError: the device does not answer.
     """
-    _, opener, rest = _found(spec)
+    _, opener, rest = _parsed(spec)
     side: Side = opener(rest, seed=seed, state_dir=state_dir, root=root)
     return side
 
@@ -112,7 +112,7 @@ def known_truth(spec: str) -> Truth | None:
     """
     if len(specs_in(spec)) > 1:
         return None
-    kind, _, rest = _found(spec)
+    kind, _, rest = _parsed(spec)
     if kind not in TRUTHS:
         return None
     truth: Truth | None = plugins.load(GROUP, TRUTHS, kind)(rest)
@@ -145,7 +145,7 @@ def oracle(
     return None if best is None else best[1]
 
 
-def _found(spec: str) -> tuple[str, Callable[..., Side], str]:
+def _parsed(spec: str) -> tuple[str, Callable[..., Side], str]:
     """Return the kind of a device, what opens one, and what follows the kind."""
     kind, _, rest = spec.partition(":")
     opener = plugins.load(GROUP, DEVICES, kind)

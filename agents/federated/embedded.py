@@ -189,11 +189,11 @@ def open_embedded(
     folder = database.resolve().parent / f"{database.name}.federation"
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
-        url, token_file = held.enter_context(_Child(database, folder, python)).found()
-        asked = TrainingWishes(
+        url, token_file = held.enter_context(_Child(database, folder, python)).address()
+        requested = TrainingWishes(
             policy=policy, objective=objective, constraints=tuple(constraints), seed=seed
         )
-        session, study = _opened(spec, url, token_file, folder, held, asked)
+        session, study = _opened(spec, url, token_file, folder, held, requested)
         return FederatedTuner(session, held.pop_all(), url, study)
 
 
@@ -214,10 +214,10 @@ def open_connected(
         LinkError, Unauthorised, InvalidInput: it is not there, or refuses.
     """
     with ExitStack() as held:
-        asked = TrainingWishes(
+        requested = TrainingWishes(
             policy=policy, objective=objective, constraints=tuple(constraints), seed=seed
         )
-        session, study = _opened(spec, url, token_file, folder, held, asked)
+        session, study = _opened(spec, url, token_file, folder, held, requested)
         return FederatedTuner(session, held.pop_all(), url, study)
 
 
@@ -227,7 +227,7 @@ def _opened(
     token_file: Path,
     folder: Path,
     held: ExitStack,
-    asked: TrainingWishes,
+    requested: TrainingWishes,
 ) -> tuple[FederationSession, str]:
     host = Host.here()
     agent = f"{spec.name}@{host.name}"
@@ -235,14 +235,14 @@ def _opened(
     link = TunerClient(http, Credentials(folder, token_file, agent), Spool(folder / "spool"))
     device = spec.device(agent, host.name)
     link.register(device)
-    study = _study(url, token_file, device, asked)
+    study = _study(url, token_file, device, requested)
     session = FederationSession(
         link, device, folder, HostClock(), lambda: datetime.now(UTC), secrets.token_hex(4)
     )
     return session, study
 
 
-def _study(url: str, token_file: Path, of: Device, asked: TrainingWishes) -> str:
+def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) -> str:
     """Return the id of the federation's active study, made where there is none that asks for the same."""
     device = of.id
     token = token_file.read_text(encoding="utf-8").strip()
@@ -256,28 +256,28 @@ def _study(url: str, token_file: Path, of: Device, asked: TrainingWishes) -> str
             ),
             None,
         )
-        if former is not None and not (other := _other(former, asked, of.space)):
+        if former is not None and not (other := _other(former, requested, of.space)):
             return str(former["id"])
         draft: dict[str, Any] = {
             "devices": [device],
-            "objective": asked.objective,
-            "constraints": list(asked.constraints),
-            "policy": asked.policy,
-            "seed": asked.seed,
+            "objective": requested.objective,
+            "constraints": list(requested.constraints),
+            "policy": requested.policy,
+            "seed": requested.seed,
             "terms": {"mode": Mode.CONTINUOUS, "allow_estimated": True, "safety": Safety.OFF},
             "who": device,
         }
-        made = api.post("/studies", json=draft)
+        response = api.post("/studies", json=draft)
         # All else of a draft is judged before its device: what is refused for its own sake ends no study.
-        if former is not None and _refused_as(made) == DeviceBusy.code:
+        if former is not None and _refused_as(response) == DeviceBusy.code:
             change = {"who": device, "why": f"a new training: {other}"}
             _answer(api.post(f"/studies/{former['id']}/stop", json=change))
             log.warning("event=study_replaced study=%s why=%r", former["id"], other)
-            made = api.post("/studies", json=draft)
-        return str(_answer(made)["id"])
+            response = api.post("/studies", json=draft)
+        return str(_answer(response)["id"])
 
 
-def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str:
+def _other(study: Mapping[str, Any], requested: TrainingWishes, space: Space) -> str:
     """Return why a study is not gone on with: its goal is reached, or something else is requested.
 
     Also where its usual number of participants no longer fits the clients there are.
@@ -289,19 +289,19 @@ def _other(study: Mapping[str, Any], asked: TrainingWishes, space: Space) -> str
         if knob.role is Role.PARTICIPANTS and usual.get(knob.name) not in knob.values:
             return f"{knob.name} of {list(knob.values)} instead of {usual.get(knob.name)}"
     wishes = {
-        "policy": asked.policy,
-        "objective": str(asked.objective).rpartition(" ")[2],
-        "constraints": sorted(str(Constraint.parse(c)) for c in asked.constraints),
+        "policy": requested.policy,
+        "objective": str(requested.objective).rpartition(" ")[2],
+        "constraints": sorted(str(Constraint.parse(c)) for c in requested.constraints),
     }
-    found = {
+    running = {
         "policy": study["policy"],
         "objective": str(study["objective"]).rpartition(" ")[2],
         "constraints": sorted(str(Constraint.parse(c)) for c in study["constraints"]),
     }
     return "; ".join(
-        f"{name} {wish} instead of {found[name]}"
+        f"{name} {wish} instead of {running[name]}"
         for name, wish in wishes.items()
-        if found[name] != wish
+        if running[name] != wish
     )
 
 
@@ -345,7 +345,7 @@ class _Child:
             )
         return self
 
-    def found(self) -> tuple[str, Path]:
+    def address(self) -> tuple[str, Path]:
         """Return the tuner's address and its token file once it is there. Raises TuningError."""
         deadline = time.monotonic() + START_S
         while not self._port.is_file():

@@ -68,7 +68,7 @@ class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
     ) -> Iterable[Message]:
         """Return what the clients answer, until the time is over."""
         until = None if timeout is None else time.monotonic() + timeout
-        found = []
+        replies = []
         for message in messages:
             self.sent.append(message)
             if until is not None and time.monotonic() > until:
@@ -77,8 +77,8 @@ class LocalGrid(Grid):  # type: ignore[misc,unused-ignore]
             if reply is not None:
                 # A reply's sender is its node: here all are one process.
                 reply.metadata._src_node_id = message.metadata.dst_node_id
-                found.append(reply)
-        return found
+                replies.append(reply)
+        return replies
 
     def _answered(self, message: Message) -> Message | None:
         try:

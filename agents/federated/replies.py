@@ -23,7 +23,7 @@ EXAMPLES, SECONDS, JOULES, MEASURED, IDLE_W = (
 OWN_GAIN = "own-gain"
 """By how much a client's training raised the accuracy on its own samples."""
 COMPUTE_J, COMMUNICATION_J = "compute-j", "communication-j"
-ASKS = 3
+MOST_QUERIES = 3
 STATE = {
     "load": "load",
     "memory": "memory",
@@ -47,8 +47,8 @@ class ClientReply:
 class KnownClients:
     """Reports of the clients: their class, and their last state.
 
-    A client that was asked for its class and did not say is of the first until it does; after `ASKS` times
-    it is not asked again, as an app may have no reply.
+    A client that was asked for its class and did not say is of the first until it does; after
+    `MOST_QUERIES` times it is not asked again, as an app may have no reply.
     """
 
     kinds: dict[int, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class KnownClients:
 
     def unsure(self, node: int) -> bool:
         """Return whether a client is still to be asked for its class."""
-        return node not in self.kinds or 0 < self._silent.get(node, 0) < ASKS
+        return node not in self.kinds or 0 < self._silent.get(node, 0) < MOST_QUERIES
 
     def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:
         """Note what a client answered, which may be nothing or no class."""
@@ -80,15 +80,15 @@ class KnownClients:
 
     def state(self) -> dict[str, float]:
         """Return each class's mean, of the last reports."""
-        found: dict[str, list[float]] = {}
+        by_metric: dict[str, list[float]] = {}
         for node, latest in self.latest.items():
             for name, value in latest.items():
-                found.setdefault(f"{name}.{self.kind(node) or 'all'}", []).append(value)
-        return {name: fmean(values) for name, values in sorted(found.items())}
+                by_metric.setdefault(f"{name}.{self.kind(node) or 'all'}", []).append(value)
+        return {name: fmean(values) for name, values in sorted(by_metric.items())}
 
 
 def sound(
-    replies: Iterable[Message], sent: ArrayRecord, known: KnownClients, weight: str = EXAMPLES
+    replies: Iterable[Message], sent: ArrayRecord, clients: KnownClients, weight: str = EXAMPLES
 ) -> list[ClientReply]:
     """Return the replies that may be averaged, with records of the same names and metrics.
 
@@ -97,7 +97,7 @@ def sound(
     not finite, and replies whose `weight`, a metric, is not above 0.
     """
     shapes = {name: tuple(array.shape) for name, array in sent.items()}
-    found = []
+    accepted = []
     for message in replies:
         why = _wrong(message, shapes, weight)
         node = message.metadata.src_node_id
@@ -106,9 +106,9 @@ def sound(
             continue
         (metrics,) = message.content.metric_records.values()
         scalars = {name: float(v) for name, v in metrics.items() if _length(v) == 0}
-        found.append(ClientReply(node, known.kind(node) or "all", message, scalars))
-    _make_alike([reply.message for reply in found])
-    return found
+        accepted.append(ClientReply(node, clients.kind(node) or "all", message, scalars))
+    _make_alike([reply.message for reply in accepted])
+    return accepted
 
 
 def round_metrics(

@@ -100,7 +100,7 @@ class FederationSession:
         self._lease.close()
         self._order = None
         try:
-            self._order = self._asked(context)
+            self._order = self._next_order(context)
         except TuningError as error:
             if isinstance(error, FINAL) and not self._reached and not self._latest.study:
                 raise
@@ -130,7 +130,7 @@ class FederationSession:
         self._lease.close()
         self._deliver()
 
-    def _asked(self, context: Context) -> Assignment | HoldOrder | None:
+    def _next_order(self, context: Context) -> Assignment | HoldOrder | None:
         """Return what the tuner says within some seconds. Raises what it refuses with."""
         self._link.deliver()
         if not self._registered:

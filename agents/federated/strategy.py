@@ -75,12 +75,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 hint="give FedGPO the inner strategy, or train without FedGPO",
             )
         self._seed, self._g_per_kwh, self._wait_s = seed, g_per_kwh, wait_s
-        self._known = KnownClients()
+        self._clients = KnownClients()
         self._accuracy: float | None = None
         self._round: _OpenRound | None = None
         self._sent = ArrayRecord()
         self._result = Result()
-        self._there = self._rounds = 0
+        self._present = self._rounds = 0
 
     def summary(self) -> None:
         """Log what aggregates."""
@@ -103,11 +103,11 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
 
         def evaluated(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
-            found = evaluate_fn(number, arrays)
-            self._see(found)
-            if found is not None:
-                self._result.evaluate_metrics_serverapp[number] = found
-            return found
+            metrics = evaluate_fn(number, arrays)
+            self._see(metrics)
+            if metrics is not None:
+                self._result.evaluate_metrics_serverapp[number] = metrics
+            return metrics
 
         self._rounds = num_rounds
         watched = None if evaluate_fn is None else evaluated
@@ -131,8 +131,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         clients, there is no round.
         """
         self._report()
-        asked = self._inner.configure_train(server_round, arrays, config, grid)
-        contents = {m.metadata.dst_node_id: m.content for m in asked}
+        messages = self._inner.configure_train(server_round, arrays, config, grid)
+        contents = {m.metadata.dst_node_id: m.content for m in messages}
         if not contents:
             return []
         usual = next(iter(contents.values()))
@@ -160,8 +160,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         """Average the replies that are sound; without any, the round has failed."""
         all_ = list(replies)
         weight = getattr(self._inner, WEIGHT, EXAMPLES)
-        good = sound(all_, self._sent, self._known, weight)
-        self._known.hear(good)
+        good = sound(all_, self._sent, self._clients, weight)
+        self._clients.hear(good)
         if self._round is not None:
             shown, self._round.origin = round_metrics(
                 good, self._classes, self._round.seconds, self._g_per_kwh
@@ -188,21 +188,21 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Have clients evaluate as the inner strategy does."""
-        found: Iterable[Message] = self._inner.configure_evaluate(
+        messages: Iterable[Message] = self._inner.configure_evaluate(
             server_round, arrays, config, grid
         )
-        return found
+        return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Combine the evaluations as the inner strategy does."""
         answered = [reply for reply in replies if not reply.has_error()]
-        found = self._inner.aggregate_evaluate(server_round, answered) if answered else None
-        if found is not None:
-            self._result.evaluate_metrics_clientapp[server_round] = found
-        self._see(found)
-        return found
+        metrics = self._inner.aggregate_evaluate(server_round, answered) if answered else None
+        if metrics is not None:
+            self._result.evaluate_metrics_clientapp[server_round] = metrics
+        self._see(metrics)
+        return metrics
 
     @property
     def _classes(self) -> list[str]:
@@ -220,7 +220,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     ) -> RecordDict:
         """Return a message's content with a config record of the node's own."""
         name = next(iter(content.config_records), CONFIG)
-        kind = self._known.kind(node)
+        kind = self._clients.kind(node)
         by_steps = [k.name for k in self._tuner.space.knobs if k.role is Role.AVERAGING_STEPS]
         config = {
             **dict(content.config_records.get(name, {})),
@@ -236,17 +236,17 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
 
         Where a wait has brought no more than there are, it is not waited for the same again.
         """
-        there, until = 0, time.monotonic() + self._wait_s
+        present, until = 0, time.monotonic() + self._wait_s
         while len(nodes := sorted(grid.get_node_ids())) < count:
-            if nodes and len(nodes) == self._there:
+            if nodes and len(nodes) == self._present:
                 break
-            if len(nodes) > there:
-                there, until = len(nodes), time.monotonic() + self._wait_s
-                log.info("event=waiting_for_clients there=%d wanted=%d", there, count)
+            if len(nodes) > present:
+                present, until = len(nodes), time.monotonic() + self._wait_s
+                log.info("event=waiting_for_clients there=%d wanted=%d", present, count)
             elif time.monotonic() >= until and (nodes or not self._wait_s):
                 break
             time.sleep(min(LOOK_S, self._wait_s))
-        self._there = len(nodes) if len(nodes) < count else 0
+        self._present = len(nodes) if len(nodes) < count else 0
         dice = random.Random(f"{self._seed} {server_round}")
         return dice.sample(nodes, min(count, len(nodes)))
 
@@ -254,19 +254,19 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         """Ask those whose class is not known, where there are several."""
         if len(self._classes) < 2:
             return
-        unsure = [node for node in nodes if self._known.unsure(node)]
-        asked = [
+        unsure = [node for node in nodes if self._clients.unsure(node)]
+        queries = [
             Message(content=RecordDict(), message_type=MessageType.QUERY, dst_node_id=node)
             for node in unsure
         ]
         kinds = dict.fromkeys(unsure, "")
-        for reply in grid.send_and_receive(asked, timeout=QUERY_S) if asked else ():
+        for reply in grid.send_and_receive(queries, timeout=QUERY_S) if queries else ():
             records = [] if reply.has_error() else reply.content.config_records.values()
             kinds[reply.metadata.src_node_id] = next(
                 (str(r[CLASS]) for r in records if CLASS in r), ""
             )
         for node, kind in kinds.items():
-            self._known.note_class(node, kind, self._classes)
+            self._clients.note_class(node, kind, self._classes)
         if missed := [node for node, kind in kinds.items() if kind not in self._classes]:
             log.warning(
                 "event=class_not_told clients=%d of=%d taken_as=%s",
@@ -276,12 +276,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             )
 
     def _state(self, server_round: int) -> dict[str, float]:
-        found = {"round": float(server_round), **self._known.state()}
+        state = {"round": float(server_round), **self._clients.state()}
         if self._accuracy is not None:
-            found[ACCURACY] = self._accuracy
+            state[ACCURACY] = self._accuracy
         if self._rounds:
-            found[ROUNDS_LEFT] = float(self._rounds - server_round + 1)
-        return found
+            state[ROUNDS_LEFT] = float(self._rounds - server_round + 1)
+        return state
 
     def _see(self, metrics: MetricRecord | None) -> None:
         """Note the accuracy that an evaluation tells."""
@@ -316,13 +316,13 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
 
 def clients_there(grid: Grid, wait_s: float = WAIT_S) -> int:
     """Return how many clients there are, once one is and no further one comes for some seconds."""
-    there, until = 0, time.monotonic() + wait_s
-    while not there or time.monotonic() < until:
+    present, until = 0, time.monotonic() + wait_s
+    while not present or time.monotonic() < until:
         now = len(list(grid.get_node_ids()))
-        if now > there:
-            there, until = now, time.monotonic() + wait_s
+        if now > present:
+            present, until = now, time.monotonic() + wait_s
         time.sleep(min(LOOK_S, max(0.01, wait_s)))
-    return there
+    return present
 
 
 class _GoalReached(Exception):

@@ -81,15 +81,15 @@ def _shown(
     tail: float | None, limit: Limit, reading: Reading, gained: dict[str, float], seconds: float
 ) -> FineTuningWindow:
     steps = gained["steps"]
-    told = steps > 0.0 and gained["gflop"] > 0.0
+    counted = steps > 0.0 and gained["gflop"] > 0.0
     return FineTuningWindow(
         tail=math.nan if tail is None else tail,
         kept=tail is None or limit.holds(tail),
         requests=int(reading.totals.get("items", 0.0)),
         finetuning_share=min(1.0, gained["ran_s"] / seconds),
         finetuning_steps_per_s=steps / seconds,
-        finetuning_gflop=gained["gflop"] / steps if told else math.nan,
+        finetuning_gflop=gained["gflop"] / steps if counted else math.nan,
         finetuning_flop_per_byte=gained["gflop"] / gained["gbyte"]
-        if told and gained["gbyte"] > 0.0
+        if counted and gained["gbyte"] > 0.0
         else math.nan,
     )

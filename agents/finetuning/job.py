@@ -96,8 +96,8 @@ class FineTuningJob:
     def _read(self, lines: IO[str]) -> None:
         for line in lines:
             try:
-                told = json.loads(line)
-                fresh = {name: float(told[name]) for name in TOTALS if name in told}
+                record = json.loads(line)
+                fresh = {name: float(record[name]) for name in TOTALS if name in record}
             except (ValueError, TypeError):
                 fresh = {}
             if not fresh or not all(map(math.isfinite, fresh.values())):

@@ -92,16 +92,16 @@ class Holder:
         return self._hold if self._hold is not None and not self._hold.ended else None
 
     @property
-    def untold(self) -> Hold | None:
+    def unreported(self) -> Hold | None:
         """A hold that ended without a word to the tuner."""
         hold = self._hold
         return hold if hold is not None and hold.ended and not hold.told else None
 
-    def told(self, told: bool = True) -> None:
+    def mark_reported(self, reported: bool = True) -> None:
         """Note that the report of the end is on its way, or has to be sent again."""
         with self._lock:
             if self._hold is not None and self._hold.ended:
-                self._become(self._hold.model_copy(update={"told": told}))
+                self._become(self._hold.model_copy(update={"told": reported}))
 
     def refuses(self, order: HoldOrder) -> str:
         """Return why this assignment is refused: the same hold has ended here; empty otherwise."""
@@ -128,15 +128,15 @@ class Holder:
         now, monotonic = self._now(), self._clock.monotonic()
         hold = self.current
         if hold is not None and hold.order == order:
-            gone = order.valid_for_s - hold.left_s(self._host, now, monotonic)
-            if gone > RENEW_SHARE * order.valid_for_s:
+            elapsed_s = order.valid_for_s - hold.left_s(self._host, now, monotonic)
+            if elapsed_s > RENEW_SHARE * order.valid_for_s:
                 renewed = self._granted(order, now, monotonic, hold.row, hold.broken)
                 kept_profiles = {"power_profiles": hold.power_profiles}
                 self._become(renewed.model_copy(update=kept_profiles))
                 self._confirm()
             return
-        kept = hold is not None and hold.order.plan == order.plan
-        row = hold.row if hold is not None and kept else order.plan.row({})
+        same_plan = hold is not None and hold.order.plan == order.plan
+        row = hold.row if hold is not None and same_plan else order.plan.row({})
         log.info(
             "event=hold device=%s study=%s revision=%d setting=%r",
             self._device,
@@ -234,26 +234,26 @@ class Holder:
         """The start of the workload in which the hold was last applied; empty where unknown."""
         return self._incarnation
 
-    def follow(self, seen: Hold, row: int) -> bool:
-        """Change to another row of the plan that was `seen` in force; return whether it still was.
+    def follow(self, hold: Hold, row: int) -> bool:
+        """Change to another row of the plan of `hold`; return whether it still was.
 
         Raises:
             ActuationError: the row could not be put in force; the former one is held on.
         """
         with self._lock:
-            if self._aside or self.current is not seen:
+            if self._aside or self.current is not hold:
                 return False
             log.info(
                 "event=plan_row device=%s row=%d setting=%r",
                 self._device,
                 row,
-                render_setting(seen.order.plan.rows[row].setting),
+                render_setting(hold.order.plan.rows[row].setting),
             )
-            self._become(seen.model_copy(update={"row": row}))
+            self._become(hold.model_copy(update={"row": row}))
             try:
                 self.enforce()
             except TuningError:
-                self._become(seen)
+                self._become(hold)
                 raise
             return True
 
@@ -292,13 +292,13 @@ class Holder:
             broke = judge(measurement.estimates, hold.limits) is Verdict.INFEASIBLE
             count = hold.broken.get(hold.row, 0) + 1 if broke else 0
             broken = {**hold.broken, hold.row: count}
-            seen = measurement.sources.get(POWER_PROFILES, "")
-            first = hold.power_profiles or seen
+            profiles = measurement.sources.get(POWER_PROFILES, "")
+            first = hold.power_profiles or profiles
             if (broken, first) != (hold.broken, hold.power_profiles):
                 update = {"broken": broken, "power_profiles": first}
                 self._become(hold.model_copy(update=update))
-            if seen and seen != first:
-                return f"the power profiles changed from {first} to {seen}"
+            if profiles and profiles != first:
+                return f"the power profiles changed from {first} to {profiles}"
             if count >= BROKEN_WINDOWS:
                 return f"{_worst(hold.limits, measurement)} in {count} windows in a row"
             return ""

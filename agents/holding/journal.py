@@ -93,15 +93,15 @@ class Journal:
     def devices(self) -> list[Entry]:
         """Return the entries of all devices that are set otherwise than they were found."""
         paths = sorted(self._folder.glob(f"*{SUFFIX}"))
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for path in paths:
             try:
                 content = path.read_bytes()
             except OSError as error:
                 log.error("event=journal_unreadable file=%s why=%r", path, str(error))
                 content = b""
-            found.append(_parse(path.name.removesuffix(SUFFIX), path, content))
-        return found
+            entries.append(_parse(path.name.removesuffix(SUFFIX), path, content))
+        return entries
 
     def get(self, device: str) -> Entry | None:
         """Return a device's entry, None where it is at its original setting.
@@ -156,10 +156,10 @@ class Journal:
             StoreError: the disk refuses; change nothing.
             Conflict: every device is to stay at its original setting; change nothing.
         """
-        known, path = self.get(device), self._path(device)
-        whole = known is not None and not known.damaged and path.exists()
-        if known is None or not whole or known.level != level:
-            sides = target.read_sides() if known is None else originals(known, target)
+        earlier, path = self.get(device), self._path(device)
+        whole = earlier is not None and not earlier.damaged and path.exists()
+        if earlier is None or not whole or earlier.level != level:
+            sides = target.read_sides() if earlier is None else originals(earlier, target)
             entry = Entry(device=device, level=level, boot=boot, sides=sides, attached=attached)
             try:
                 files.write(path, _render(entry))
@@ -189,7 +189,7 @@ class Journal:
             return False
         if entry.damaged:
             log.error("event=journal_damaged device=%s what=%r", device, entry.damaged)
-        failures = target.put_back(originals(entry, target))
+        failures = target.restore_originals(originals(entry, target))
         if failures:
             raise ActuationError(
                 f"{device} is not restored to its original setting: {'; '.join(failures)}",
@@ -236,17 +236,17 @@ def _render(entry: Entry) -> str:
 
 def _parse(device: str, path: Path, content: bytes) -> Entry:
     """Return what can be read of a file's content."""
-    known: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     damaged = ""
     for number, line in enumerate(content.splitlines(), 1):
         try:
-            known.append(_object(line))
+            lines.append(_object(line))
         except ValueError:
             damaged = f"{path}: line {number} cannot be read"
-    heads = [line for line in known if "level" in line]
+    heads = [line for line in lines if "level" in line]
     settings = [
         line
-        for line in known
+        for line in lines
         if isinstance(line.get("side"), str) and isinstance(line.get("setting"), dict)
     ]
     head = heads[0] if heads else {}
@@ -264,10 +264,10 @@ def _parse(device: str, path: Path, content: bytes) -> Entry:
 
 def _object(line: bytes) -> dict[str, Any]:
     """Return a line's JSON object. Raises ValueError where it is anything else, or not as written."""
-    found = json.loads(line)
-    if not isinstance(found, dict) or found.pop("sum", "") != _sum(found):
+    record = json.loads(line)
+    if not isinstance(record, dict) or record.pop("sum", "") != _sum(record):
         raise ValueError("not an object with its checksum")
-    return found
+    return record
 
 
 def _sum(line: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ _Change = frozenset[SettingKey]
 TICK_S = 1.0
 AWAITED_TICK_S = 0.05
 """Between looks that themselves wait for the signal to rise, for a second at most."""
-ASKED_TICK_S = 0.2
+POLLED_TICK_S = 0.2
 """Where a signal cannot be waited for: a look costs the agent a millisecond, and a workload half of one."""
 LOADS_S = 0.5
 """Between looks at the signals that no plan goes by, however often the one that is followed is read."""
@@ -74,8 +74,8 @@ class PlanRunner:
         levels = dict(self._loads)
         if self._level is not None:
             levels[self._level.plan.by] = self._level
-        known = {name: level.smoothed for name, level in levels.items()}
-        return {name: value for name, value in known.items() if value is not None}
+        smoothed = {name: level.smoothed for name, level in levels.items()}
+        return {name: value for name, value in smoothed.items() if value is not None}
 
     def run(self, stop: threading.Event) -> None:
         """Follow until stopped."""
@@ -87,7 +87,7 @@ class PlanRunner:
         """How long to wait before the next look."""
         if self._too_many() is None:
             return TICK_S
-        return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else ASKED_TICK_S
+        return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else POLLED_TICK_S
 
     def tick(self) -> None:
         """Take one look, and do what it asks for; what goes wrong is logged once and tried again.
@@ -245,7 +245,7 @@ def _change(hold: Hold, row: int) -> _Change:
     return frozenset({setting_key(hold.setting), setting_key(hold.order.plan.rows[row].setting)})
 
 
-def _gain(plan: Plan, row: int, wanted: int) -> float:
+def _gain(plan: Plan, row: int, target: int) -> float:
     """Return the predicted gain of a change: the most of any row that is crossed, the wanted one too."""
-    step = 1 if wanted > row else -1
-    return max(plan.rows[k].gain for k in range(row + step, wanted + step, step))
+    step = 1 if target > row else -1
+    return max(plan.rows[k].gain for k in range(row + step, target + step, step))

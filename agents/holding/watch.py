@@ -97,10 +97,10 @@ class Watch:
 
     def tell(self) -> None:
         """Keep the word that a hold has ended, where that has not been done."""
-        hold = self._holder.untold
+        hold = self._holder.unreported
         if hold is not None:
             self._link.keep(ended_report(self._device, hold))
-            self._holder.told()
+            self._holder.mark_reported()
 
     def _observe(self, hold: Hold) -> None:
         """Measure one window of the held setting, judge it, and report it where it counts.
@@ -119,19 +119,21 @@ class Watch:
         )
         began = self._bench.clock.monotonic()
         incarnation = self._holder.incarnation
-        seen = self._bench.window(hold.setting, ask, self._check, self._rng, began)
+        measured = self._bench.window(hold.setting, ask, self._check, self._rng, began)
         if self._started_again(incarnation):
             return
-        if seen.changed and self._changed_its_row(hold):
+        if measured.changed and self._changed_its_row(hold):
             return
-        if seen.changed:
-            self.end(seen.changed)
+        if measured.changed:
+            self.end(measured.changed)
             return
-        self.context = context_of(seen.measurement)
-        why = self._holder.observed(seen.measurement)
-        if seen.foreign:
+        self.context = context_of(measured.measurement)
+        why = self._holder.observed(measured.measurement)
+        if measured.foreign:
             # Judged all the same: whatever the cause, the limit was kept or not.
-            log.warning("event=window_not_reported device=%s why=%r", self._device, seen.foreign)
+            log.warning(
+                "event=window_not_reported device=%s why=%r", self._device, measured.foreign
+            )
         elif why or self._is_wanted(self._holder.current or hold):
             self._reported_at = self._clock.monotonic()
             self._link.keep(
@@ -140,7 +142,7 @@ class Watch:
                     study=order.study,
                     revision=order.revision,
                     setting=hold.setting,
-                    measurement=seen.measurement,
+                    measurement=measured.measurement,
                 )
             )
         if why:

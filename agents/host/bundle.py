@@ -72,21 +72,21 @@ class Texts:
 
 def texts(root: Path) -> Texts:
     """Return the scrubbed text of every file that can be read, by its path from the root."""
-    found, host = Texts(), platform.node()
+    gathered, host = Texts(), platform.node()
     for path in matched(root):
         real, links = followed(root, str(path.relative_to(root)))
-        found.links |= links
+        gathered.links |= links
         file = root / real
         try:
-            if real in found.texts or not file.is_file():
+            if real in gathered.texts or not file.is_file():
                 continue
-            found.modes[real] = stat.S_IMODE(file.stat().st_mode)
-            found.texts[real] = scrubbed(file.read_bytes()[:MOST_BYTES].decode(), host)
+            gathered.modes[real] = stat.S_IMODE(file.stat().st_mode)
+            gathered.texts[real] = scrubbed(file.read_bytes()[:MOST_BYTES].decode(), host)
         except OSError as error:  # root's own, or gone again
-            found.unread[real] = error.strerror or type(error).__name__
+            gathered.unread[real] = error.strerror or type(error).__name__
         except ValueError:
-            found.unread[real] = "no text"
-    return found
+            gathered.unread[real] = "no text"
+    return gathered
 
 
 def matched(root: Path) -> Iterator[Path]:
@@ -133,10 +133,10 @@ def write_bundle(root: Path, to: Path) -> int:
     Raises:
         StoreError: it cannot be written.
     """
-    found = texts(root)
+    gathered = texts(root)
     try:
         with tarfile.open(to, "w:gz") as bundle:
-            for entry, text in _entries(found):
+            for entry, text in _entries(gathered):
                 entry.size = len(text.encode())
                 bundle.addfile(entry, io.BytesIO(text.encode()))
     except OSError as error:
@@ -144,18 +144,18 @@ def write_bundle(root: Path, to: Path) -> int:
             f"cannot write {to}: {error.strerror}",
             hint="give a file in a folder that you can write",
         ) from error
-    return len(found.texts)
+    return len(gathered.texts)
 
 
-def _entries(found: Texts) -> Iterator[tuple[tarfile.TarInfo, str]]:
+def _entries(gathered: Texts) -> Iterator[tuple[tarfile.TarInfo, str]]:
     """Yield the files of a bundle, and its links."""
-    for path, target in found.links.items():
+    for path, target in gathered.links.items():
         link = tarfile.TarInfo(path)
         link.type, link.linkname = tarfile.SYMTYPE, target
         yield link, ""
-    for path, text in found.texts.items():
+    for path, text in gathered.texts.items():
         entry = tarfile.TarInfo(path)
-        entry.mode = found.modes[path]
+        entry.mode = gathered.modes[path]
         yield entry, text
-    modes = {path: f"{mode:04o}" for path, mode in found.modes.items()}
-    yield tarfile.TarInfo(ABOUT), json.dumps({"modes": modes, "unread": found.unread}, indent=1)
+    modes = {path: f"{mode:04o}" for path, mode in gathered.modes.items()}
+    yield tarfile.TarInfo(ABOUT), json.dumps({"modes": modes, "unread": gathered.unread}, indent=1)

@@ -46,9 +46,9 @@ def _domains(folder: Path) -> set[tuple[str, str]]:
     """Return the kind and the name of what a CPU shares with others, as far as the kernel reports it."""
     package = text_of(folder / "topology/physical_package_id").strip()
     cache = text_of(folder / "cache/index3/shared_cpu_list").strip()
-    found = {("package", package), ("cache", cache)} - {("package", UNKNOWN)}
-    found |= {("node", node.name) for node in folder.glob("node[0-9]*")}
-    return {(kind, name) for kind, name in found if name}
+    domains = {("package", package), ("cache", cache)} - {("package", UNKNOWN)}
+    domains |= {("node", node.name) for node in folder.glob("node[0-9]*")}
+    return {(kind, name) for kind, name in domains if name}
 
 
 def _core(folder: Path) -> str:

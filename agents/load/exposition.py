@@ -49,8 +49,8 @@ def scrape(client: httpx.Client, url: str, names: Collection[str]) -> Samples:
 
 def parse(text: str, names: Collection[str], where: str) -> Samples:
     """Return the samples of some metrics in a text. Raises MeasurementError."""
-    wanted = {name + suffix for name in names for suffix in SUFFIXES}
-    lines = [line for line in text.splitlines() if _name(line) in wanted]
+    sample_names = {name + suffix for name in names for suffix in SUFFIXES}
+    lines = [line for line in text.splitlines() if _name(line) in sample_names]
     try:
         families = list(text_string_to_metric_families("\n".join([*lines, ""])))
     except ValueError as error:
@@ -102,9 +102,9 @@ def gauge(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
 
 
 def _missing(samples: Samples, kind: str, name: str) -> MeasurementError:
-    there = [n for n, told in samples.types.items() if told == kind]
+    names = [n for n, metric_kind in samples.types.items() if metric_kind == kind]
     return MeasurementError(
-        f"{samples.where} has no {kind} {name!r}", hint=f"available: {', '.join(there) or 'none'}"
+        f"{samples.where} has no {kind} {name!r}", hint=f"available: {', '.join(names) or 'none'}"
     )
 
 

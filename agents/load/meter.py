@@ -43,7 +43,7 @@ class LoadMeter:
     def offering(self, context: Context) -> LoadMeter:
         """Return this meter at another load. Raises InvalidInput where none is requested."""
         other = LoadMeter(
-            self._connect, LoadShape.asked(context), self._counting, self._clock, self._seed
+            self._connect, LoadShape.from_context(context), self._counting, self._clock, self._seed
         )
         other._runs = self._runs
         return other
@@ -84,8 +84,8 @@ class LoadWindow:
         return self._final
 
     def _reading(self, tally: Tally) -> Reading:
-        seen = {"items": float(len(tally.latencies_s)), "failed": float(tally.failed)}
-        totals = {**seen, **self._totals()}
+        counts = {"items": float(len(tally.latencies_s)), "failed": float(tally.failed)}
+        totals = {**counts, **self._totals()}
         batches = totals.pop("batches", 0.0)
         together = max(1.0, totals["items"] / batches) if batches > 0.0 else 1.0
         return Reading(totals, shown_by(tally, together))

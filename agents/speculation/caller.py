@@ -86,5 +86,5 @@ class PromptCaller:
 
 
 def _body(prompt: str, tokens: int) -> bytes:
-    asked = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "stream": True}
-    return json.dumps({**asked, "ignore_eos": True}).encode()
+    request = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "stream": True}
+    return json.dumps({**request, "ignore_eos": True}).encode()

@@ -34,15 +34,15 @@ class SpeculationClient:
 
     def knobs(self) -> SpeculationKnobs:
         """Return what can be set, and what is in force."""
-        return self._asked(SpeculationKnobs, "/knobs")
+        return self._get(SpeculationKnobs, "/knobs")
 
     def stats(self) -> SpeculationStats:
         """Return what it has done so far."""
-        return self._asked(SpeculationStats, "/stats")
+        return self._get(SpeculationStats, "/stats")
 
     def plan(self) -> Plan | None:
         """Return the plan that it follows."""
-        return self._asked(PlanMessage, "/plan").plan
+        return self._get(PlanMessage, "/plan").plan
 
     def put(self, setting: Setting) -> None:
         """Ask for a setting and wait until it is in force."""
@@ -53,7 +53,7 @@ class SpeculationClient:
         body = json.loads(PlanMessage(plan=plan).model_dump_json())  # infinity as a string
         self._http.call("PUT", "/plan", body)
 
-    def _asked(self, kind: type[MessageT], path: str) -> MessageT:
+    def _get(self, kind: type[MessageT], path: str) -> MessageT:
         return self._http.parsed(
             TypeAdapter(kind),
             self._http.call("GET", path),
@@ -94,14 +94,14 @@ class SpeculationActuator:
         for name, value in setting.items():
             self._space.knob(name).index(value)
         before = self.read()
-        wanted = {**before, **setting}
-        if setting_key(wanted) == setting_key(before) and self._client.plan() is None:
+        requested = {**before, **setting}
+        if setting_key(requested) == setting_key(before) and self._client.plan() is None:
             return
-        self._client.put(wanted)
+        self._client.put(requested)
         now = self.read()
-        if setting_key(now) != setting_key(wanted):
+        if setting_key(now) != setting_key(requested):
             raise ActuationError(
-                f"the server at {self._client.url} accepted {render_setting(wanted)} but uses "
+                f"the server at {self._client.url} accepted {render_setting(requested)} but uses "
                 f"{render_setting(now)}"
             )
 

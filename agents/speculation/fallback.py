@@ -135,7 +135,7 @@ class SpeculationFallback:
         self._acceptance: dict[tuple[str, int], _Acceptance] = {}
         self._times: dict[tuple[int, str, int], _StepTimes] = {}
         self._unchecked_s: dict[int, float] = {}
-        self._wanted: tuple[str, int] | None = None
+        self._planned: tuple[str, int] | None = None
         self._before: tuple[str, int] | None = None
 
     def length(self, requests: int, planned: int, draft: str = "") -> int:
@@ -146,7 +146,7 @@ class SpeculationFallback:
         """
         if requests < 1 or planned < 0:
             raise InvalidInput(f"{requests} sequences cannot decode with length {planned}")
-        self._wanted = (draft, planned) if planned else None
+        self._planned = (draft, planned) if planned else None
         if not planned:
             return 0
         batch = _batch(requests)
@@ -180,8 +180,8 @@ class SpeculationFallback:
             self._drafting(draft, step.length).add(step)
             return
         self._unchecked_s[batch] = 0.0
-        if self._wanted is not None:
-            self._drafting(*self._wanted).plain_s += step.elapsed_s
+        if self._planned is not None:
+            self._drafting(*self._planned).plain_s += step.elapsed_s
 
     def _drafting(self, draft: str, length: int) -> _Acceptance:
         return self._acceptance.setdefault((draft, length), _Acceptance(length))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from weakref import WeakSet
 
-from agents.load.generator import REQUESTS, LoadRun, LoadShape
+from agents.load.generator import REQUESTS, LoadRun, LoadShape, sent
 from agents.load.stats import shown_by
 from agents.speculation.caller import PromptCaller, PromptDeck, TokenTimes
 from agents.speculation.client import SIGNAL, SpeculationClient
@@ -18,7 +18,6 @@ from tuner.core import (
     Clock,
     Context,
     Estimate,
-    InvalidInput,
     Kind,
     MeasurementError,
     Metric,
@@ -152,12 +151,12 @@ class DecodingWindow:
             (b.decoding_s - a.decoding_s, b.decoding_busy_s - a.decoding_busy_s)
             for (_, a), (_, b) in pairs
         ]
-        found = {
+        ratios = {
             THROUGHPUT.name: ratio_estimate(tokens, 1.0, THROUGHPUT),
             STEP.name: ratio_estimate(passes, 1000.0, STEP),
             SIGNAL: ratio_estimate(load, 1.0, LOAD),
         }
-        return {name: estimate for name, estimate in found.items() if estimate is not None}
+        return {name: estimate for name, estimate in ratios.items() if estimate is not None}
 
     def _stats(self) -> SpeculationStats:
         try:
@@ -169,10 +168,10 @@ class DecodingWindow:
         """Return the length of the window, None where a plan changes it."""
         try:
             followed = self._client.plan()
-            found = self._client.knobs().setting["speculation_length"]
+            length = self._client.knobs().setting["speculation_length"]
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
-        return int(found) if followed is None or len(followed.rows) == 1 else None
+        return int(length) if followed is None or len(followed.rows) == 1 else None
 
 
 class PromptMeter:
@@ -198,16 +197,11 @@ class PromptMeter:
 
     def offering(self, context: Context) -> PromptMeter:
         """Return the meter at another load. Raises InvalidInput where none is asked for."""
-        asked = {
-            REQUESTS.name if name == SIGNAL else name: value for name, value in context.items()
-        }
-        if len(asked) != len(context):
-            raise InvalidInput(f"{SIGNAL} and {REQUESTS.name} are the same load; set one of them")
         other = PromptMeter(
             self._client,
             self._address,
             self._deck,
-            LoadShape.asked(asked),
+            LoadShape.from_context(sent(context, SIGNAL)),
             self._clock,
             self._seed,
         )

@@ -12,6 +12,8 @@ from agents.target.window import TargetWindow, Usage
 from agents.target.window_counts import WindowCounts
 from tuner.core import (
     FOREIGN_SHARE,
+    NO_TABLE,
+    ActuationError,
     Clock,
     Conflict,
     Context,
@@ -21,6 +23,7 @@ from tuner.core import (
     MeasurementError,
     Now,
     Outcome,
+    Plan,
     Quantities,
     Setting,
     TrialState,
@@ -59,7 +62,8 @@ class Ask:
 
     `expected` is the load that the window is to be compared with, empty for none; `context` is the load
     to ask for, nothing for whatever load there is. `follows` is a signal whose mean the window is to
-    tell as its load, too.
+    tell as its load, too. `plan` is a table for the workload to go by instead of the setting, its first
+    row's.
     """
 
     metrics: tuple[str, ...]
@@ -69,6 +73,7 @@ class Ask:
     expected: Context = field(default_factory=dict)
     context: Context = field(default_factory=dict)
     follows: str = ""
+    plan: Plan | None = None
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -126,7 +131,8 @@ class Measurer:
         rng = random.Random(f"{self.seed}/{name}")
         try:
             check()
-            self.target.apply(setting)
+            if not self.target.apply(setting, ask.plan) and ask.plan is not None:
+                raise ActuationError(f"the workload {NO_TABLE}")
             self.pause(self.target.settle_s, check)
             for redo in range(REDOS + 1):
                 self.pause(redo * ask.window_s, check)  # what spoils a window often passes
@@ -174,7 +180,7 @@ class Measurer:
                 broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
             else:
                 broke = self._fill_by_runs(window, self.runs, ask, check)
-            changed = self._changed(setting)
+            changed = self._changed(setting, ask.plan)
             window.stop()
         except BaseException:
             window.discard()
@@ -205,11 +211,11 @@ class Measurer:
 
     def _warm_up(self, ask: Ask, check: Check) -> None:
         """Measure a little and throw it away: caches fill, and a load generator gets going."""
-        asked_s = max(side.warm_up_s for side in self.target.sides.values())
+        warm_up_s = max(side.warm_up_s for side in self.target.sides.values())
         window = TargetWindow(self.target, self.clock, self.usage, ask.context)
         try:
             usual_s = min(WARM_UP_SHARE * ask.window_s, LONGEST_WARM_UP_S)
-            self.pause(max(asked_s, usual_s), check)
+            self.pause(max(warm_up_s, usual_s), check)
         finally:
             window.discard()
 
@@ -252,7 +258,10 @@ class Measurer:
                 return limit
         return None
 
-    def _changed(self, setting: Setting) -> str:
+    def _changed(self, setting: Setting, plan: Plan | None) -> str:
+        if plan is not None:
+            gone = not self.target.follows(plan)
+            return "another process ended the table that is followed" if gone else ""
         now = self.target.read()
         wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
         if not wrong:
@@ -296,14 +305,14 @@ def _too_little(
     ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
 ) -> bool:
     """Return whether a longer window would help: no item yet, an open tail, a mean not known well."""
-    known = {name: estimates[name] for name in ask.needed if name in estimates}
+    measured = {name: estimates[name] for name in ask.needed if name in estimates}
     return items == 0.0 or any(
         _unbounded_tail(name, estimates, declared)
         or (
             not quantity_of(name, declared).tail
             and estimate.stderr > TARGET_STDERR * abs(estimate.mean)
         )
-        for name, estimate in known.items()
+        for name, estimate in measured.items()
     )
 
 

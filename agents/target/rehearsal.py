@@ -72,10 +72,10 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
         with suppress(TuningError):  # the caller restores, and says where that fails
             side.actuator.apply(original)
         return _failed(knob.name, error)
-    seen = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
+    change = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
     if now != value:
         return Symptom(knob.name, False, f"it was set to {value}, but {now} was read back")
-    return Symptom(knob.name, True, seen)
+    return Symptom(knob.name, True, change)
 
 
 def _other(side: Side, knob: Knob, original: Setting) -> Value | None:
@@ -96,13 +96,13 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
         yield _failed("the meter", error)
         return {}
     load = window.load()
-    did = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
-    yield Symptom("the meter", load.completed > 0 and not load.failed, did,
+    summary = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
+    yield Symptom("the meter", load.completed > 0 and not load.failed, summary,
                   "" if load.completed else "keep the workload busy, or add a [load]")  # fmt: skip
     estimates = window.estimates()
     for metric in side.metrics:
-        found = estimates.get(metric.name)
-        if found is None:
+        estimate = estimates.get(metric.name)
+        if estimate is None:
             yield Symptom(
                 metric.name,
                 False,
@@ -111,7 +111,9 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
             )
         else:
             yield Symptom(
-                metric.name, True, f"{found.mean:.4g} ± {found.stderr:.2g} {metric.quantity.unit}"
+                metric.name,
+                True,
+                f"{estimate.mean:.4g} ± {estimate.stderr:.2g} {metric.quantity.unit}",
             )
     return estimates
 
@@ -156,14 +158,16 @@ def _effect(
     except TuningError as error:
         return _failed(about, error)
     listed = {metric.name for metric in side.metrics}
-    seen = [
+    changes = [
         f"{name} {was.mean:.4g} → {after[name].mean:.4g}"
         for name, was in before.items()
         if name in listed and name in after and _apart(was, after[name])
     ]
     change = f"{original[knob.name]} → {value}"
-    if seen:
-        return Symptom(about, True, f"{change}: {', '.join(seen)} (it cannot be read back: {why})")
+    if changes:
+        return Symptom(
+            about, True, f"{change}: {', '.join(changes)} (it cannot be read back: {why})"
+        )
     return Symptom(
         about,
         False,

@@ -19,7 +19,7 @@ def together(spaces: Sequence[Space]) -> Space:
     return Space(knobs, tuple(_products(spaces)))
 
 
-def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
+def speed_change(space: Space, before: Setting, after: Setting) -> float:
     """Return how a change moves a device's numbers and boost: below 0 towards a slower device.
 
     The sum over the knobs of how far each moves up its list, as a share of the list: clocks and power
@@ -34,7 +34,7 @@ def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
             continue
         start, end = (
             s[knob.name] if s.get(knob.name) in knob.values else knob.default
-            for s in (before, wanted)
+            for s in (before, after)
         )
         change += (knob.index(end) - knob.index(start)) / (len(knob.values) - 1)
     return change

@@ -69,11 +69,11 @@ class Target:
     @cached_property
     def sides(self) -> Mapping[str, Side]:
         """The sides there are by key, the devices first."""
-        found: dict[str, Side] = {}
+        sides: dict[str, Side] = {}
         for side in self.devices:
-            same = sum(key.split("~")[0] == side.kind for key in found)
-            found[f"{side.kind}~{same + 1}" if same else side.kind] = side
-        return found if self.workload is None else {**found, WORKLOAD: self.workload}
+            same = sum(key.split("~")[0] == side.kind for key in sides)
+            sides[f"{side.kind}~{same + 1}" if same else side.kind] = side
+        return sides if self.workload is None else {**sides, WORKLOAD: self.workload}
 
     @property
     def runs(self) -> Side:
@@ -123,15 +123,15 @@ class Target:
 
         What several devices list claims no more than the weakest of them.
         """
-        found: dict[str, Metric] = {}
+        metrics: dict[str, Metric] = {}
         for key, side in self.sides.items():
             for metric in side.metrics:
-                known = found.get(metric.name)
-                if known is not None and key != WORKLOAD:
-                    origin = weakest((known.origin, metric.origin))
-                    metric = Metric(metric.name, origin, known.scope, known.quantity)
-                found[metric.name] = metric
-        return tuple(found.values())
+                previous = metrics.get(metric.name)
+                if previous is not None and key != WORKLOAD:
+                    origin = weakest((previous.origin, metric.origin))
+                    metric = Metric(metric.name, origin, previous.scope, previous.quantity)
+                metrics[metric.name] = metric
+        return tuple(metrics.values())
 
     @property
     def cannot(self) -> Mapping[str, str]:
@@ -222,16 +222,16 @@ class Target:
         """
         self.space.check(setting)
         before = self.read_sides()
-        wanted = {key: _of(side, setting) for key, side in self.sides.items()}
+        requested = {key: _of(side, setting) for key, side in self.sides.items()}
         touched: list[str] = []
         handed = False
         try:
-            for key in self._order(before, wanted):
+            for key in self._order(before, requested):
                 touched.append(key)
                 if key == WORKLOAD and plan is not None and self._follow(plan):
                     handed = True
                 else:
-                    self._set(key, wanted[key])
+                    self._set(key, requested[key])
         except TuningError as cause:
             undone = self.restore({key: before[key] for key in reversed(touched)})
             text = f"cannot set {render_setting(setting)}: {cause.message}"
@@ -268,13 +268,13 @@ class Target:
             conflict for guard in guards if guard is not None and (conflict := guard.conflict())
         ]
 
-    def put_back(self, settings: SideSettings) -> list[str]:
+    def restore_originals(self, settings: SideSettings) -> list[str]:
         """Put sides back to their originals, in the safe order, and return what failed.
 
         Where a side has a guard, the guard keeps its original.
         """
         failures: list[str] = []
-        for key, setting in self.back_order(settings).items():
+        for key, setting in self.restore_order(settings).items():
             guard = self.sides[key].guard if key in self.sides else None
             if guard is None:
                 failures += self.restore({key: setting})
@@ -285,7 +285,7 @@ class Target:
                 failures.append(f"{key} is not restored to its original: {error.message}")
         return failures
 
-    def back_order(self, settings: SideSettings) -> SideSettings:
+    def restore_order(self, settings: SideSettings) -> SideSettings:
         """Return the sides in the order that is safe for going back to them."""
         present: dict[str, Setting] = {}
         for key, side in self.sides.items():
@@ -337,7 +337,7 @@ class Target:
         if wrong:
             raise ActuationError(f"{key} reads back different values: {', '.join(wrong)}")
 
-    def _order(self, before: SideSettings, wanted: SideSettings) -> Sequence[str]:
+    def _order(self, before: SideSettings, requested: SideSettings) -> Sequence[str]:
         """Return the sides in the order in which a change never asks more of a device than it is set for.
 
         Devices that get faster go first, then the workload, then devices that get slower.
@@ -347,7 +347,7 @@ class Target:
             for key, side in self.sides.items()
             if key in before
             and key != WORKLOAD
-            and speed_change(side.space, before[key], wanted.get(key, {})) < 0.0
+            and speed_change(side.space, before[key], requested.get(key, {})) < 0.0
         ]
         return [*(key for key in self.sides if key not in slower), *slower]
 

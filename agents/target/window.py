@@ -202,8 +202,12 @@ class TargetWindow:
         """Return the load so far as far as no setting changes it: its rate, where available."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
-        told = {} if self._signal is None else self._signal.context
-        return {**told, **self._sent, **({} if rate is None else {"arrival_rate_per_s": rate.mean})}
+        observed = {} if self._signal is None else self._signal.context
+        return {
+            **observed,
+            **self._sent,
+            **({} if rate is None else {"arrival_rate_per_s": rate.mean}),
+        }
 
     def load(self) -> Load:
         """Return what the load came to so far."""
@@ -224,12 +228,12 @@ class TargetWindow:
 
     def notes(self) -> dict[str, str]:
         """Return in words what qualifies the window, by subject."""
-        found: dict[str, list[str]] = {}
+        by_subject: dict[str, list[str]] = {}
         for subject, text in (pair for notes in self._notes for pair in notes.items()):
-            found.setdefault(subject, []).append(text)
-        if self.total("busy_s") is not None and not self._cpu_known:
-            found.setdefault(FOREIGN_LOAD, []).append(NO_CPU_TIME)
-        return {subject: "; ".join(dict.fromkeys(texts)) for subject, texts in found.items()}
+            by_subject.setdefault(subject, []).append(text)
+        if self.total("busy_s") is not None and not self._has_cpu_time:
+            by_subject.setdefault(FOREIGN_LOAD, []).append(NO_CPU_TIME)
+        return {subject: "; ".join(dict.fromkeys(texts)) for subject, texts in by_subject.items()}
 
     def foreign(self) -> float:
         """Return the share of the machine that neither the workload, its load nor this process used.
@@ -240,11 +244,11 @@ class TargetWindow:
         on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
         ours = self._own_s + (used or 0.0) + (self.total("load_cpu_s") or 0.0)
-        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if self._cpu_known else 0.0
+        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if self._has_cpu_time else 0.0
         return min(1.0, max(on_device, on_host))
 
     @property
-    def _cpu_known(self) -> bool:
+    def _has_cpu_time(self) -> bool:
         return self.total("cpu_s") is not None or not self._workload
 
     @property
@@ -263,19 +267,23 @@ class TargetWindow:
                 alike = shown.setdefault(name, []) if number < self._devices else []
                 shown[name] = [*alike, estimate]
         self._finished |= {
-            name: merged_estimate(found, quantity_of(name, self._declared).over_devices)
-            for name, found in shown.items()
+            name: merged_estimate(estimates, quantity_of(name, self._declared).over_devices)
+            for name, estimates in shown.items()
         }
         devices = [reading.totals for reading in readings[: self._devices]]
         for name in self._own.keys() - {n for r in readings[self._devices :] for n in r.totals}:
-            known = [so_far[name] for so_far in devices if name in so_far]
+            values = [device[name] for device in devices if name in device]
             totals.pop(name, None)
-            if known and len(known) == self._own[name]:  # else the sum is unknown
-                totals[name] = math.fsum(known)
-        for side, so_far in zip(devices, self._disturbed, strict=True):
-            so_far |= {n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)}
-        names = {name for so_far in self._disturbed for name in so_far}
-        totals |= {n: max(so_far.get(n, 0.0) for so_far in self._disturbed) for n in names}
+            if values and len(values) == self._own[name]:  # else the sum is unknown
+                totals[name] = math.fsum(values)
+        for side, disturbance in zip(devices, self._disturbed, strict=True):
+            disturbance |= {
+                n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)
+            }
+        names = {name for disturbance in self._disturbed for name in disturbance}
+        totals |= {
+            n: max(disturbance.get(n, 0.0) for disturbance in self._disturbed) for n in names
+        }
         if any(ENERGY in reading.totals for reading in readings[self._devices :]):
             return totals
         return self._with_energy(totals, devices)
@@ -290,9 +298,9 @@ class TargetWindow:
         """
         if len(devices) > 1 and self._metered:
             totals.pop(ENERGY, None)
-            known = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
-            if len(known) == len(self._metered) and (all(known) or not any(known)):
-                totals[ENERGY] = math.fsum(known)
+            energies = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
+            if len(energies) == len(self._metered) and (all(energies) or not any(energies)):
+                totals[ENERGY] = math.fsum(energies)
         return totals
 
     def _ratio_of(self, metric: Metric) -> Ratio | None:
@@ -316,9 +324,9 @@ def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
         InvalidInput: none sends load, or not such load.
     """
     if not any(isinstance(meter, OffersLoad) for meter in meters):
-        asked = ", ".join(f"{name} = {value:g}" for name, value in context.items())
+        requested = ", ".join(f"{name} = {value:g}" for name, value in context.items())
         raise InvalidInput(
-            f"no load generator is configured, so {asked} cannot be set",
+            f"no load generator is configured, so {requested} cannot be set",
             hint="try it under the present load",
         )
     return [m.offering(context) if isinstance(m, OffersLoad) else m for m in meters]

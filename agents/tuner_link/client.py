@@ -104,7 +104,7 @@ class TunerClient:
         self._credentials = credentials
         self._spool = spool
         self._lock = threading.Lock()
-        self.asked = self.failed = 0
+        self.requests = self.failed = 0
 
     @property
     def spool(self) -> Spool:
@@ -206,7 +206,7 @@ class TunerClient:
     def _counted(self) -> Iterator[None]:
         """Count a request, and whether it failed to reach the tuner."""
         with self._lock:
-            self.asked += 1
+            self.requests += 1
         try:
             yield
         except LinkError:

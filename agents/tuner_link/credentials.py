@@ -46,7 +46,7 @@ class Credentials:
         with self._lock:
             if self.own != refused:  # another thread has enrolled meanwhile
                 return
-            given, following = self._given(), self._kept(self._next_file)
+            given, following = self._enrolment_token(), self._kept(self._next_file)
             if not following:
                 following = secrets.token_urlsafe(32)
                 files.write(self._next_file, f"{self._name} {following}\n", PRIVATE)
@@ -61,7 +61,7 @@ class Credentials:
             return ""
         return token if name == self._name else ""
 
-    def _given(self) -> str:
+    def _enrolment_token(self) -> str:
         try:
             token = self._token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

@@ -47,10 +47,10 @@ class Spool:
         self._lock = threading.RLock()
         self._sending = threading.Lock()
         self._unwritten: dict[str, str] = {}
-        self._gone: set[str] = set()
+        self._delivered: set[str] = set()
         self.dropped = self.refused = 0
-        found = self.waiting()
-        self._next = int(found[-1].name.split("-")[0]) + 1 if found else 1
+        unsent = self.waiting()
+        self._next = int(unsent[-1].name.split("-")[0]) + 1 if unsent else 1
 
     def put(self, report: Report) -> bool:
         """Keep a report; return whether it is on the disk, and not only in memory so far."""
@@ -72,7 +72,7 @@ class Spool:
         """Return the files that still have to arrive, oldest first, written or not."""
         with self._lock:
             written = {path.name for path in self._folder.glob("[0-9]*-*.json")}
-            names = sorted({*written, *self._unwritten} - self._gone)
+            names = sorted({*written, *self._unwritten} - self._delivered)
         return [self._folder / name for name in names]
 
     def size(self) -> tuple[int, int]:
@@ -122,9 +122,9 @@ class Spool:
                 for name in sorted(self._unwritten):
                     files.write(self._folder / name, self._unwritten[name])
                     del self._unwritten[name]
-                for name in sorted(self._gone):
+                for name in sorted(self._delivered):
                     files.remove(self._folder / name)
-                    self._gone.discard(name)
+                    self._delivered.discard(name)
             except StoreError:
                 return  # reported when it began
 
@@ -135,7 +135,7 @@ class Spool:
                 files.remove(path)
             except StoreError as error:
                 log.error("event=report_not_removed file=%s why=%r", path.name, str(error))
-                self._gone.add(path.name)
+                self._delivered.add(path.name)
 
     def _make_room(self) -> None:
         waiting = self.waiting()

@@ -46,7 +46,7 @@ class SqlBus:
         self._database = database
         self._lock = threading.Lock()
         self._subscribers: tuple[Heard, ...] = ()
-        self._told_by = secrets.token_hex(8)
+        self._sender = secrets.token_hex(8)
         self._ended = threading.Event()
         self._listener: threading.Thread | None = None
         self._own: set[int] = set()
@@ -57,7 +57,7 @@ class SqlBus:
 
     def publish(self, notice: Notice) -> None:
         """Tell every subscriber; other processes as far as the database answers."""
-        self._tell(notice)
+        self._publish(notice)
         if not self._notifies:
             return
         try:
@@ -76,16 +76,16 @@ class SqlBus:
             self._notify(connection, notice)
 
     def _notify(self, connection: Connection, notice: Notice) -> None:
-        message = json.dumps([self._told_by, notice.topic, notice.study, notice.devices])
+        message = json.dumps([self._sender, notice.topic, notice.study, notice.devices])
         if len(message) > MOST_BYTES:
-            message = json.dumps([self._told_by, notice.topic, notice.study, []])
+            message = json.dumps([self._sender, notice.topic, notice.study, []])
         connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def stored(self, event: Event) -> None:
         """Tell this process of an event that it has stored; its row tells the others."""
         if self._listener is not None and not self._notifies:
             self._own.add(event.id)
-        self._tell(Notice.of(event))
+        self._publish(Notice.of(event))
 
     def subscribe(self, listener: Heard) -> Callable[[], None]:
         """Have `heard` called with every notice, from any thread; return what ends that."""
@@ -98,7 +98,7 @@ class SqlBus:
 
         return end
 
-    def _tell(self, notice: Notice) -> None:
+    def _publish(self, notice: Notice) -> None:
         """Tell every subscriber of this process; one that fails is logged."""
         for listener in self._subscribers:
             try:
@@ -111,7 +111,7 @@ class SqlBus:
         if self._listener is None and self._database.shared:
             if not self._notifies:
                 self._file = self._database.share_file()
-            work = self._hear if self._notifies else self._look
+            work = self._listen if self._notifies else self._look
             self._listener = threading.Thread(target=work, name="bus", daemon=True)
             self._listener.start()
 
@@ -129,19 +129,19 @@ class SqlBus:
         if self._listener is not None:
             self._listener.join(2.0 * LOOK_S)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let others have the file alone; after its last connection is closed."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _hear(self) -> None:
+    def _listen(self) -> None:
         """Wait for PostgreSQL's notifications; after each time without a connection all may be new."""
         from psycopg import Error
 
         while not self._ended.is_set():
             try:
-                self._hear_on_one_connection()
+                self._listen_once()
             except (StoreError, Error) as error:
                 log.warning(
                     "event=bus_deaf replicas of this database get no notifications: %s", error
@@ -150,13 +150,13 @@ class SqlBus:
             finally:
                 self._leads, self._lag_s = False, None
 
-    def _hear_on_one_connection(self) -> None:
+    def _listen_once(self) -> None:
         with self._database.spoken(), self._database.engine.connect() as connection:
             connection = connection.execution_options(isolation_level="AUTOCOMMIT")
             driver = connection.connection.driver_connection
             assert driver is not None
             connection.detach()  # its locks end with it: it must not go back to the pool
-            _give_up_in_time(connection)
+            _set_keepalives(connection)
             connection.execute(text(f"SELECT pg_advisory_lock_shared({TUNER_LOCK})"))
             connection.execute(text(f"LISTEN {CHANNEL}"))
             self._all_may_be_new()
@@ -168,20 +168,20 @@ class SqlBus:
                 ):  # a server that is gone is noticed by it, too
                     pinged_s = time.monotonic()
                     self._ping(connection, pinged_s)
-                for told in driver.notifies(timeout=LOOK_S):
-                    self._take(told.payload)
+                for notification in driver.notifies(timeout=LOOK_S):
+                    self._take(notification.payload)
 
     def _ping(self, connection: Connection, now_s: float) -> None:
-        message = json.dumps([self._told_by, PING, str(now_s), []])
+        message = json.dumps([self._sender, PING, str(now_s), []])
         connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def _take(self, message: str) -> None:
-        told_by, topic, study, devices = json.loads(message)
+        sender, topic, study, devices = json.loads(message)
         if topic == PING:
-            if told_by == self._told_by:
+            if sender == self._sender:
                 self._lag_s = time.monotonic() - float(study)
-        elif told_by != self._told_by and topic in set(Topic):  # newer tuners may know more of them
-            self._tell(Notice(Topic(topic), study, tuple(devices)))
+        elif sender != self._sender and topic in set(Topic):  # newer tuners may know more of them
+            self._publish(Notice(Topic(topic), study, tuple(devices)))
 
     def _look(self) -> None:
         """Ask SQLite's log for what others wrote: whatever moves a study is noted there."""
@@ -206,33 +206,33 @@ class SqlBus:
         for event, study, device in rows:
             if event not in self._own:
                 notice = study, (device,) * bool(device and not study)
-                self._tell(Notice(Topic.EVENTS, *notice))
-                self._tell(Notice(Topic.ORDERS, *notice))
+                self._publish(Notice(Topic.EVENTS, *notice))
+                self._publish(Notice(Topic.ORDERS, *notice))
         last = rows[-1].id
         self._own = {event for event in self._own if event > last}
         return last
 
     def _all_may_be_new(self) -> None:
         for topic in Topic:
-            self._tell(Notice(topic))
+            self._publish(Notice(topic))
 
 
 def _takes_lead(connection: Connection) -> bool:
     """Return whether no other program leads; the lock ends with the connection, whatever ends that."""
-    asked = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
-    return bool(connection.execute(asked).scalar())
+    query = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
+    return bool(connection.execute(query).scalar())
 
 
-def _give_up_in_time(connection: Connection) -> None:
+def _set_keepalives(connection: Connection) -> None:
     """Have the server notice within a minute that we are gone: by itself it takes two hours."""
-    asked = {
+    settings = {
         "tcp_keepalives_idle": "10",
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
         "tcp_user_timeout": "15000",
         "idle_session_timeout": f"{MOST_IDLE_S}s",  # since PostgreSQL 14
     }
-    for name, value in asked.items():
+    for name, value in settings.items():
         connection.execute(
             text("SELECT set_config(name, :value, false) FROM pg_settings WHERE name = :name"),
             {"name": name, "value": value},

@@ -19,20 +19,20 @@ def keep_copy(database: Path, schema: str) -> Path:
     Raises:
         StoreError: the database is damaged, or the copy cannot be written.
     """
-    kept = database.with_name(f"{database.name}.schema-{schema}")
+    backup = database.with_name(f"{database.name}.schema-{schema}")
     try:
-        with whole(kept) as part:
+        with whole(backup) as part:
             copy(database, part)
     except OSError as error:
         raise StoreError(
-            f"the copy {kept} cannot be written: {error.strerror}; the database is not migrated",
+            f"the copy {backup} cannot be written: {error.strerror}; the database is not migrated",
             hint="free space there, as much as the database takes, and start again",
         ) from None
     except StoreError as error:
         raise StoreError(
             f"{error.message}; the database is not migrated", hint=error.hint
         ) from None
-    return kept
+    return backup
 
 
 @contextmanager
@@ -65,19 +65,19 @@ def copy(source: Path, part: Path) -> None:
     try:
         with (
             closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
-            closing(sqlite3.connect(part)) as made,
+            closing(sqlite3.connect(part)) as target,
         ):
-            live.backup(made)
-            made.execute("PRAGMA journal_mode = DELETE")
-            found = made.execute("PRAGMA integrity_check").fetchone()[0]
+            live.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+            integrity = target.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
         raise StoreError(
             f"{source} cannot be copied to {part.parent}: {error}",
             hint=f"free space there, or see {check}",
         ) from None
-    if found != "ok":
+    if integrity != "ok":
         raise StoreError(
-            f"{source} is damaged: {found}",
+            f"{source} is damaged: {integrity}",
             hint=f"see {check}, and restore a backup",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,14 +11,19 @@ from sqlalchemy import (
     CTE,
     ColumnElement,
     Connection,
+    Dialect,
     Integer,
+    ScalarSelect,
     Select,
+    Subquery,
+    Text,
     and_,
     cast,
     column,
     extract,
     func,
     literal,
+    null,
     or_,
     select,
     true,
@@ -26,10 +32,10 @@ from sqlalchemy import (
 )
 
 from db.schema import EstimateRow, MeasurementRow, ObservationRow, StudyRow, TrialRow
-from tuner.core import WindowPoint
+from tuner.core import MetricCourse, WindowPoint
 
 
-def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
+def points(connection: Connection, query: Select[Any]) -> Sequence[WindowPoint]:
     """Return what one of the statements below selects, by time."""
     return tuple(
         WindowPoint(
@@ -41,24 +47,68 @@ def points(connection: Connection, asked: Select[Any]) -> Sequence[WindowPoint]:
             least=row.least,
             most=row.most,
         )
-        for row in connection.execute(asked)
+        for row in connection.execute(query)
     )
+
+
+def metric_courses(connection: Connection, query: Select[Any]) -> Sequence[MetricCourse]:
+    """Return what `recent` selects."""
+    courses = []
+    for row in connection.execute(query):
+        points = sorted((at_s, mean) for at_s, mean in json.loads(row.pairs) if mean is not None)
+        if points:
+            courses.append(
+                MetricCourse(
+                    study=row.study,
+                    device=row.device or "",
+                    metric=row.metric,
+                    points=tuple(points),
+                )
+            )
+    return tuple(courses)
 
 
 def recent(
-    studies: Collection[str], metrics: Collection[str], since: datetime, last: int
+    studies: Collection[str],
+    metrics: Collection[str],
+    since: datetime,
+    last: int,
+    dialect: Dialect,
 ) -> Select[Any]:
-    """Return the statement that selects each device's last windows in some studies."""
+    """Return the statement that selects each device's last windows in some studies, a row per metric."""
+    begun = _begun(studies, since, last)
     place = func.row_number().over(
-        partition_by=(ObservationRow.study, ObservationRow.device),
-        order_by=ObservationRow.started_at.desc(),
+        partition_by=(begun.c.study, begun.c.device), order_by=begun.c.at.desc()
     )
-    ranked = (
-        select(ObservationRow.id, place.label("place"))
-        .where(ObservationRow.study.in_(studies), ObservationRow.started_at >= since)
-        .subquery()
+    ranked = select(begun, place.label("place")).subquery()
+    of_hold = MeasurementRow.observation_id == ranked.c.observation
+    of_trial = and_(MeasurementRow.study == ranked.c.study, MeasurementRow.trial == ranked.c.number)
+    window = func.coalesce(*(_window_of(which) for which in (of_hold, of_trial)))
+    windows = (
+        select(ranked.c.study, ranked.c.device, ranked.c.at, window.label("window"))
+        .where(ranked.c.place <= last)
+        .cte("windows")
     )
-    held = _held().join(ranked, ranked.c.id == ObservationRow.id).where(ranked.c.place <= last)
+    shown = union_all(*(_of_metric(windows, metric) for metric in sorted(metrics))).subquery()
+    # A row per window costs ten times what the database needs to find it.
+    postgres = dialect.name == "postgresql"
+    pair = func.json_build_array if postgres else func.json_array
+    every = func.json_agg if postgres else func.json_group_array
+    pairs = cast(every(pair(extract("epoch", shown.c.at), shown.c.mean)), Text)
+    return select(shown.c.study, shown.c.device, shown.c.metric, pairs.label("pairs")).group_by(
+        shown.c.study, shown.c.device, shown.c.metric
+    )
+
+
+def _begun(studies: Collection[str], since: datetime, last: int) -> Subquery:
+    """Return the windows of holds begun since a time, and those among the last trials of a study."""
+    held = select(
+        ObservationRow.study,
+        ObservationRow.device,
+        ObservationRow.started_at.label("at"),
+        ObservationRow.id.label("observation"),
+        cast(null(), Integer).label("number"),
+    ).where(ObservationRow.study.in_(studies), ObservationRow.started_at >= since)
     # Trials are numbered without gaps. Named one by one the last of millions are found by their key; as a
     # range PostgreSQL takes them for a third of all, and reads the whole tables.
     back = values(column("n", Integer), name="back").data([(n,) for n in range(last)]).cte()
@@ -69,23 +119,18 @@ def recent(
         .subquery()
     )
     own = and_(TrialRow.study == numbered.c.id, TrialRow.number == numbered.c.number)
-    tried = _tried().join(numbered, own)
-    windows = union_all(held, tried).subquery()
-    at_s = extract("epoch", windows.c.at)
-    return (
+    tried = (
         select(
-            windows.c.study,
-            windows.c.device,
-            EstimateRow.metric,
-            at_s.label("at_s"),
-            EstimateRow.mean,
-            EstimateRow.mean.label("least"),
-            EstimateRow.mean.label("most"),
+            TrialRow.study,
+            TrialRow.device,
+            TrialRow.started_at,
+            cast(null(), Integer),
+            TrialRow.number,
         )
-        .join(EstimateRow, EstimateRow.measurement_id == windows.c.window)
-        .where(EstimateRow.metric.in_(metrics))
-        .order_by(at_s)
+        .join(numbered, own)
+        .where(TrialRow.started_at >= since)
     )
+    return union_all(held, tried).subquery()
 
 
 def course(
@@ -129,14 +174,18 @@ def course(
     )
 
 
+def _window_of(which: ColumnElement[bool]) -> ScalarSelect[int]:
+    return select(MeasurementRow.id).where(which).scalar_subquery()
+
+
 def _of_metric(windows: CTE, metric: str) -> Select[Any]:
     mean = (
         select(EstimateRow.mean)
         .where(EstimateRow.measurement_id == windows.c.window, EstimateRow.metric == metric)
         .scalar_subquery()
     )
-    found: Any = select(literal(metric).label("metric"), windows.c.at, mean.label("mean"))
-    return found  # type: ignore[no-any-return]
+    query: Any = select(windows, literal(metric).label("metric"), mean.label("mean"))
+    return query  # type: ignore[no-any-return]
 
 
 def _held() -> Select[Any]:
@@ -152,5 +201,5 @@ def _windows(of: type[ObservationRow | TrialRow], own: ColumnElement[bool]) -> S
     windows: Any = select(
         of.study, of.device, of.started_at.label("at"), MeasurementRow.id.label("window")
     )
-    found: Select[Any] = windows.join(MeasurementRow, own)
-    return found
+    query: Select[Any] = windows.join(MeasurementRow, own)
+    return query

@@ -221,10 +221,10 @@ def _inode(path: str | None) -> tuple[int, int] | None:
     if path is None:
         return None
     try:
-        found = os.stat(path)  # noqa: PTH116  a Path costs four times as much
+        status = os.stat(path)  # noqa: PTH116  a Path costs four times as much
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def insert_into(connection: Connection, table: type[Base]) -> postgresql.Insert | sqlite.Insert:

@@ -57,10 +57,10 @@ class SqlDevices:
     def agent(self, device: str) -> str:
         """Return the agent that registered a device. Raises NotFound."""
         with self._database.look() as connection:
-            found = connection.scalar(select(DeviceRow.agent).where(DeviceRow.id == device))
-        if found is None:
+            agent = connection.scalar(select(DeviceRow.agent).where(DeviceRow.id == device))
+        if agent is None:
             raise refusals.no_device(device)
-        return found
+        return agent
 
     def list(self) -> Sequence[Device]:
         """Return all devices by id."""
@@ -108,17 +108,17 @@ class SqlDevices:
 
     def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
         """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
-        asked = select(DeviceRow.id, DeviceRow.unable).where(DeviceRow.unable != "")
+        query = select(DeviceRow.id, DeviceRow.unable).where(DeviceRow.unable != "")
         if devices is not None:
-            asked = asked.where(DeviceRow.id.in_(devices))
+            query = query.where(DeviceRow.id.in_(devices))
         with self._database.look() as connection:
-            return {row.id: row[1] for row in connection.execute(asked)}
+            return {row.id: row[1] for row in connection.execute(query)}
 
     def heard_at(self) -> Mapping[str, datetime]:
         """Return when each device was last heard of, by its id, as it was stored."""
         with self._database.look() as connection:
-            asked = select(DeviceRow.id, DeviceRow.seen_at)
-            return {row.id: row[1] for row in connection.execute(asked)}
+            query = select(DeviceRow.id, DeviceRow.seen_at)
+            return {row.id: row[1] for row in connection.execute(query)}
 
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Note when devices were last heard of; unknown ones are left out."""

@@ -59,7 +59,7 @@ def connect(url: URL) -> Engine:
         ) from error
     event.listen(engine, "connect", _without_jit)
     event.listen(engine, "checkin", _note_use)
-    event.listen(engine, "checkout", partial(_refuse_gone, engine))
+    event.listen(engine, "checkout", partial(_refuse_lost, engine))
     return engine
 
 
@@ -113,7 +113,7 @@ def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
     record.info["used_s"] = time.monotonic()
 
 
-def _refuse_gone(
+def _refuse_lost(
     engine: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object
 ) -> None:
     """Have the pool make another connection in place of an idle one that was lost."""
@@ -167,6 +167,6 @@ def _begin_sqlite(connection: Connection) -> None:
 def _script() -> str:
     """Return the statements that make our tables: migrations would take a hundred times as long."""
     dialect, tables = sqlite.dialect(), Base.metadata.sorted_tables
-    made = [CreateTable(table).compile(dialect=dialect) for table in tables]
+    statements = [CreateTable(table).compile(dialect=dialect) for table in tables]
     indexes = [CreateIndex(i).compile(dialect=dialect) for table in tables for i in table.indexes]
-    return ";".join(map(str, [*made, *indexes]))
+    return ";".join(map(str, [*statements, *indexes]))

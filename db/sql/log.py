@@ -14,7 +14,7 @@ from db import refusals
 from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.bus import SqlBus
-from db.sql.courses import course, points, recent
+from db.sql.courses import course, metric_courses, points, recent
 from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import EVENTS, OBSERVATIONS, without_id
 from db.sql.tables import pruned
@@ -22,6 +22,7 @@ from db.sql.windows import OF_WINDOWS, keep_windows, shown
 from tuner.core import (
     Event,
     Limit,
+    MetricCourse,
     MetricSample,
     Notice,
     Observation,
@@ -66,8 +67,8 @@ class SqlObservations:
 
     def _refuse_unknown(self, studies: Collection[str], error: Refused) -> None:
         with self._database.look() as connection:
-            known = connection.scalars(select(StudyRow.id).where(StudyRow.id.in_(studies))).all()
-        for name in sorted({*studies} - {*known}):
+            existing = connection.scalars(select(StudyRow.id).where(StudyRow.id.in_(studies))).all()
+        for name in sorted({*studies} - {*existing}):
             raise refusals.no_study(name) from error
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
@@ -79,8 +80,8 @@ class SqlObservations:
             .limit(last)
         )
         with self._database.read() as connection:
-            asked = OBSERVATIONS.all.add_columns(ObservationRow.id)
-            rows = connection.execute(asked.where(ObservationRow.id.in_(of_study))).all()
+            query = OBSERVATIONS.all.add_columns(ObservationRow.id)
+            rows = connection.execute(query.where(ObservationRow.id.in_(of_study))).all()
             windows = shown(
                 connection, OF_WINDOWS.where(MeasurementRow.observation_id.in_(of_study))
             )
@@ -97,7 +98,7 @@ class SqlObservations:
     ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
         begun = ObservationRow.started_at
-        asked = (
+        query = (
             select(
                 begun,
                 ObservationRow.at,
@@ -117,9 +118,9 @@ class SqlObservations:
         )
         keys: dict[str, SettingKey] = {}
         with self._database.look() as connection:
-            rows: Sequence[Any] = connection.execute(asked).all()
-        found = [_sample(keys, *row) for row in rows]
-        return tuple(reversed(found))
+            rows: Sequence[Any] = connection.execute(query).all()
+        samples = [_sample(keys, *row) for row in rows]
+        return tuple(reversed(samples))
 
     def broken(self, study: str, limits: Sequence[Limit]) -> int:
         """Return how many windows of a study prove by themselves that they broke a limit."""
@@ -134,21 +135,24 @@ class SqlObservations:
             )
             for limit in limits
         ]
-        asked = (
+        query = (
             select(func.count(func.distinct(ObservationRow.id)))
             .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
             .join(EstimateRow, EstimateRow.measurement_id == MeasurementRow.id)
             .where(ObservationRow.study == study, or_(*beyond))
         )
         with self._database.look() as connection:
-            return connection.scalar(asked) or 0
+            return connection.scalar(query) or 0
 
     def recent(
         self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
-    ) -> Sequence[WindowPoint]:
-        """Return metrics of each device's last windows in some studies, by their start."""
+    ) -> Sequence[MetricCourse]:
+        """Return metrics over the last windows of each device in some studies."""
+        if not (studies and metrics):
+            return ()
         with self._database.look() as connection:
-            return points(connection, recent(studies, metrics, since, last))
+            query = recent(studies, metrics, since, last, connection.dialect)
+            return metric_courses(connection, query)
 
     def course(
         self,
@@ -202,9 +206,9 @@ class SqlEvents:
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:
         """Return at most the given number (None: all) of the events with a greater id, by id."""
-        asked = _narrowed(study, device).where(EventRow.id > event)
+        query = _narrowed(study, device).where(EventRow.id > event)
         with self._database.look() as connection:
-            rows = connection.execute(asked.order_by(EventRow.id).limit(most))
+            rows = connection.execute(query.order_by(EventRow.id).limit(most))
             return tuple(EVENTS.read(row) for row in rows)
 
     def newest(self) -> int:
@@ -216,9 +220,9 @@ class SqlEvents:
         self, study: str | None = None, device: str | None = None, last: int | None = None
     ) -> Sequence[Event]:
         """Return the (last) events, oldest first, of one study or device where asked."""
-        asked = _narrowed(study, device).order_by(EventRow.at.desc(), EventRow.id.desc())
+        query = _narrowed(study, device).order_by(EventRow.at.desc(), EventRow.id.desc())
         with self._database.look() as connection:
-            rows = connection.execute(asked.limit(last)).all()
+            rows = connection.execute(query.limit(last)).all()
         return tuple(EVENTS.read(row) for row in reversed(rows))
 
     def oldest(self) -> datetime | None:
@@ -245,12 +249,12 @@ def _notice(events: Sequence[Event]) -> Notice:
 
 
 def _narrowed(study: str | None, device: str | None) -> Select[Any]:
-    asked = EVENTS.all
+    query = EVENTS.all
     if study is not None:
-        asked = asked.where(EventRow.study == study)
+        query = query.where(EventRow.study == study)
     if device is not None:
-        asked = asked.where(EventRow.device == device)
-    return asked
+        query = query.where(EventRow.device == device)
+    return query
 
 
 def _sample(

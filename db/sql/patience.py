@@ -37,16 +37,16 @@ class PatientConnection(Connection[Any]):
         """Run psycopg's exchange with the server, with a check every 0.1 s for data."""
         heard_s = time.monotonic()
         try:
-            wanted = next(gen)
+            wait = next(gen)
             while True:
-                came = yield wanted
-                if came:
+                ready = yield wait
+                if ready:
                     heard_s = time.monotonic()
                 elif time.monotonic() - heard_s > self.patience_s:
                     self.close()
                     silent = f"the connection was silent for {self.patience_s:g} s"
                     raise OperationalError(silent)
-                wanted = gen.send(came)
+                wait = gen.send(ready)
         except StopIteration as done:
             return done.value
 
@@ -68,7 +68,9 @@ def _limit_statements(connection: PatientConnection, _record: object) -> None:
         " AND name IN ('statement_timeout', 'idle_in_transaction_session_timeout')",
         (f"{STATEMENT_S}s",),
     )
-    found = connection.execute("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'")
-    limit_ms = int(found.fetchall()[0][0])
+    selected = connection.execute(
+        "SELECT setting FROM pg_settings WHERE name = 'statement_timeout'"
+    )
+    limit_ms = int(selected.fetchall()[0][0])
     connection.patience_s = limit_ms / 1000.0 + GRACE_S if limit_ms else math.inf
     connection.commit()

@@ -52,10 +52,10 @@ class RowsOf(Generic[Kept]):
     """A kind of value, by those of its fields that a table has as columns."""
 
     def __init__(self, kind: type[Kept], table: type[Base]) -> None:
-        kept = table.__table__.c
+        table_columns = table.__table__.c
         self._kind, self.table = kind, table
-        self.names = tuple(f.name for f in fields(kind) if f.name in kept)  # type: ignore[arg-type]
-        self.columns: tuple[Label[Any], ...] = tuple(kept[n].label(n) for n in self.names)
+        self.names = tuple(f.name for f in fields(kind) if f.name in table_columns)  # type: ignore[arg-type]
+        self.columns: tuple[Label[Any], ...] = tuple(table_columns[n].label(n) for n in self.names)
         self.all = select(*self.columns)
 
     def values(self, value: Kept) -> Json:

@@ -50,6 +50,6 @@ class SqlStops:
     def lift(self) -> bool:
         """End the order and return whether there was one."""
         with self._database.write() as connection:
-            gone = connection.scalar(delete(StopRow).returning(StopRow.id))
+            deleted = connection.scalar(delete(StopRow).returning(StopRow.id))
             connection.execute(delete(StopBackRow))
-        return gone is not None
+        return deleted is not None

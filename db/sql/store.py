@@ -57,7 +57,7 @@ class SqlStore:
         """End listening, and release connections."""
         self.bus.close()
         self._database.engine.dispose()
-        self.bus.let_go()
+        self.bus.release()
 
 
 def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> SqlStore:

@@ -130,8 +130,8 @@ class SqlStudies:
 
     def list(self, *, among: Collection[str] | None = None) -> Sequence[Study]:
         """Return the readable studies, oldest first: all, or those of these ids."""
-        found = self.stored(among=among)
-        return tuple(study for study in found if isinstance(study, Study))
+        stored = self.stored(among=among)
+        return tuple(study for study in stored if isinstance(study, Study))
 
     def stored(
         self,
@@ -141,17 +141,17 @@ class SqlStudies:
         active: bool = False,
     ) -> Sequence[Study | UnreadableStudy]:
         """Return all studies, oldest first, also unreadable ones: of a device, of these ids, active."""
-        asked = CURRENT.add_columns(
+        query = CURRENT.add_columns(
             StudyRow.workload, StudyRow.phase, StudyRow.revision, StudyRow.created_at
         )
         if device is not None:
-            asked = asked.where(StudyRow.id.in_(_of(device)))
+            query = query.where(StudyRow.id.in_(_of(device)))
         if among is not None:
-            asked = asked.where(StudyRow.id.in_(among))
+            query = query.where(StudyRow.id.in_(among))
         if active:
-            asked = asked.where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
+            query = query.where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
         with self._database.read() as connection:
-            rows = connection.execute(asked.order_by(*BY_AGE)).all()
+            rows = connection.execute(query.order_by(*BY_AGE)).all()
             return tuple(self._study_of(connection, row) for row in rows)
 
     def stamps(self) -> Mapping[str, StudyStamp]:
@@ -162,7 +162,7 @@ class SqlStudies:
             .group_by(TrialRow.study)
             .subquery()
         )
-        asked = (
+        query = (
             select(
                 StudyRow.id,
                 StudyRow.created_at,
@@ -174,7 +174,7 @@ class SqlStudies:
             .order_by(*BY_AGE)
         )
         with self._database.look() as connection:
-            return {name: StudyStamp(*come) for name, *come in connection.execute(asked)}
+            return {name: StudyStamp(*fields) for name, *fields in connection.execute(query)}
 
     def stopped(self) -> Sequence[str]:
         """Return the ids of the studies that are over, oldest first."""
@@ -182,8 +182,8 @@ class SqlStudies:
 
     def _ids(self, *which: ColumnElement[bool]) -> Sequence[str]:
         with self._database.look() as connection:
-            asked = select(StudyRow.id).where(*which).order_by(*BY_AGE)
-            return tuple(connection.scalars(asked).all())
+            query = select(StudyRow.id).where(*which).order_by(*BY_AGE)
+            return tuple(connection.scalars(query).all())
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does that can be read."""
@@ -223,29 +223,29 @@ class SqlStudies:
         stated = parsed(
             RevisionRow.document["terms"]["window_s"].as_string(), self._database.engine.dialect
         )
-        asked = (
+        query = (
             CURRENT.with_only_columns(StudyDeviceRow.device, stated.label("window_s"))
             .join(StudyDeviceRow, StudyDeviceRow.study == StudyRow.id)
             .where(StudyDeviceRow.active)
         )
-        named, found = list(devices), dict[str, float]()
+        named, by_device = list(devices), dict[str, float]()
         with self._database.read() as connection:
             for first in range(0, len(named), NAMED_AT_ONCE):
                 own = StudyDeviceRow.device.in_(named[first : first + NAMED_AT_ONCE])
-                for row in connection.execute(asked.where(own)):
+                for row in connection.execute(query.where(own)):
                     with suppress(TypeError, ValueError):  # a study that cannot be read
-                        found[row[0]] = float(row.window_s)
-        return found
+                        by_device[row[0]] = float(row.window_s)
+        return by_device
 
     def active(self) -> Mapping[str, int]:
         """Return the revision of each study that is not over, by its id, oldest first."""
-        asked = (
+        query = (
             select(StudyRow.id, StudyRow.revision)
             .where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
             .order_by(*BY_AGE)
         )
         with self._database.look() as connection:
-            return {row.id: row.revision for row in connection.execute(asked)}
+            return {row.id: row.revision for row in connection.execute(query)}
 
     def ids(
         self,
@@ -286,8 +286,8 @@ class SqlStudies:
                     .returning(StudyRow.id)
                 )
                 if changed is None:
-                    asked = select(StudyRow.revision).where(StudyRow.id == study.id)
-                    stored = connection.scalar(asked)
+                    query = select(StudyRow.revision).where(StudyRow.id == study.id)
+                    stored = connection.scalar(query)
                     if stored is None:
                         raise refusals.no_study(study.id)
                     raise refusals.revised_since(study.id, study.revision, stored)
@@ -298,18 +298,18 @@ class SqlStudies:
 
     def revisions(self, study: str) -> Sequence[Revision]:
         """Return every revision, first to last. Raises NotFound."""
-        asked = REVISIONS.where(RevisionRow.study == study).order_by(RevisionRow.revision)
+        query = REVISIONS.where(RevisionRow.study == study).order_by(RevisionRow.revision)
         with self._database.look() as connection:
-            rows = connection.execute(asked).all()
+            rows = connection.execute(query).all()
         if not rows:
             raise refusals.no_study(study)
         return tuple(self._to_revision(row) for row in rows)
 
     def latest(self, study: str) -> Revision:
         """Return the last revision. Raises NotFound."""
-        asked = REVISIONS.where(RevisionRow.study == study).order_by(RevisionRow.revision.desc())
+        query = REVISIONS.where(RevisionRow.study == study).order_by(RevisionRow.revision.desc())
         with self._database.look() as connection:
-            row = connection.execute(asked.limit(1)).first()
+            row = connection.execute(query.limit(1)).first()
         if row is None:
             raise refusals.no_study(study)
         return self._to_revision(row)
@@ -358,10 +358,10 @@ class SqlStudies:
 
     def _explain(self, study: Study, *, new: bool, refused: Refused) -> NoReturn:
         with self._database.read() as connection:
-            there = connection.scalar(select(StudyRow.id).where(StudyRow.id == study.id))
-            if new and there is not None:
+            stored = connection.scalar(select(StudyRow.id).where(StudyRow.id == study.id))
+            if new and stored is not None:
                 raise refusals.id_taken(study.id) from refused
-            taken = connection.execute(
+            busy = connection.execute(
                 select(StudyDeviceRow.device, StudyDeviceRow.study)
                 .where(
                     StudyDeviceRow.active,
@@ -370,8 +370,8 @@ class SqlStudies:
                 )
                 .order_by(StudyDeviceRow.device)
             ).first()
-        if taken is not None:
-            raise refusals.device_busy(*taken) from refused
+        if busy is not None:
+            raise refusals.device_busy(*busy) from refused
         raise Conflict(
             f"study {study.id!r} conflicted with another study that no longer exists",
             hint="repeat the change",
@@ -384,8 +384,8 @@ def _of(device: str) -> Select[str]:
 
 def _keep(connection: Connection, study: Study, who: str, why: str, at: datetime) -> None:
     """Store a revision, and claim its devices."""
-    kept = insert(RevisionRow).values(study=study.id, revision=study.revision)
-    connection.execute(kept.values(document=STUDIES.encode(study), who=who, why=why, at=at))
+    row = insert(RevisionRow).values(study=study.id, revision=study.revision)
+    connection.execute(row.values(document=STUDIES.encode(study), who=who, why=why, at=at))
     connection.execute(delete(StudyDeviceRow).where(StudyDeviceRow.study == study.id))
     claims = [
         {"study": study.id, "device": device, "active": study.active}

@@ -84,11 +84,11 @@ class SqlAudit:
 
     def list(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
         """Return the (last) entries, oldest first, of one token where asked."""
-        asked = AUDIT.all.order_by(AuditRow.id.desc()).limit(last)
+        query = AUDIT.all.order_by(AuditRow.id.desc()).limit(last)
         if who is not None:
-            asked = asked.where(AuditRow.who == who)
+            query = query.where(AuditRow.who == who)
         with self._database.look() as connection:
-            return tuple(AUDIT.read(row) for row in reversed(connection.execute(asked).all()))
+            return tuple(AUDIT.read(row) for row in reversed(connection.execute(query).all()))
 
     def prune(self, before: datetime) -> int:
         """Delete those before a time and return how many."""
@@ -99,11 +99,11 @@ def pruned(
     database: Database, table: type[Base], *old: ColumnElement[bool], at_once: int = AT_ONCE
 ) -> int:
     """Delete old rows and return how many; in pieces, as others wait and a statement may take 30 s."""
-    (key,), gone = table.__table__.primary_key, 0
+    (key,), total = table.__table__.primary_key, 0
     piece = delete(table).where(key.in_(select(key).where(*old).limit(at_once)))
     while True:
         with database.act() as connection:
-            found = connection.execute(piece).rowcount
-        gone += found
-        if found < at_once:
-            return gone
+            deleted = connection.execute(piece).rowcount
+        total += deleted
+        if deleted < at_once:
+            return total

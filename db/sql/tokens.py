@@ -23,7 +23,7 @@ class SqlTokens:
     def add(self, token: AccessToken, using: str = "") -> bool:
         """Store a token; False where it is stored already. Raises Conflict, Unauthorised."""
         with self._database.write() as connection:
-            if _is_known(connection, token, rotate=False):
+            if _is_stored(connection, token, rotate=False):
                 return False
             if using and not _noted(connection, using, "used_at", token.created_at):
                 raise refusals.token_used(using)
@@ -33,7 +33,7 @@ class SqlTokens:
     def rotate(self, token: AccessToken) -> bool:
         """Store a token in place of another; False where it is stored already. Raises Conflict."""
         with self._database.write() as connection:
-            if _is_known(connection, token, rotate=True):
+            if _is_stored(connection, token, rotate=True):
                 return False
             put(connection, TokenRow, TOKENS.values(token))
             return True
@@ -54,8 +54,8 @@ class SqlTokens:
     def list(self) -> Sequence[AccessToken]:
         """Return all tokens by name."""
         with self._database.look() as connection:
-            found = [TOKENS.read(row) for row in connection.execute(TOKENS.all)]
-        return tuple(sorted(found, key=lambda token: token.name))
+            tokens = [TOKENS.read(row) for row in connection.execute(TOKENS.all)]
+        return tuple(sorted(tokens, key=lambda token: token.name))
 
     def revoke(self, name: str, at: datetime) -> None:
         """Note that a token counts no more. Raises NotFound."""
@@ -64,7 +64,7 @@ class SqlTokens:
                 raise refusals.no_token(name)
 
 
-def _is_known(connection: Connection, token: AccessToken, *, rotate: bool) -> bool:
+def _is_stored(connection: Connection, token: AccessToken, *, rotate: bool) -> bool:
     """Return whether a token is stored as it is. Raises Conflict where it may not be stored."""
     same = select(TokenRow.name).where(TokenRow.digest == token.digest)
     if connection.scalar(same.where(TokenRow.name != token.name)) is not None:

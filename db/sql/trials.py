@@ -37,6 +37,7 @@ from tuner.core import (
     Measurement,
     Outcome,
     Phase,
+    Plan,
     Report,
     Setting,
     Trial,
@@ -87,6 +88,7 @@ class SqlTrials:
         context: Context = ANYWHERE,
         seen: tuple[int, int] | None = None,
         device: str = "",
+        plan: Plan | None = None,
     ) -> Trial:
         """Store a RUNNING trial under the next number and return it. Raises NotFound, StaleRevision."""
         as_seen = StudyRow.id == study
@@ -102,14 +104,15 @@ class SqlTrials:
                 .returning(StudyRow.last_trial)
             )
             if number is None:
-                there = connection.scalar(select(StudyRow.id).where(StudyRow.id == study))
-                raise refusals.no_study(study) if there is None else refusals.begun_since(study)
+                stored = connection.scalar(select(StudyRow.id).where(StudyRow.id == study))
+                raise refusals.no_study(study) if stored is None else refusals.begun_since(study)
             trial = Trial(
                 number=number,
                 setting=dict(setting),
                 phase=phase,
                 context=dict(context),
                 device=device,
+                plan=plan,
                 started_at=at,
                 why=why,
             )
@@ -151,13 +154,13 @@ class SqlTrials:
         return self._of(of_study, text.in_(same)) if same else ()
 
     def _of(self, *which: ColumnElement[bool]) -> Sequence[Trial]:
-        found = self._read(ALL.where(*which).order_by(TrialRow.number))
-        return tuple(trial for _, trial in found)
+        pairs = self._read(ALL.where(*which).order_by(TrialRow.number))
+        return tuple(trial for _, trial in pairs)
 
-    def _read(self, asked: Select[Any]) -> Sequence[tuple[str, Trial]]:
+    def _read(self, query: Select[Any]) -> Sequence[tuple[str, Trial]]:
         windows: dict[object, Measurement] = {}
         with self._database.look() as connection:
-            rows = connection.execute(asked).all()
+            rows = connection.execute(query).all()
             ended = [(row.study, row.number) for row in rows if row.state.final]
             for first in range(0, len(ended), AT_ONCE):
                 some = {"trials": ended[first : first + AT_ONCE]}
@@ -187,8 +190,8 @@ class SqlTrials:
         if device is not None:
             which.append(TrialRow.device.is_(None) | (TrialRow.device == device))
         if studies is None or (device is None and len(studies) > 1):
-            asked = ALL.where(*which).order_by(*_latest_first(TrialRow.__table__.c))
-            return self._read(asked.limit(last).offset(skip))
+            query = ALL.where(*which).order_by(*_latest_first(TrialRow.__table__.c))
+            return self._read(query.limit(last).offset(skip))
         # What is one device's or study's is gathered first. Were all trials walked back by time until there
         # are enough, everybody else's would be in the way of one that has rested for long.
         own = select(*WHEN).where(*which).cte().prefix_with("MATERIALIZED")
@@ -199,8 +202,8 @@ class SqlTrials:
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""
         with self._database.look() as connection:
-            asked = select(StudyRow.last_trial).where(StudyRow.id == study)
-            return connection.scalar(asked) or 0
+            query = select(StudyRow.last_trial).where(StudyRow.id == study)
+            return connection.scalar(query) or 0
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
@@ -216,7 +219,7 @@ class SqlTrials:
             ReportRow.trial == TrialRow.number,
             ReportRow.late.is_(False),
         )
-        asked = (
+        query = (
             select(
                 TrialRow.study,
                 TrialRow.number,
@@ -230,7 +233,7 @@ class SqlTrials:
             .order_by(TrialRow.study, TrialRow.number)
         )
         with self._database.look() as connection:
-            rows = connection.execute(asked).all()
+            rows = connection.execute(query).all()
         return tuple(
             TrialCare(
                 study=study,
@@ -277,11 +280,11 @@ def _trials(
     rows: Sequence[Row[Any]], windows: Mapping[object, Measurement]
 ) -> Sequence[tuple[str, Trial]]:
     """Return trials with their study; one that ended while they were read still runs."""
-    found = []
+    pairs = []
     for row in rows:
         window = windows.get((row.study, row.number)) if row.state.final else None
-        found.append((row.study, TRIALS.read(row, measurement=window)))
-    return found
+        pairs.append((row.study, TRIALS.read(row, measurement=window)))
+    return pairs
 
 
 def _report(row: Sequence[Any], measurement: Measurement | None) -> Report:

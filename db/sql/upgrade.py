@@ -30,23 +30,23 @@ def bring_up(database: Database, *, create: bool, keep: bool = True) -> None:
             program, it does not answer, or the copy cannot be made; nothing is migrated then.
     """
     with database.spoken(), database.engine.connect() as connection:
-        found = revision(connection)
-    if found == SCHEMA:
+        schema = revision(connection)
+    if schema == SCHEMA:
         return
-    if found is None and not create:
+    if schema is None and not create:
         raise StoreError(
             f"database {database.name} has no jouletune tables",
             hint="create them with `jouletune tuner serve --db`, or check the URL",
         )
     with _ALEMBIC, database.alone() as connection:
-        found = revision(connection)
-        if found == SCHEMA:
+        schema = revision(connection)
+        if schema == SCHEMA:
             return
-        copy = _upgrade(connection, found, database, keep=keep)
-    if found is not None and keep:  # and the upgrade is committed
+        copy = _upgrade(connection, schema, database, keep=keep)
+    if schema is not None and keep:  # and the upgrade is committed
         log.warning(
             "event=migrated database=%s from=%s to=%s: %s",
-            database.name, found, SCHEMA, _way_back(copy),
+            database.name, schema, SCHEMA, _rollback_hint(copy),
         )  # fmt: skip
 
 
@@ -54,12 +54,12 @@ def revision(connection: Connection) -> str | None:
     """Return which schema a database has, None where it has none of ours."""
     if not inspect(connection).has_table("alembic_version"):
         return None
-    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return found
+    schema: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return schema
 
 
 def _upgrade(
-    connection: Connection, found: str | None, database: Database, *, keep: bool
+    connection: Connection, schema: str | None, database: Database, *, keep: bool
 ) -> Path | None:
     """Upgrade, and return the copy of what it was before, if any."""
     from alembic import command
@@ -70,13 +70,14 @@ def _upgrade(
     name = database.name
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "db:migrations")
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if found is not None and found not in known:
+    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if schema is not None and schema not in revisions:
         raise StoreError(
-            f"database {name} was written by a newer jouletune (schema {found}, this program has {SCHEMA})",
+            f"database {name} was written by a newer jouletune "
+            f"(schema {schema}, this program has {SCHEMA})",
             hint="upgrade jouletune",
         )
-    copy = keep_copy(database.path, found) if keep and found and database.path else None
+    copy = keep_copy(database.path, schema) if keep and schema and database.path else None
     try:
         command.upgrade(config, "head")
     except CommandError as error:
@@ -84,7 +85,7 @@ def _upgrade(
     return copy
 
 
-def _way_back(copy: Path | None) -> str:
+def _rollback_hint(copy: Path | None) -> str:
     """Return how to roll back."""
     if copy is None:
         return "no copy is made of PostgreSQL; to roll back, restore your backup of before"

@@ -61,10 +61,10 @@ def keep_windows(connection: Connection, windows: Sequence[tuple[Measurement, Js
 
 
 def shown(
-    connection: Connection, asked: Select[Any], named: Json | None = None
+    connection: Connection, query: Select[Any], named: Json | None = None
 ) -> Mapping[object, Measurement]:
     """Return what windows showed, by study and number of a trial, or by the report or observation."""
-    windows = connection.execute(asked, named).all()
+    windows = connection.execute(query, named).all()
     estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
     for first in range(0, len(windows), AT_ONCE):
         some = [row.id for row in windows[first : first + AT_ONCE]]

@@ -170,12 +170,12 @@ def _prove(part: Path, file: Path) -> None:
     """Return quietly where a file is whole and of a schema that we know."""
     try:
         with closing(sqlite3.connect(part)) as copy:
-            found = copy.execute("PRAGMA integrity_check").fetchone()[0]
+            integrity = copy.execute("PRAGMA integrity_check").fetchone()[0]
             schema = copy.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.Error as error:
         raise InvalidInput(f"{file} is not a backup or is damaged: {error}") from None
-    if found != "ok":
-        raise InvalidInput(f"the backup {file} is damaged: {found}", hint="use an older backup")
+    if integrity != "ok":
+        raise InvalidInput(f"the backup {file} is damaged: {integrity}", hint="use an older backup")
     if schema is None or schema[0] > SCHEMA:
         raise _newer(file, schema[0] if schema else "none")
 
@@ -218,13 +218,11 @@ def _plain(url: URL) -> str:
 
 def _pg(program: str, options: Sequence[str], url: URL) -> str:
     """Run one of PostgreSQL's own programs. Raises StoreError: it is missing or failed."""
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise StoreError(f"{program} is not installed", hint="apt install postgresql-client")
     environ = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
-    ran = subprocess.run(
-        [found, *options], capture_output=True, text=True, env=environ, check=False
-    )
+    ran = subprocess.run([path, *options], capture_output=True, text=True, env=environ, check=False)
     if ran.returncode != 0:
         last = next(iter(ran.stderr.strip().splitlines()[-1:]), f"it ended with {ran.returncode}")
         raise StoreError(f"{program} failed for {shown(url)}: {last}")

@@ -59,25 +59,25 @@ def check(url_text: str, now: Now) -> list[Checked]:
     try:
         with database.spoken(), database.engine.connect() as connection:
             schema = revision(connection)
-            known = schema == SCHEMA
-            hint = "" if known else "start a tuner of this release on it, or upgrade jouletune"
-            found = [Checked("schema", known, f"{schema}, this program's is {SCHEMA}", hint)]
-            if known:
-                found += [
+            current = schema == SCHEMA
+            hint = "" if current else "start a tuner of this release on it, or upgrade jouletune"
+            checks = [Checked("schema", current, f"{schema}, this program's is {SCHEMA}", hint)]
+            if current:
+                checks += [
                     *_whole(connection, path, restore),
                     _readable(SqlStudies(database), restore),
                     _kept(connection),
                     _backed_up(connection, now, again),
                 ]
-            return [*found, *_room(path, command("prune --vacuum", shown(url)))]
+            return [*checks, *_room(path, command("prune --vacuum", shown(url)))]
     finally:
         database.engine.dispose()
 
 
 def _whole(connection: Connection, path: Path | None, restore: str) -> Iterator[Checked]:
     if path is not None:
-        seen = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
-        yield Checked("file", seen == "ok", str(seen), "" if seen == "ok" else restore)
+        state = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
+        yield Checked("file", state == "ok", str(state), "" if state == "ok" else restore)
         broken = len(connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall())
         yield _none("foreign keys are valid", broken, restore)
     for about, question in QUESTIONS.items():
@@ -94,9 +94,9 @@ def _readable(studies: SqlStudies, restore: str) -> Checked:
     """Name the studies that cannot be read: each has its own document, and the others continue."""
     hurt = [study.id for study in studies.stored() if isinstance(study, UnreadableStudy)]
     more = f" and {len(hurt) - MOST_NAMED} more" if len(hurt) > MOST_NAMED else ""
-    seen = f"not {', '.join(hurt[:MOST_NAMED])}{more}" if hurt else "yes"
+    state = f"not {', '.join(hurt[:MOST_NAMED])}{more}" if hurt else "yes"
     hint = f"upgrade to the release that wrote them, or {restore}" if hurt else ""
-    return Checked("every study is readable", not hurt, seen, hint)
+    return Checked("every study is readable", not hurt, state, hint)
 
 
 def _kept(connection: Connection) -> Checked:
@@ -106,8 +106,8 @@ def _kept(connection: Connection) -> Checked:
 
 
 def _backed_up(connection: Connection, now: Now, again: str) -> Checked:
-    asked = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
-    at = connection.execute(asked.columns(at=EventRow.at.type)).scalar()
+    query = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
+    at = connection.execute(query.columns(at=EventRow.at.type)).scalar()
     if at is None:
         return Checked("last backup", False, "none yet", again)
     days = (now() - at).total_seconds() / 86_400.0
@@ -120,5 +120,5 @@ def _room(path: Path | None, prune: str) -> Iterator[Checked]:
         return
     free, size = shutil.disk_usage(path.parent).free, path.stat().st_size
     well = free >= LEAST_FREE_BYTES
-    seen = f"{size / 1e6:,.1f} MB, {free / 1e9:,.1f} GB free"
-    yield Checked("room", well, seen, "" if well else f"free space, or {prune}")
+    state = f"{size / 1e6:,.1f} MB, {free / 1e9:,.1f} GB free"
+    yield Checked("room", well, state, "" if well else f"free space, or {prune}")

@@ -84,11 +84,11 @@ class _Outlook:
     def work(self, setting: Setting, participated: float | None = None) -> RoundWork:
         """Return what a setting has clients do: of several classes, in the geometric mean."""
         federation = self.federation
-        wanted = float(setting[federation.participants.name])
+        requested = float(setting[federation.participants.name])
         batches = [math.log(float(setting[c.batch.name])) for c in federation.classes]
         local = [math.log(float(setting[k.name])) for k in federation.local]
         return RoundWork(
-            max(1.0, participated or min(wanted, self.available)),
+            max(1.0, participated or min(requested, self.available)),
             math.exp(sum(batches) / len(batches)),
             math.exp(sum(local) / len(local)),
         )
@@ -116,27 +116,27 @@ class _Outlook:
 
     def over(self, goal: TrainingGoal, works: Sequence[RoundWork]) -> Array:
         """Return by how much each setting is expected to be over the limits, in the logarithm."""
-        found = np.zeros(len(works))
+        penalty = np.zeros(len(works))
         for limit in goal.limits:
             expected = self.costs.metric(limit.metric, self.costs.weights.mean[None, :], works)[0]
             room = math.log(max(1e-12, limit.value)) - MARGIN - np.log(expected)
-            found += np.round(np.maximum(0.0, -room), 2)
-        return found
+            penalty += np.round(np.maximum(0.0, -room), 2)
+        return penalty
 
     def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
         """Return the predicted spending of a round, by some draws of its costs."""
-        told = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
-        drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in told}
+        reported = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
+        drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in reported}
         return {
-            name: Prediction(float(found.mean()), float(found.std()), lognormal=True)
-            for name, found in drawn.items()
+            name: Prediction(float(draws.mean()), float(draws.std()), lognormal=True)
+            for name, draws in drawn.items()
         }
 
 
 def _labels(now: Context) -> float:
     """Return the share of all labels that a client holds, in the mean of the reports of classes."""
-    told = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
-    return fmean(told) if told else USUAL_LABELS
+    shares = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
+    return fmean(shares) if shares else USUAL_LABELS
 
 
 def _logs(work: RoundWork) -> LogWork:
@@ -150,14 +150,14 @@ def _logs(work: RoundWork) -> LogWork:
 def _proven(past: Past, options: Sequence[Setting]) -> Array:
     """Return 100 for a setting whose rounds have proven that it breaks a limit of rounds."""
     limits = [x for x in past.evidence.limits or () if x.metric in LIMITED]
-    found = np.zeros(len(options))
+    penalty = np.zeros(len(options))
     for i, setting in enumerate(options):
-        known = past.evidence.of(setting) if limits else None
-        broken = known and any(
-            x.verdict(known.estimates.get(x.metric)) is Verdict.INFEASIBLE for x in limits
+        candidate = past.evidence.of(setting) if limits else None
+        broken = candidate and any(
+            x.verdict(candidate.estimates.get(x.metric)) is Verdict.INFEASIBLE for x in limits
         )
-        found[i] = 100.0 if broken else 0.0
-    return found
+        penalty[i] = 100.0 if broken else 0.0
+    return penalty
 
 
 def _why(learnt: Sequence[Round], goal: TrainingGoal, metric: str, logs: Array) -> str:

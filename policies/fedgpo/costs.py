@@ -63,37 +63,39 @@ class RoundCosts:
         """Return what rounds take, learnt from some."""
         joules = _unit(rounds, works, lambda r, w: r.shown.get(ENERGY_J, 0.0) / w.participants)
         seconds = _unit(rounds, works, lambda r, _: r.shown.get(SECONDS, 0.0))
-        told = [
+        intensities = [
             r.shown[CARBON_G] / r.shown[ENERGY_J]
             for r in rounds
             if CARBON_G in r.shown and r.shown.get(ENERGY_J, 0.0) > 0.0
         ]
-        seen: list[tuple[int, str, float]] = []
+        observed: list[tuple[int, str, float]] = []
         for i, (one, work) in enumerate(zip(rounds, works, strict=True)):
             for name in NOISE:
                 unit = seconds if name == SECONDS else joules * work.participants
                 if one.shown.get(name, 0.0) > 0.0 and not (
                     name == ENERGY_J and COMPUTE_J in one.shown
                 ):
-                    seen.append((i, name, math.log(one.shown[name] / unit)))
+                    observed.append((i, name, math.log(one.shown[name] / unit)))
         prior = Prior(*(np.array(x) for x in zip(*MEANS.values(), strict=True)))
 
         def predict(weights: Array) -> Array:
             parts = {name: _logs(name, weights, works) for name in NOISE}
-            return np.array([parts[name][:, i] for i, name, _ in seen]).T
+            return np.array([parts[name][:, i] for i, name, _ in observed]).T
 
-        values = np.array([v for *_, v in seen])
-        noise = np.array([NOISE[name] for _, name, _ in seen])
-        found = fitted(predict, values, noise, prior)
-        return cls(found, joules, seconds, float(np.mean(told)) if told else 1.0)
+        values = np.array([v for *_, v in observed])
+        noise = np.array([NOISE[name] for _, name, _ in observed])
+        fit = fitted(predict, values, noise, prior)
+        return cls(fit, joules, seconds, float(np.mean(intensities)) if intensities else 1.0)
 
     def metric(self, name: str, weights: Array, works: Sequence[RoundWork]) -> Array:
         """Return a metric of rounds that were not seen: a row for each of weights, a column for each."""
-        found = np.exp(_logs(ENERGY_J if name == CARBON_G else name, weights, works))
+        relative = np.exp(_logs(ENERGY_J if name == CARBON_G else name, weights, works))
         if name == SECONDS:
-            return np.asarray(self.seconds * found)
+            return np.asarray(self.seconds * relative)
         counts = np.array([w.participants for w in works])
-        return np.asarray(found * counts * self.joules * (self.carbon if name == CARBON_G else 1.0))
+        return np.asarray(
+            relative * counts * self.joules * (self.carbon if name == CARBON_G else 1.0)
+        )
 
 
 def _unit(
@@ -101,8 +103,8 @@ def _unit(
     works: Sequence[RoundWork],
     of: Callable[[Round, RoundWork], float],
 ) -> float:
-    found = (of(r, w) for r, w in zip(rounds, works, strict=True))
-    return next((value for value in found if value > 0.0), 1.0)
+    units = (of(r, w) for r, w in zip(rounds, works, strict=True))
+    return next((value for value in units if value > 0.0), 1.0)
 
 
 def _logs(name: str, weights: Array, works: Sequence[RoundWork]) -> Array:

@@ -69,21 +69,21 @@ class ErrorCurve:
         """
         starts = _starts(rounds)
         blank = cls(Weights(np.zeros(0), np.zeros((0, 0))), tuple(works), starts)
-        seen = np.array([r.accuracy for r in rounds])
+        accuracies = np.array([r.accuracy for r in rounds])
         noise = np.full(len(rounds), NOISE)
-        found = fitted(lambda w: blank.course(w)[0], seen, noise, _prior(goal, labels))
-        return cls(found, blank.works, starts)
+        fit = fitted(lambda w: blank.course(w)[0], accuracies, noise, _prior(goal, labels))
+        return cls(fit, blank.works, starts)
 
     def course(self, weights: Array) -> tuple[Array, Array]:
         """Return the accuracies after each round, and the error at the end, for each row of weights."""
         error = np.full(len(weights), 1.0 - FIRST_ACCURACY)
-        found = np.empty((len(weights), len(self.works)))
+        accuracy = np.empty((len(weights), len(self.works)))
         for i, (work, start) in enumerate(zip(self.works, self.starts, strict=True)):
             floor = _floor(weights, work)
             left = (error if start is None else 1.0 - start) - floor
             error = floor + left * np.exp(-_rate(weights, work, np.maximum(LEAST_LEFT, left)))
-            found[:, i] = 1.0 - error
-        return found, error
+            accuracy[:, i] = 1.0 - error
+        return accuracy, error
 
     def rounds_to(self, weights: Array, error: Array, goal: float | None, work: LogWork) -> Array:
         """Return how many rounds a goal takes from here; without one, the rounds to halve what is left.
@@ -94,13 +94,13 @@ class ErrorCurve:
         end = (error + floor) / 2.0 if goal is None else np.full_like(error, 1.0 - goal)
         least = np.maximum(LEAST_LEFT, CREEP * end)
         ahead = np.maximum(np.log1p(np.maximum(0.0, error - end) / least), 0.1)
-        found = np.zeros_like(error)
+        rounds = np.zeros_like(error)
         for share in (np.arange(POINTS) + 0.5) / POINTS:
             step = least * np.exp(ahead * share)
             over = (end + step - least - floor) / least
             left = least * np.where(over > 1.0, over, np.exp(np.clip(over - 1.0, -STALLED, 0.0)))
-            found += step / (left * _rate(weights, work, left))
-        return np.asarray(found * ahead / POINTS)
+            rounds += step / (left * _rate(weights, work, left))
+        return np.asarray(rounds * ahead / POINTS)
 
 
 def _floor(weights: Array, work: LogWork) -> Array:
@@ -129,9 +129,9 @@ def _prior(goal: float | None, labels: float) -> Prior:
 
 def _starts(rounds: Sequence[Round]) -> tuple[float | None, ...]:
     """Return the accuracy that each round begins from where it is not where the last one ended."""
-    found: list[float | None] = []
+    starts: list[float | None] = []
     last: float | None = None
     for one in rounds:
-        found.append(one.before if last is None or abs(one.before - last) > JUMP else None)
+        starts.append(one.before if last is None or abs(one.before - last) > JUMP else None)
         last = one.accuracy
-    return tuple(found)
+    return tuple(starts)

@@ -84,8 +84,8 @@ class Federation:
                     f"{knob.name} cannot be one of {knob.values}",
                     hint="give the knob integers >= 1",
                 )
-        found = tuple(ClientClass(name, batches[name], epochs[name]) for name in batches)
-        return cls(participants[0], found, space.default, next(iter(steps), None))
+        classes = tuple(ClientClass(name, batches[name], epochs[name]) for name in batches)
+        return cls(participants[0], classes, space.default, next(iter(steps), None))
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -100,9 +100,9 @@ class Federation:
     def available(self, learnt: Sequence[Round]) -> float:
         """Return how many clients there are, by the latest round that fewer took part in than wanted."""
         for one in reversed(learnt):
-            told = one.shown.get("participated", 0.0) + one.shown.get("failed", 0.0)
-            if 0.0 < told < float(one.setting[self.participants.name]):
-                return told
+            reachable = one.shown.get("participated", 0.0) + one.shown.get("failed", 0.0)
+            if 0.0 < reachable < float(one.setting[self.participants.name]):
+                return reachable
         return math.inf
 
     def options(self, available: float = math.inf) -> list[Setting]:
@@ -163,7 +163,7 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
     state does not tell the accuracy before it goes by the latest round that reports one.
     """
     metric = past.study.objective.metric
-    found: list[Round] = []
+    history: list[Round] = []
     latest: float | None = None
     for trial in sorted(past.trials, key=lambda t: t.number):
         if trial.state is not TrialState.COMPLETED:
@@ -180,7 +180,7 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
             for c in federation.classes
             if metric == ENERGY and (value := shown.get(f"energy_{c.name}_j", -1.0)) >= 0.0
         }
-        found.append(
+        history.append(
             Round(
                 trial.number,
                 trial.setting,
@@ -192,7 +192,7 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
                 shown,
             )
         )
-    return found
+    return history
 
 
 def state_now(past: Past, learnt: Sequence[Round]) -> Context:

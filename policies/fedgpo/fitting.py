@@ -37,22 +37,24 @@ class Weights:
         )
 
 
-def fitted(predict: Callable[[Array], Array], seen: Array, noise: Array, prior: Prior) -> Weights:
+def fitted(
+    predict: Callable[[Array], Array], observed: Array, noise: Array, prior: Prior
+) -> Weights:
     """Return the weights after some values were seen, each with a noise of at least so much.
 
     `predict` returns a row of values for each row of weights.
     """
     precision = np.diag(prior.sd**-2.0)
     weights, cov = prior.mean.copy(), np.diag(prior.sd**2.0)
-    if not len(seen):
+    if not len(observed):
         return Weights(weights, cov)
     scale = 1.0
     steps = STEP * np.eye(len(weights))
     for _ in range(PASSES):
-        found = predict(np.vstack([weights, weights + steps]))
-        left = (seen - found[0]) / noise
+        predicted = predict(np.vstack([weights, weights + steps]))
+        left = (observed - predicted[0]) / noise
         scale = max(1.0, float(np.sqrt(np.mean(left**2))))
-        slopes = (found[1:] - found[0]).T / STEP / (noise * scale)[:, None]
+        slopes = (predicted[1:] - predicted[0]).T / STEP / (noise * scale)[:, None]
         cov = np.asarray(np.linalg.inv(precision + slopes.T @ slopes))
         step = cov @ (slopes.T @ (left / scale) + precision @ (prior.mean - weights))
         weights = np.asarray(weights + step / max(1.0, float(np.abs(step).max()) / FARTHEST))

@@ -63,7 +63,7 @@ def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> No
             hint=f"minimize one of {', '.join(spent)}; or choose another policy, like fedgpo",
         )
     for constraint in study.constraints:
-        if not _heeds(constraint, limited):
+        if not _supports(constraint, limited):
             limits = "".join(f', "{metric} <= …"' for metric in limited)
             raise InvalidInput(
                 f'the policy {study.policy} does not support the constraint "{constraint}"',
@@ -71,7 +71,7 @@ def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> No
             )
 
 
-def _heeds(constraint: Constraint, limited: Collection[str]) -> bool:
+def _supports(constraint: Constraint, limited: Collection[str]) -> bool:
     if constraint.metric == ACCURACY:
         share = not constraint.relative and 0.0 < constraint.bound <= 1.0
         return constraint.op == ">=" and share

@@ -116,8 +116,8 @@ def learned(federation: Federation, past: Sequence[Round], now: Context) -> QTab
         {c.name: QTable(c.actions) for c in federation.classes},
     )
     scale = fmean(r.spent for r in past[:FIRST_ROUNDS]) if past else 1.0
-    found = [_states(federation, context) for context in (*(r.state for r in past), now)]
-    for one, before, after in zip(past, found, found[1:], strict=False):
+    states = [_states(federation, context) for context in (*(r.state for r in past), now)]
+    for one, before, after in zip(past, states, states[1:], strict=False):
         _learn(tables, federation, one, before, after, scale)
     return tables
 

@@ -54,7 +54,7 @@ def allowed(study: Study) -> dict[Group, Setting]:
             )
     listed = {setting_key(s) for s in space.only}
     most = max((int(v) for k in present if k.name == "threads" for v in k.values), default=None)
-    found: dict[Group, Setting] = {}
+    by_group: dict[Group, Setting] = {}
     for values in itertools.product(*(k.values for k in present)):
         setting = {**study.baseline, **{k.name: v for k, v in zip(present, values, strict=True)}}
         group = group_of(setting)
@@ -64,8 +64,8 @@ def allowed(study: Study) -> dict[Group, Setting]:
             fits = most is None or group.instances * group.threads <= most
             fits = fits and space.canonical(setting) == setting
         if fits:
-            found[group] = setting
-    return found
+            by_group[group] = setting
+    return by_group
 
 
 def group_of(setting: Setting) -> Group:
@@ -109,11 +109,11 @@ class Outlook:
             groups[key]: c for c in evidence.candidates if (key := setting_key(c.setting)) in groups
         }
         cores = max(g.instances * g.threads for g in settings)
-        seen = {g: p for g, c in measured.items() if (p := batch_point(g, c)) is not None}
-        points = {(g.threads, g.batch): p for g, p in seen.items() if g.instances == 1}
+        batch_points = {g: p for g, c in measured.items() if (p := batch_point(g, c)) is not None}
+        points = {(g.threads, g.batch): p for g, p in batch_points.items() if g.instances == 1}
         windows = [
             PlanWindow(g.instances, g.threads, g.batch, p.latency_s, p.stderr_s)
-            for g, p in seen.items()
+            for g, p in batch_points.items()
             if g.instances > 1
         ]
         learnt = fit(Profile(points), windows, cores) if points else Interference(0.0, cores)
@@ -123,8 +123,8 @@ class Outlook:
     def timed(self) -> bool:
         """Whether a batch done sooner is what is wanted."""
         objective = self.study.objective
-        wanted = "maximize" if objective.metric == "throughput_per_s" else "minimize"
-        return objective.metric in TIMES and objective.goal == wanted
+        sensible = "maximize" if objective.metric == "throughput_per_s" else "minimize"
+        return objective.metric in TIMES and objective.goal == sensible
 
     def shown(self, group: Group) -> float | None:
         """Return what a packing itself showed, None where it was not measured."""

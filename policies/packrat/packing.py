@@ -168,11 +168,11 @@ def best_packing(
     )
     _check(task)
     for pad in (False, True) if _may_fit(task) else ():
-        found = list(_uniform(task, pad=pad))
+        packings = list(_uniform(task, pad=pad))
         if mixed:
-            found += _mixed(task, pad=pad)
-        if found:
-            return min(found, key=task.score)
+            packings += _mixed(task, pad=pad)
+        if packings:
+            return min(packings, key=task.score)
     raise _nothing_fits(task)
 
 
@@ -263,8 +263,8 @@ def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
 
 def _check(task: _Task) -> None:
     """Raise InvalidInput for a question that has no answer whatever the profile's values are."""
-    asked = (("threads", task.threads, MOST_THREADS), ("batch", task.batch, MOST_ITEMS))
-    for name, value, most in asked:
+    sizes = (("threads", task.threads, MOST_THREADS), ("batch", task.batch, MOST_ITEMS))
+    for name, value, most in sizes:
         if not 1 <= value <= most:
             raise InvalidInput(f"{name} cannot be {value}", hint=f"give a number from 1 to {most}")
     if task.threads > task.profile.threads:
@@ -293,21 +293,21 @@ def _may_fit(task: _Task) -> bool:
 
 def _nothing_fits(task: _Task) -> InvalidInput:
     """Return the error that says why no packing was found."""
-    asked = f"no packing of {task.batch} items on {task.threads} threads"
+    cause = f"no packing of {task.batch} items on {task.threads} threads"
     within = [cell for cell in task.profile.points if cell[0] <= task.threads]
     if not within:
         least = min(threads for threads, _ in task.profile.points)
         return InvalidInput(
-            f"{asked}: the profile starts at {least} threads", hint="profile fewer threads"
+            f"{cause}: the profile starts at {least} threads", hint="profile fewer threads"
         )
     quickest = min(task.profile.points[cell].latency_s for cell in within)
     if quickest > task.limit_s:
         return InvalidInput(
-            f"{asked} keeps latency_s <= {task.limit_s:g}: the fastest point takes {quickest:g} s",
+            f"{cause} keeps latency_s <= {task.limit_s:g}: the fastest point takes {quickest:g} s",
             hint="raise the limit",
         )
     limited = "" if math.isinf(task.limit_s) else f" with latency_s <= {task.limit_s:g}"
     return InvalidInput(
-        f"{asked}{limited}: the profile's points, in at most {task.most} instances, do not fit this batch",
+        f"{cause}{limited}: the profile's points, in at most {task.most} instances, do not fit this batch",
         hint="choose a smaller batch, profile larger ones, or raise limit and memory",
     )

@@ -104,10 +104,12 @@ def _one_by_one(
             "offered rate, a window does not measure the time of a batch",
         )
     best = incumbent(study, evidence)
-    found = "no setting is proven feasible" if best is None else "the best setting proven feasible"
+    conclusion = (
+        "no setting is proven feasible" if best is None else "the best setting proven feasible"
+    )
     return Done(
         Plan.single(study.baseline if best is None else best.setting),
-        f"{'all trials are used' if untried else 'every setting was tried'}; {found}. "
+        f"{'all trials are used' if untried else 'every setting was tried'}; {conclusion}. "
         "For a plan by demand, use a closed-loop load",
     )
 
@@ -129,15 +131,15 @@ class _Search:
 
     def profiled(self) -> Try | None:
         """Return the next point of the profile that may still matter."""
-        wanted = [c for c in self.open() if Group(1, *c) in self.settings]
-        if not wanted:
+        cells = [c for c in self.open() if Group(1, *c) in self.settings]
+        if not cells:
             return None
-        threads, items = wanted[0]
+        threads, items = cells[0]
         return Try(
             self.settings[Group(1, threads, items)],
             f"profile: one instance alone, threads={threads} batch_size={items}; "
             f"{len(self.outlook.points)} of {len(self.grid())} "
-            f"points are measured, {len(wanted)} may still matter",
+            f"points are measured, {len(cells)} may still matter",
         )
 
     def grid(self) -> set[tuple[int, int]]:
@@ -146,8 +148,8 @@ class _Search:
 
     def open(self) -> list[tuple[int, int]]:
         """Return the cells that may still matter. There are bounds for times only."""
-        seen = {*self.shut, *self.outlook.measured}
-        closed = {(g.threads, g.batch) for g in seen if g.instances == 1}
+        groups = {*self.shut, *self.outlook.measured}
+        closed = {(g.threads, g.batch) for g in groups if g.instances == 1}
         if self.outlook.timed:
             return open_points(self.packings, self.outlook.points, closed)
         return sorted(self.grid() - closed)
@@ -210,18 +212,18 @@ class _Search:
 
     def reason(self, gain: float, demand: int, group: Group) -> str:
         """Return why a packing is checked."""
-        what = f"check {group.instances} instances in parallel for a demand of {demand}"
+        action = f"check {group.instances} instances in parallel for a demand of {demand}"
         than = f"{100 * gain:.0f} % better than the best so far"
         if math.isinf(gain):
             than = "no other was measured yet"
         value = self.outlook.expected(group)
         if not self.outlook.timed or value is None:
             return (
-                f"{what}: predicted from a single instance, {self.study.objective.metric}: {than}"
+                f"{action}: predicted from a single instance, {self.study.objective.metric}: {than}"
             )
         slower = self.outlook.interference.slowdown(group.threads, group.instances * group.threads)
         return (
-            f"{what}: predicted time of a batch {1000 * value:.3g} ms, {than} "
+            f"{action}: predicted time of a batch {1000 * value:.3g} ms, {than} "
             f"(each instance {100 * (slower - 1):.0f} % slower than alone)"
         )
 
@@ -242,10 +244,10 @@ class _Search:
         """
         fit = incumbent(self.study, evidence)
         if evidence.broken is not None and fit is not None:
-            kept = (
+            outcome = (
                 f"the best setting that meets {evidence.broken.in_short}, which the baseline breaks"
             )
-            return Done(Plan.single(fit.setting), f"{kept}: {self.account(most)}")
+            return Done(Plan.single(fit.setting), f"{outcome}: {self.account(most)}")
         chosen = {d: g for d in self.demands if (g := self.best(evidence, d)) is not None}
         picked = self.few(set(chosen.values()))
         spans: list[tuple[Group, list[int]]] = []
@@ -287,14 +289,14 @@ class _Search:
 
     def few(self, picked: set[Group]) -> set[Group]:
         """Return the settings without those whose loss is small, and no more than may be."""
-        kept = picked
-        while kept:
-            losses = {g: self.loss(picked, kept - {g}) for g in kept}
-            least = min(kept, key=lambda g: (losses[g], g.instances, g.threads, g.batch))
-            if losses[least] > MARGIN and len(kept) <= MOST_SETTINGS:
+        chosen = picked
+        while chosen:
+            losses = {g: self.loss(picked, chosen - {g}) for g in chosen}
+            least = min(chosen, key=lambda g: (losses[g], g.instances, g.threads, g.batch))
+            if losses[least] > MARGIN and len(chosen) <= MOST_SETTINGS:
                 break
-            kept = kept - {least}
-        return kept
+            chosen = chosen - {least}
+        return chosen
 
     def loss(self, of: set[Group], without: set[Group]) -> float:
         """Return by what share the demand that suffers most from fewer settings is worse off."""
@@ -336,13 +338,13 @@ class _Search:
 
     def account(self, most: float) -> str:
         """Return in a sentence what the plan rests on."""
-        grid, known, unknown = len(self.grid()), len(self.outlook.points), len(self.open())
+        grid, measured, unknown = len(self.grid()), len(self.outlook.points), len(self.open())
         checked = sum(g.instances > 1 for g in self.outlook.measured)
         missed = f", {unknown} were not measured" if unknown else ""
         text = (
-            f"demands up to {self.demands[-1]} ({most:.0f} requests in progress) from {known} of "
-            f"{grid} profile points ({grid - known - unknown} cannot matter{missed}) and "
-            f"{checked} packing{'' if checked == 1 else 's'} in parallel"
+            f"planned for {self.demands[-1]} concurrent requests ({most:.0f} in progress now); measured "
+            f"{measured} of {grid} profile points ({grid - measured - unknown} cannot change the plan"
+            f"{missed}) and {checked} packing{'' if checked == 1 else 's'} in parallel"
         )
         learnt = self.outlook.interference
         if learnt.windows:

@@ -75,18 +75,18 @@ class Profile:
 
     def fat_cell(self, threads: int, items: int) -> Cell | None:
         """Return the cell that `fat` goes by, None without any."""
-        known = [b for t, b in self.points if t == threads and b >= items]
-        return (threads, min(known)) if known else None
+        batches = [b for t, b in self.points if t == threads and b >= items]
+        return (threads, min(batches)) if batches else None
 
     def single(self, threads: int, items: int) -> float | None:
         """Return the seconds of the best single instance on at most `threads`, None without any."""
-        found = [self.fat(t, items) for t in {t for t, _ in self.points} if t <= threads]
-        return min((s for s in found if s is not None), default=None)
+        times = [self.fat(t, items) for t in {t for t, _ in self.points} if t <= threads]
+        return min((s for s in times if s is not None), default=None)
 
 
-def _positive(what: str, value: float) -> None:
+def _positive(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0.0):
         raise InvalidInput(
-            f"{what} cannot be {value}; it must be finite and above zero",
+            f"{name} cannot be {value}; it must be finite and above zero",
             hint="correct or remove the row",
         )

@@ -31,38 +31,38 @@ MARGIN = 0.02
 
 
 def open_points(
-    packings: Sequence[Group], known: Mapping[Cell, ProfilePoint], closed: Collection[Cell] = ()
+    packings: Sequence[Group], measured: Mapping[Cell, ProfilePoint], closed: Collection[Cell] = ()
 ) -> list[Cell]:
     """Return the cells to measure, the next one first; empty once the profile is good enough.
 
-    `packings` are all that come into question, of like instances; `known` is what was measured,
+    `packings` are all that come into question, of like instances; `measured` are the points so far,
     `closed` what cannot be. Fewest threads first, then smallest batches: what thin instances take
     rules out most.
     """
     best: dict[int, float] = {}
     for group in packings:
-        point = known.get((group.threads, group.batch))
+        point = measured.get((group.threads, group.batch))
         if point is not None:
             items = group.instances * group.batch
             best[items] = min(point.latency_s, best.get(items, math.inf))
     cores = max((g.threads for g in packings), default=1)
-    teaching = {cell: point for cell, point in known.items() if cores % cell[0] == 0}
-    found: set[Cell] = set()
+    teaching = {cell: point for cell, point in measured.items() if cores % cell[0] == 0}
+    points: set[Cell] = set()
     for group in packings:
         cell = (group.threads, group.batch)
-        if cell in known or cell in closed or cell in found:
+        if cell in measured or cell in closed or cell in points:
             continue
         target = best.get(group.instances * group.batch, math.inf)
         if lower_bound(teaching, cell) < (1.0 - MARGIN) * target:
-            found.add(cell)
-    return sorted(found)
+            points.add(cell)
+    return sorted(points)
 
 
-def lower_bound(known: Mapping[Cell, ProfilePoint], cell: Cell) -> float:
+def lower_bound(measured: Mapping[Cell, ProfilePoint], cell: Cell) -> float:
     """Return the seconds that a cell takes at least, going by the cells that were measured."""
     threads, items = cell
     bound = 0.0
-    for (other, fewer), point in known.items():
+    for (other, fewer), point in measured.items():
         if fewer > items:
             continue
         least = point.latency_s - Z95 * point.stderr_s

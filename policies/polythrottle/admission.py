@@ -123,7 +123,7 @@ def samples(
     them had nothing beside it. Left out are windows at other settings than `held` (the batch apart),
     those that do not bound the metric, and those with fine-tuning for a part of their time only.
     """
-    found = []
+    mixes = []
     for window in windows:
         shown = _complete(window)
         same = setting_key({**window.setting, BATCH: held[BATCH]}) == setting_key(held)
@@ -137,8 +137,8 @@ def samples(
             else NOTHING
         )
         mix = Mix(inference, int(window.setting[BATCH]), beside)
-        found.append(MixWindow(mix, shown[metric]))
-    return found
+        mixes.append(MixWindow(mix, shown[metric]))
+    return mixes
 
 
 def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
@@ -150,7 +150,7 @@ def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
     return window.measurement.estimates
 
 
-def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
+def predict(windows: Sequence[MixWindow], mix: Mix) -> Estimate:
     """Return the latency that a window of a mix would show, with its one-sided 95 % bounds.
 
     Least squares over the windows; features that never varied, or only together, are distinguished no
@@ -161,37 +161,37 @@ def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
     Raises:
         MeasurementError: the windows do not say what this mix does.
     """
-    if not seen:
+    if not windows:
         raise MeasurementError("no window has been measured at these clocks")
-    rows = np.array([s.mix.features for s in seen])
+    rows = np.array([s.mix.features for s in windows])
     scale = rows.max(axis=0)
     scale[scale == 0.0] = 1.0
-    rows, wanted = rows / scale, np.array(mix.features) / scale
-    if np.any(wanted > rows.max(axis=0) + SAME) or np.any(wanted < rows.min(axis=0) - SAME):
+    rows, features = rows / scale, np.array(mix.features) / scale
+    if np.any(features > rows.max(axis=0) + SAME) or np.any(features < rows.min(axis=0) - SAME):
         raise MeasurementError("no window was measured with a mix of this size")
     inverse = np.linalg.pinv(rows, rcond=SAME)
-    freedom = len(seen) - int(np.linalg.matrix_rank(rows, tol=SAME))
+    freedom = len(windows) - int(np.linalg.matrix_rank(rows, tol=SAME))
     if freedom < LEAST_FREEDOM:
         raise MeasurementError(
-            f"{len(seen)} windows are too few: {LEAST_FREEDOM - freedom} more are needed"
+            f"{len(windows)} windows are too few: {LEAST_FREEDOM - freedom} more are needed"
         )
-    if not np.allclose(wanted @ inverse @ rows, wanted, atol=1e-6):
+    if not np.allclose(features @ inverse @ rows, features, atol=1e-6):
         raise MeasurementError("the windows do not vary the features of this mix independently")
-    shown = np.array([s.latency.mean for s in seen])
-    weights = wanted @ inverse
+    shown = np.array([s.latency.mean for s in windows])
+    weights = features @ inverse
     mean = float(weights @ shown)
     residuals = shown - rows @ (inverse @ shown)
-    own = sum(s.latency.stderr**2 for s in seen) / len(seen)
+    own = sum(s.latency.stderr**2 for s in windows) / len(windows)
     variance = max(float(residuals @ residuals) / freedom, own)
     stderr = math.sqrt(variance * (1.0 + float(weights @ weights)))
     reach = student_t95(freedom) * stderr
-    origin = weakest(s.latency.origin for s in seen)
+    origin = weakest(s.latency.origin for s in windows)
     return Estimate(
-        mean, stderr, len(seen), mean - reach, mean + reach, origin, seen[0].latency.scope
+        mean, stderr, len(windows), mean - reach, mean + reach, origin, windows[0].latency.scope
     )
 
 
-def admit(seen: Sequence[MixWindow], mix: Mix, limit: Limit, *, running: bool) -> Admission:
+def admit(windows: Sequence[MixWindow], mix: Mix, limit: Limit, *, running: bool) -> Admission:
     """Return whether a fine-tuning request may start beside the inference now.
 
     Only while none is running, and only where the upper bound of the latency predicted for the mix
@@ -200,7 +200,7 @@ def admit(seen: Sequence[MixWindow], mix: Mix, limit: Limit, *, running: bool) -
     if running:
         return Admission(False, "another fine-tuning request is running; wait for its end")
     try:
-        predicted = predict(seen, mix)
+        predicted = predict(windows, mix)
     except MeasurementError as unknown:
         return Admission(False, f"the latency next to it cannot be predicted: {unknown.message}")
     words = (

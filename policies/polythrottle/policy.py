@@ -168,7 +168,7 @@ def _best_clock(knob: str, study: Study, first: Sequence[Trial]) -> Value:
 
     fit = [c for c in evidence.candidates if c.deployable and kept(c)]
     scored = [(c, objective.score(c.estimates)) for c in fit]
-    known = [(c, objective.sign * score.mean) for c, score in scored if score is not None]
-    if not known:
+    scores = [(c, objective.sign * score.mean) for c, score in scored if score is not None]
+    if not scores:
         return study.baseline[knob]
-    return min(known, key=lambda item: item[1])[0].setting[knob]
+    return min(scores, key=lambda item: item[1])[0].setting[knob]

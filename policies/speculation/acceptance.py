@@ -64,7 +64,7 @@ def by_position(shares: Sequence[Estimate]) -> Lengths:
     Raises:
         InvalidInput: a share outside 0 … 1, or above the one of the position before.
     """
-    found: list[AcceptedLength] = []
+    lengths: list[AcceptedLength] = []
     total = squares = 0.0
     before = 1.0
     steps = _sequence_steps(shares)
@@ -80,8 +80,8 @@ def by_position(shares: Sequence[Estimate]) -> Lengths:
         total += before
         squares += (2 * i - 1) * before
         spread = math.sqrt(max(0.0, squares - total**2) / steps)
-        found.append(AcceptedLength(total, max(spread, 1.0 / (steps + 1.0))))
-    return tuple(found)
+        lengths.append(AcceptedLength(total, max(spread, 1.0 / (steps + 1.0))))
+    return tuple(lengths)
 
 
 def by_mean(mean: Estimate, length: int) -> Lengths:
@@ -100,14 +100,14 @@ def by_mean(mean: Estimate, length: int) -> Lengths:
         )
     rate = acceptance_rate(min(max(mean.mean, 0.0), float(length)), length)
     relative = mean.stderr / mean.mean if mean.mean > 0.0 else 0.0
-    found = []
+    lengths = []
     for s in range(1, length + 1):
         value = geometric(rate, s)
         model = GEOMETRIC_SD * (1.0 + value) * (length - s) / length
-        found.append(
+        lengths.append(
             AcceptedLength(value, max(math.hypot(relative * value, model), 1.0 / (mean.n + 1)))
         )
-    return tuple(found)
+    return tuple(lengths)
 
 
 def geometric(rate: float, length: int) -> float:
@@ -153,9 +153,9 @@ def _mean(a: AcceptedLength, b: AcceptedLength) -> AcceptedLength:
 
 def _sequence_steps(shares: Sequence[Estimate]) -> float:
     """Return how many sequence-steps are behind shares, going by the doubt that they are told with."""
-    known = [
+    steps = [
         max(1.0, s.mean * (1.0 - s.mean) / s.stderr**2)
         for s in shares
         if s.stderr > 0.0 and 0.0 < s.mean < 1.0
     ]
-    return min(known, default=float(max((s.n for s in shares), default=1)))
+    return min(steps, default=float(max((s.n for s in shares), default=1)))

@@ -38,7 +38,7 @@ def choices(space: Space) -> dict[Choice, Setting]:
     length, drafts = _length(space), [k for k in space.knobs if k.role is Role.DRAFT]
     listed = {setting_key(s) for s in space.only}
     usual = tuple(knob.default for knob in drafts)
-    found: dict[Choice, Setting] = {}
+    by_choice: dict[Choice, Setting] = {}
     # The default draft first: it stands for all of them where nothing is drafted.
     combinations = sorted(itertools.product(*(k.values for k in drafts)), key=lambda d: d != usual)
     for value, draft in itertools.product(sorted(map(int, length.values)), combinations):
@@ -48,8 +48,8 @@ def choices(space: Space) -> dict[Choice, Setting]:
             continue
         if not listed or setting_key(setting) in listed:
             choice = Choice(value, draft if value else usual)
-            found.setdefault(choice, setting)
-    return found
+            by_choice.setdefault(choice, setting)
+    return by_choice
 
 
 def chosen(settings: Mapping[Choice, Setting], setting: Setting) -> Choice | None:

@@ -102,26 +102,26 @@ def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:
 
 def _measured(trials: Sequence[Trial]) -> list[int]:
     """Return the numbers of requests that windows were measured at."""
-    found = {t.context[DECODING] for t in trials if t.state.evidence and DECODING in t.context}
-    return sorted(int(batch) for batch in found if batch.is_integer())
+    batches = {t.context[DECODING] for t in trials if t.state.evidence and DECODING in t.context}
+    return sorted(int(batch) for batch in batches if batch.is_integer())
 
 
 def _too_many(trials: Sequence[Trial]) -> float:
     """Return the fewest requests that were asked for and did not decode together, or failed."""
-    asked = [t for t in trials if DECODING in t.context]
+    tried = [t for t in trials if DECODING in t.context]
     short = [
-        min(t.context[DECODING], found.mean / REACHED)
-        for t in asked
-        if (found := t.shown.get(DECODING)) is not None
-        and found.mean < REACHED * t.context[DECODING]
+        min(t.context[DECODING], decoding.mean / REACHED)
+        for t in tried
+        if (decoding := t.shown.get(DECODING)) is not None
+        and decoding.mean < REACHED * t.context[DECODING]
     ]
-    failed = [t.context[DECODING] for t in asked if t.state is TrialState.FAILED]
-    lost = [b for b in failed if failed.count(b) >= RETRIES and not _evidence(asked, b)]
+    failed = [t.context[DECODING] for t in tried if t.state is TrialState.FAILED]
+    lost = [b for b in failed if failed.count(b) >= RETRIES and not _evidence(tried, b)]
     return min([*short, *lost], default=math.inf)
 
 
-def _evidence(asked: Sequence[Trial], batch: float) -> bool:
-    return any(t.state.evidence and t.context[DECODING] == batch for t in asked)
+def _evidence(trials: Sequence[Trial], batch: float) -> bool:
+    return any(t.state.evidence and t.context[DECODING] == batch for t in trials)
 
 
 @dataclass(frozen=True)
@@ -207,10 +207,10 @@ class _GridSearch:
             return None
         out = self.closed | self.infeasible
         unknown = [c for c in self.cells if c not in out | self.measured]
-        found = next_cell(self.outlook, unknown, self.noise, self.infeasible)
-        if found is None:
+        best = next_cell(self.outlook, unknown, self.noise, self.infeasible)
+        if best is None:
             return None
-        cell, gain = found
+        cell, gain = best
         share = 100.0 * gain / len(self.batches)
         return self._try(cell, f"expected to make the table {share:.2g} % better")
 

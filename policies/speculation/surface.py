@@ -137,9 +137,9 @@ class _Surface:
         best = loss(w)
         for _ in range(STEPS):
             away = self._prior @ w
-            found, slopes = self._linear(seen, prior + away)
+            predicted, slopes = self._linear(seen, prior + away)
             inner = slopes @ self._prior @ slopes.T + np.diag(noise)
-            aim = slopes.T @ np.linalg.solve(inner, values - found + slopes @ away)
+            aim = slopes.T @ np.linalg.solve(inner, values - predicted + slopes @ away)
             before = best
             w, best = _downhill(loss, w, aim - w, best)
             if before - best < CONVERGED * (1.0 + best):
@@ -157,14 +157,14 @@ class _Surface:
         mean[self._place[("level",)]] = level
         return mean
 
-    def _linear(self, wanted: Sequence[CellObservation], at: Array) -> tuple[Array, Array]:
+    def _linear(self, observations: Sequence[CellObservation], at: Array) -> tuple[Array, Array]:
         """Return the values of some functions at these parameters, and their slopes."""
-        values, slopes = np.zeros(len(wanted)), np.zeros((len(wanted), len(at)))
+        values, slopes = np.zeros(len(observations)), np.zeros((len(observations), len(at)))
 
         def read(*name: Hashable) -> float:
             return float(at[self._place[name]])
 
-        for row, one in enumerate(wanted):
+        for row, one in enumerate(observations):
             values[row], terms = _function(one.what, one.cell, read)
             for name, slope in terms.items():
                 slopes[row, self._place[name]] += slope
@@ -291,9 +291,9 @@ def _downhill(
     """Return the next point along a step, shortened until it is better; else the same."""
     for shorter in (1.0, 0.5, 0.25, 0.1, 0.02):
         further = at + shorter * step
-        found = loss(further)
-        if found < best:
-            return further, found
+        further_loss = loss(further)
+        if further_loss < best:
+            return further, further_loss
     return at, best
 
 

@@ -70,15 +70,15 @@ def window(trial: Trial, cell: Cell, study: Study) -> CellWindow | None:
 
 def believable(trials: Iterable[tuple[Trial, Cell]], study: Study) -> list[CellWindow]:
     """Return the windows of trials in their order, without those that tell what cannot be."""
-    found: list[CellWindow] = []
+    windows: list[CellWindow] = []
     for trial, cell in sorted(trials, key=lambda pair: pair[0].number):
         try:
             seen = window(trial, cell, study)
         except InvalidInput:
             continue
         if seen is not None:
-            found.append(seen)
-    return found
+            windows.append(seen)
+    return windows
 
 
 def observations(windows: Iterable[CellWindow], grid: Collection[Cell]) -> list[CellObservation]:

@@ -17,10 +17,14 @@ from tests.chaos.theatre import (
     READ,
     RELEASE,
     RENEW,
+    TRIED_NEXT,
     Request,
     behind,
     pass_s,
 )
+
+HOLD_NEXT: Request = {**HOLD, "setting": TRIED_NEXT}
+"""A hold's plan changes its row."""
 
 SCRIPTS: dict[str, tuple[tuple[Request, ...], dict[str, Any]]] = {
     "a trial, renewed and released": ((ACQUIRE, APPLY, RENEW, RELEASE), {}),
@@ -33,6 +37,7 @@ SCRIPTS: dict[str, tuple[tuple[Request, ...], dict[str, Any]]] = {
         (HOLD, ACQUIRE, APPLY, CLOSE, READ, pass_s(25.0), READ, READ),
         {},
     ),
+    "a plan that changes its row and back": ((HOLD, HOLD_NEXT, RENEW, HOLD, RELEASE), {}),
     "a hold that runs out": ((HOLD, RENEW, pass_s(2000.0), READ, READ), {}),
     "a setting that the device refuses": (
         (HOLD, ACQUIRE, APPLY, RELEASE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
-from tests.chaos.rigs import ORDERS, Order, open_rig
+from tests.chaos.rigs import ORDERS, TRIAL, Order, open_rig
 from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre, until
-from tuner.core import Level
+from tuner.core import Level, Plan, Row
+from tuner.wire import HoldOrder
 
 pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
@@ -137,13 +139,75 @@ def test_the_agent_killed_anywhere_in_its_next_start_leaves_so_too(
     assert dry.labels and not wrong
 
 
-def left_behind(theatre: Theatre) -> tuple[str, str]:
-    """Return the level that a killed agent's device is at, and what is wrong with it."""
+BUSY = {"gpu.clock_mhz": 1110, "gpu.power_limit_w": 350}
+BY_LOAD = HoldOrder(
+    study="s1",
+    revision=1,
+    plan=Plan((Row(8.0, HELD, at=7.0), Row(math.inf, BUSY)), "arrival_rate_per_s", eager=True),
+    baseline=TRIAL.baseline,
+    limits=((), ()),
+    metrics=("energy_j",),
+    valid_for_s=3600.0,
+    observe_s=600.0,
+    window_s=10.0,
+)
+
+
+def follow(folder: Path, theatre: Theatre, points: Points, rows: Sequence[int]) -> None:
+    """Be an agent that holds a plan by the load, changes its rows and is killed at the chosen point."""
+    points.adopt()
+    count_sockets(points)
+    count_files(points)
+    rig = open_rig(folder, theatre)
+    agent = rig.agent()
+    agent.begin()
+    rig.tuner.orders.append(BY_LOAD)
+    assert rig.remote is not None
+    rig.remote.beat()
+    agent.step()
+    for row in rows:
+        hold = agent._holder.current
+        assert hold is not None
+        agent._holder.follow(hold, row)
+
+
+@pytest.mark.promise(
+    "an agent dies while it changes the row of a plan",
+    "the device is at a row of the plan or at its original",
+)
+def test_the_agent_killed_anywhere_in_a_change_of_row_is_at_a_row_or_original(
+    theatre: Theatre, tmp_path: Path, count: Count
+) -> None:
+    reached: list[list[str]] = []
+    for rows in ((0,), (0, 1, 0, 1)):
+        dry = Points()
+        os.waitpid(fork(lambda: follow(tmp_path / f"dry-{len(rows)}", theatre, dry, rows)), 0)  # noqa: B023
+        assert not left_behind(theatre, HELD, BUSY)[1]
+        reached.append(dry.labels)
+    before, after = map(len, reached)
+    wrong: list[str] = []
+    for at in range(before + 1, after + 1):
+        folder = tmp_path / f"agent-{at}"
+        agent = fork(lambda: follow(folder, theatre, Points(at), (0, 1, 0, 1)))  # noqa: B023
+        assert os.waitpid(agent, 0)[1] == signal.SIGKILL
+        problem = left_behind(theatre, HELD, BUSY)[1] or restarted(folder, theatre, HELD, BUSY)
+        if problem:
+            wrong.append(f"killed before {at} ({reached[1][at - 1]}): {problem}")
+    count("agent in a change of row", after - before, len(wrong))
+    assert after - before > 5
+    assert not wrong
+
+
+def left_behind(theatre: Theatre, *held: Mapping[str, int]) -> tuple[str, str]:
+    """Return the level that a killed agent's device is at, and what is wrong with it.
+
+    `held` are the settings that it may be held at; without them the only one there is.
+    """
     watcher = Client(theatre.config.socket, theatre.clock)
     until(lambda: seen(watcher)["holder"] == "", "the lease outlives its agent")
     level = str(seen(watcher)["level"])
-    wanted = {"hold": {**FACTORY, **HELD}, "original": FACTORY}[level]
-    problem = "" if theatre.values == wanted else f"at level {level} it is at {theatre.values}"
+    wanted = {"hold": _whole(held or (HELD,)), "original": [FACTORY]}[level]
+    problem = "" if theatre.values in wanted else f"at level {level} it is at {theatre.values}"
     theatre.clock.shift_s += 21.0
     with suppress(AssertionError):
         until(lambda: seen(watcher)["level"] == "original", "the hold outlives its grace")
@@ -151,7 +215,11 @@ def left_behind(theatre: Theatre) -> tuple[str, str]:
     return level, problem or theatre.check_original()
 
 
-def restarted(folder: Path, theatre: Theatre, *, holds: bool = False) -> str:
+def _whole(held: Sequence[Mapping[str, int]]) -> list[dict[str, int | None]]:
+    return [{**FACTORY, **each} for each in held]
+
+
+def restarted(folder: Path, theatre: Theatre, *held: Mapping[str, int], holds: bool = False) -> str:
     """Start the agent again on what the killed one left; it takes up its hold, or none.
 
     None is wrong where it surely `holds`.
@@ -160,8 +228,8 @@ def restarted(folder: Path, theatre: Theatre, *, holds: bool = False) -> str:
     agent = rig.agent()
     agent.begin()
     hold = agent._holder.current
-    wanted = {**FACTORY, **HELD} if hold is not None else FACTORY
-    problem = "" if theatre.values == wanted else f"begun again, it is at {theatre.values}"
+    wanted = _whole(held or (HELD,)) if hold is not None else [FACTORY]
+    problem = "" if theatre.values in wanted else f"begun again, it is at {theatre.values}"
     if holds and hold is None:
         problem = "begun again, it holds nothing"
     assert rig.remote is not None

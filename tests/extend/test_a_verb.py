@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections import Counter
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 
 
-@asks()
+@with_api()
 def phases(api: Api) -> Answer:
     """Count the studies in each phase."""
-    found = Counter(str(study.phase) for study in api.studies())
-    return Answer(dict(found), [f"{phase}: {count}" for phase, count in found.items()])
+    counts = Counter(str(study.phase) for study in api.studies())
+    return Answer(dict(counts), [f"{phase}: {count}" for phase, count in counts.items()])
 '''
 RUN = """
 import sys

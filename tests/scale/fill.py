@@ -72,7 +72,7 @@ def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> No
         )
         store.studies.add(asked, "somebody", "created")
         most = LOOKED_AT if name == WATCHED else trials // studies
-        store_trials(database, asked.id, _tried(most, dice))
+        store_trials(database, asked.id, _tried(most, datetime.now(UTC), dice))
         if number % 4:
             _held(store, asked, dice)
     for number in range(EVENTS):
@@ -82,11 +82,11 @@ def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> No
     store.close()
 
 
-def _tried(trials: int, dice: random.Random) -> list[Trial]:
-    """Return the trials of a study: its baseline first, then any settings."""
+def _tried(trials: int, until: datetime, dice: random.Random) -> list[Trial]:
+    """Return the trials of a study, the last of a time: its baseline first, then any settings."""
     made = []
     for number in range(1, trials + 1):
-        began = BEGAN + number * EVERY
+        began = until - (trials - number) * EVERY
         first = number < 3
         at = setting() if first else setting(dice.choice(CLOCKS), dice.choice(BATCHES))
         made.append(

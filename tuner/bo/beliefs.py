@@ -73,18 +73,18 @@ class View:
     @cached_property
     def chance(self) -> Tensor:
         """Each row's probability to keep every limit."""
-        kept = torch.stack([m.weights @ m.kept for m in self.models])
-        return kept.prod(dim=0).clamp_max(1.0)
+        chances = torch.stack([m.weights @ m.kept for m in self.models])
+        return chances.prod(dim=0).clamp_max(1.0)
 
     @cached_property
     def overshoot(self) -> Tensor:
         """By how much each row is expected to break the limits, as shares of them."""
-        found = torch.zeros_like(self.chance)
+        overshoot = torch.zeros_like(self.chance)
         for model in self.models:
             for column in model.margins:
                 mean, sd = model.mean[..., column], model.sd[..., column]
-                found += model.weights @ improvement(mean, sd)
-        return found
+                overshoot += model.weights @ improvement(mean, sd)
+        return overshoot
 
     @cached_property
     def cost(self) -> Tensor:
@@ -113,15 +113,15 @@ class View:
 
     def predicted(self, row: int) -> dict[str, Prediction]:
         """Return what is expected of one row, by metric and in the metrics' units."""
-        found = {}
+        predictions = {}
         for metric, scale in self.scales.items():
             place, column = self.where[metric]
             mixture = self.models[place].mixture
             means, weights = mixture.mean[:, row, column], mixture.weights
             mean = float(weights @ means)
             spread = weights @ (mixture.variance[:, row, column] + (means - mean).square())
-            found[metric] = scale.prediction(mean, math.sqrt(float(spread)))
-        return found
+            predictions[metric] = scale.prediction(mean, math.sqrt(float(spread)))
+        return predictions
 
 
 def believe(
@@ -150,10 +150,10 @@ def believe(
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
     pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
-    found: list[list[OutcomeModel]] = []
+    model_groups: list[list[OutcomeModel]] = []
     where: dict[str, tuple[int, int]] = {}
     for group in _groups(study, metrics, scales):
-        where |= {metric: (len(found), column) for column, metric in enumerate(group)}
+        where |= {metric: (len(model_groups), column) for column, metric in enumerate(group)}
         readings = [
             _reading(column, row, candidate, metric, scales[metric], noise[metric])
             for column, metric in enumerate(group)
@@ -161,25 +161,25 @@ def believe(
             if metric in candidate.estimates
         ]
         kinds = tuple(_kind(study, metric, scales[metric]) for metric in group)
-        known = Kind.OTHER not in kinds
-        priors = physical_hypotheses(grid, kinds, facts) if known else free_hypothesis(grid)
+        physical = Kind.OTHER not in kinds
+        priors = physical_hypotheses(grid, kinds, facts) if physical else free_hypothesis(grid)
         condition = partial(
             Mixture,
             grid,
             home,
             len(group),
             priors=priors,
-            spreads=SPREADS[:1] if known else SPREADS,
+            spreads=SPREADS[:1] if physical else SPREADS,
         )
         mixtures = [condition(readings=readings)]
         if pending:
-            told = _expected(mixtures[0], pending, readings)
-            mixtures.append(condition(readings=[*readings, *told]))
+            expected = _expected(mixtures[0], pending, readings)
+            mixtures.append(condition(readings=[*readings, *expected]))
         outcomes = _outcomes(study, evidence, limits, group, scales)
         leads = study.objective.metric in group
-        found.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
+        model_groups.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
     now, *soon = (
-        View(models, scales, where, measured, pending) for models in zip(*found, strict=True)
+        View(models, scales, where, measured, pending) for models in zip(*model_groups, strict=True)
     )
     return replace(now, beside=soon[0]) if soon else now
 
@@ -220,7 +220,7 @@ def _outcomes(
     scales: Mapping[str, Scale],
 ) -> list[ModelOutcome]:
     """Return what a study wants of the metrics of a group: its objective first, where that is one."""
-    found = [
+    outcomes = [
         _outcome(study, evidence, place, limits, group, scales)
         for place in range(len(limits))
         if limits[place].metric in group
@@ -228,8 +228,8 @@ def _outcomes(
     metric = study.objective.metric
     if metric in group:
         factor = study.objective.sign * scales[metric].share
-        found.insert(0, ModelOutcome(group.index(metric), factor, 1.0, 0.0))
-    return found
+        outcomes.insert(0, ModelOutcome(group.index(metric), factor, 1.0, 0.0))
+    return outcomes
 
 
 def _outcome(
@@ -303,7 +303,7 @@ def _scale(evidence: Evidence, metric: str, limits: Sequence[Limit]) -> Scale:
     values = [c.estimates[metric].mean for c in evidence.candidates if metric in c.estimates]
     if not values:
         raise MetricUnavailable(f"no trial has measured {metric}", hint="choose a measured metric")
-    reference = known.mean if (known := evidence.baseline.get(metric)) else values[0]
+    reference = baseline.mean if (baseline := evidence.baseline.get(metric)) else values[0]
     return Scale.of(reference, values, [x.value for x in limits if x.metric == metric])
 
 
@@ -311,10 +311,10 @@ def _reading(
     column: int, row: int, candidate: Candidate, metric: str, scale: Scale, factor: float
 ) -> RowReading:
     estimate = candidate.estimates[metric]
-    told = [t.shown[metric].stderr for t in candidate.trials if t.solid and metric in t.shown]
+    stderrs = [t.shown[metric].stderr for t in candidate.trials if t.solid and metric in t.shown]
     stderr = estimate.stderr
-    if told and min(told) > 0.0:
-        stderr = factor / math.sqrt(sum(1.0 / e**2 for e in told))
+    if stderrs and min(stderrs) > 0.0:
+        stderr = factor / math.sqrt(sum(1.0 / e**2 for e in stderrs))
     noise = scale.width(estimate.mean, stderr)
     if not candidate.deployable and any(t.censored for t in candidate.trials):
         noise = math.hypot(noise, CENSORED_NOISE)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tuner import guard
-from tuner.bo.explore import explore, said
+from tuner.bo.explore import explore, rule_answers
 from tuner.bo.search import Search
 from tuner.bo.suggest import search_of
 from tuner.core import (
@@ -69,7 +69,7 @@ def _by_rule(search: Search) -> str:
     """Return in words what each rule would try by itself: the first that says anything decides."""
     answers = (
         f"{name} {'nothing' if answer is None else render_setting(answer.setting)}"
-        for name, answer in said(search).items()
+        for name, answer in rule_answers(search).items()
     )
     return "; ".join(answers)
 
@@ -80,8 +80,8 @@ def _by_hypothesis(search: Search) -> str:
     shares: Counter[str] = Counter()
     for component, weight in zip(model.mixture.components, model.weights.tolist(), strict=True):
         shares[component.prior.name] += weight
-    told = (f"{name} {share:.0%}".replace("%", " %") for name, share in shares.most_common())
-    return ", ".join(told)
+    parts = (f"{name} {share:.0%}".replace("%", " %") for name, share in shares.most_common())
+    return ", ".join(parts)
 
 
 def _through(past: Past) -> Setting:
@@ -96,13 +96,13 @@ def _through(past: Past) -> Setting:
 
 def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
     every = -(-len(knob.values) // MOST_POINTS)
-    kept = [v for n, v in enumerate(knob.values) if n % every == 0 or v == through[knob.name]]
-    rows = [(value, search.grid.row({**through, knob.name: value})) for value in kept]
-    known = [(value, row) for value, row in rows if row is not None]
+    sampled = [v for n, v in enumerate(knob.values) if n % every == 0 or v == through[knob.name]]
+    rows = [(value, search.grid.row({**through, knob.name: value})) for value in sampled]
+    inside = [(value, row) for value, row in rows if row is not None]
     return KnobSlice(
         knob=knob.name,
-        values=tuple(value for value, _ in known),
-        points=tuple(_believed(search, row, through) for _, row in known),
+        values=tuple(value for value, _ in inside),
+        points=tuple(_believed(search, row, through) for _, row in inside),
     )
 
 
@@ -110,13 +110,13 @@ def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
     """Yield the settings that are believed to be better than one, but would not be tried."""
     value = search.view.cost
     beaten = search.grid.row(through)
-    found = 0
+    listed = 0
     for row in value.argsort()[:MOST_LOOKED_AT].tolist():
-        if found == MOST_REFUSED or row == beaten:
+        if listed == MOST_REFUSED or row == beaten:
             return
         believed = _believed(search, row, through)
         if believed.refused:
-            found += 1
+            listed += 1
             yield believed
 
 

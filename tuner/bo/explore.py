@@ -29,7 +29,7 @@ never known, and who fears violations much lowers the bar less."""
 LEAST_GAIN = 1e-4
 """What promises no more, as a share of the baseline, is looked at never: it surely costs more."""
 
-MOSTLY_TOLD = 4.0
+MOSTLY_NARROWED = 4.0
 """What runs on other devices should narrow a row's variance so many times for it to be worth no trial."""
 
 SURE = 0.95
@@ -64,7 +64,7 @@ def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
     return next((attempt for attempt in answers if attempt is not None), None)
 
 
-def said(search: Search) -> Mapping[str, Try | None]:
+def rule_answers(search: Search) -> Mapping[str, Try | None]:
     """Return what each rule says by itself, in the order they are asked."""
     rules = Rules(search)
     return {name: rule(rules) for name, rule in RULES.items()}
@@ -122,7 +122,7 @@ class Rules:
         cost, chance, ahead = self.view.ahead.cost, self.search.chance, self.view.ahead
         likely = [row for row in self.view.running if chance[row] >= even_chance(1.0)]
         best = float(cost[[self.best, *likely]].min())
-        fresh = torch.where(self._told_soon, 0.0, ahead.gain(best) * self.search.works)
+        fresh = torch.where(self._measured_soon, 0.0, ahead.gain(best) * self.search.works)
         again = AGAIN * (best - cost).clamp_min(0.0) * chance
         gain = torch.where(self.unmeasured, fresh, again) / self.search.effort
         return torch.where(self.search.allowed & ~self._dear, gain, 0.0)
@@ -141,9 +141,9 @@ class Rules:
         return self.unmeasured & (self.view.cost > least + LEAST_GAIN)
 
     @property
-    def _told_soon(self) -> Tensor:
+    def _measured_soon(self) -> Tensor:
         """Which rows' cost the running trials will mostly tell: a window of their own can wait."""
-        return MOSTLY_TOLD * self.view.ahead.cost_sd.square() < self.view.cost_sd.square()
+        return MOSTLY_NARROWED * self.view.ahead.cost_sd.square() < self.view.cost_sd.square()
 
     @cached_property
     def priced(self) -> Tensor:
@@ -245,7 +245,7 @@ class Rules:
         return like & free if (like & free).any() else free
 
     @cached_property
-    def told(self) -> Tensor:
+    def window_gain(self) -> Tensor:
         """What a further window of each row is worth to what is deployed, as a share of the baseline.
 
         It may show the row better than what is best, and its limits kept. Of the best itself it may show
@@ -256,14 +256,18 @@ class Rules:
         kept = model.trusted(sure) * search.works
         for other in view.models[1:]:
             kept = kept * (other.weights @ other.trusted(sure))
-        found = model.weights @ (kept * model.expected_below(float(view.cost[best]), WILDEST))
+        expected_gain = model.weights @ (
+            kept * model.expected_below(float(view.cost[best]), WILDEST)
+        )
         second = next((row for row in search.deployable if row != best), search.baseline)
         worse = model.expected_below(float(view.cost[second]), WILDEST)[:, best]
         worse = worse - float(view.cost[second]) + model.mean[:, best, 0]
         lost = (view.cost[second] - view.cost[best]).clamp_min(0.0)
         sole = best == search.baseline
-        found[best] = 0.0 if sole else model.weights @ (worse + lost * (1.0 - kept[:, best]))
-        return torch.where(search.allowed, found, 0.0) / search.effort
+        expected_gain[best] = (
+            0.0 if sole else model.weights @ (worse + lost * (1.0 - kept[:, best]))
+        )
+        return torch.where(search.allowed, expected_gain, 0.0) / search.effort
 
     def informative(self) -> Try | None:
         """Return the row, new or known, of which a window is worth most to what is deployed.
@@ -272,7 +276,9 @@ class Rules:
         """
         likely = self.search.chance >= even_chance(self._bold)
         likely[self.best] = True
-        row = argmax(self.told, likely & (self.told > LEAST_WORTH), self.search.study.seed)
+        row = argmax(
+            self.window_gain, likely & (self.window_gain > LEAST_WORTH), self.search.study.seed
+        )
         return None if row is None else self._attempt(row, "; to confirm the best setting")
 
     def _first(self, rows: Tensor, least: float, also: str = "") -> Try | None:

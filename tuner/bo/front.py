@@ -79,11 +79,11 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     promising = rows[
         _promise(searches, measured, rows).topk(min(MOST_LOOKED_AT, len(rows))).indices
     ]
-    known = torch.tensor([*measured, *first.view.running, *promising.tolist()])
-    model = FrontModel([search.view.models[0] for search in searches], known)
-    count = len(known) - len(promising)
+    points = torch.tensor([*measured, *first.view.running, *promising.tolist()])
+    model = FrontModel([search.view.models[0] for search in searches], points)
+    count = len(points) - len(promising)
     reference = infer_reference_point(_front(model.mean[: len(measured)]))
-    places = torch.arange(len(known), dtype=torch.float64)[:, None]
+    places = torch.arange(len(points), dtype=torch.float64)[:, None]
     improvement = qLogNoisyExpectedHypervolumeImprovement(
         model,
         reference,
@@ -125,8 +125,8 @@ def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Ten
 
 def _front(points: Tensor) -> Tensor:
     """Return the points that no other beats in both."""
-    found: Tensor = points[is_non_dominated(points)]
-    return found
+    front: Tensor = points[is_non_dominated(points)]
+    return front
 
 
 def _done(searches: tuple[Search, Search], why: str) -> Done:

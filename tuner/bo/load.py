@@ -118,11 +118,11 @@ class _Loads:
         if not self.askable:
             return (self.past.context.get(self.by, 0.0) or self.seen[-1][0],)
         seconds = self.past.loads.seconds
-        found: list[float] = []
+        due_loads: list[float] = []
         for band in sorted(seconds, key=lambda band: -seconds[band]):
-            if not any(self._alike(_centre(band), load) for load in found):
-                found.append(_centre(band))
-        return tuple(found[:MOST_LOADS]) or (self.seen[-1][0],)
+            if not any(self._alike(_centre(band), load) for load in due_loads):
+                due_loads.append(_centre(band))
+        return tuple(due_loads[:MOST_LOADS]) or (self.seen[-1][0],)
 
     @property
     def one(self) -> bool:
@@ -136,17 +136,17 @@ class _Loads:
     def next_at(self, load: float, without: Set[str]) -> Try | None:
         """Return what to try at a load, judged at what a row there reaches to; None for nothing."""
         study, at = self.past.study, {self.by: load}
-        where, asked = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
+        where, context = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
         if self._limits(self.past.at(at)) is None:
             tried = [t for t in self.past.trials if t.tries(study.baseline) and is_at(t.ran_at, at)]
             if len(tried) >= BASELINE_TRIES:
                 return None
-            return Try(study.baseline, f"{where}the baseline is measured first", context=asked)
+            return Try(study.baseline, f"{where}the baseline is measured first", context=context)
         search = self._search(load * LOAD_REACH)
         chosen = explore(search, without)
         if chosen is None or guard.risk(study, search.evidence, chosen.predicted):
             return None
-        return replace(chosen, why=where + chosen.why, context=asked)
+        return replace(chosen, why=where + chosen.why, context=context)
 
     def _limits(self, evidence: Evidence) -> tuple[Limit, ...] | None:
         """Return the limits at a load; None while its baseline does not show them and the objective."""

@@ -108,7 +108,7 @@ class Mixture:
         apart = torch.cdist(self.points[self.row], self.points)
         self._smooth = {length: matern(apart / length) for length in LENGTHS}
         self.components, self.weights = self._conditioned_on_all(priors, spreads)
-        self._known = {
+        self._products = {
             prior: prior.features[:, self._at].T @ prior.features
             for prior in dict.fromkeys(c.prior for c in self.components)
         }
@@ -132,9 +132,9 @@ class Mixture:
             block = LEVEL**2 + rest.spread**2 * (
                 rest.residual**2 * matern(apart / rest.length) + rest.roughness**2 * same
             )
-            known = rest.spread * component.prior.features[:, flat]
+            scaled = rest.spread * component.prior.features[:, flat]
             mean, half, away = self._conditioned(component, flat)
-            covariance = torch.kron(blocks, block) + known.T @ known - half.T @ half
+            covariance = torch.kron(blocks, block) + scaled.T @ scaled - half.T @ half
             covariance += away.T @ away
             wide = widening.T.flatten()[flat]
             means.append(mean.reshape(self.metrics, -1))
@@ -157,17 +157,19 @@ class Mixture:
         between, spread = self._between(rests), torch.tensor([[[r.spread]] for r in rests])
         factors, fits = [], []
         for prior in priors:
-            known = prior.features[:, self._at]
-            factors.append(torch.linalg.cholesky(between + spread.square() * (known.T @ known)))
+            features = prior.features[:, self._at]
+            factors.append(
+                torch.linalg.cholesky(between + spread.square() * (features.T @ features))
+            )
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
         weights = torch.softmax(logs.flatten(), dim=0)
-        kept = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
+        selected = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
         components = []
-        for rest, prior in (divmod(i, len(priors)) for i in kept.tolist()):
+        for rest, prior in (divmod(i, len(priors)) for i in selected.tolist()):
             factor, law_fits = factors[prior][rest].clone(), fits[prior][rest]
             components.append(self._component(priors[prior], rests[rest], factor, law_fits))
-        return components, weights[kept] / weights[kept].sum()
+        return components, weights[selected] / weights[selected].sum()
 
     def _between(self, rests: Sequence[Leftover]) -> Tensor:
         """Return level, residual, roughness and noise between the readings, for each leftover."""
@@ -198,15 +200,15 @@ class Mixture:
         likely = shares > NEGLIGIBLE * shares.max()
         misses = (self.value - prior.centres[likely][:, self._at]).T
         solved = torch.cholesky_solve(misses, factor).T
-        kept = shares[likely] / shares[likely].sum()
-        return Component(prior, rest, factor, kept, likely, solved)
+        normalised = shares[likely] / shares[likely].sum()
+        return Component(prior, rest, factor, normalised, likely, solved)
 
     def _across(self, component: Component) -> Tensor:
         """Return the covariance of the readings with every metric at every row, flattened so."""
         rest, each = component.rest, torch.arange(len(self.row))
         block = LEVEL**2 + (rest.spread * rest.residual) ** 2 * self._smooth[rest.length]
         block[each, self.row] += (rest.spread * rest.roughness) ** 2
-        across: Tensor = rest.spread**2 * self._known[component.prior]
+        across: Tensor = rest.spread**2 * self._products[component.prior]
         across.view(len(self.row), self.metrics, self.rows)[each, self.metric] += block
         return across
 
@@ -225,7 +227,7 @@ class Mixture:
         means = torch.empty(len(self.components), self.rows, self.metrics, dtype=torch.float64)
         variance, covariance = torch.empty_like(means), torch.empty_like(means)
         apart = torch.cdist(self.points[[self.home]], self.points)
-        with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._known}
+        with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._products}
         for place, component in enumerate(self.components):
             rest, prior = component.rest, component.prior
             across = self._across(component)

@@ -40,12 +40,12 @@ def searched(
     knob, by any of its values while these are not too many. Deterministic by the study's seed.
     """
     space, chance = study.space, Random(study.seed)
-    known = [study.baseline, *(c.setting for c in evidence.candidates)]
-    by_key = {setting_key(s): s for s in (*known, *running)}
+    measured = [study.baseline, *(c.setting for c in evidence.candidates)]
+    by_key = {setting_key(s): s for s in (*measured, *running)}
     allowed = {setting_key(s) for s in space.only}
-    most = most_rows(space) // ((len(known) + ROUNDS * BEST) * len(space.knobs))
+    most = most_rows(space) // ((len(measured) + ROUNDS * BEST) * len(space.knobs))
     rungs = min(RUNGS, max(most, LEAST_RUNGS))
-    for setting in known:
+    for setting in measured:
         _add(by_key, _neighbours(space, setting, allowed, rungs))
     _add(by_key, _sample(space, chance))
     search = look(grid_of(space, tuple(by_key.values())))

@@ -71,8 +71,10 @@ class Observed:
             return [s for s in self.space.grid() if self.untried(s)]
         count = len(self.space.only) or math.prod(len(k.values) for k in self.space.knobs)
         drawn = Random(seed).sample(range(count), min(count, most + len(self.tried)))
-        found = (self.space.canonical(_numbered(self.space, i)) for i in drawn)
-        return [s for s in {setting_key(s): s for s in found}.values() if self.untried(s)][:most]
+        drawn_settings = (self.space.canonical(_numbered(self.space, i)) for i in drawn)
+        return [s for s in {setting_key(s): s for s in drawn_settings}.values() if self.untried(s)][
+            :most
+        ]
 
     def nearest(self, at: Setting, lengths: Mapping[str, int]) -> tuple[Setting, float]:
         """Return the setting left to try that is nearest to a place, and how far it is.
@@ -114,12 +116,12 @@ def observed(past: Past) -> Observed | Wait | Done:
     study, limits = past.study, past.limits
     if limits is None:
         return Wait("the baseline has not been measured yet")
-    seen: dict[SettingKey, ObservedSetting] = {}
+    by_key: dict[SettingKey, ObservedSetting] = {}
     deployable: list[ObservedSetting] = []
     for candidate in past.evidence.candidates:
         observation = _observation(candidate, study.objective, limits)
         if observation is not None:
-            seen[setting_key(candidate.setting)] = observation
+            by_key[setting_key(candidate.setting)] = observation
             if candidate.deployable and observation.feasible:
                 deployable.append(observation)
     tried = frozenset(
@@ -127,7 +129,7 @@ def observed(past: Past) -> Observed | Wait | Done:
     )
     left = study.space.size > len(tried)
     if past.left > 0 and left:
-        return Observed(study.space, seen, tried, past.spent)
+        return Observed(study.space, by_key, tried, past.spent)
     if past.running:
         return Wait("the last trial is still running")
     best = min(deployable, key=lambda o: o.loss, default=None)

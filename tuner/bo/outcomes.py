@@ -56,8 +56,8 @@ class OutcomeModel:
         variance = own + self._beside**2 * own[:, [home]] - 2.0 * self._beside * both
         self.sd = self._factor.abs() * variance.clamp_min(LEAST_VARIANCE).sqrt()
         noise = mixture.usual_noise[column]
-        told = (own - self._beside * both).abs() / (own + noise.square()).sqrt()
-        self.moved = (self._factor.abs() * told).clamp_min(LEAST_VARIANCE)
+        shift = (own - self._beside * both).abs() / (own + noise.square()).sqrt()
+        self.moved = (self._factor.abs() * shift).clamp_min(LEAST_VARIANCE)
 
     @property
     def num_outputs(self) -> int:
@@ -72,10 +72,10 @@ class OutcomeModel:
     @cached_property
     def kept(self) -> Tensor:
         """How likely each row keeps all its limits: `components x rows`."""
-        kept = torch.ones(self.mean.shape[:2], dtype=torch.float64)
+        chance = torch.ones(self.mean.shape[:2], dtype=torch.float64)
         for column in self.margins:
-            kept = kept * ndtr(-self.mean[..., column] / self.sd[..., column])
-        return kept
+            chance = chance * ndtr(-self.mean[..., column] / self.sd[..., column])
+        return chance
 
     def trusted(self, sure: float) -> Tensor:
         """Return how likely a further window of each row leaves all its limits kept with a chance.
@@ -83,12 +83,12 @@ class OutcomeModel:
         `components x rows`; each limit by itself.
         """
         reach = torch.special.ndtri(torch.tensor(sure, dtype=torch.float64))
-        kept = torch.ones(self.mean.shape[:2], dtype=torch.float64)
+        chance = torch.ones(self.mean.shape[:2], dtype=torch.float64)
         for column in self.margins:
             mean, moved = self.mean[..., column], self.moved[..., column]
             left = (self.sd[..., column].square() - moved.square()).clamp_min(0.0).sqrt()
-            kept = kept * ndtr(-(mean + reach * left) / moved)
-        return kept
+            chance = chance * ndtr(-(mean + reach * left) / moved)
+        return chance
 
     def expected_below(self, best: float, widest: float) -> Tensor:
         """Return by how much a further window of each row is expected to show it below a cost.
@@ -103,8 +103,8 @@ class OutcomeModel:
         Of the components `which`, by default all.
         """
         which = torch.arange(len(self.weights)) if which is None else which
-        known = torch.cat([rows, torch.tensor([self.mixture.home])])
-        mean, covariance = self.mixture.joint(known, which.tolist())
+        extended = torch.cat([rows, torch.tensor([self.mixture.home])])
+        mean, covariance = self.mixture.joint(extended, which.tolist())
         size, metrics = len(rows) + 1, self.mixture.metrics
         form = torch.zeros(len(rows), self.num_outputs, metrics, size, dtype=torch.float64)
         each = torch.arange(self.num_outputs)
@@ -119,5 +119,5 @@ class OutcomeModel:
 def improvement(by: Tensor, sd: Tensor) -> Tensor:
     """Return the expected part above zero of what is normal with a mean `by` and a deviation."""
     density = (by / sd).square().div(-2.0).exp() / math.sqrt(2.0 * math.pi)
-    found: Tensor = (by * ndtr(by / sd) + sd * density).clamp_min(0.0)
-    return found
+    expected: Tensor = (by * ndtr(by / sd) + sd * density).clamp_min(0.0)
+    return expected

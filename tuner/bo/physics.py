@@ -250,13 +250,13 @@ def _clocked(
     first = sampler.most()
     other = (1.0 - first) * sampler.share()
     parts = first, other, 1.0 - first - other
-    there = 1.0, float(Role.MEMORY_CLOCK in columns), float(beside)
-    total = sum(p * t for p, t in zip(parts, there, strict=True))
+    present = 1.0, float(Role.MEMORY_CLOCK in columns), float(beside)
+    total = sum(p * t for p, t in zip(parts, present, strict=True))
     stalls = sampler.most()
     dynamic = (
-        parts[0] * there[0] * _switching(core, gamma, floor) * (stalls + (1.0 - stalls) / time)
-        + parts[1] * there[1] * memory ** (1.0 + sampler.share())
-        + parts[2] * there[2] * _switching(cpu, gamma, floor) * busy
+        parts[0] * present[0] * _switching(core, gamma, floor) * (stalls + (1.0 - stalls) / time)
+        + parts[1] * present[1] * memory ** (1.0 + sampler.share())
+        + parts[2] * present[2] * _switching(cpu, gamma, floor) * busy
     )
     return time, lean * (idle + (1.0 - idle) * dynamic / total), idle
 
@@ -284,8 +284,8 @@ def _demand(drawn: float | None, sampler: LawSampler) -> Tensor:
     if drawn is None:
         return demand
     held = drawn >= BOUND
-    known = 1.0 + sampler.little() if held else drawn ** sampler.most()
-    return torch.where(sampler.coin(), known, demand)
+    assumed = 1.0 + sampler.little() if held else drawn ** sampler.most()
+    return torch.where(sampler.coin(), assumed, demand)
 
 
 def _staffed(cores: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:

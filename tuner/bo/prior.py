@@ -66,7 +66,7 @@ def physical_hypotheses(
     oddities would else speak against all that is known of these. What names do, no law tells. Where
     a knob has breaks, the laws are there once more with them.
     """
-    found = [Hypothesis(_capped(grid, kinds, facts), power_laws(grid, len(kinds)))]
+    hypotheses = [Hypothesis(_capped(grid, kinds, facts), power_laws(grid, len(kinds)))]
     named = torch.tensor(grid.named, dtype=torch.bool)
     odd = torch.tensor([role is Role.UNKNOWN for role in grid.roles], dtype=torch.bool) & ~named
     names = _oddities(grid, named, kinds)
@@ -74,7 +74,7 @@ def physical_hypotheses(
     steps = facts.stepwise if batched else (False,)
     if odd.any():
         free = torch.cat([names, _oddities(grid, odd, kinds)])
-        found += [
+        hypotheses += [
             Hypothesis(d, free, "laws of the standard knobs")
             for d in _drawn(grid, odd | named, kinds, facts, steps)
         ]
@@ -85,9 +85,9 @@ def physical_hypotheses(
     for name, draws in laws:
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre).div_(math.sqrt(len(draws)))
-        found.append(Hypothesis(draws, names, f"{name}, one by one"))
-        found.append(Hypothesis(centre, torch.cat([spread, names]), f"{name}, mixed"))
-    return tuple(found)
+        hypotheses.append(Hypothesis(draws, names, f"{name}, one by one"))
+        hypotheses.append(Hypothesis(centre, torch.cat([spread, names]), f"{name}, mixed"))
+    return tuple(hypotheses)
 
 
 def _drawn(
@@ -157,7 +157,7 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
 
     To the time of an item and to the power meanwhile, whatever the other knobs are.
     """
-    found = [torch.zeros(0, len(kinds) * len(grid.settings), dtype=torch.float64)]
+    predictions = [torch.zeros(0, len(kinds) * len(grid.settings), dtype=torch.float64)]
     for column in torch.nonzero(odd).flatten().tolist():
         steps = list(_steps(grid, column))
         if not steps:  # it has no effect in any of these settings
@@ -169,8 +169,8 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
         passed, none = size * passed, torch.zeros_like(passed)
         slower = Laws(work=passed, step=passed, power=none)
         hungrier = Laws(work=none, step=none, power=passed / 2.0)
-        found += [_predictions(laws, kinds, stepwise=False) for laws in (slower, hungrier)]
-    return torch.cat(found)
+        predictions += [_predictions(laws, kinds, stepwise=False) for laws in (slower, hungrier)]
+    return torch.cat(predictions)
 
 
 def _predictions(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:

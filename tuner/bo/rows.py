@@ -68,16 +68,16 @@ def _cheapest(levels: Sequence[LoadLevel], home: SettingKey, space: Space) -> li
     change = _change_cost(space)
     ways: dict[SettingKey, tuple[float, list[SettingKey]]] = {}
     for level in levels:
-        found = {}
+        extended = {}
         for setting in (home, *(s for s in level.costs if s != home)):
             own = level.weight * level.cost(setting, home)
             before = [
                 (cost + total * change(last, setting), way) for last, (cost, way) in ways.items()
             ]
             cost, way = min(before, key=lambda b: b[0], default=(0.0, []))
-            found[setting] = cost + own, [*way, setting]
-        ways = found
-    return min(ways.values(), key=lambda found: found[0])[1] if ways else []
+            extended[setting] = cost + own, [*way, setting]
+        ways = extended
+    return min(ways.values(), key=lambda option: option[0])[1] if ways else []
 
 
 def _change_cost(space: Space) -> Callable[[SettingKey, SettingKey], float]:

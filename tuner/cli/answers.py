@@ -29,11 +29,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result: `value` for a program, `lines` for people; `failed` makes the exit code 1."""
+    """A result: `value` for a program, `lines` for people; `failed` makes the exit code `code`."""
 
     value: object
     lines: str | Rows | Iterable[str | Rows] = ()
     failed: bool = False
+    code: int = 1
 
 
 def checked(checks: Iterable[tuple[bool, str, str, str]], nothing: str) -> Iterator[str]:
@@ -55,7 +56,7 @@ FORMAT = Parameter("form", Parameter.KEYWORD_ONLY, default="table", annotation=L
 LISTS = (FORMAT, JSON)
 
 
-def tells(verb: Verb) -> Callable[..., None]:
+def with_json(verb: Verb) -> Callable[..., None]:
     """Give a verb the option `--json`, and print its result.
 
     A verb with a parameter `as_json` receives it; one that returns None has printed already.
@@ -91,7 +92,7 @@ def called(verb: Verb, as_json: bool, given: dict[str, object], *first: object) 
 
 
 def show(answer: Answer | None, form: str = "table", options: str = "") -> None:
-    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit with 1 for one that failed.
+    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit for one that failed.
 
     `options` complete the commands in it: see `tuner.cli.reach`.
     """
@@ -104,7 +105,7 @@ def show(answer: Answer | None, form: str = "table", options: str = "") -> None:
         for part in parts:
             _print(part, form, options)
     if answer.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(answer.code)
 
 
 def _print(part: str | Rows, form: str, options: str) -> None:
@@ -134,8 +135,12 @@ def typed(
     names = {one.name for one in added}
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[skip:]
     kept = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name not in names]
-    made: Any = call
-    made.__signature__ = inspect.Signature([*kept, *added])
-    made.__annotations__ = {one.name: one.annotation for one in (*kept, *added)}
-    made.__name__, made.__doc__, made.__module__ = verb.__name__, verb.__doc__, verb.__module__
+    command: Any = call
+    command.__signature__ = inspect.Signature([*kept, *added])
+    command.__annotations__ = {one.name: one.annotation for one in (*kept, *added)}
+    command.__name__, command.__doc__, command.__module__ = (
+        verb.__name__,
+        verb.__doc__,
+        verb.__module__,
+    )
     return call

@@ -31,7 +31,7 @@ PLACE = (
 WATCH = _option("watch", Watch, False)
 
 
-def asks(
+def with_api(
     *, watch: bool = False, lists: bool = False, quiet: bool = False
 ) -> Callable[[Verb], Callable[..., None]]:
     """Give a verb, as its first argument, the API of `--tuner`, `--token-file` and `--db`, and `--json`.

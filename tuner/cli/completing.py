@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import ssl
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,7 @@ def candidates(words: Sequence[str], index: Mapping[str, Any], values: Values) -
     line = parsed(before, index)
     about = index.get(line.command, {})
     if line.option:
-        wanted = about.get("options", {}).get(line.option)
+        kind = about.get("options", {}).get(line.option)
     elif current.startswith("-"):
         return _fitting(about.get("options", {}), current)
     elif "below" in about:
@@ -88,10 +89,10 @@ def candidates(words: Sequence[str], index: Mapping[str, Any], values: Values) -
     else:
         kinds = about.get("arguments", [])
         last = kinds[-1] if kinds and about.get("many") else None
-        wanted = kinds[line.arguments] if line.arguments < len(kinds) else last
-    if isinstance(wanted, list):
-        return _fitting(wanted, current)
-    return _fitting(values(wanted, line.place) if wanted else (), current)
+        kind = kinds[line.arguments] if line.arguments < len(kinds) else last
+    if isinstance(kind, list):
+        return _fitting(kind, current)
+    return _fitting(values(kind, line.place) if kind else (), current)
 
 
 def parsed(words: Sequence[str], index: Mapping[str, Any]) -> Line:
@@ -149,16 +150,25 @@ class Ids:
     def _cached(self, kind: str, tuner: str, token_file: str) -> list[str]:
         mark = hashlib.sha256(f"{tuner} {token_file}".encode()).hexdigest()[:16]
         file = self._folder / f"{kind}-{mark}.json"
-        known: list[str] = []
+        names: list[str] = []
         with suppress(OSError, ValueError):
-            known = json.loads(file.read_text("utf-8"))
+            names = json.loads(file.read_text("utf-8"))
             if time.time() - file.stat().st_mtime < FRESH_S:
-                return known
+                return names
+        # A timeout of a socket is one of each read; and a name may take long to be resolved.
+        fetching = threading.Thread(
+            target=self._fetch, args=(kind, tuner, token_file, file, names), daemon=True
+        )
+        fetching.start()
+        fetching.join(FETCH_S)
+        return list(names)
+
+    def _fetch(self, kind: str, tuner: str, token_file: str, file: Path, names: list[str]) -> None:
+        """Put what a tuner has in place of `names`, and keep it in a file."""
         with suppress(OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-            known = _fetched(kind, tuner, token_file, self._environ.get("JOULETUNE_CA_FILE"))
+            names[:] = _fetched(kind, tuner, token_file, self._environ.get("JOULETUNE_CA_FILE"))
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            file.write_text(json.dumps(known), "utf-8")
-        return known
+            file.write_text(json.dumps(names), "utf-8")
 
 
 def _fetched(kind: str, tuner: str, token_file: str, ca: str | None) -> list[str]:

@@ -33,8 +33,8 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Click's, or Typer's own
         """Return the command that is called, imported."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, below(self, name) if name else found, rest
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, below(self, name) if name else command, rest
 
 
 class Unloaded(TyperCommand):
@@ -48,11 +48,11 @@ class Unloaded(TyperCommand):
 def below(group: object, name: str) -> TyperCommand | TyperGroup | None:
     """Return a command of a group, imported; None where it has none of that name."""
     assert isinstance(group, TyperGroup)
-    found = group.commands.get(name)
+    command = group.commands.get(name)
     return (
-        load(*found.row)
-        if isinstance(found, Unloaded)
-        else cast("TyperCommand | TyperGroup | None", found)
+        load(*command.row)
+        if isinstance(command, Unloaded)
+        else cast("TyperCommand | TyperGroup | None", command)
     )
 
 
@@ -66,6 +66,6 @@ def load(name: str, module: str) -> TyperCommand:
 
 def function(name: str, module: str) -> Callable[..., object]:
     """Import the function of a row: it has the verb's name, or that with `_` at its end."""
-    found, word = import_module(f"tuner.cli.{module}"), name.replace("-", "_")
-    verb: Callable[..., object] = getattr(found, f"{word}_", None) or getattr(found, word)
+    loaded, word = import_module(f"tuner.cli.{module}"), name.replace("-", "_")
+    verb: Callable[..., object] = getattr(loaded, f"{word}_", None) or getattr(loaded, word)
     return verb

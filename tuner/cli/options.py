@@ -42,18 +42,18 @@ CONSTRAINT = (
     "repeatable."
 )
 OBJECTIVE = (
-    'Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, or CPU time '
-    "without a meter."
+    'Metric to optimise; write "minimize METRIC" if its direction is unknown. Default: energy, or CPU '
+    "time without a meter."
 )
 POLICY = f"The search policy: {', '.join(sorted(POLICIES))}, or one of an installed package."
 NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Tune without any limit.")]
 
 
 def wished(constraints: Sequence[str] | None, none_wanted: bool) -> tuple[str, ...] | None:
-    """Return the constraints of the options: None where nothing is said, none where none is wanted.
+    """Return the constraints of the options: None if no option is given, empty with --no-constraint.
 
     Raises:
-        ConfigError: both are said.
+        ConfigError: both options are given.
     """
     if constraints and none_wanted:
         raise ConfigError("both --constraint and --no-constraint are given", hint="give one")
@@ -93,32 +93,28 @@ Db = Annotated[
         "--db",
         metavar="URL",
         callback=without_password,
-        help="A database, to read without a tuner (default $JOULETUNE_DB, or the last `jouletune run` "
+        help="Use this database without a tuner (default $JOULETUNE_DB, or the last `jouletune run` "
         "of this folder).",
         show_default=False,
     ),
 ]
-DeviceId = Annotated[str, typer.Argument(metavar="ID", help="The device's id, or its beginning.")]
-StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id, or its beginning.")]
+DeviceId = Annotated[str, typer.Argument(metavar="ID", help="The device's id or a unique prefix.")]
+StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id or a unique prefix.")]
 OfStudy = Annotated[
     str,
-    typer.Option("--study", metavar="ID", help="Only this study: its id, or its beginning."),
+    typer.Option("--study", metavar="ID", help="Only this study: its id or a unique prefix."),
 ]
 OneStudy = Annotated[
-    str, typer.Argument(metavar="STUDY", help="Only this study: its id, or its beginning.")
+    str, typer.Argument(metavar="STUDY", help="Only this study: its id or a unique prefix.")
 ]
 OfGroup = Annotated[
     str, typer.Option("--group", metavar="NAME", help="Only studies of this group of a fleet file.")
 ]
 Since = Annotated[
     str,
-    typer.Option(
-        "--since", metavar="TIME", help=f"From this time on: {FORMS}; 2d is two days ago."
-    ),
+    typer.Option("--since", metavar="TIME", help=f"Start time: {FORMS}; 2d is two days ago."),
 ]
-Until = Annotated[
-    str, typer.Option("--until", metavar="TIME", help="Before this time, in the same forms.")
-]
+Until = Annotated[str, typer.Option("--until", metavar="TIME", help="End time, in the same forms.")]
 Limit = Annotated[
     int | None,
     typer.Option(
@@ -128,7 +124,7 @@ Limit = Annotated[
 
 
 def whole(text: str) -> str:
-    """Return a sentence that is kept as it is; longer ones would be shortened without a word."""
+    """Return a sentence that is short enough to be stored unshortened. Raises BadParameter."""
     if len(text) > MOST_SENTENCE:
         raise typer.BadParameter(
             f"it has {len(text)} characters, at most {MOST_SENTENCE} are allowed; shorten it"
@@ -161,12 +157,11 @@ LoadTrace = Annotated[
         "--load",
         metavar="FILE.csv",
         show_default=False,
-        help="Arrivals to replay with their gaps (column arrival_s), in place of the load of a service's "
-        "file.",
+        help="CSV of arrival times to replay (column arrival_s); overrides the load in the service's file.",
     ),
 ]
 
 SafetyName = Literal["strict", "balanced", "advise", "off"]
 """`tuner.core.Safety`, as Typer takes it under every release."""
 RunSafetyName = Literal["strict", "balanced", "off"]
-"""Without `advise`: a run puts the device back at its end, whatever it found."""
+"""Without `advise`: a run restores the device at its end."""

@@ -55,8 +55,8 @@ def json_text(value: object) -> str:
     return "\n".join(CONTROL.sub(_escaped, line) for line in text.split("\n"))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 def echo_json(value: object) -> None:
@@ -93,7 +93,7 @@ def print_list(screen: Console, names: Sequence[str], rows: Iterable[Sequence[st
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that prints text as it is. Without a terminal it is wide: nothing is folded."""
-    made = Console(stderr=stderr, markup=False, highlight=False)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = PIPE_WIDTH
-    return made
+    terminal = Console(stderr=stderr, markup=False, highlight=False)
+    if not terminal.is_terminal and "COLUMNS" not in os.environ:
+        terminal.width = PIPE_WIDTH
+    return terminal

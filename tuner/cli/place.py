@@ -58,8 +58,8 @@ def place(
         if tuner and db:
             raise ConfigError("both JOULETUNE_TUNER and JOULETUNE_DB are set", hint="unset one")
     if tuner:
-        known = token_file or environ.get("JOULETUNE_TOKEN_FILE")
-        return ApiAddress(tuner=tuner.rstrip("/"), token_file=Path(known) if known else None)
+        file = token_file or environ.get("JOULETUNE_TOKEN_FILE")
+        return ApiAddress(tuner=tuner.rstrip("/"), token_file=Path(file) if file else None)
     if db or not last_run:
         return ApiAddress(db=db)
     return ApiAddress(db=_last_run(folder / STATE_DIR))

@@ -24,14 +24,14 @@ def options_of(tuner: str, token_file: Path | None, db: str) -> str:
 
 def typed_options(arguments: Sequence[str]) -> str:
     """Return these options of a command line."""
-    found = []
+    options = []
     for place, word in enumerate(arguments):
         option, equals, value = word.partition("=")
         if option in OPTIONS and equals:
-            found.append(f"{option} {shlex.quote(value)}")
+            options.append(f"{option} {shlex.quote(value)}")
         elif option in OPTIONS and place + 1 < len(arguments):
-            found.append(f"{option} {shlex.quote(arguments[place + 1])}")
-    return " ".join(found)
+            options.append(f"{option} {shlex.quote(arguments[place + 1])}")
+    return " ".join(options)
 
 
 def reaching(text: str, options: str) -> str:

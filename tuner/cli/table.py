@@ -1,6 +1,6 @@
 """Every verb of `jouletune`: its name, the module of `tuner.cli` that has its function, its line of help.
 
-A row is all that is read of a verb before it is called.
+Only its row is read before a verb is called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOUNS = {
     "finetune": "Fine-tune beside inference within a latency limit.",
     "speculation": "Adapt the draft length of speculative decoding to the load.",
 }
-"""What verbs are about, where that is said before them."""
+"""Groups of verbs."""
 
 VERBS = (
     ("run", "run.run", "Tune this machine and report the saving."),
@@ -43,19 +43,19 @@ VERBS = (
     ("agent serve", "host.agent", "Tune the devices of this host for a tuner."),
     ("agent revert", "host.agent", "End every hold and restore the devices."),
     ("actuator serve", "host.actuator", "Set hardware for the agents of this host, within the grants."),
-    ("actuator restore", "host.actuator", "Restore devices, whatever holds them."),
+    ("actuator restore", "host.actuator", "Restore devices and end their trials and holds."),
     ("actuator detach", "host.actuator", "Restore all devices and close their drivers."),
     ("actuator status", "host.actuator", "Show grants, applied settings, and what set them."),
     ("actuator metrics", "host.actuator", "Write applied settings for Prometheus' node exporter."),
-    ("study create", "study.create", "Create a study; the tuner starts it at once."),
+    ("study create", "study.create", "Create a study; the tuner starts it."),
     ("study list", "study.look", "List all studies, oldest first."),
     ("study show", "study.look", "Show one study."),
     ("study wait", "study.wait", "Wait until a study reaches a status."),
     ("study pause", "study.change", "Pause a study until `resume`."),
     ("study resume", "study.change", "Continue a paused study."),
     ("study stop", "study.change", "End a study permanently."),
-    ("study freeze", "study.freeze", "Try nothing more until `thaw`; holds stay."),
-    ("study thaw", "study.freeze", "Let frozen studies try again."),
+    ("study freeze", "study.freeze", "Start no trials until `thaw`; holds stay."),
+    ("study thaw", "study.freeze", "Let frozen studies start trials again."),
     ("study approve", "study.change", "Hold the proposal of a study with `--safety advise`."),
     ("study reject", "study.change", "Reject the proposal of a study and end it."),
     ("study explain", "study.look", "Show the predicted effect of each knob."),
@@ -89,9 +89,9 @@ VERBS = (
     ("packrat plan", "planning.packrat_plan", "Plan the instances and threads that serve a batch best."),
     ("packrat measure", "planning.packrat", "Profile a model here, plan, and measure the plan."),
     ("finetune run", "planning.finetune", "Fine-tune beside inference within a limit."),
-    ("finetune admit", "planning.finetune", "Check whether a fine-tuning request may start now."),
+    ("finetune admit", "planning.finetune", "Check whether a fine-tuning job may start now."),
     ("speculation proxy", "planning.proxy", "Serve llama-server's API and adapt its draft length."),
-    ("speculation profile", "planning.speculation", "Profile a server; print the lengths by load."),
+    ("speculation profile", "planning.speculation", "Profile a server; print draft lengths by load."),
     ("speculation table", "planning.speculation", "Print the draft length for each load, from a profile."),
     ("speculation overhead", "planning.proxy", "Measure the latency that the proxy adds to a request."),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from tuner.client.history import History, Narrowing
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
 from tuner.tls import SYSTEM, ClientTls
 from tuner.verbs.awaited import AsyncTokenVerbs, AsyncVerbs
-from tuner.verbs.questions import asked_of
+from tuner.verbs.questions import narrowed
 from tuner.verbs.row import Verb
 from tuner.wire import (
     Change,
@@ -133,8 +133,8 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
 
         A study that changed without an event comes as one without an id.
         """
-        asked = {"study": study, "device": device}
-        query = {name: value for name, value in asked.items() if value is not None}
+        filters = {"study": study, "device": device}
+        query = {name: value for name, value in filters.items() if value is not None}
         await self.events(last=1)  # a tuner that is not there, or not for us, is reported at once
         place = Place(after)
         while True:
@@ -166,7 +166,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         Raises:
             InvalidInput: what is to narrow it is no such thing.
         """
-        return History(await super().history(asked_of(question, narrow), last, skip))
+        return History(await super().history(narrowed(question, narrow), last, skip))
 
     async def ready(self) -> bool:
         """Return whether the tuner is up and its database answers."""
@@ -182,10 +182,10 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
             answer = await self._sent(request, again=verb.method == "GET")
         except httpx.TransportError as error:
             raise calls.unsent(self._url, error) from None
-        found = calls.read(self._url, verb, answer)
-        if isinstance(found, list):
-            return [self._seen(one) for one in found]
-        return self._seen(found)
+        reply = calls.read(self._url, verb, answer)
+        if isinstance(reply, list):
+            return [self._seen(one) for one in reply]
+        return self._seen(reply)
 
     async def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
         """Return the answer; a read request is sent again where its connection broke.
@@ -199,8 +199,8 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
                 raise
             return await self._http.send(request)
 
-    def _seen(self, found: object) -> object:
-        return AsyncStudy.seen_by(self, found) if isinstance(found, StudyView) else found
+    def _seen(self, reply: object) -> object:
+        return AsyncStudy.seen_by(self, reply) if isinstance(reply, StudyView) else reply
 
 
 class AsyncTokens(AsyncTokenVerbs):
@@ -225,9 +225,9 @@ class AsyncStudy(StudyView):
     @classmethod
     def seen_by(cls, client: AsyncClient, view: StudyView) -> Self:
         """Return a view as a study that a client can act on."""
-        made = cls.model_construct(**dict(view))
-        made._client = client
-        return made
+        study = cls.model_construct(**dict(view))
+        study._client = client
+        return study
 
     async def refreshed(self) -> AsyncStudy:
         """Return the study as it stands now."""

@@ -15,7 +15,7 @@ from tuner.client.event_stream import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
 from tuner.tls import SYSTEM, ClientTls
-from tuner.verbs.questions import asked_of
+from tuner.verbs.questions import narrowed
 from tuner.verbs.row import Verb
 from tuner.verbs.table import TokenVerbs, Verbs
 from tuner.wire import (
@@ -132,8 +132,8 @@ class Client(Verbs["RemoteStudy"]):
 
         A study that changed without an event comes as one without an id.
         """
-        asked = {"study": study, "device": device}
-        query = {name: value for name, value in asked.items() if value is not None}
+        filters = {"study": study, "device": device}
+        query = {name: value for name, value in filters.items() if value is not None}
         self.events(last=1)  # a tuner that is not there, or not for us, is reported at once
         place = Place(after)
         while True:
@@ -165,7 +165,7 @@ class Client(Verbs["RemoteStudy"]):
         Raises:
             InvalidInput: what is to narrow it is no such thing.
         """
-        return History(super().history(asked_of(question, narrow), last, skip))
+        return History(super().history(narrowed(question, narrow), last, skip))
 
     def ready(self) -> bool:
         """Return whether the tuner is up and its database answers."""
@@ -181,10 +181,10 @@ class Client(Verbs["RemoteStudy"]):
             answer = self._sent(request, again=verb.method == "GET")
         except httpx.TransportError as error:
             raise calls.unsent(self._url, error) from None
-        found = calls.read(self._url, verb, answer)
-        if isinstance(found, list):
-            return [self._seen(one) for one in found]
-        return self._seen(found)
+        reply = calls.read(self._url, verb, answer)
+        if isinstance(reply, list):
+            return [self._seen(one) for one in reply]
+        return self._seen(reply)
 
     def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response:
         """Return the answer; a read request is sent again where its connection broke.
@@ -198,8 +198,8 @@ class Client(Verbs["RemoteStudy"]):
                 raise
             return self._http.send(request)
 
-    def _seen(self, found: object) -> object:
-        return RemoteStudy.seen_by(self, found) if isinstance(found, StudyView) else found
+    def _seen(self, reply: object) -> object:
+        return RemoteStudy.seen_by(self, reply) if isinstance(reply, StudyView) else reply
 
 
 class RemoteTokens(TokenVerbs):
@@ -224,9 +224,9 @@ class RemoteStudy(StudyView):
     @classmethod
     def seen_by(cls, client: Client, view: StudyView) -> Self:
         """Return a view as a study that a client can act on."""
-        made = cls.model_construct(**dict(view))
-        made._client = client
-        return made
+        study = cls.model_construct(**dict(view))
+        study._client = client
+        return study
 
     def refreshed(self) -> RemoteStudy:
         """Return the study as it stands now."""

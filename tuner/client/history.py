@@ -62,8 +62,8 @@ class History(Sequence[HistoryRow]):
             import pyarrow  # noqa: F401
         except ModuleNotFoundError as error:
             raise ConfigError(f"{error.name} is not installed", hint=DATA) from None
-        made: pandas.DataFrame = as_table(self._rows).to_pandas()
-        return made
+        frame: pandas.DataFrame = as_table(self._rows).to_pandas()
+        return frame
 
     def parquet(self, file: Path | str) -> None:
         """Write the same as a Parquet file, times in UTC.

@@ -91,13 +91,13 @@ class BaselineCourse:
     def of(cls, study: Study, trials: Iterable[Trial]) -> BaselineCourse:
         """Return the course of a study's baseline, from those trials that still count."""
         own = sorted((t for t in trials if t.number >= study.since_trial), key=lambda t: t.number)
-        known = [t for t in own if t.solid and t.tries(study.baseline)]
-        since = next((k for k, t in enumerate(known) if t.control), len(known))
-        first = known[:since]
+        solid = [t for t in own if t.solid and t.tries(study.baseline)]
+        since = next((k for k, t in enumerate(solid) if t.control), len(solid))
+        first = solid[:since]
         return cls(
             Past(study=study, trials=tuple(first)).baseline_at,
             max(map(_began, first), default=None),
-            known[since:],
+            solid[since:],
         )
 
     def around(self, metric: str, at: datetime, load: Context) -> tuple[BaselinePart, ...]:
@@ -108,8 +108,8 @@ class BaselineCourse:
         here = bisect_right(self._starts, at)
         after = self._nearest(metric, load, range(here, len(self.again)))
         before = self._nearest(metric, load, reversed(range(here)))
-        if before is None and (found := self.first(load).get(metric)) is not None:
-            before = BaselinePart(FIRST, self._first_at, found)
+        if before is None and (first := self.first(load).get(metric)) is not None:
+            before = BaselinePart(FIRST, self._first_at, first)
         if before is None or after is None:
             return tuple(part for part in (before, after) if part is not None)
         if before.at is None or after.at is None or at <= before.at:

@@ -119,11 +119,11 @@ def draw_up(
         None if (whole := _energy_j(w, power)) is None else whole * _part(t, devices)
         for t, w in measured
     ]
-    known = [e for e in energies if e is not None]
-    if not windows or len(known) < len(windows) or energy not in baseline:
+    counted = [e for e in energies if e is not None]
+    if not windows or len(counted) < len(windows) or energy not in baseline:
         return Bill(trials=len(tried), granted=_granted(revisions), seconds=seconds)
     per_item = baseline[energy]
-    explored = math.fsum(known)
+    explored = math.fsum(counted)
     course = course or BaselineCourse(lambda _: baseline)
     overhead = math.fsum(
         _more_j(course.around(energy, w.started_at, t.ran_at), w.estimates[energy].mean)
@@ -311,5 +311,5 @@ def _part(trial: Trial, devices: int) -> float:
 
 
 def _energy_j(window: Measurement, power: str) -> float | None:
-    found = window.estimates.get(power)
-    return None if found is None else found.mean * (window.seconds + window.overhead_s)
+    estimate = window.estimates.get(power)
+    return None if estimate is None else estimate.mean * (window.seconds + window.overhead_s)

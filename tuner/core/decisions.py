@@ -46,9 +46,9 @@ class Past:
     def __post_init__(self) -> None:
         trials = counted(self.study, self.trials)
         here = tuple(t for t in trials if self.study.space.has(t.setting))
-        gone = trials_spent(trials) - trials_spent(here)
+        dropped = trials_spent(trials) - trials_spent(here)
         object.__setattr__(self, "trials", here)
-        object.__setattr__(self, "withdrawn", self.withdrawn + gone)
+        object.__setattr__(self, "withdrawn", self.withdrawn + dropped)
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -66,8 +66,8 @@ class Past:
 
     def behind(self, plan: Plan, row: Row) -> Evidence:
         """Return the basis of a row of a plan: the evidence at its load, where the baseline is."""
-        there = self.at(plan.context(row))
-        return there if there.baseline and there.limits is not None else self.evidence
+        at_load = self.at(plan.context(row))
+        return at_load if at_load.baseline and at_load.limits is not None else self.evidence
 
     def baseline_at(self, context: Context) -> Mapping[str, Estimate]:
         """Return what the baseline showed at a load that may be compared with this one; nothing else."""

@@ -20,6 +20,7 @@ __all__ = [
     "Event",
     "FleetStop",
     "Level",
+    "MetricCourse",
     "MetricSample",
     "Notice",
     "Observation",
@@ -148,6 +149,19 @@ class WindowPoint:
     mean: float
     least: float
     most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricCourse:
+    """One metric over a device's last windows: each one's start as Unix time and its mean, by start.
+
+    An empty `device` means every device of the study.
+    """
+
+    study: str
+    device: str
+    metric: str
+    points: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

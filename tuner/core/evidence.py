@@ -160,8 +160,8 @@ def ranked(study: Study, evidence: Evidence) -> tuple[Candidate, ...]:
     """Return the feasible, deployable candidates, best objective first."""
     fit = [c for c in evidence.candidates if c.verdict is Verdict.FEASIBLE and c.deployable]
     scored = [(c, study.objective.score(c.estimates)) for c in fit]
-    known = [(c, study.objective.sign * score.mean) for c, score in scored if score is not None]
-    return tuple(c for c, _ in sorted(known, key=lambda item: item[1]))
+    rated = [(c, study.objective.sign * score.mean) for c, score in scored if score is not None]
+    return tuple(c for c, _ in sorted(rated, key=lambda item: item[1]))
 
 
 def incumbent(study: Study, evidence: Evidence) -> Candidate | None:

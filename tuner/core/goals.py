@@ -81,21 +81,21 @@ class Objective:
         """
         direction, _, metric = text.strip().rpartition(" ")
         goal = GOALS.get(direction.strip(), direction.strip())
-        known = quantity_of(metric, declared).better
-        better = BETTER[known] if known is not None else ""
-        made = cls(metric, goal or better or "minimize")
+        preferred = quantity_of(metric, declared).better
+        better = BETTER[preferred] if preferred is not None else ""
+        objective = cls(metric, goal or better or "minimize")
         if not goal and not better:
             raise ConstraintSyntax(
                 f"{metric} does not declare whether less or more is better",
                 hint=f'write "minimize {metric}" or "maximize {metric}"; known metrics: {known_metrics()}',
             )
-        if better and made.goal != better:
+        if better and objective.goal != better:
             way = "less" if better == "minimize" else "more"
             raise ConstraintSyntax(
-                f"cannot {made.goal} {metric}: {way} of it is better",
+                f"cannot {objective.goal} {metric}: {way} of it is better",
                 hint=f'write "{better} {metric}"; use a constraint to bound it',
             )
-        return made
+        return objective
 
     def __post_init__(self) -> None:
         if not re.fullmatch(METRIC, self.metric):
@@ -161,8 +161,8 @@ class Constraint:
             raise ConstraintSyntax(
                 f"cannot read the constraint {self.metric!r} {self.op!r}", hint=EXAMPLES
             )
-        known = standard(self.metric)
-        signed = not self.relative and (known is None or known.signed)
+        quantity = standard(self.metric)
+        signed = not self.relative and (quantity is None or quantity.signed)
         if not math.isfinite(self.bound) or (self.bound <= 0.0 and not signed):
             raise ConstraintSyntax(
                 f"the limit on {self.metric} cannot be {self.bound:g}"
@@ -214,8 +214,8 @@ class Limit:
     @classmethod
     def parse(cls, text: str) -> Limit:
         """Read what `str()` of a limit writes. Raises ConstraintSyntax."""
-        found = Constraint.parse(text)
-        return cls(found.metric, found.op, found.bound)
+        constraint = Constraint.parse(text)
+        return cls(constraint.metric, constraint.op, constraint.bound)
 
     def __str__(self) -> str:
         return f"{self.metric} {self.op} {self.value!r}"
@@ -273,13 +273,13 @@ def limits(
     constraints: Sequence[Constraint], baseline: Mapping[str, Estimate]
 ) -> tuple[Limit, ...] | None:
     """Return the limits in force; None while one is relative to a baseline not yet measured."""
-    found: list[Limit] = []
+    resolved: list[Limit] = []
     for constraint in constraints:
         value = constraint.limit(baseline)
         if value is None:
             return None
-        found.append(Limit(constraint.metric, constraint.op, value))
-    return tuple(found)
+        resolved.append(Limit(constraint.metric, constraint.op, value))
+    return tuple(resolved)
 
 
 def judge(estimates: Mapping[str, Estimate], in_force: Sequence[Limit]) -> Verdict:

@@ -206,8 +206,8 @@ class Space:
         for knob in self.knobs:
             if knob.name == name:
                 return knob
-        known = ", ".join(k.name for k in self.knobs) or "none"
-        raise UnknownKnob(f"there is no knob {name!r}", hint=f"available knobs: {known}")
+        names = ", ".join(k.name for k in self.knobs) or "none"
+        raise UnknownKnob(f"there is no knob {name!r}", hint=f"available knobs: {names}")
 
     def check(self, setting: Setting) -> None:
         """Return quietly when the setting is a point of the space.
@@ -265,10 +265,10 @@ class Space:
             else k
             for k in self.knobs
         )
-        kept = tuple(
+        listed = tuple(
             s for s in self.only if all(s[name] in values for name, values in choices.items())
         )
-        return Space(knobs, kept)
+        return Space(knobs, listed)
 
     def conditioned(self, conditions: Mapping[str, Condition]) -> Space:
         """Return the space with conditions on some knobs, in place of those they have.
@@ -280,8 +280,8 @@ class Space:
             self.knob(name)
         knobs = tuple(replace(k, condition=conditions.get(k.name, k.condition)) for k in self.knobs)
         free = Space(knobs)
-        kept = tuple(s for s in self.only if setting_key(free.canonical(s)) == setting_key(s))
-        conditioned = Space(knobs, kept)
+        listed = tuple(s for s in self.only if setting_key(free.canonical(s)) == setting_key(s))
+        conditioned = Space(knobs, listed)
         conditioned.refuse_unreached(conditions)
         return conditioned
 
@@ -306,12 +306,12 @@ class Space:
         The default stays: it is the baseline. Nothing is taken from a knob that the device does not have at
         present, or that has another default there: that is a device that did not answer, or another one.
         """
-        there = {knob.name: knob for knob in offered.knobs}
+        by_name = {knob.name: knob for knob in offered.knobs}
         same = {
-            k.name for k in self.knobs if k.name in there and there[k.name].default == k.default
+            k.name for k in self.knobs if k.name in by_name and by_name[k.name].default == k.default
         }
         knobs = tuple(
-            replace(k, values=tuple(v for v in k.values if v in there[k.name].values))
+            replace(k, values=tuple(v for v in k.values if v in by_name[k.name].values))
             if k.name in same
             else k
             for k in self.knobs

@@ -46,10 +46,10 @@ class LoadHistory:
     seconds: Mapping[int, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, seen: Iterable[tuple[float, float]]) -> LoadHistory:
+    def of(cls, spans: Iterable[tuple[float, float]]) -> LoadHistory:
         """Return the history of pairs of a load and the seconds that it lasted."""
         seconds: Counter[int] = Counter()
-        for load, lasted_s in seen:
+        for load, lasted_s in spans:
             if math.isfinite(load) and lasted_s > 0.0:
                 seconds[load_band(load)] += lasted_s  # type: ignore[assignment]
         return cls(dict(seconds))

@@ -75,14 +75,14 @@ class Metric:
     def __post_init__(self) -> None:
         if self.quantity != UNSAID:
             return
-        known = standard(self.name)
-        if known is None:
+        quantity = standard(self.name)
+        if quantity is None:
             raise InvalidInput(
                 f"the metric {self.name} has no declared quantity",
                 hint="declare its quantity (unit, and whether less or more is better) "
                 f"where the metric is defined; known metrics: {', '.join(STANDARD)}",
             )
-        object.__setattr__(self, "quantity", known)
+        object.__setattr__(self, "quantity", quantity)
 
 
 @dataclass(frozen=True, slots=True)

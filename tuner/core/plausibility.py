@@ -48,8 +48,8 @@ def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
     least, most = RANGES.get(quantity.unit, (-LARGEST, LARGEST))
     if quantity.signed and least >= 0.0:
         least = -most
-    stands_still = quantity.of_energy and mean <= 0.0
-    if stands_still or (mean < least and mean != 0.0):
+    unmoved = quantity.of_energy and mean <= 0.0
+    if unmoved or (mean < least and mean != 0.0):
         return f"{name} is {mean:.4g}{unit}, below {max(least, 0.0):.4g}{unit}"
     if mean > most or doubt > most:
         return f"{name} is {mean:.4g} ± {doubt:.4g}{unit}, beyond {most:.4g}{unit}"

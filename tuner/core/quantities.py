@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from tuner.compat import StrEnum
@@ -109,12 +110,13 @@ STANDARD: Quantities = {
 _QUANTILE = re.compile(r"_p\d{2,4}(?=_|$)")
 
 
+@lru_cache(maxsize=1024)
 def standard(metric: str) -> Quantity | None:
     """Return what a standard metric, or a quantile of one, means; None for any other name."""
-    found = STANDARD.get(_QUANTILE.sub("", metric))
-    if found is None or not _QUANTILE.search(metric):
-        return found
-    return replace(found, over_windows=OverWindows.TAIL)
+    quantity = STANDARD.get(_QUANTILE.sub("", metric))
+    if quantity is None or not _QUANTILE.search(metric):
+        return quantity
+    return replace(quantity, over_windows=OverWindows.TAIL)
 
 
 def quantity_of(metric: str, declared: Quantities = UNDECLARED) -> Quantity:
@@ -134,4 +136,4 @@ def called(metric: str, declared: Quantities) -> str:
 
 def known_metrics() -> str:
     """Return the metrics that have a better direction, in words."""
-    return ", ".join(name for name, known in STANDARD.items() if known.better is not None)
+    return ", ".join(name for name, quantity in STANDARD.items() if quantity.better is not None)

@@ -88,12 +88,12 @@ def _better(mean: float, doubt: float, baseline: Estimate, other: Estimate) -> E
 def capacity_lost(
     baseline: Estimates,
     best: Estimates,
-    asked: Collection[str],
+    requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
     """Return a clause that says a loss of capacity of over 5 %, empty where there is none.
 
-    `asked` are the metrics of the objective and the constraints: it names the constraint that would
+    `requested` are the metrics of the objective and the constraints: it names the constraint that would
     prevent the loss where none is on the capacity yet.
     """
     capacity = called(CAPACITY, declared)
@@ -101,16 +101,16 @@ def capacity_lost(
     if share is None or share >= -CAPACITY_LOSS:
         return ""
     text = f"{capacity} is {-100 * share:.1f} % lower"
-    if capacity in asked:
+    if capacity in requested:
         return f"{text}, as its constraint allows"
-    kept = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
-    return f'{text}: add the constraint "{kept}" to keep it'
+    constraint = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
+    return f'{text}: add the constraint "{constraint}" to keep it'
 
 
 def slower_by(
     baseline: Estimates,
     best: Estimates,
-    asked: Collection[str],
+    requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
     """Return a clause that says by how much the latency that grew most did, where nothing limits any.
@@ -119,23 +119,23 @@ def slower_by(
     """
 
     def is_latency(metric: str) -> bool:
-        found = quantity_of(metric, declared)
-        return found.kind is Kind.TIME and found.over_devices is not OverDevices.SUM
+        quantity = quantity_of(metric, declared)
+        return quantity.kind is Kind.TIME and quantity.over_devices is not OverDevices.SUM
 
-    if any(is_latency(metric) for metric in asked):
+    if any(is_latency(metric) for metric in requested):
         return ""
     grown = {m: _grown(baseline, best, m) or 0.0 for m in sorted(best) if is_latency(m)}
     metric = max(grown, key=lambda m: grown[m], default="")
     if not metric or grown[metric] <= CAPACITY_LOSS:
         return ""
-    kept = f"{metric} <= {1.0 + CAPACITY_LOSS:g}x baseline"
-    return f'{metric} is {100 * grown[metric]:.1f} % higher: add the constraint "{kept}" to keep it'
+    constraint = f"{metric} <= {1.0 + CAPACITY_LOSS:g}x baseline"
+    return f'{metric} is {100 * grown[metric]:.1f} % higher: add the constraint "{constraint}" to keep it'
 
 
 def capacity_beside(
     baseline: Estimates,
     best: Estimates,
-    asked: Collection[str],
+    requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
     """Return a clause that says what became of the capacity, whatever it is."""
@@ -143,7 +143,7 @@ def capacity_beside(
     share = _grown(baseline, best, capacity)
     if share is None:
         return f"{capacity} was not measured"
-    if lost := capacity_lost(baseline, best, asked, declared):
+    if lost := capacity_lost(baseline, best, requested, declared):
         return lost
     grown = f"{100 * share:+.1f}"
     if float(grown) == 0.0:

@@ -44,12 +44,12 @@ PLANNED = HELD | {Phase.CONFIRMING, Phase.PROPOSED}
 """Phases that a study is in for the sake of a plan."""
 
 _ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
-_FOUND = frozenset({Phase.PROPOSED, Phase.HOLDING})
+_DECIDED = frozenset({Phase.PROPOSED, Phase.HOLDING})
 
 EDGES: Mapping[Phase, frozenset[Phase]] = {
-    Phase.BASELINE: _ALWAYS | _FOUND | {Phase.TUNING},
-    Phase.TUNING: _ALWAYS | _FOUND | {Phase.BASELINE, Phase.CONFIRMING},
-    Phase.CONFIRMING: _ALWAYS | _FOUND | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
+    Phase.BASELINE: _ALWAYS | _DECIDED | {Phase.TUNING},
+    Phase.TUNING: _ALWAYS | _DECIDED | {Phase.BASELINE, Phase.CONFIRMING},
+    Phase.CONFIRMING: _ALWAYS | _DECIDED | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
     Phase.PROPOSED: _ALWAYS | HELD | {Phase.BASELINE, Phase.TUNING},
     Phase.CANARY: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
     Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING},
@@ -281,11 +281,11 @@ class Study:
         if planned and plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {phase} without a plan")
         pausing, stopping = phase is Phase.PAUSED, phase is Phase.STOPPED
-        kept = self.plan if pausing or (stopping and self.held is not None) else None
+        kept_plan = self.plan if pausing or (stopping and self.held is not None) else None
         return replace(
             self,
             phase=phase,
-            plan=plan if planned else kept,
+            plan=plan if planned else kept_plan,
             paused_from=self.phase if pausing else None,
             reason="",
             paused_reason=self.reason if pausing else "",

@@ -89,8 +89,8 @@ def bucketed_quantile(
 
     def bucket(rank: float) -> int:
         """Return which bucket the sample of a one-based rank is in."""
-        wanted = min(n, max(1, math.ceil(rank - 1e-9)))
-        return next(k for k, count in enumerate(upto) if count >= wanted)
+        needed = min(n, max(1, math.ceil(rank - 1e-9)))
+        return next(k for k, count in enumerate(upto) if count >= needed)
 
     deviation = math.sqrt(n * quantile * (1.0 - quantile))
     at = bucket(n * quantile)

@@ -79,16 +79,16 @@ class MlflowExport:
 
     def _write(self, study: ExportedStudy) -> ExportCount:
         experiment = self._experiment()
-        known = {
+        runs = {
             run.data.tags.get(TRIAL, ""): run
             for run in self._runs(experiment, study.view.id)
             if not self._drop_unfinished(run)
         }
-        parent = known.pop("", None) or self._create_parent(experiment, study)
+        parent = runs.pop("", None) or self._create_parent(experiment, study)
         self._renew_parent(parent, study)
         count = ExportCount()
         for trial in study.ended:
-            run = known.get(trial_id(trial))
+            run = runs.get(trial_id(trial))
             if run is None:
                 self._add(experiment, parent.info.run_id, trial)
                 count += ExportCount(added=1)
@@ -99,12 +99,12 @@ class MlflowExport:
         return count
 
     def _experiment(self) -> str:
-        found = self._client.get_experiment_by_name(self._name)
-        if found is None:
+        experiment = self._client.get_experiment_by_name(self._name)
+        if experiment is None:
             return self._client.create_experiment(self._name)
-        if found.lifecycle_stage == "deleted":
-            self._client.restore_experiment(found.experiment_id)
-        return found.experiment_id
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
+        return experiment.experiment_id
 
     def _runs(self, experiment: str, study: str) -> Iterator[Run]:
         token = None
@@ -202,7 +202,7 @@ class MlflowExport:
 def _summary(report: StudyReport) -> dict[str, float]:
     """Return the numbers of a whole study."""
     bill, gain = report.bill, report.saving
-    found = {
+    summary = {
         "saving_percent": None if gain is None else 100.0 * gain.mean,
         "saving_stderr_percent": None if gain is None else 100.0 * gain.stderr,
         "explored_j": bill.explored_j,
@@ -212,8 +212,8 @@ def _summary(report: StudyReport) -> dict[str, float]:
     }
     for name, setting in (("baseline", report.baseline), ("best", report.best)):
         metrics = setting.metrics if setting is not None else {}
-        found |= {f"{name}.{metric}": estimate.mean for metric, estimate in metrics.items()}
-    return {name: value for name, value in found.items() if value is not None}
+        summary |= {f"{name}.{metric}": estimate.mean for metric, estimate in metrics.items()}
+    return {name: value for name, value in summary.items() if value is not None}
 
 
 def _short(tags: Mapping[str, str]) -> dict[str, str]:

@@ -108,28 +108,28 @@ class OptunaExport:
         )
         former: set[object] = set()
         if name in optuna.get_all_study_names(self._storage):
-            found = optuna.load_study(study_name=name, storage=self._storage)
-            if found.user_attrs.get(WRITTEN_WITH) != written_with:
-                former = _ids(found)
+            existing = optuna.load_study(study_name=name, storage=self._storage)
+            if existing.user_attrs.get(WRITTEN_WITH) != written_with:
+                former = _ids(existing)
                 optuna.delete_study(study_name=name, storage=self._storage)
-        made = optuna.create_study(
+        optuna_study = optuna.create_study(
             study_name=name,
             storage=self._storage,
             direction="maximize" if goal == "maximize" else "minimize",
             load_if_exists=True,
         )
-        self._describe(made, study)
-        there, ended = _ids(made), list(study.ended)
-        new = [trial for trial in ended if trial_id(trial) not in there]
+        self._describe(optuna_study, study)
+        written, ended = _ids(optuna_study), list(study.ended)
+        new = [trial for trial in ended if trial_id(trial) not in written]
         for trial in new:
-            made.add_trial(_frozen(trial, metric, ranges, study))
+            optuna_study.add_trial(_frozen(trial, metric, ranges, study))
         # Last: what was interrupted is written again.
-        if made.user_attrs.get(WRITTEN_WITH) != written_with:
-            made.set_user_attr(WRITTEN_WITH, written_with)
+        if optuna_study.user_attrs.get(WRITTEN_WITH) != written_with:
+            optuna_study.set_user_attr(WRITTEN_WITH, written_with)
         changed = sum(trial_id(trial) in former for trial in new)
         return ExportCount(added=len(new) - changed, changed=changed, known=len(ended) - len(new))
 
-    def _describe(self, made: Any, study: ExportedStudy) -> None:  # noqa: ANN401  a study of Optuna's
+    def _describe(self, optuna_study: Any, study: ExportedStudy) -> None:  # noqa: ANN401  a study of Optuna's
         view = study.view
         about = {
             STUDY: view.id,
@@ -143,12 +143,12 @@ class OptunaExport:
             "why": view.phase_why,
         }
         for name, value in about.items():
-            if made.user_attrs.get(name) != value:
-                made.set_user_attr(name, value)
+            if optuna_study.user_attrs.get(name) != value:
+                optuna_study.set_user_attr(name, value)
 
 
-def _ids(made: Any) -> set[object]:  # noqa: ANN401  a study of Optuna's
-    return {trial.user_attrs.get(TRIAL) for trial in made.get_trials(deepcopy=False)}
+def _ids(optuna_study: Any) -> set[object]:  # noqa: ANN401  a study of Optuna's
+    return {trial.user_attrs.get(TRIAL) for trial in optuna_study.get_trials(deepcopy=False)}
 
 
 def _values(study: ExportedStudy) -> dict[str, list[Value]]:
@@ -170,12 +170,12 @@ def _range(values: list[Value]) -> BaseDistribution:
         IntDistribution,
     )
 
-    found = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(found) < len(values):
+    numeric = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numeric) < len(values):
         return CategoricalDistribution(values)
-    if all(isinstance(value, int) for value in found):
-        return IntDistribution(int(min(found)), int(max(found)))
-    return FloatDistribution(float(min(found)), float(max(found)))
+    if all(isinstance(value, int) for value in numeric):
+        return IntDistribution(int(min(numeric)), int(max(numeric)))
+    return FloatDistribution(float(min(numeric)), float(max(numeric)))
 
 
 def _frozen(
@@ -196,12 +196,12 @@ def _frozen(
     if trial.state is TrialState.COMPLETED and shown is not None:
         state = State.PRUNED if trial.censored else State.COMPLETE
     limits = study.view.limits
-    kept = [
+    violations = [
         (1.0 if x.op == "<=" else -1.0) * (trial.metrics[x.metric].mean - x.value)
         for x in limits
         if x.metric in trial.metrics
     ]
-    made = create_trial(
+    frozen = create_trial(
         state=state,
         value=shown.mean if state is State.COMPLETE and shown is not None else None,
         params=dict(trial.setting),
@@ -212,11 +212,13 @@ def _frozen(
         else None,
         user_attrs={TRIAL: trial_id(trial), **numbers(trial), **circumstances(trial)},
         # As a list: optuna-dashboard 0.21 knows no constraints by name yet.
-        system_attrs={CONSTRAINTS: kept} if limits and len(kept) == len(limits) else None,
+        system_attrs={CONSTRAINTS: violations}
+        if limits and len(violations) == len(limits)
+        else None,
     )
-    made.datetime_start = _local(trial.started_at)
-    made.datetime_complete = _local(trial.ended_at or trial.started_at)
-    return made
+    frozen.datetime_start = _local(trial.started_at)
+    frozen.datetime_complete = _local(trial.ended_at or trial.started_at)
+    return frozen
 
 
 def _local(at: datetime) -> datetime:

@@ -63,12 +63,12 @@ def trial_id(trial: TrialView) -> str:
 
 def numbers(trial: TrialView) -> dict[str, float]:
     """Return what was measured: each metric's mean, its standard error, and its finite bounds."""
-    found: dict[str, float] = {}
+    finite: dict[str, float] = {}
     for name, estimate in trial.metrics.items():
         parts = {"": estimate.mean, ".stderr": estimate.stderr}
         parts |= {".low": estimate.low, ".high": estimate.high}
-        found |= {f"{name}{part}": v for part, v in parts.items() if math.isfinite(v)}
-    return found
+        finite |= {f"{name}{part}": v for part, v in parts.items() if math.isfinite(v)}
+    return finite
 
 
 def circumstances(trial: TrialView) -> dict[str, str]:

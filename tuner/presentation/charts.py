@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.core import Estimate, Phase, Plan, Verdict
 from tuner.presentation.figures import ShownUnit, change, scale_of, shown
-from tuner.presentation.texts import asked_metrics
+from tuner.presentation.texts import requested_metrics
 from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
 Chart = dict[str, Any]
@@ -53,7 +53,7 @@ def against_limit(
     None where no window shows both.
     """
     view = report.study
-    objective, *limited = asked_metrics(view)
+    objective, *limited = requested_metrics(view)
     others = [m for m in (*limited, *BESIDE) if m != objective]
     beside = next((m for m in others if any(m in t.metrics for t in trials)), None)
     tried = [t for t in trials if {objective, beside} <= t.metrics.keys()]
@@ -100,7 +100,7 @@ def against_limit(
 def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
     """Return the objective by trial, and the best feasible so far; None before anything was measured."""
     view = report.study
-    objective = asked_metrics(view)[0]
+    objective = requested_metrics(view)[0]
     tried = [t for t in trials if objective in t.metrics]
     if not tried:
         return None
@@ -136,9 +136,9 @@ def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
 
 def scale(report: StudyReport, metric: str) -> ShownUnit:
     """Return the unit that a metric of a study is shown in, in its charts and its tables alike."""
-    known = (report.baseline, report.best)
-    seen = [by.metrics[metric].mean for by in known if by is not None and metric in by.metrics]
-    return scale_of(metric, seen[0] if seen else 0.0, report.study.quantities)
+    views = (report.baseline, report.best)
+    means = [by.metrics[metric].mean for by in views if by is not None and metric in by.metrics]
+    return scale_of(metric, means[0] if means else 0.0, report.study.quantities)
 
 
 def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
@@ -155,10 +155,10 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
         most = max(values)
         if most <= 0.0 or len(set(values)) == 1:
             continue
-        told = [f"{plain(name)} {value:g}" for value in (*values, values[-1])]
+        labels = [f"{plain(name)} {value:g}" for value in (*values, values[-1])]
         data.append(
             {
-                "name": plain(name), "mode": "lines", "x": [*lows, end], "text": told,
+                "name": plain(name), "mode": "lines", "x": [*lows, end], "text": labels,
                 "y": [100.0 * value / most for value in (*values, values[-1])],
                 "hoverinfo": "text",
                 "line": {"shape": "hv", "width": 2, "dash": DASHES[len(data) % len(DASHES)]},
@@ -261,9 +261,9 @@ def group_of(trial: TrialView) -> str:
 
 def hover_text(trial: TrialView, view: StudyView) -> str:
     """Return a trial's number, setting and metrics, a line each."""
-    has, known = trial.metrics, view.quantities
+    has, quantities = trial.metrics, view.quantities
     lines = [f"trial {trial.number}", change(trial.setting, view.baseline.setting)]
-    lines += [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
+    lines += [f"{m} {shown(m, has, quantities)}" for m in requested_metrics(view) if m in has]
     if trial.phase is not Phase.TUNING:
         lines[0] += f" ({trial.phase})"
     return "<br>".join(plain(line) for line in lines)

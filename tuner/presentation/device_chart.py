@@ -127,9 +127,9 @@ def _applied(spans: Sequence[AppliedSpan], default: Setting) -> list[Chart]:
         x: list[str | None] = []
         text: list[str] = []
         for span in own:
-            said = plain(f"{change(span.applied.setting, default)}, {span.by}")
+            label = plain(f"{change(span.applied.setting, default)}, {span.by}")
             x += [_utc(span.applied.at), _utc(span.until), None]
-            text += [said, said, ""]
+            text += [label, label, ""]
         if own:
             data.append(
                 {

@@ -17,7 +17,7 @@ from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.pictures import drawn, inline
 from tuner.presentation.plans import PLAN_COLUMNS, plan_table
 from tuner.presentation.standing import standing
-from tuner.presentation.texts import asked_metrics, improved, sized
+from tuner.presentation.texts import improved, requested_metrics, sized
 from tuner.wire import SettingView, StudyView
 
 COLUMNS = ("study", "device", "workload", "status", ">trials", ">saving", ">saved", "setting")
@@ -45,13 +45,13 @@ class ReportedStudy:
     def charts(self) -> dict[str, Chart]:
         """Return what there is to draw, by what it shows."""
         report, trials = self.outcome.report, self.outcome.trials
-        found = {
+        charts = {
             "Trials against the limit, with 95 % intervals": against_limit(
                 report, trials, self.front
             ),
             "Trial by trial, and the best so far": course(report, trials),
         }
-        return {title: chart for title, chart in found.items() if chart is not None}
+        return {title: chart for title, chart in charts.items() if chart is not None}
 
     def lines(self) -> list[str]:
         """Return its notes."""
@@ -61,10 +61,10 @@ class ReportedStudy:
         ]  # fmt: skip
 
 
-def overview(found: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
+def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
     """Return a row a study, in `COLUMNS`."""
     rows: list[tuple[str, ...]] = []
-    for one in found:
+    for one in reported:
         report = one.outcome.report
         view, bill, gain = report.study, report.bill, improved(report)
         rows.append(
@@ -88,22 +88,22 @@ def overview(found: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
 
 def _applied_now(view: StudyView) -> bool:
     """Return whether a study's best is in force: it is held, on a device that is heard of."""
-    heard = set(view.devices) - set(view.offline)
-    return view.phase is Phase.HOLDING and not (view.stopped or view.unable) and bool(heard)
+    online = set(view.devices) - set(view.offline)
+    return view.phase is Phase.HOLDING and not (view.stopped or view.unable) and bool(online)
 
 
 def _gained(gain: Improvement, view: StudyView) -> str:
     """Return an improvement with its sign."""
-    size = sized(gain, asked_metrics(view)[0], view.quantities)
+    size = sized(gain, requested_metrics(view)[0], view.quantities)
     return f"-{size}" if gain.amount.mean < 0.0 else size
 
 
-def summed(found: Sequence[ReportedStudy]) -> str:
+def summed(reported: Sequence[ReportedStudy]) -> str:
     """Return what all studies together saved and cost, in one line."""
-    bills = [one.outcome.report.bill for one in found]
-    trials = sum(sum(one.outcome.report.study.trials.values()) for one in found)
+    bills = [one.outcome.report.bill for one in reported]
+    trials = sum(sum(one.outcome.report.study.trials.values()) for one in reported)
     seconds = math.fsum(bill.seconds for bill in bills)
-    studies = how_many(len(found), "study", "studies")
+    studies = how_many(len(reported), "study", "studies")
     text = f"{studies}, {how_many(trials, 'trial')}, {duration(seconds)} of windows"
     saved = [bill for bill in bills if bill.saved_j is not None]
     if not saved:
@@ -117,13 +117,13 @@ def summed(found: Sequence[ReportedStudy]) -> str:
 
 
 def markdown(
-    found: Sequence[ReportedStudy], heading: str, at: datetime, pictures: Mapping[str, str]
+    reported: Sequence[ReportedStudy], heading: str, at: datetime, pictures: Mapping[str, str]
 ) -> str:
     """Return the studies as Markdown; `pictures` are the files to show, by study."""
-    lines = [f"# {_md(heading)}", f"As of {when(at)}. {_md(summed(found))}.", ""]
-    if len(found) > 1:
-        lines += [*_md_table(COLUMNS, overview(found)), ""]
-    for one in found:
+    lines = [f"# {_md(heading)}", f"As of {when(at)}. {_md(summed(reported))}.", ""]
+    if len(reported) > 1:
+        lines += [*_md_table(COLUMNS, overview(reported)), ""]
+    for one in reported:
         lines += [f"## {_md(one.title)}", f"{_md(reports.about(one.outcome))}", ""]
         if one.id in pictures:
             lines += [f"![Energy against latency of the trials]({pictures[one.id]})", ""]
@@ -135,7 +135,7 @@ def markdown(
     return "\n".join(lines)
 
 
-def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
+def html(reported: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
     """Return the studies as one page that needs nothing else: style and pictures are in it.
 
     Raises:
@@ -158,10 +158,10 @@ def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
     return templates.get_template("report.html").render(
         heading=heading,
         at=when(at),
-        summed=summed(found),
+        summed=summed(reported),
         columns=COLUMNS,
         plan_columns=PLAN_COLUMNS,
-        overview=overview(found) if len(found) > 1 else [],
+        overview=overview(reported) if len(reported) > 1 else [],
         studies=[
             {
                 "title": one.title,
@@ -175,7 +175,7 @@ def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
                     for title, chart in one.charts().items()
                 },
             }
-            for one in found
+            for one in reported
         ],
     )
 

@@ -13,12 +13,15 @@ from tuner.wire import StudyReport, StudyView
 def facts(report: StudyReport) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
     view = report.study
-    known = view.quantities
+    quantities = view.quantities
     limits = joined(
-        (f"{x.metric} {x.op} {figure(x.metric, x.value, declared=known)}" for x in view.limits),
+        (
+            f"{x.metric} {x.op} {figure(x.metric, x.value, declared=quantities)}"
+            for x in view.limits
+        ),
         "unknown before the baseline" if view.constraints else "none",
     )
-    found = [
+    entries = [
         ("study", view.id),
         ("device", joined(view.devices)),
         ("workload", view.workload),
@@ -38,29 +41,29 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
     ]
     if view.terms.mode is not Mode.CONTINUOUS:  # there nothing is sought that would be held
         best = described(view.best, view) if view.best else "none is feasible yet"
-        found.append(("best", best))
+        entries.append(("best", best))
     if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
         name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
         rows = [*plan_lines(report)] or plan_rows(view.plan, view.baseline.setting)
-        found += [(name, row) for row in rows]
+        entries += [(name, row) for row in rows]
     if view.terms.canary:
         after = f"the others follow after {view.terms.canary_windows} confirming windows"
-        found.append(("canary", f"{view.terms.canary}; {after}"))
+        entries.append(("canary", f"{view.terms.canary}; {after}"))
     if saved := gained(report):
         now = saved.removeprefix("would save ")
         not_yet = "" if now == saved else "; not applied now"
-        found.append(("saving", f"{now.removeprefix('saves ')}{not_yet}"))
+        entries.append(("saving", f"{now.removeprefix('saves ')}{not_yet}"))
     if view.phase is Phase.PROPOSED:
-        found.append(
+        entries.append(
             ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
         )
-    found.append(("bill", billed(report.bill, won=bool(saved))))
-    return found
+    entries.append(("bill", billed(report.bill, won=bool(saved))))
+    return entries
 
 
 def _declared(view: StudyView) -> list[tuple[str, str]]:
     """Return the group of a study, and what limits its exploring, where there is any."""
-    limits, found = view.exploration, []
+    limits, entries = view.exploration, []
     windows = joined((f"{w.cron} for {w.hours:g} h" for w in limits.windows), "")
     texts = [
         f"frozen: {limits.frozen}" if limits.frozen else "",
@@ -72,10 +75,10 @@ def _declared(view: StudyView) -> list[tuple[str, str]]:
         f"holds only a saving of ≥ {percent(limits.min_saving)}" if limits.min_saving else "",
     ]
     if view.group:
-        found.append(("group", view.group))
+        entries.append(("group", view.group))
     if exploring := joined(filter(None, texts), ""):
-        found.append(("exploring", exploring))
-    return found
+        entries.append(("exploring", exploring))
+    return entries
 
 
 def _control_windows(view: StudyView) -> str:

@@ -62,8 +62,8 @@ def scaled(estimate: Estimate | None, scale: ShownUnit) -> str:
 
 def shown(metric: str, estimates: Mapping[str, Estimate], declared: Quantities = UNDECLARED) -> str:
     """Return a metric of several with its standard error, a dash where it was not measured."""
-    found = estimates.get(metric)
-    return "–" if found is None else figure(metric, found.mean, found.stderr, declared)
+    estimate = estimates.get(metric)
+    return "–" if estimate is None else figure(metric, estimate.mean, estimate.stderr, declared)
 
 
 def percent(share: float, stderr: float = 0.0) -> str:
@@ -108,7 +108,7 @@ def _unit(of: str, mean: float) -> tuple[str, float]:
 
 def _decimals(value: float, doubt: float) -> int:
     """Return how many decimals to show: two digits of the doubt, else four of the value."""
-    known, digits = (doubt, 2) if doubt > 0.0 else (abs(value), 4)
-    if known == 0.0:
+    reference, digits = (doubt, 2) if doubt > 0.0 else (abs(value), 4)
+    if reference == 0.0:
         return 0
-    return min(6, max(0, digits - 1 - math.floor(math.log10(known))))
+    return min(6, max(0, digits - 1 - math.floor(math.log10(reference))))

@@ -24,7 +24,7 @@ from tuner.presentation.charts import (
     scale,
 )
 from tuner.presentation.figures import percent, scale_of
-from tuner.presentation.texts import asked_metrics
+from tuner.presentation.texts import requested_metrics
 from tuner.wire import ExplanationView, StudyReport, TrialView
 
 
@@ -40,7 +40,7 @@ def varying_knobs(trials: Sequence[TrialView]) -> list[str]:
 def knob_effects(report: StudyReport, trials: Sequence[TrialView]) -> list[tuple[str, Chart]]:
     """Return a chart per knob that was varied: the objective of each window by the knob's value."""
     view = report.study
-    objective = asked_metrics(view)[0]
+    objective = requested_metrics(view)[0]
     unit = scale(report, objective)
     shown = [t for t in trials if objective in t.metrics]
     charts = []
@@ -69,7 +69,7 @@ def parallel(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
     Every axis goes from its least to its most value. None where there is nothing to compare.
     """
     view = report.study
-    metrics = [m for m in asked_metrics(view) if any(m in t.metrics for t in trials)]
+    metrics = [m for m in requested_metrics(view) if any(m in t.metrics for t in trials)]
     shown = [t for t in trials if all(m in t.metrics for m in metrics)]
     knobs = varying_knobs(shown)
     if not knobs or not metrics or len(shown) < 2:

@@ -29,9 +29,9 @@ def status_reason(view: StudyView) -> str:
     if view.offline and view.phase is not Phase.PAUSED:
         return f"No message from {joined(view.offline)}."
     if view.unmet is not None:
-        name, seen, bound = held_against(view, view.unmet)
+        name, measured, bound = held_against(view, view.unmet)
         metric = view.unmet.metric
-        return f"Holding {name}: {metric} is {seen or 'not measured'}, the limit is {bound}."
+        return f"Holding {name}: {metric} is {measured or 'not measured'}, the limit is {bound}."
     return sentence(view.phase_why.removeprefix(f"{LIMIT_NOT_MET}: "))
 
 
@@ -76,5 +76,9 @@ def sentence(text: str) -> str:
     """Return text that begins as a sentence does and ends with a full stop."""
     text = text.strip()
     first = text.split(" ", 1)[0]
-    begun = text if "_" in first or "=" in first else text[:1].upper() + text[1:]
-    return begun if not begun or begun.endswith((".", "!", "?")) else f"{begun}."
+    capitalised = text if "_" in first or "=" in first else text[:1].upper() + text[1:]
+    return (
+        capitalised
+        if not capitalised or capitalised.endswith((".", "!", "?"))
+        else f"{capitalised}."
+    )

@@ -18,14 +18,14 @@ def plan_table(report: StudyReport) -> list[tuple[str, ...]]:
     plan, base = report.study.plan, report.baseline.setting
     if plan is None or len(plan.rows) != len(report.rows):
         return []
-    known = report.study.quantities
+    quantities = report.study.quantities
     spans = zip(row_spans(plan), report.rows, strict=True)
     return [
         (
             f"{plan.by} {span}",
             change(row.setting, base),
             _rests_on(row),
-            "; ".join(_limits(row, known)) or NOTHING,
+            "; ".join(_limits(row, quantities)) or NOTHING,
             NOTHING if row.saving is None else percent(row.saving.mean, row.saving.stderr),
         )
         for span, row in spans
@@ -47,10 +47,10 @@ def _rests_on(row: PlanRowView) -> str:
     return how_many(row.windows, "window") + ("" if row.at is None else f" at {row.at:.4g}")
 
 
-def _limits(row: PlanRowView, known: Quantities) -> Iterator[str]:
+def _limits(row: PlanRowView, quantities: Quantities) -> Iterator[str]:
     """Yield for each limit what the row's setting showed of it."""
     for limit in row.limits:
-        seen = row.metrics.get(limit.metric)
-        if seen is not None:
-            shown = figure(limit.metric, seen.mean, declared=known)
-            yield f"{limit.metric} {shown} (limit {figure(limit.metric, limit.value, declared=known)})"
+        estimate = row.metrics.get(limit.metric)
+        if estimate is not None:
+            shown = figure(limit.metric, estimate.mean, declared=quantities)
+            yield f"{limit.metric} {shown} (limit {figure(limit.metric, limit.value, declared=quantities)})"

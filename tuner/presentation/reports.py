@@ -10,13 +10,13 @@ from tuner.presentation.figures import change, figure, how_many, joined, percent
 from tuner.presentation.outcomes import StudyOutcome
 from tuner.presentation.plans import plan_lines
 from tuner.presentation.texts import (
-    asked_metrics,
     billed,
     broken,
     capacity,
     grown,
     improved,
     plan_rows,
+    requested_metrics,
     sized,
 )
 from tuner.wire import SettingView, StudyReport
@@ -37,16 +37,16 @@ def comparison(main: StudyOutcome) -> Iterator[tuple[str, str, str, str]]:
     """Yield metric by metric: the baseline, the best, and the change with its standard error."""
     report = main.report
     base, best = report.baseline.metrics, report.best.metrics if report.best else {}
-    known = report.study.quantities
-    always = [called(metric, known) for metric in ALWAYS]
-    for metric in dict.fromkeys((*asked_metrics(report.study), *always)):
+    quantities = report.study.quantities
+    always = [called(metric, quantities) for metric in ALWAYS]
+    for metric in dict.fromkeys((*requested_metrics(report.study), *always)):
         if metric not in base:
             continue
         then, by = "–", "–"
         if main.won:
-            then = shown(metric, best, known)
-            by = grown(base[metric], best[metric], metric, known) if metric in best else by
-        yield (metric, shown(metric, base, known), then, by)
+            then = shown(metric, best, quantities)
+            by = grown(base[metric], best[metric], metric, quantities) if metric in best else by
+        yield (metric, shown(metric, base, quantities), then, by)
 
 
 def verdict(main: StudyOutcome) -> Iterator[str]:
@@ -72,7 +72,7 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
         yield f"search    {main.proposed}"
     gain = improved(report)
     if gain is not None:
-        metric = asked_metrics(report.study)[0]
+        metric = requested_metrics(report.study)[0]
         size = sized(gain, metric, report.study.quantities)
         way = "better" if gain.amount.mean >= 0.0 else "worse"
         where = (
@@ -86,26 +86,26 @@ def verdict(main: StudyOutcome) -> Iterator[str]:
     yield from _limits(report, report.best or report.baseline)
 
 
-def _limits(report: StudyReport, by: SettingView, whose: str = "") -> Iterator[str]:
+def _limits(report: StudyReport, by: SettingView, owner: str = "") -> Iterator[str]:
     """Yield for each limit whether a setting keeps it."""
-    known = report.study.quantities
+    quantities = report.study.quantities
     for limit in report.study.limits:
-        found = by.metrics.get(limit.metric)
-        kept = {
-            Verdict.FEASIBLE: f"kept{whose}",
-            Verdict.INFEASIBLE: f"BROKEN{whose}",
+        estimate = by.metrics.get(limit.metric)
+        judgement = {
+            Verdict.FEASIBLE: f"kept{owner}",
+            Verdict.INFEASIBLE: f"BROKEN{owner}",
             Verdict.UNSURE: "not proven either way",
-        }[limit.verdict(found)]
+        }[limit.verdict(estimate)]
         bound = ""
-        if found is not None:
-            side = found.high if limit.op == "<=" else found.low
+        if estimate is not None:
+            side = estimate.high if limit.op == "<=" else estimate.low
             bound = (
-                f" (95 % bound {figure(limit.metric, side, declared=known)})"
+                f" (95 % bound {figure(limit.metric, side, declared=quantities)})"
                 if abs(side) < 1e300
                 else ""
             )
-        asked = figure(limit.metric, limit.value, declared=known)
-        yield f"limit     {limit.metric} {limit.op} {asked}: {kept}{bound}"
+        required = figure(limit.metric, limit.value, declared=quantities)
+        yield f"limit     {limit.metric} {limit.op} {required}: {judgement}{bound}"
 
 
 def account(main: StudyOutcome) -> Iterator[str]:
@@ -130,8 +130,8 @@ def account(main: StudyOutcome) -> Iterator[str]:
 
 def _disturbed(main: StudyOutcome) -> Iterator[str]:
     """Yield in how many windows that count others used more than is usually allowed, where any did."""
-    known = [t.foreign for t in main.trials if t.state.evidence and t.foreign is not None]
-    shares = [share for share in known if share > FOREIGN_SHARE]
+    foreign = [t.foreign for t in main.trials if t.state.evidence and t.foreign is not None]
+    shares = [share for share in foreign if share > FOREIGN_SHARE]
     if shares:
         yield (
             f"          in {how_many(len(shares), 'window')} "

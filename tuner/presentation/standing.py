@@ -85,17 +85,21 @@ def _phase(view: StudyView) -> str:
 
 def _holding(view: StudyView, limit: Limit) -> str:
     """Return the held setting that breaks a limit, with its value of that metric."""
-    name, seen, bound = held_against(view, limit)
-    return f"holding {name} ({f'{seen}, ' if seen else ''}the limit is {limit.metric} {bound})"
+    name, measured, bound = held_against(view, limit)
+    return (
+        f"holding {name} ({f'{measured}, ' if measured else ''}the limit is {limit.metric} {bound})"
+    )
 
 
 def held_against(view: StudyView, limit: Limit) -> tuple[str, str, str]:
     """Return the held setting, its value of a limited metric (empty: not measured), and the bound."""
-    held, known = view.best or view.baseline, view.quantities
-    found = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
-    seen = figure(limit.metric, found.mean, declared=known) if found is not None else ""
-    bound = f"{limit.op} {figure(limit.metric, limit.value, declared=known)}"
-    return change(held.setting, view.baseline.setting), seen, bound
+    held, quantities = view.best or view.baseline, view.quantities
+    estimate = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
+    measured = (
+        figure(limit.metric, estimate.mean, declared=quantities) if estimate is not None else ""
+    )
+    bound = f"{limit.op} {figure(limit.metric, limit.value, declared=quantities)}"
+    return change(held.setting, view.baseline.setting), measured, bound
 
 
 def stopped(stop: StopView) -> str:

@@ -41,7 +41,7 @@ from tuner.wire import (
 )
 
 
-def asked_metrics(view: StudyView) -> list[str]:
+def requested_metrics(view: StudyView) -> list[str]:
     """Return the metrics a study asks for: the objective's first, then the constraints'."""
     names = [view.objective.rpartition(" ")[2], *(c.split()[0] for c in view.constraints)]
     return list(dict.fromkeys(names))
@@ -54,14 +54,14 @@ def remark(trial: TrialView) -> str:
     return "; ".join(text for text in (alone, trial.reason, throttled) if text)
 
 
-def described(found: SettingView, view: StudyView) -> str:
+def described(candidate: SettingView, view: StudyView) -> str:
     """Return a setting with what it showed of the metrics asked for, in one line."""
-    has, known = found.metrics, view.quantities
-    metrics = [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
+    has, quantities = candidate.metrics, view.quantities
+    metrics = [f"{m} {shown(m, has, quantities)}" for m in requested_metrics(view) if m in has]
     numbers = ", ".join(metrics) or "not measured yet"
-    doubt = "" if found.verdict in (None, Verdict.FEASIBLE) else f", {found.verdict}"
-    windows = f"{found.windows} window{'' if found.windows == 1 else 's'}"
-    return f"{render_setting(found.setting)}: {numbers} ({windows}{doubt})"
+    doubt = "" if candidate.verdict in (None, Verdict.FEASIBLE) else f", {candidate.verdict}"
+    windows = f"{candidate.windows} window{'' if candidate.windows == 1 else 's'}"
+    return f"{render_setting(candidate.setting)}: {numbers} ({windows}{doubt})"
 
 
 def gained(report: StudyReport) -> str:
@@ -77,7 +77,7 @@ def gained(report: StudyReport) -> str:
     if change(view.best.setting, view.baseline.setting) == THE_BASELINE:
         return ""
     how = "in alternating windows" if report.alternating else "over all windows"
-    metric = asked_metrics(view)[0]
+    metric = requested_metrics(view)[0]
     beside = capacity(report)
     if report.baseline_shift is not None:
         how = "counted from the present baseline"
@@ -115,24 +115,24 @@ def grown(before: Estimate, after: Estimate, metric: str, declared: Quantities) 
 
 def capacity(report: StudyReport) -> str:
     """Return a clause, after its semicolon, with what a saving costs of capacity and unlimited latency."""
-    asked, known = asked_metrics(report.study), report.study.quantities
-    if asked[0] == called(CAPACITY, known) or report.best is None:
+    requested, quantities = requested_metrics(report.study), report.study.quantities
+    if requested[0] == called(CAPACITY, quantities) or report.best is None:
         return ""
-    seen = report.baseline.metrics, report.best.metrics, asked, known
-    slower = slower_by(*seen)
-    return f"; {capacity_beside(*seen)}{f'; {slower}' if slower else ''}"
+    compared = report.baseline.metrics, report.best.metrics, requested, quantities
+    slower = slower_by(*compared)
+    return f"; {capacity_beside(*compared)}{f'; {slower}' if slower else ''}"
 
 
 def broken(view: StudyView) -> str:
     """Return how often, and for how long, trials broke a limit."""
-    found = view.violations
+    violations = view.violations
     if not view.constraints:
         return "no limit was set"
-    holds = f"; {found.held} held windows broke them" if found.held else ""
-    if found.rate is None:
+    holds = f"; {violations.held} held windows broke them" if violations.held else ""
+    if violations.rate is None:
         return f"only the baseline was measured{holds}"
-    lasting = f" ({duration(found.seconds)} in total)" if found.broken else ""
-    of = f"{found.broken} of {found.tried} non-baseline windows"
+    lasting = f" ({duration(violations.seconds)} in total)" if violations.broken else ""
+    of = f"{violations.broken} of {violations.tried} non-baseline windows"
     return f"{of} broke the current limits{lasting}{holds}"
 
 
@@ -156,8 +156,8 @@ def row_spans(plan: Plan) -> Iterator[str]:
 
 def line(trial: TrialView, view: StudyView) -> str:
     """Return an ended trial in one line."""
-    has, known = trial.metrics, view.quantities
-    numbers = [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
+    has, quantities = trial.metrics, view.quantities
+    numbers = [f"{m} {shown(m, has, quantities)}" for m in requested_metrics(view) if m in has]
     parts = [
         f"trial {trial.number} {trial.state}",
         change(trial.setting, view.baseline.setting),
@@ -184,10 +184,10 @@ def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
 
 
 def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tuple[str, ...]:
-    has, known = point.predicted, answer.quantities
+    has, quantities = point.predicted, answer.quantities
     remark = point.refused or ("measured" if point.measured else "")
     numbers = (
-        figure(m, has[m].mean, has[m].sd, known) if m in has else "–" for m in answer.metrics
+        figure(m, has[m].mean, has[m].sd, quantities) if m in has else "–" for m in answer.metrics
     )
     return (name, *numbers, percent(point.chance), remark)
 
@@ -235,20 +235,20 @@ def _saved_since(bill: Bill) -> str:
     return f"{text}, estimated; baseline not re-measured since {when(old)}" if old else text
 
 
-def previewed(told: ConstraintPreview, view: StudyView) -> tuple[str, ...]:
+def previewed(preview: ConstraintPreview, view: StudyView) -> tuple[str, ...]:
     """Return what other constraints would change, a sentence each: verdicts, the best, what follows."""
-    before, after = told.before, told.after
+    before, after = preview.before, preview.after
     worse = after.get("infeasible", 0) - before.get("infeasible", 0)
     if worse > 0:
-        judged = f"{worse} of {told.judged} trials become infeasible"
+        judged = f"{worse} of {preview.judged} trials become infeasible"
     elif worse < 0:
-        judged = f"{-worse} of {told.judged} trials are no longer infeasible"
-    elif told.flipped:
-        judged = f"{len(told.flipped)} of {told.judged} trials change their verdict"
+        judged = f"{-worse} of {preview.judged} trials are no longer infeasible"
+    elif preview.flipped:
+        judged = f"{len(preview.flipped)} of {preview.judged} trials change their verdict"
     else:
         judged = "no trial changes its verdict"
     counts = ", ".join(f"{after.get(v, 0)} {v}" for v in ("feasible", "infeasible", "unsure"))
-    old, new = told.best_before, told.best_after
+    old, new = preview.best_before, preview.best_after
     if old and new and old.setting == new.setting:
         best = f"The best stays {described(new, view)}."
     elif new:
@@ -262,9 +262,9 @@ def previewed(told: ConstraintPreview, view: StudyView) -> tuple[str, ...]:
     else:
         best = "No measured setting meets them."
     follows = (
-        f"The study continues unchanged ({told.phase})."
-        if told.stays
-        else f"The hold is released and the study searches again ({told.phase}): "
-        f"{told.more_trials} more trials expected."
+        f"The study continues unchanged ({preview.phase})."
+        if preview.stays
+        else f"The hold is released and the study searches again ({preview.phase}): "
+        f"{preview.more_trials} more trials expected."
     )
     return f"{judged}; then {counts}.", best, follows

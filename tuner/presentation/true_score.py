@@ -66,8 +66,8 @@ def true_limits(
     constraints: tuple[Constraint, ...], baseline: Mapping[str, float]
 ) -> tuple[Limit, ...]:
     """Return the limits that the true baseline sets."""
-    known = {name: Estimate(value) for name, value in baseline.items()}
-    return limits(constraints, known) or ()
+    estimates = {name: Estimate(value) for name, value in baseline.items()}
+    return limits(constraints, estimates) or ()
 
 
 def _point(setting: Setting, metrics: Mapping[str, float]) -> TruePoint:

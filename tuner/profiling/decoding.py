@@ -88,7 +88,7 @@ class ServerBench:
         """
         study = profiling_study(self._space, LOADS * len([*self._space.grid()]))
         policy, trials = load_policy("speculation"), list[Trial]()
-        with self._put_back() as before:
+        with self._restored() as before:
             for number in (1, 2):
                 report(f"without drafting, {number} of 2")
                 plain = self._measured(before, self._space.default, {})
@@ -103,7 +103,7 @@ class ServerBench:
             while True:
                 answer = policy.suggest(Past(study=study, trials=tuple(trials)))
                 if isinstance(answer, Done):
-                    return _told(answer, trials)
+                    return _profile_of(answer, trials)
                 if isinstance(answer, Wait):
                     raise MeasurementError(f"the policy waits although nothing runs: {answer.why}")
                 report(answer.why)
@@ -122,10 +122,10 @@ class ServerBench:
             context=load,
         )
         name = f"{sorted(setting.items())} at {sorted(load.items())}"
-        return self._measurer.trial({**before, **setting}, ask, _go_on, name)
+        return self._measurer.trial({**before, **setting}, ask, _continue, name)
 
     @contextmanager
-    def _put_back(self) -> Iterator[Setting]:
+    def _restored(self) -> Iterator[Setting]:
         """Yield what is in force, and restore it after the block. Raises ActuationError, DeviceLost."""
         before, plan = dict(self._actuator.read()), None
         if isinstance(self._actuator, FollowsPlans):
@@ -140,19 +140,19 @@ class ServerBench:
                 raise ActuationError("; ".join(failed), hint="set it by hand")
 
 
-def _told(done: Done, trials: Sequence[Trial]) -> ServerProfile:
+def _profile_of(done: Done, trials: Sequence[Trial]) -> ServerProfile:
     """Return the profile. Raises MeasurementError: no window that was requested came to anything."""
-    asked = [t for t in trials if t.phase is Phase.TUNING]
-    if asked and not any(t.state.evidence for t in asked):
+    tuning = [t for t in trials if t.phase is Phase.TUNING]
+    if tuning and not any(t.state.evidence for t in tuning):
         raise MeasurementError(
-            f"no window was completed; reason of the last: {asked[-1].reason}",
+            f"no window was completed; reason of the last: {tuning[-1].reason}",
             hint="check that the server answers and that no "
             "other load runs on the host; or raise --most-foreign",
         )
     return ServerProfile(done.plan, done.why, tuple(trials))
 
 
-def _go_on() -> None:
+def _continue() -> None:
     """Let a window continue: only the operator ends it."""
 
 

@@ -96,19 +96,22 @@ def measured_trial(
 
 def write_profile(path: Path, trials: Iterable[Trial]) -> None:
     """Write the windows that came to something, a row each. Raises StoreError."""
-    asked = [t for t in trials if SIGNAL in t.ran_at and t.state.evidence]
-    names = sorted({name for t in asked for name in t.shown if name != RATE})
+    measured = [t for t in trials if SIGNAL in t.ran_at and t.state.evidence]
+    names = sorted({name for t in measured for name in t.shown if name != RATE})
     columns = [*NEEDED, *(c for name in names for c in (_column(name), f"{_column(name)}_stderr"))]
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, columns, restval="")
             writer.writeheader()
-            for trial in asked:
+            for trial in measured:
                 cell = {name: trial.setting.get(name, "") for name in (LENGTH, DRAFT)}
                 row: dict[str, object] = {SIGNAL: f"{trial.ran_at[SIGNAL]:g}", **cell}
-                for name, found in trial.shown.items():
-                    if math.isfinite(found.mean) and math.isfinite(found.stderr):
-                        row |= {_column(name): found.mean, f"{_column(name)}_stderr": found.stderr}
+                for name, estimate in trial.shown.items():
+                    if math.isfinite(estimate.mean) and math.isfinite(estimate.stderr):
+                        row |= {
+                            _column(name): estimate.mean,
+                            f"{_column(name)}_stderr": estimate.stderr,
+                        }
                 writer.writerow(row)
     except OSError as error:
         raise StoreError(
@@ -161,9 +164,11 @@ def read_profile(path: Path) -> tuple[Space, list[Trial]]:
         for n, (batch, length, draft, shown) in enumerate(windows, 3)
     ]
     first = trials[0]
-    found = next(t for t in trials if t.setting[LENGTH] == 0)
+    baseline = next(t for t in trials if t.setting[LENGTH] == 0)
     base = [
-        profiling_trial(n, space.default, first.context[SIGNAL], dict(found.shown), Phase.BASELINE)
+        profiling_trial(
+            n, space.default, first.context[SIGNAL], dict(baseline.shown), Phase.BASELINE
+        )
         for n in (1, 2)
     ]
     return space, [*base, *trials]

@@ -45,14 +45,14 @@ class QuietTimer(Generic[ArmT]):
 
     def __call__(self, arm: ArmT) -> TimedBatches:
         """Return a window, of the given number of tries the first quiet or the quietest one."""
-        seen: list[TimedBatches] = []
-        while len(seen) < TRIES:
+        timings: list[TimedBatches] = []
+        while len(timings) < TRIES:
             shown = self.window(arm)
-            seen.append(shown)
+            timings.append(shown)
             if shown.foreign <= self.most_foreign:
                 break
             self.rejected += 1
-        best = min(seen, key=lambda s: s.foreign)
+        best = min(timings, key=lambda s: s.foreign)
         if best.foreign > self.most_foreign:
             self.rejected -= 1
             self.disturbed += 1

@@ -53,7 +53,7 @@ class Access(TokenVerbs):
     store: Store
     now: Now
     monotonic: Callable[[], float] = time.monotonic
-    _known: dict[str, tuple[AccessToken, float]] = field(default_factory=dict)
+    _cached: dict[str, tuple[AccessToken, float]] = field(default_factory=dict)
     _owners: dict[str, tuple[str, float]] = field(default_factory=dict)
     _changes: int = 0
     _right: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -61,16 +61,16 @@ class Access(TokenVerbs):
 
     def remember(self) -> Access:
         """Begin to remember what is looked up, for as long as nothing changes; return this."""
-        self.store.bus.subscribe(self._heard)
+        self.store.bus.subscribe(self._on_notice)
         return self
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         """Forget what may have changed: a token's event names no study, a forgotten device no other."""
         if notice.study or notice.topic is Topic.DEVICES:
             return
         self._changes += 1
         if not notice.devices:
-            self._known.clear()
+            self._cached.clear()
             self._owners.clear()
         for device in notice.devices:
             self._owners.pop(device, None)
@@ -83,69 +83,69 @@ class Access(TokenVerbs):
         """
         if not token:
             raise no_token()
-        found = self._found(token)
-        if found is None:
+        record = self._record(token)
+        if record is None:
             raise no_token("wrong")
-        state = self._state(found)
+        state = self._state(record)
         if state in ENDED:
             raise Unauthorised(
-                f"the token {found.name} is {state}",
+                f"the token {record.name} is {state}",
                 hint="create a new one with `jouletune token create`",
             )
-        return Caller(found.name, found.role)
+        return Caller(record.name, record.role)
 
     def remembered(self, token: str) -> Caller | None:
         """Return whose token it is where that is remembered and it still counts."""
-        known, until = self._known.get(digest_of(token), (None, 0.0))
-        if known is None or self.monotonic() >= until or self._state(known) in ENDED:
+        cached, until = self._cached.get(digest_of(token), (None, 0.0))
+        if cached is None or self.monotonic() >= until or self._state(cached) in ENDED:
             return None
-        return Caller(known.name, known.role)
+        return Caller(cached.name, cached.role)
 
     def stored(self, name: str) -> str:
         """Return the stored data of a valid token; a text that matches no token where there is none."""
-        found = self._named(name)
-        return found.digest if found is not None and self._state(found) not in ENDED else "\0"
+        record = self._named(name)
+        return record.digest if record is not None and self._state(record) not in ENDED else "\0"
 
     def person(self, name: str) -> Caller:
         """Return whom a token of that name makes its owner. Raises Unauthorised."""
-        found = self._named(name)
-        if found is None or self._state(found) in ENDED:
+        record = self._named(name)
+        if record is None or self._state(record) in ENDED:
             raise Unauthorised(f"the token {name} has expired or was revoked", hint="sign in again")
-        return Caller(found.name, found.role)
+        return Caller(record.name, record.role)
 
     def _named(self, name: str) -> AccessToken | None:
         """Return the token of that name, from memory where it is remembered."""
         key, changes = f"name:{name}", self._changes
-        known, until = self._known.get(key, (None, 0.0))
-        if known is not None and self.monotonic() < until:
-            return known
-        found = self.store.tokens.named(name)
-        if found is not None and changes == self._changes:
-            self._known[key] = found, self.monotonic() + TRUSTED_S
-        return found
+        cached, until = self._cached.get(key, (None, 0.0))
+        if cached is not None and self.monotonic() < until:
+            return cached
+        record = self.store.tokens.named(name)
+        if record is not None and changes == self._changes:
+            self._cached[key] = record, self.monotonic() + TRUSTED_S
+        return record
 
-    def _found(self, token: str) -> AccessToken | None:
+    def _record(self, token: str) -> AccessToken | None:
         digest, changes = digest_of(token), self._changes
-        found = self.store.tokens.of(digest) or self._persons(token)
-        if found is not None and changes == self._changes:
-            lasts = AGENT_TRUSTED_S if found.role is AccessRole.AGENT else TRUSTED_S
-            self._known[digest] = found, self.monotonic() + lasts
-        return found
+        record = self.store.tokens.of(digest) or self._persons(token)
+        if record is not None and changes == self._changes:
+            lasts = AGENT_TRUSTED_S if record.role is AccessRole.AGENT else TRUSTED_S
+            self._cached[digest] = record, self.monotonic() + lasts
+        return record
 
     def _persons(self, token: str) -> AccessToken | None:
         """Return the token of a person: it begins with the name it is stored by."""
         name, dot, _ = token.rpartition(".")
-        found = self.store.tokens.named(name) if dot and NAME.fullmatch(name) else None
-        if found is None:
+        record = self.store.tokens.named(name) if dot and NAME.fullmatch(name) else None
+        if record is None:
             return None
         digest = digest_of(token)
         stored, right = self._right.get(name, ("", ""))
-        if stored == found.digest:  # no guess costs another computation
-            return found if hmac.compare_digest(digest, right) else None
-        if not matches(found.digest, token):
+        if stored == record.digest:  # no guess costs another computation
+            return record if hmac.compare_digest(digest, right) else None
+        if not matches(record.digest, token):
             return None
-        self._right[name] = found.digest, digest
-        return found
+        self._right[name] = record.digest, digest
+        return record
 
     def enrol(self, caller: Caller, message: Enrolment) -> Enrolled:
         """Give an agent a token of its own, by the digest it sends. Once more is no other.
@@ -199,9 +199,9 @@ class Access(TokenVerbs):
 
     def _owner(self, device: str) -> str:
         changes = self._changes
-        known, until = self._owners.get(device, ("", 0.0))
-        if known and self.monotonic() < until:
-            return known
+        cached, until = self._owners.get(device, ("", 0.0))
+        if cached and self.monotonic() < until:
+            return cached
         owner = self.store.devices.agent(device)
         if changes == self._changes:
             self._owners[device] = owner, self.monotonic() + AGENT_TRUSTED_S
@@ -272,8 +272,7 @@ def no_token(how: str = "missing") -> Unauthorised:
     """Return the refusal of a request without a token that counts."""
     return Unauthorised(
         f"the bearer token is {how}",
-        hint="name the token file of the tuner, the operator or the agent with --token-file, or "
-        "send its content as Authorization: Bearer …",
+        hint="give --token-file FILE, or set JOULETUNE_TOKEN_FILE (HTTP: Authorization: Bearer TOKEN)",
     )
 
 

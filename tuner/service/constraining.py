@@ -22,7 +22,7 @@ from tuner.core import (
     weigh,
 )
 from tuner.service import previews
-from tuner.service.drafts import read_constraints, refuse_unheeded, require
+from tuner.service.drafts import read_constraints, refuse_unsupported, require
 from tuner.service.inventory import device_of
 from tuner.study.loop import Loop
 from tuner.wire import ConstraintChange, ConstraintPreview
@@ -30,53 +30,53 @@ from tuner.wire import ConstraintChange, ConstraintPreview
 
 def constrain(loop: Loop, study: str, change: ConstraintChange) -> None:
     """Replace the constraints of a study that is locked; raises as `Operations.set_constraints` does."""
-    found = loop.store.studies.get(study)
-    then = _under(loop, found, change)
-    if then.constraints == found.constraints:
+    current = loop.store.studies.get(study)
+    then = _under(loop, current, change)
+    if then.constraints == current.constraints:
         return
     why = change.why or _changed_to(change.constraints)
-    if _goes_on(found, then):
+    if _continues(current, then):
         revise(loop, loop.changes.with_reason(then), change.who, why, kind="constraints")
     else:
-        loop.changes.abort(found, "the constraints changed")
+        loop.changes.abort(current, "the constraints changed")
         kind = "constraints" if then.phase is Phase.PAUSED else ""
         revise(loop, then, change.who, why, kind)
-        loop.changes.note_withdrawn(found, why)
+        loop.changes.note_withdrawn(current, why)
 
 
-def preview(loop: Loop, found: Study, change: ConstraintChange) -> ConstraintPreview:
+def preview(loop: Loop, current: Study, change: ConstraintChange) -> ConstraintPreview:
     """Return what other constraints would change, and change nothing."""
-    then = _under(loop, found, change)
-    trials = loop.store.trials.list(found.id)
+    then = _under(loop, current, change)
+    trials = loop.store.trials.list(current.id)
     spent = trials_spent(counted(then, trials))
-    more = 0 if _goes_on(found, then) else then.terms.trials - spent
-    return previews.preview(found, then, trials, max(0, more))
+    more = 0 if _continues(current, then) else then.terms.trials - spent
+    return previews.preview(current, then, trials, max(0, more))
 
 
-def _under(loop: Loop, found: Study, change: ConstraintChange) -> Study:
+def _under(loop: Loop, current: Study, change: ConstraintChange) -> Study:
     """Return a study as it is to continue under other constraints. Raises as `set_constraints` does."""
-    baseline = weigh(found, loop.store.trials.list(found.id)).baseline
+    baseline = weigh(current, loop.store.trials.list(current.id)).baseline
     constraints = read_constraints(change.constraints, baseline)
-    if not found.active:
+    if not current.active:
         raise IllegalTransition(
-            f"study {found.id} is stopped; its constraints can no longer change",
+            f"study {current.id} is stopped; its constraints can no longer change",
             hint="create a new study",
         )
-    for device in (device_of(loop, name) for name in found.devices):
+    for device in (device_of(loop, name) for name in current.devices):
         for constraint in constraints:
-            require(device, constraint.metric, found)
-    changed = replace(found, constraints=constraints)
-    if constraints == found.constraints:
+            require(device, constraint.metric, current)
+    changed = replace(current, constraints=constraints)
+    if constraints == current.constraints:
         return changed
     try:
-        policy = loop.policies(found.policy)
+        policy = loop.policies(current.policy)
     except TuningError:  # one that cannot be had here: its study's next step says why
         pass
     else:
-        refuse_unheeded(changed, policy)
+        refuse_unsupported(changed, policy)
     at_work = changed.resumed() if changed.phase is Phase.PAUSED else changed
-    loose = _opens(found.constraints, constraints, baseline)
-    if found.proposed is None and entitled(loop, at_work, loosened=loose):
+    loose = _opens(current.constraints, constraints, baseline)
+    if current.proposed is None and entitled(loop, at_work, loosened=loose):
         return changed
     return tuning_on(loop, changed)
 
@@ -120,15 +120,15 @@ def entitled(loop: Loop, study: Study, *, loosened: bool = False) -> bool:
         return False
     rows = [row for row in plan.rows if not study.rests(row.setting)]
     if evidence.broken is not None:
-        kept = len(rows) == len(plan.rows)
+        allowed = len(rows) == len(plan.rows)
     else:
         base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
-        kept = not (base and own and study.objective.better(base.mean, own.mean))
-    known = [past.behind(plan, row).of(row.setting) for row in rows]
-    return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
+        allowed = not (base and own and study.objective.better(base.mean, own.mean))
+    candidates = [past.behind(plan, row).of(row.setting) for row in rows]
+    return allowed and all(c and c.verdict is Verdict.FEASIBLE for c in candidates)
 
 
-def _goes_on(now: Study, then: Study) -> bool:
+def _continues(now: Study, then: Study) -> bool:
     """Return whether a study under other constraints searches for nothing else."""
     return (then.phase, then.plan, then.terms) == (now.phase, now.plan, now.terms)
 

@@ -34,6 +34,8 @@ MOST_APPLIED, MOST_EVENTS = 400, 300
 
 Courses = Mapping[tuple[str, str], Sequence[WindowPoint]]
 """Points by device and metric."""
+Sparks = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
+"""Each window's start as Unix time and its mean, by device and metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def watched_metrics(device: Device, limits: Sequence[Limit]) -> tuple[str, str]:
     return latency, power if device.metric(power) else ""
 
 
-def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRow]) -> Courses:
+def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRow]) -> Sparks:
     """Return what the last windows of some devices of a fleet showed of their latency and power."""
     studies = {row.study for row in rows if row.study}
     metrics = {name for row in rows for name in (row.latency, row.power) if name}
@@ -67,13 +69,13 @@ def recent_courses(loop: Loop, rows: Sequence[FleetRow], fleet: Sequence[FleetRo
     owners: dict[str, list[str]] = defaultdict(list)
     for row in fleet:
         owners[row.study].append(row.device)
-    found: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
-    for point in loop.store.observations.recent(studies, metrics, since, RECENT):
+    courses: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for course in loop.store.observations.recent(studies, metrics, since, RECENT):
         # A trial of several devices shows their sum: no single device's.
-        alone = owners[point.study] if len(owners[point.study]) == 1 else []
-        for device in [point.device] if point.device else alone:
-            found[device, point.metric].append(point)
-    return {key: points[-RECENT:] for key, points in found.items()}
+        alone = owners[course.study] if len(owners[course.study]) == 1 else []
+        for device in [course.device] if course.device else alone:
+            courses[device, course.metric] += course.points
+    return {key: sorted(points)[-RECENT:] for key, points in courses.items()}
 
 
 def device_course(
@@ -84,11 +86,11 @@ def device_course(
     since, store = now - length, loop.store
     studies = store.studies.ids(device=name)
     metrics = [metric for metric in watched_metrics(device, limits) if metric]
-    found: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
+    courses: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
     step_s = length.total_seconds() / POINTS
     course = store.observations.course(name, studies, metrics, since, step_s) if metrics else ()
     for point in course:
-        found[name, point.metric].append(point)
+        courses[name, point.metric].append(point)
     applied = store.devices.applied(name, since, MOST_APPLIED)
     by_study = {entry.study for entry in applied if entry.study}
     revisions: dict[tuple[str, int], Revision] = {}
@@ -103,10 +105,10 @@ def device_course(
     ]
     unique = {event.id: event for event in events}
     return DeviceCourse(
-        since, now, applied, revisions, found, sorted(unique.values(), key=lambda e: (e.at, e.id))
+        since, now, applied, revisions, courses, sorted(unique.values(), key=lambda e: (e.at, e.id))
     )
 
 
 def _is_latency(metric: str, device: Device) -> bool:
-    found = quantity_of(metric, device.quantities)
-    return found.kind is Kind.TIME and found.over_devices is not OverDevices.SUM
+    quantity = quantity_of(metric, device.quantities)
+    return quantity.kind is Kind.TIME and quantity.over_devices is not OverDevices.SUM

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
-from tuner.core import Device, InvalidInput, Objective, Study, TuningError
+from tuner.core import Device, Event, InvalidInput, Objective, Study, TuningError
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
     refuse_plan,
     refuse_shared_joules,
     refuse_too_much,
-    refuse_unheeded,
+    refuse_unsupported,
     require,
     signals_of,
     space_of,
@@ -29,32 +29,32 @@ from tuner.wire import StudyDraft
 def create(loop: Loop, draft: StudyDraft) -> str:
     """Store a study, notify its devices, and return its id. Raises as `Operations.create` does."""
     study = drafted(loop, draft)
-    store(loop, study, draft.who, "created")
+    loop.changes.note_all([store(loop, study, draft.who, "created")])
     return study.id
 
 
-def store(loop: Loop, study: Study, who: str, why: str) -> None:
-    """Store a new study and notify its devices. Raises DeviceBusy."""
+def store(loop: Loop, study: Study, who: str, why: str) -> Event:
+    """Store a new study, notify its devices, and return the event that says so. Raises DeviceBusy."""
     loop.store.studies.add(study, who, why)
     loop.changes.publish(study)
     constraints = ", ".join(map(str, study.constraints)) or "no constraint"
     goal = f"{study.objective.goal} {study.objective.metric} under {constraints}"
-    loop.changes.note("created", f"{goal} by {who}", study.id)
+    return Event(at=loop.now(), kind="created", text=f"{goal} by {who}", study=study.id)
 
 
 def drafted(
-    loop: Loop, draft: StudyDraft, known: Mapping[str, Device] = MappingProxyType({})
+    loop: Loop, draft: StudyDraft, registered: Mapping[str, Device] = MappingProxyType({})
 ) -> Study:
     """Return the study that a draft asks for, not stored; an error has the draft's `key` it is about.
 
-    `known` are devices that need not be looked up.
+    `registered` are devices that need not be looked up.
 
     Raises:
         NotFound, InvalidInput and its kin: as `Operations.create` does.
     """
     refuse_too_much(draft)
     with about("devices"):
-        devices = [known.get(name) or device_of(loop, name) for name in draft.devices]
+        devices = [registered.get(name) or device_of(loop, name) for name in draft.devices]
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
     with about("objective"):
@@ -105,7 +105,7 @@ def drafted(
     with about("exploration"):
         refuse_exploration(study, devices)
     with about("policy"):
-        refuse_unheeded(study, policy)
+        refuse_unsupported(study, policy)
     with about("terms"):
         refuse_plan(study, policy)
     return study

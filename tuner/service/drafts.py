@@ -66,10 +66,10 @@ def refuse_too_much(draft: StudyDraft) -> None:
         "choices": (sum(map(len, draft.choices.values())), MOST_CHOICES),
         "conditions": (len(draft.conditions), MOST_CHOICES),
     }
-    for what, (count, most) in counts.items():
+    for name, (count, most) in counts.items():
         if count > most:
             raise InvalidInput(
-                f"{what}: {count} exceeds the limit of a study", hint=f"give {most} at most"
+                f"{name}: {count} exceeds the limit of a study", hint=f"give {most} at most"
             )
 
 
@@ -204,15 +204,17 @@ def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
         )
 
 
-def refuse_unheeded(study: Study, policy: Policy) -> None:
+def refuse_unsupported(study: Study, policy: Policy) -> None:
     """Refuse what a study asks for and its policy does not support.
 
     Raises:
         InvalidInput: there is such a part; the message names it.
     """
-    heeded = policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
+    supported = (
+        policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
+    )
     metric, energy = study.objective.metric, called(ENERGY, study.quantities)
-    asked: Mapping[str, tuple[str, str]] = {
+    parts: Mapping[str, tuple[str, str]] = {
         "second_objective": (
             f"the second objective {study.second_objective.metric}"
             if study.second_objective
@@ -232,11 +234,11 @@ def refuse_unheeded(study: Study, policy: Policy) -> None:
             f"choose the objective {energy}",
         ),
     }
-    for part, (what, instead) in asked.items():
-        if what and part not in heeded:
+    for part, (phrase, instead) in parts.items():
+        if phrase and part not in supported:
             other = "pareto" if part == "second_objective" else "polythrottle"
             raise InvalidInput(
-                f"the policy {study.policy} does not support {what}",
+                f"the policy {study.policy} does not support {phrase}",
                 hint=f"{instead}, or choose the policy {other}",
             )
     if isinstance(policy, RefusesStudies):
@@ -264,8 +266,8 @@ def refuse_plan(study: Study, policy: Policy) -> None:
         return
     if by not in offered:
         raise InvalidInput(
-            f"a plan cannot follow {by}: the target does not offer that signal",
-            hint=f"give --plan-by one of: {', '.join(sorted(offered)) or 'none is offered here'}",
+            f"the target has no signal {by!r} for --plan-by",
+            hint=f"its signals: {', '.join(sorted(offered)) or 'none; leave --plan-by out'}",
         )
     if not isinstance(policy, PlansByLoad):
         raise InvalidInput(

@@ -13,9 +13,9 @@ def explained(loop: Loop, name: str) -> ExplanationView:
     past = Past(study=study, trials=tuple(loop.store.trials.list(name)))
     policy = loop.policies(study.policy)
     if isinstance(policy, Explains):
-        found = policy.explain(past)
+        explanation = policy.explain(past)
     else:
-        found = Explanation(text=f"the policy {study.policy} has no model to explain")
+        explanation = Explanation(text=f"the policy {study.policy} has no model to explain")
     metrics = (study.objective.metric, *(c.metric for c in study.constraints))
     return ExplanationView(
         study=name,
@@ -24,5 +24,5 @@ def explained(loop: Loop, name: str) -> ExplanationView:
         quantities=dict(study.quantities),
         metrics=tuple(dict.fromkeys(metrics)),
         limits=past.evidence.limits or (),
-        explanation=found,
+        explanation=explanation,
     )

@@ -28,23 +28,23 @@ from tuner.wire import Change, ExplorationChange
 def set_exploration(loop: Loop, study: str, change: ExplorationChange) -> None:
     """Replace what limits a study's exploring; raises as `Operations.set_exploration` does."""
     with loop.changes.lock(study):
-        found = loop.store.studies.get(study)
-        if not found.active:
+        current = loop.store.studies.get(study)
+        if not current.active:
             raise IllegalTransition(f"study {study} is stopped", hint="create a new study")
-        if change.exploration == found.exploration:
+        if change.exploration == current.exploration:
             return
-        changed = replace(found, exploration=change.exploration)
-        refuse_exploration(changed, [device_of(loop, name) for name in found.devices])
+        changed = replace(current, exploration=change.exploration)
+        refuse_exploration(changed, [device_of(loop, name) for name in current.devices])
         why = change.why or f"exploration changed by {change.who}"
-        if change.exploration.frozen and not found.exploration.frozen:
-            loop.changes.abort(found, f"frozen: {change.exploration.frozen}")
+        if change.exploration.frozen and not current.exploration.frozen:
+            loop.changes.abort(current, f"frozen: {change.exploration.frozen}")
         revise(loop, loop.changes.with_reason(changed), change.who, why, kind="exploration")
 
 
 def freeze(loop: Loop, study: str, change: Change) -> None:
     """Try nothing more until the study is thawed; a hold stays."""
-    found = loop.store.studies.get(study).exploration
-    frozen = replace(found, frozen=change.why or f"by {change.who}")
+    exploration = loop.store.studies.get(study).exploration
+    frozen = replace(exploration, frozen=change.why or f"by {change.who}")
     set_exploration(
         loop, study, ExplorationChange(exploration=frozen, who=change.who, why=change.why)
     )

@@ -7,7 +7,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, UnreadableStudy, called
+from tuner.core import (
+    ENERGY,
+    Applied,
+    Device,
+    Level,
+    Phase,
+    Studies,
+    Study,
+    UnreadableStudy,
+    called,
+)
 from tuner.service.courses import watched_metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import StudySummary, Summaries
@@ -26,6 +36,25 @@ class EnergyPrice:
     co2e_g_per_kwh: float | None = None
 
 
+class KeptStudies:
+    """Studies by their ids; those that are as they were are not read again."""
+
+    def __init__(self) -> None:
+        self._studies: dict[str, Study | UnreadableStudy] = {}
+
+    def of(
+        self, studies: Studies, revisions: Mapping[str, int]
+    ) -> Sequence[Study | UnreadableStudy]:
+        """Return the studies of these ids, in their order, each of its revision or a later one."""
+        kept = self._studies
+        for name in kept.keys() - revisions.keys():
+            kept.pop(name, None)
+        fresh = [n for n, r in revisions.items() if n not in kept or kept[n].revision != r]
+        if fresh:
+            kept |= {study.id: study for study in studies.stored(among=fresh)}
+        return [study for name in revisions if (study := kept.get(name)) is not None]
+
+
 @dataclass(frozen=True)
 class FleetOverview:
     """Requests about all devices together."""
@@ -33,20 +62,22 @@ class FleetOverview:
     operations: Operations
     summaries: Summaries
     price: EnergyPrice = EnergyPrice()
-    _studies: dict[str, Study | UnreadableStudy] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _active: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
+    _every: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
 
     def view(self) -> FleetView:
         """Return how every device stands. Sums cover the studies evaluated so far."""
         store = self.operations.loop.store
-        studies, standing = self._active(), store.devices.standing()
-        known = self.summaries.of_each((study.id for study in studies), store.studies.stopped())
+        active, standing = store.studies.active(), store.devices.standing()
+        studies = [s for s in self._active.of(store.studies, active) if s.active]
+        summaries = self.summaries.of_each((study.id for study in studies), store.studies.stopped())
         owners = {device: study for study in studies for device in study.devices}
         stopped = store.stops.current() is not None
         standing = {**standing, **({} if stopped else self._on_trial(owners))}
         rows = tuple(
-            self._row(d, standing.get(d.id), owner, known.get(owner.id) if owner else None, stopped)
+            self._row(
+                d, standing.get(d.id), owner, summaries.get(owner.id) if owner else None, stopped
+            )
             for d in store.devices.list()
             for owner in (owners.get(d.id),)
         )
@@ -54,47 +85,42 @@ class FleetOverview:
             rows=rows,
             health=dict(Counter(str(row.health) for row in rows)),
             stopped=stopped,
-            studies=len(known),
-            pending=sum(summary is None for summary in known.values()),
-            saved=self.savings([s for s in known.values() if s is not None]),
+            studies=len(summaries),
+            pending=sum(summary is None for summary in summaries.values()),
+            saved=self.savings([s for s in summaries.values() if s is not None]),
         )
 
-    def _active(self) -> Sequence[Study | UnreadableStudy]:
-        """Return the studies that are not over; those that are as they were are not read again."""
-        store, known = self.operations.loop.store, self._studies
-        revisions = store.studies.active()
-        for name in known.keys() - revisions.keys():
-            known.pop(name, None)
-        fresh = [n for n, r in revisions.items() if n not in known or known[n].revision != r]
-        if fresh:
-            known |= {study.id: study for study in store.studies.stored(among=fresh)}
-        return [study for name in revisions if (study := known.get(name)) and study.active]
+    def studies(self) -> Sequence[Study | UnreadableStudy]:
+        """Return all studies, oldest first."""
+        studies = self.operations.loop.store.studies
+        stamps = studies.stamps()
+        return self._every.of(studies, {name: stamp.revision for name, stamp in stamps.items()})
 
     def _on_trial(self, owners: Mapping[str, Study | UnreadableStudy]) -> dict[str, Applied]:
         """Return what running trials have set: an agent reports nothing while it measures."""
         trials = self.operations.loop.store.trials
-        found = {}
+        applied = {}
         for study in {work.study for work in trials.at_work()}:
             for trial in trials.running(study):
                 for device, owner in owners.items():
                     if owner.id == study and trial.device in ("", device):
-                        found[device] = Applied(
+                        applied[device] = Applied(
                             device=device, setting=trial.setting, level=Level.TRIAL,
                             at=trial.started_at, study=study,
                         )  # fmt: skip
-        return found
+        return applied
 
     def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
         """Return what holding saved in all, None where no study tells."""
-        told = [s for s in summaries if s.saved_j is not None]
+        counted = [s for s in summaries if s.saved_j is not None]
         uncounted = sum(s.uncounted for s in summaries)
-        if not told and not uncounted:
+        if not counted and not uncounted:
             return None
-        joules = math.fsum(s.saved_j or 0.0 for s in told)
+        joules = math.fsum(s.saved_j or 0.0 for s in counted)
         kwh, price = joules / JOULES_PER_KWH, self.price
         return Savings(
             joules=joules,
-            stderr_j=math.hypot(*(s.saved_stderr_j or 0.0 for s in told)),
+            stderr_j=math.hypot(*(s.saved_stderr_j or 0.0 for s in counted)),
             kwh=kwh,
             cost=None if price.per_kwh is None else kwh * price.per_kwh,
             currency=price.currency,
@@ -107,7 +133,7 @@ class FleetOverview:
         device: Device,
         applied: Applied | None,
         study: Study | UnreadableStudy | None,
-        known: StudySummary | None,
+        summary: StudySummary | None,
         stopped: bool,
     ) -> FleetRow:
         presence = self.operations.loop.presence
@@ -116,7 +142,7 @@ class FleetOverview:
         level = applied.level if applied else Level.ORIGINAL
         in_force = online and not stopped and saves_now(study, applied)
         energy = device.metric(called(ENERGY, device.quantities))
-        limits = known.limits if known else ()
+        limits = summary.limits if summary else ()
         latency, power = watched_metrics(device, limits)
         return FleetRow(
             device=device.id,
@@ -124,7 +150,7 @@ class FleetOverview:
             workload=device.workload,
             host=device.agent,
             labels=dict(device.labels),
-            health=_health(online, bool(unable), level, study, known, stopped),
+            health=_health(online, bool(unable), level, study, summary, stopped),
             unable=unable,
             shared=device.shared,
             study=study.id if study else "",
@@ -134,10 +160,10 @@ class FleetOverview:
             level=applied.level if applied else None,
             last_seen=presence.last_seen(device),
             energy_origin=str(energy.origin) if energy else "",
-            error=_error(study, known),
-            saving=known.saving if known and in_force else None,
-            saved_j=known.saved_j if known else None,
-            saved_stderr_j=known.saved_stderr_j if known else None,
+            error=_error(study, summary),
+            saving=summary.saving if summary and in_force else None,
+            saved_j=summary.saved_j if summary else None,
+            saved_stderr_j=summary.saved_stderr_j if summary else None,
             latency=latency,
             power=power,
             limit=next((limit for limit in limits if limit.metric == latency), None),
@@ -152,11 +178,11 @@ def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) ->
     return holds and not study.rests(applied.setting)
 
 
-def _error(study: Study | UnreadableStudy | None, known: StudySummary | None) -> str:
+def _error(study: Study | UnreadableStudy | None, summary: StudySummary | None) -> str:
     """Return why a study cannot be read or worked out; empty where it can."""
     if isinstance(study, UnreadableStudy):
         return study.error
-    return known.error if known else ""
+    return summary.error if summary else ""
 
 
 def _health(
@@ -164,7 +190,7 @@ def _health(
     unable: bool,
     level: Level,
     study: Study | UnreadableStudy | None,
-    known: StudySummary | None,
+    summary: StudySummary | None,
     stopped: bool,
 ) -> Health:
     """Return in one word the status of a device: what is wrong comes first."""
@@ -172,7 +198,7 @@ def _health(
         return Health.OFFLINE
     if stopped:
         return Health.STOPPED
-    if study is not None and known is not None and known.unmet:
+    if study is not None and summary is not None and summary.unmet:
         return Health.LIMIT_NOT_MET
     if study is not None and (study.phase is Phase.PAUSED or unable):
         return Health.PAUSED

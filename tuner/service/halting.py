@@ -13,9 +13,9 @@ from tuner.wire import Change
 def halt(loop: Loop, study: str, phase: Phase, change: Change) -> None:
     """Bring a study to PAUSED or STOPPED; one that is there already stays as it is. Raises NotFound."""
     with loop.changes.lock(study):
-        found = loop.store.studies.get(study)
-        if found.phase is not phase:
+        current = loop.store.studies.get(study)
+        if current.phase is not phase:
             why = change.why or f"{phase} by {change.who}"
-            moved = found.moved(phase)
-            loop.changes.abort(found, why)
+            moved = current.moved(phase)
+            loop.changes.abort(current, why)
             revise(loop, moved, change.who, why)

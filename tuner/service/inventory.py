@@ -14,9 +14,9 @@ def device_of(loop: Loop, name: str) -> Device:
     try:
         return loop.store.devices.get(name)
     except NotFound:
-        known = ", ".join(d.id for d in loop.store.devices.list()) or "none yet"
+        names = ", ".join(d.id for d in loop.store.devices.list()) or "none yet"
         raise NotFound(
-            f"no device {name!r} is registered", hint=f"registered devices: {known}"
+            f"no device {name!r} is registered", hint=f"registered devices: {names}"
         ) from None
 
 
@@ -48,8 +48,8 @@ def device_views(loop: Loop, only: Container[str] | None = None) -> list[DeviceV
 
 def forget(loop: Loop, device: str, change: Change) -> None:
     """Forget a device; raises as `Operations.forget` does."""
-    found, owner = device_of(loop, device), loop.store.studies.of(device)
-    if owner is None and loop.presence.online(found, None):
+    registered, owner = device_of(loop, device), loop.store.studies.of(device)
+    if owner is None and loop.presence.online(registered, None):
         raise Conflict(f"device {device} is online", hint="stop its agent first")
     loop.store.devices.forget(device)
     loop.presence.forget(device)

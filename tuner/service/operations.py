@@ -87,7 +87,7 @@ class Operations(Verbs[StudyView]):
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
-        return self._views.one(self.loop, self._found(study))
+        return self._views.one(self.loop, self._stored(study))
 
     def full_id(self, study: str) -> str:
         """Return the id of the study that begins so, or what was given where none does.
@@ -96,7 +96,7 @@ class Operations(Verbs[StudyView]):
             InvalidInput: several do.
         """
         try:
-            return self._found(study).id
+            return self._stored(study).id
         except NotFound:
             return study
 
@@ -114,8 +114,8 @@ class Operations(Verbs[StudyView]):
         if study is None:
             return Receipt(result="late")
         with self.loop.changes.lock(study.id):
-            known = any(r.why == message.why for r in self.revisions(study.id))
-            if known or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
+            repeated = any(r.why == message.why for r in self.revisions(study.id))
+            if repeated or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
                 return Receipt(result="duplicate")
             self.pause(study.id, Change(why=message.why))
         return Receipt(result="closed")
@@ -128,17 +128,17 @@ class Operations(Verbs[StudyView]):
         """
         study = self.full_id(study)
         with self.loop.changes.lock(study):
-            found = self.loop.store.studies.get(study)
-            if found.phase not in (Phase.PAUSED, Phase.STOPPED):
+            current = self.loop.store.studies.get(study)
+            if current.phase not in (Phase.PAUSED, Phase.STOPPED):
                 return self.study(study)
             why = change.why or f"resumed by {change.who}"
-            resumed = found.resumed()
+            resumed = current.resumed()
             stays = entitled(self.loop, resumed)
             if not stays:
                 resumed = tuning_on(self.loop, resumed, granting=False)
             revise(self.loop, self.loop.changes.entering(resumed), change.who, why)
             if not stays:
-                self.loop.changes.note_withdrawn(found, why)
+                self.loop.changes.note_withdrawn(current, why)
         return self.study(study)
 
     def stop(self, study: str, change: Change) -> StudyView:
@@ -218,7 +218,7 @@ class Operations(Verbs[StudyView]):
         Raises:
             NotFound, InvalidInput and its kin, IllegalTransition: as `set_constraints` does.
         """
-        return constraining.preview(self.loop, self._found(study), change)
+        return constraining.preview(self.loop, self._stored(study), change)
 
     def revisions(self, study: str) -> list[RevisionView]:
         """Return who changed what and when, first to last. Raises NotFound."""
@@ -237,9 +237,9 @@ class Operations(Verbs[StudyView]):
 
     def trials(self, study: str) -> list[TrialView]:
         """Return every trial of a study with its verdict as of now. Raises NotFound."""
-        found = self._found(study)
-        trials = self.loop.store.trials.list(found.id)
-        past = Past(study=found, trials=tuple(trials))
+        stored = self._stored(study)
+        trials = self.loop.store.trials.list(stored.id)
+        past = Past(study=stored, trials=tuple(trials))
         return [trial_view(past, trial) for trial in trials]
 
     def best(self, study: str) -> SettingView:
@@ -275,9 +275,9 @@ class Operations(Verbs[StudyView]):
 
     def look(self, study: str) -> StudyLook:
         """Return what a study gained and cost, with every trial of it. Raises NotFound."""
-        found = self._found(study)
-        trials = self.loop.store.trials.list(found.id)
-        return look(self.loop, found, trials, self._with_held_violations(found, trials))
+        stored = self._stored(study)
+        trials = self.loop.store.trials.list(stored.id)
+        return look(self.loop, stored, trials, self._with_held_violations(stored, trials))
 
     def explain(self, study: str) -> ExplanationView:
         """Return what a study's policy believes by its trials. Raises NotFound."""
@@ -373,7 +373,7 @@ class Operations(Verbs[StudyView]):
         finally:
             end()
 
-    def _found(self, study: str) -> Study:
+    def _stored(self, study: str) -> Study:
         return begun_with(self.loop.store.studies, study)
 
     def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:

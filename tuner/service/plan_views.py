@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.core import Past, Plan, Row, improvement
-from tuner.study.confirm import Duel, asked, duel
+from tuner.study.confirm import Duel, confirmation_load, duel
 from tuner.study.follow import row_duel
 from tuner.wire import PlanRowView
 
@@ -23,15 +23,15 @@ def shown_by(past: Past, plan: Plan | None, row: Row | None) -> Duel | None:
         return None
     if study.terms.plan_by:
         return row_duel(past, row)
-    return duel(study, past.trials, row.setting, asked(study, plan, row))
+    return duel(study, past.trials, row.setting, confirmation_load(study, plan, row))
 
 
 def _view(past: Past, plan: Plan, row: Row) -> PlanRowView:
     behind, objective = past.behind(plan, row), past.study.objective
-    candidate, found = behind.of(row.setting), shown_by(past, plan, row)
-    baseline, shown = found or (behind.baseline, candidate.estimates if candidate else {})
+    candidate, confirmed = behind.of(row.setting), shown_by(past, plan, row)
+    baseline, shown = confirmed or (behind.baseline, candidate.estimates if candidate else {})
     saving = None
-    if found is not None and not past.study.rests(row.setting):
+    if confirmed is not None and not past.study.rests(row.setting):
         before, after = objective.score(baseline), objective.score(shown)
         if before is not None and after is not None:
             saving = improvement(before, after, objective.sign).share

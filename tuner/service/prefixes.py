@@ -18,15 +18,15 @@ def begun_with(studies: Studies, name: str) -> Study:
     try:
         return studies.get(name)
     except NotFound:
-        found = [study for study in studies.ids() if name and study.startswith(name)]
-        if not found:
+        matches = [study for study in studies.ids() if name and study.startswith(name)]
+        if not matches:
             raise
-    if len(found) == 1:
-        return studies.get(found[0])
-    shown = studies.stored(among=found[:MOST_LISTED])
+    if len(matches) == 1:
+        return studies.get(matches[0])
+    shown = studies.stored(among=matches[:MOST_LISTED])
     listed = ", ".join(f"{study.id} ({study.phase})" for study in shown)
-    more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
+    more = f" and {len(matches) - MOST_LISTED} more" if len(matches) > MOST_LISTED else ""
     raise InvalidInput(
-        f"{len(found)} studies begin with {name!r}: {listed}{more}",
+        f"{len(matches)} studies begin with {name!r}: {listed}{more}",
         hint="give more characters of the id",
     )

@@ -40,5 +40,5 @@ def _verdicts(study: Study, trials: Sequence[Trial]) -> dict[int, Verdict]:
 
 
 def _counted(verdicts: dict[int, Verdict]) -> dict[str, int]:
-    found = Counter(verdicts.values())
-    return {str(verdict): found[verdict] for verdict in Verdict}
+    counts = Counter(verdicts.values())
+    return {str(verdict): counts[verdict] for verdict in Verdict}

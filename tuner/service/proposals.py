@@ -31,11 +31,11 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
         Conflict: it proposes something else than what was seen.
     """
     with loop.changes.lock(study):
-        found = loop.store.studies.get(study)
-        if found.phase in HELD and found.terms.safety is Safety.ADVISE:
+        current = loop.store.studies.get(study)
+        if current.phase in HELD and current.terms.safety is Safety.ADVISE:
             return
-        plan = _chosen(loop, found, decision)
-        held = found.moved(first_phase(found, plan), plan)
+        plan = _chosen(loop, current, decision)
+        held = current.moved(first_phase(current, plan), plan)
         _decide(loop, held, plan, decision, "approved")
 
 
@@ -49,11 +49,11 @@ def reject(loop: Loop, study: str, decision: Decision) -> None:
         Conflict: it proposes something else than what was seen.
     """
     with loop.changes.lock(study):
-        found = loop.store.studies.get(study)
-        if found.phase is Phase.STOPPED:
+        current = loop.store.studies.get(study)
+        if current.phase is Phase.STOPPED:
             return
-        plan = _proposed(found, decision)
-        _decide(loop, found.moved(Phase.STOPPED), plan, decision, "rejected")
+        plan = _proposed(current, decision)
+        _decide(loop, current.moved(Phase.STOPPED), plan, decision, "rejected")
 
 
 def _chosen(loop: Loop, study: Study, decision: Decision) -> Plan:
@@ -63,8 +63,8 @@ def _chosen(loop: Loop, study: Study, decision: Decision) -> Plan:
         return proposed
     past = Past(study=study, trials=tuple(loop.store.trials.list(study.id)))
     trial = next((t for t in past.trials if t.number == decision.trial), None)
-    known = None if trial is None else past.evidence.of(trial.setting)
-    if trial is None or known is None or known.verdict is not Verdict.FEASIBLE:
+    candidate = None if trial is None else past.evidence.of(trial.setting)
+    if trial is None or candidate is None or candidate.verdict is not Verdict.FEASIBLE:
         raise InvalidInput(
             f"trial {decision.trial} of study {study.id} is not proven to keep all limits",
             hint=f"choose one of `jouletune best {study.id} --pareto`",

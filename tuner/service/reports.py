@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from db.history import front
 from tuner.core import (
     ENERGY,
     BaselineCourse,
@@ -39,27 +40,31 @@ from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
 @dataclass(frozen=True, slots=True)
 class StudyLook:
-    """A study as its page shows it, by one look at its trials."""
+    """A study as its page shows it, by one look at its trials.
+
+    `front` are the settings that no other beats in the objective and the limits.
+    """
 
     report: StudyReport
     trials: tuple[TrialView, ...]
+    front: tuple[SettingView, ...]
 
 
-def look(loop: Loop, found: Study, trials: Sequence[Trial], view: StudyView) -> StudyLook:
+def look(loop: Loop, study: Study, trials: Sequence[Trial], view: StudyView) -> StudyLook:
     """Return what a study gained and cost, with every trial of it."""
-    past = Past(study=found, trials=tuple(trials))
-    best = chosen(found, past.evidence)
-    baseline = setting_view(past.evidence, found.baseline)
+    past = Past(study=study, trials=tuple(trials))
+    best = chosen(study, past.evidence)
+    baseline = setting_view(past.evidence, study.baseline)
     shown = candidate_view(best) if best else None
-    winner = best if best and not found.rests(best.setting) else None
+    winner = best if best and not study.rests(best.setting) else None
     windows = alternating(past, winner.setting) if winner else None
     if windows is not None and shown is not None:
         baseline = baseline.model_copy(update={"metrics": windows[0]})
         shown = shown.model_copy(update={"metrics": windows[1]})
     views = [trial_view(past, trial) for trial in trials]
-    shift = next(reversed(baseline_shifts(found, trials)), None)
-    present = _shifted(found.objective, baseline, shift)
-    gain = _improvement(found.objective, present, shown) if winner else None
+    shift = next(reversed(baseline_shifts(study, trials)), None)
+    present = _shifted(study.objective, baseline, shift)
+    gain = _improvement(study.objective, present, shown) if winner else None
     ended = (TrialState.COMPLETED, TrialState.RUNNING)
     report = StudyReport(
         study=view,
@@ -74,18 +79,19 @@ def look(loop: Loop, found: Study, trials: Sequence[Trial], view: StudyView) -> 
             trials,
             present.metrics,
             shown.metrics if shown and winner else {},
-            _held_samples(loop, found, trials),
-            loop.store.studies.revisions(found.id),
-            found.quantities,
-            BaselineCourse.of(found, trials),
-            len(found.devices),
-            setting_key(found.baseline),
-        ).ascribed(found.terms.energy_share or 1.0),
-        origins=origins(found, trials),
+            _held_samples(loop, study, trials),
+            loop.store.studies.revisions(study.id),
+            study.quantities,
+            BaselineCourse.of(study, trials),
+            len(study.devices),
+            setting_key(study.baseline),
+        ).ascribed(study.terms.energy_share or 1.0),
+        origins=origins(study, trials),
         failures=tuple(v for v in views if v.state not in ended),
         rows=row_views(past),
     )
-    return StudyLook(report=report, trials=tuple(views))
+    unbeaten = tuple(candidate_view(c) for c in front(study, past.evidence))
+    return StudyLook(report=report, trials=tuple(views), front=unbeaten)
 
 
 def _held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:

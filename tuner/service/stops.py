@@ -12,9 +12,9 @@ from tuner.wire import Change, StoppedDevice, StopView
 
 def stop_all(loop: Loop, change: Change) -> None:
     """Put the order in force and end what is being tried; no study changes."""
-    asked = FleetStop(at=loop.now(), who=change.who, why=change.why)
-    stop = loop.store.stops.order(asked)
-    if stop == asked:
+    requested = FleetStop(at=loop.now(), who=change.who, why=change.why)
+    stop = loop.store.stops.order(requested)
+    if stop == requested:
         loop.changes.note("stop-all", f"every device reverts to its original setting: {stop}")
     for study in loop.store.studies.list():
         # Beside a tuner's process a trial may end just now: that must not keep the others running.
@@ -32,18 +32,18 @@ def lift(loop: Loop, change: Change) -> None:
         return
     why = f"stop-all lifted by {change.who}{f': {change.why}' if change.why else ''}"
     for study in loop.store.studies.list():
-        _order_anew(loop, study.id, change.who, why)
+        _order_again(loop, study.id, change.who, why)
     if loop.store.stops.lift():
         loop.changes.note("stop-all lifted", why)
     loop.store.bus.publish(Notice(Topic.ORDERS))
 
 
 @looking_again
-def _order_anew(loop: Loop, study: str, who: str, why: str) -> None:
+def _order_again(loop: Loop, study: str, who: str, why: str) -> None:
     with loop.changes.lock(study):
-        found = loop.store.studies.get(study)
-        if found.phase in HELD:
-            loop.changes.revise(loop.changes.with_reason(found), who, why)
+        current = loop.store.studies.get(study)
+        if current.phase in HELD:
+            loop.changes.revise(loop.changes.with_reason(current), who, why)
 
 
 def stop_view(loop: Loop) -> StopView:

@@ -27,17 +27,17 @@ class StudyViews:
     """Keeps what was worked out of each study, by how far the study had come."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[StudyStamp, StudyView]] = {}
+        self._cached: dict[str, tuple[StudyStamp, StudyView]] = {}
 
     def every(self, loop: Loop) -> list[StudyView]:
         """Return all studies, oldest first. One that cannot be shown says so and hides no other."""
-        studies, known = loop.store.studies, self._known
+        studies, cached = loop.store.studies, self._cached
         stamps = studies.stamps()
-        for gone in known.keys() - stamps.keys():
-            known.pop(gone, None)
-        changed = [n for n, stamp in stamps.items() if n not in known or known[n][0] != stamp]
-        found = studies.stored(among=None if len(changed) == len(stamps) else changed)
-        fresh = {study.id: study for study in found}
+        for outdated in cached.keys() - stamps.keys():
+            cached.pop(outdated, None)
+        changed = [n for n, stamp in stamps.items() if n not in cached or cached[n][0] != stamp]
+        loaded = studies.stored(among=None if len(changed) == len(stamps) else changed)
+        fresh = {study.id: study for study in loaded}
         devices = {device.id: device for device in loop.store.devices.list()}
         stopped = loop.store.stops.current() is not None
         views = []
@@ -45,7 +45,7 @@ class StudyViews:
             study = fresh.get(name)
             if isinstance(study, UnreadableStudy):
                 views.append(unreadable_view(study))
-            elif study is not None or name in known:  # else it was deleted since
+            elif study is not None or name in cached:  # else it was deleted since
                 views.append(self._row(loop, name, study, devices, stopped))
         return views
 
@@ -71,7 +71,7 @@ class StudyViews:
             return devices[name] if name in devices else device_of(loop, name)
 
         try:
-            view = self._known[name][1] if study is None else self._kept(loop, study)
+            view = self._cached[name][1] if study is None else self._kept(loop, study)
             return _as_of_now(loop, view, device, stopped=stopped)
         except StoreError:
             raise
@@ -80,13 +80,13 @@ class StudyViews:
             return faulty_view(study or loop.store.studies.get(name), error)
 
     def _kept(self, loop: Loop, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
-        known = loop.changes.trials(study.id) if trials is None else trials
-        running = sum(not trial.state.final for trial in known)
-        stamp = StudyStamp(study.created_at, study.revision, len(known), running)
-        seen, view = self._known.get(study.id, (None, None))
-        if view is None or seen != stamp:  # what has ended stays as it is
-            view = study_view(study, known, loop.store.studies.latest(study.id).why)
-            self._known[study.id] = stamp, view
+        listed = loop.changes.trials(study.id) if trials is None else trials
+        running = sum(not trial.state.final for trial in listed)
+        stamp = StudyStamp(study.created_at, study.revision, len(listed), running)
+        cached_stamp, view = self._cached.get(study.id, (None, None))
+        if view is None or cached_stamp != stamp:  # what has ended stays as it is
+            view = study_view(study, listed, loop.store.studies.latest(study.id).why)
+            self._cached[study.id] = stamp, view
         return view
 
 
@@ -95,9 +95,9 @@ def _as_of_now(
 ) -> StudyView:
     """Return a study's view with its obstacles: it changes without the study."""
     active, here = view.phase in ACTIVE, loop.presence
-    found = [device(name) for name in view.devices] if active else []
+    devices = [device(name) for name in view.devices] if active else []
     now = {
-        "offline": tuple(d.id for d in found if not here.online(d, view)),
+        "offline": tuple(d.id for d in devices if not here.online(d, view)),
         "unable": here.unable(view.devices) if active else "",
         "stopped": stopped,
         "waits": waits_to_explore(view.exploration, loop.now()) if active else "",

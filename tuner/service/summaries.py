@@ -77,7 +77,7 @@ class StudySummary:
 
 
 @dataclass
-class _Known:
+class _CachedSummary:
     summary: StudySummary | None = None
     at_s: float = 0.0
     stale: bool = True
@@ -90,11 +90,11 @@ class Summaries:
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._operations, self._monotonic = operations, monotonic
-        self._known: dict[str, _Known] = {}
-        self._asked_s = float("-inf")
-        self._wanted, self._over = threading.Event(), threading.Event()
+        self._cached: dict[str, _CachedSummary] = {}
+        self._read_s = float("-inf")
+        self._requested, self._over = threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self._unsubscribe = operations.loop.store.bus.subscribe(self._heard)
+        self._unsubscribe = operations.loop.store.bus.subscribe(self._on_notice)
 
     def of(self, study: Study | UnreadableStudy) -> StudySummary | None:
         """Return the data on a study at the moment; None before it was worked out."""
@@ -112,14 +112,14 @@ class Summaries:
 
     def _of(self, study: str, *, active: bool) -> StudySummary | None:
         """Return the data on a study, with the lock held."""
-        known = self._known.get(study)
-        if known is None:
-            known = self._known[study] = _Known()
-        self._asked_s = self._monotonic()
-        if known.stale or (active and self._asked_s - known.at_s > FRESH_S):
-            known.stale = True
-            self._wanted.set()
-        return known.summary
+        entry = self._cached.get(study)
+        if entry is None:
+            entry = self._cached[study] = _CachedSummary()
+        self._read_s = self._monotonic()
+        if entry.stale or (active and self._read_s - entry.at_s > FRESH_S):
+            entry.stale = True
+            self._requested.set()
+        return entry.summary
 
     def begin(self) -> Callable[[], None]:
         """Start the thread that renews them; return what ends it."""
@@ -128,7 +128,7 @@ class Summaries:
 
         def end() -> None:
             self._over.set()
-            self._wanted.set()
+            self._requested.set()
             self._unsubscribe()
             worker.join()
 
@@ -149,7 +149,7 @@ class Summaries:
     def _due(self) -> tuple[str, float] | None:
         """Return what is to be worked out next, a missing one first, and its priority."""
         with self._lock:
-            stale = [(study, known.summary) for study, known in self._known.items() if known.stale]
+            stale = [(study, entry.summary) for study, entry in self._cached.items() if entry.stale]
         new = (study for study, summary in stale if summary is None)
         if (first := next(new, None)) is not None:
             return first, DUTY
@@ -157,8 +157,8 @@ class Summaries:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            self._wanted.wait()
-            self._wanted.clear()
+            self._requested.wait()
+            self._requested.clear()
             try:
                 self.renew()
             except TuningError as error:
@@ -167,15 +167,15 @@ class Summaries:
 
     def _renew(self, study: str) -> None:
         with self._lock:
-            known = self._known.get(study)
-            if known is None:
+            entry = self._cached.get(study)
+            if entry is None:
                 return
-            known.stale = False  # before the look: what changes meanwhile makes it stale again
+            entry.stale = False  # before the look: what changes meanwhile makes it stale again
         try:
             summary = StudySummary.of(self._operations.look(study))
         except NotFound:
             with self._lock:
-                self._known.pop(study, None)
+                self._cached.pop(study, None)
             return
         except StoreError:
             raise
@@ -185,12 +185,12 @@ class Summaries:
             log.exception("event=no_summary study=%s its summary failed", study)
             summary = StudySummary(error=f"{type(error).__name__}: {error}")
         with self._lock:
-            known.summary, known.at_s = summary, self._monotonic()
+            entry.summary, entry.at_s = summary, self._monotonic()
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         with self._lock:
-            known = self._known.get(notice.study)
-            if known is not None:
-                known.stale = True
-                if self._monotonic() - self._asked_s < IDLE_S:
-                    self._wanted.set()
+            entry = self._cached.get(notice.study)
+            if entry is not None:
+                entry.stale = True
+                if self._monotonic() - self._read_s < IDLE_S:
+                    self._requested.set()

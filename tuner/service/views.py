@@ -37,9 +37,9 @@ def chosen(study: Study, evidence: Evidence) -> Candidate | None:
     """Return the held setting or proposed, where that was measured, else the best feasible candidate."""
     plan = study.held or study.proposed
     if plan is not None:
-        found = evidence.of(plan.chief(study.baseline))
-        if found is not None:
-            return found
+        candidate = evidence.of(plan.chief(study.baseline))
+        if candidate is not None:
+            return candidate
     return incumbent(study, evidence)
 
 
@@ -189,8 +189,8 @@ def _load(study: Study, trial: Trial) -> Context:
 
 def setting_view(evidence: Evidence, setting: Setting) -> SettingView:
     """Return the data on a setting, which may be nothing."""
-    found = evidence.of(setting)
-    return candidate_view(found) if found else SettingView(setting=setting, metrics={})
+    candidate = evidence.of(setting)
+    return candidate_view(candidate) if candidate else SettingView(setting=setting, metrics={})
 
 
 def candidate_view(candidate: Candidate) -> SettingView:
@@ -255,16 +255,16 @@ def origins(study: Study, trials: Sequence[Trial]) -> dict[str, str]:
 
     Of the energy also why it was not checked against the power, where the latest window does not allow it.
     """
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for trial in trials:
         if trial.measurement is None:
             continue
         for name, estimate in trial.measurement.estimates.items():
             source = trial.measurement.sources.get(name, "")
-            found[name] = f"{estimate.origin}: {source}" if source else str(estimate.origin)
+            labels[name] = f"{estimate.origin}: {source}" if source else str(estimate.origin)
     latest = next((w for t in reversed(trials) if (w := t.measurement) is not None), None)
     why = "" if latest is None else not_compared(latest, study.quantities)
     if why:
         energy, power = (called(name, study.quantities) for name in (ENERGY, POWER))
-        found[energy] = f"{found[energy]}; not checked against {power}: {why}"
-    return found
+        labels[energy] = f"{labels[energy]}; not checked against {power}: {why}"
+    return labels

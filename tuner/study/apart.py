@@ -75,11 +75,13 @@ def shares(
     The error is that of the device's own level. That of what all show together is left out, as it is in
     the baseline, too, which everything is compared with. Nothing where one has not reported a window.
     """
-    found = weigh(study, trials).of(study.baseline)
+    baseline = weigh(study, trials).of(study.baseline)
     together, own = [], []
-    for trial in found.trials if found is not None else ():
-        told = {r.device: r.outcome.measurement for r in reports(trial.number) if not r.late}
-        windows = {name: told.get(name) for name in study.devices}
+    for trial in baseline.trials if baseline is not None else ():
+        measurements = {
+            r.device: r.outcome.measurement for r in reports(trial.number) if not r.late
+        }
+        windows = {name: measurements.get(name) for name in study.devices}
         if trial.solid and not trial.device and all(windows.values()):
             together.append(trial.shown)
             own.append({name: w.estimates for name, w in windows.items() if w is not None})
@@ -119,23 +121,23 @@ def _level(levels: Mapping[str, Estimate], device: str) -> Estimate:
     mean = fmean(e.mean for e in levels.values())
     noise = fmean(e.stderr**2 for e in levels.values())
     spread = max(0.0, variance([e.mean for e in levels.values()]) - noise)
-    kept = spread / (spread + noise) if spread + noise > 0.0 else 1.0
-    doubt = kept * own.stderr**2 + (1.0 - kept) ** 2 * noise / count
-    return Estimate.of_mean(mean + kept * (own.mean - mean), math.sqrt(doubt))
+    weight = spread / (spread + noise) if spread + noise > 0.0 else 1.0
+    doubt = weight * own.stderr**2 + (1.0 - weight) ** 2 * noise / count
+    return Estimate.of_mean(mean + weight * (own.mean - mean), math.sqrt(doubt))
 
 
-def told(outcome: Outcome, known: Shares) -> Outcome:
+def scaled(outcome: Outcome, share_of: Shares) -> Outcome:
     """Return one device's report, scaled to all devices; metrics that not all show are left out."""
     window, broke = outcome.measurement, outcome.broke
     if window is None:
         return outcome
     estimates = {
-        name: _times(shown, known[name])
+        name: _times(shown, share_of[name])
         for name, shown in window.estimates.items()
-        if name in known
+        if name in share_of
     }
-    if broke is not None and broke.metric in known:
-        broke = replace(broke, value=broke.value * known[broke.metric].mean)
+    if broke is not None and broke.metric in share_of:
+        broke = replace(broke, value=broke.value * share_of[broke.metric].mean)
     return replace(outcome, measurement=replace(window, estimates=estimates), broke=broke)
 
 
@@ -150,13 +152,14 @@ def _times(shown: Estimate, share: Estimate) -> Estimate:
     )
 
 
-def own_limits(limits: Sequence[Limit], known: Shares) -> tuple[Limit, ...]:
+def own_limits(limits: Sequence[Limit], share_of: Shares) -> tuple[Limit, ...]:
     """Return limits on what all devices show as those on what one of them does."""
     return tuple(
-        replace(x, value=x.value / known[x.metric].mean) if x.metric in known else x for x in limits
+        replace(x, value=x.value / share_of[x.metric].mean) if x.metric in share_of else x
+        for x in limits
     )
 
 
-def can_tell(study: Study, known: Shares) -> bool:
+def is_scalable(study: Study, share_of: Shares) -> bool:
     """Return whether what one device shows can be scaled to all, in every metric that counts."""
-    return set(needed_metrics(study)) <= known.keys()
+    return set(needed_metrics(study)) <= share_of.keys()

@@ -77,6 +77,7 @@ def assignment(
         context=trial.context,
         expected=trial.context or ({} if any_load else dict(baseline_context(study, trials))),
         follows=by,
+        plan=trial.plan,
         why=trial.why,
     )
 
@@ -133,6 +134,6 @@ def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
         return False
     past = Past(study=study, trials=tuple(trials))
     loads = [t.context for t in past.trials if t.tries(held)]
-    known = [found for load in loads if (found := past.at(load).of(held)) is not None]
-    broken = bool(known) and all(one.verdict is Verdict.INFEASIBLE for one in known)
+    candidates = [candidate for load in loads if (candidate := past.at(load).of(held)) is not None]
+    broken = bool(candidates) and all(one.verdict is Verdict.INFEASIBLE for one in candidates)
     return broken and past.evidence.broken is None

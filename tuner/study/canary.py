@@ -35,7 +35,7 @@ from tuner.core import (
     quantity_of,
     setting_key,
 )
-from tuner.study.confirm import asked, duel
+from tuner.study.confirm import confirmation_load, duel
 from tuner.study.moves import Move, Step
 
 MOST_ROUNDS = 3
@@ -71,17 +71,19 @@ def own_trials(
     study: Study, trials: Sequence[Trial], reports: Callable[[int], Sequence[Report]]
 ) -> list[Trial]:
     """Return the confirming trials that count, as the canary alone reported them."""
-    found = []
+    judged_trials = []
     for trial in counted(study, trials):
         if trial.phase is not Phase.CONFIRMING or not trial.state.final:
             continue
-        told = [r for r in reports(trial.number) if r.device == study.terms.canary and not r.late]
-        if told:
-            own = told[-1].outcome
-            found.append(
+        reported = [
+            r for r in reports(trial.number) if r.device == study.terms.canary and not r.late
+        ]
+        if reported:
+            own = reported[-1].outcome
+            judged_trials.append(
                 replace(trial, state=own.state, measurement=own.measurement, broke=own.broke)
             )
-    return found
+    return judged_trials
 
 
 def judged(past: Past, own: Sequence[Trial], windows: Sequence[Observation]) -> CanaryResult | None:
@@ -107,7 +109,10 @@ def judged(past: Past, own: Sequence[Trial], windows: Sequence[Observation]) -> 
 
 def _held(past: Past, plan: Plan, row: Row, windows: Sequence[Observation]) -> list[Observation]:
     """Return the windows of a row, under a load that it can be compared at."""
-    at, present = asked(past.study, plan, row), baseline_context(past.study, past.trials)
+    at, present = (
+        confirmation_load(past.study, plan, row),
+        baseline_context(past.study, past.trials),
+    )
 
     def alike(load: Context) -> bool:
         return is_at(load, at) if at else comparable(load, present)
@@ -120,7 +125,7 @@ def _held(past: Past, plan: Plan, row: Row, windows: Sequence[Observation]) -> l
 def _row_result(
     past: Past, plan: Plan, row: Row, own: Sequence[Trial], held: Sequence[Observation]
 ) -> CanaryResult | None:
-    study, at = past.study, asked(past.study, plan, row)
+    study, at = past.study, confirmation_load(past.study, plan, row)
     before, together = duel(study, own, row.setting, at), duel(study, past.trials, row.setting, at)
     where = f"in {len(held)} windows on {study.terms.canary}"
     if before is None or together is None:

@@ -162,7 +162,7 @@ class Changes:
         outcome = merged([by_device[device] for device in devices], study.quantities)
         if trial.device:
             trials = self.store.trials.list(study.id)
-            outcome = apart.told(outcome, self.shares(study, trials, trial.device))
+            outcome = apart.scaled(outcome, self.shares(study, trials, trial.device))
         self.end(trial, study, outcome)
         return True
 

@@ -1,7 +1,7 @@
 """The confirming phase: every row of a proposed plan against the baseline, in alternating windows.
 
 A row is confirmed at the load that it was decided at, where a trial can ask for that; else under
-whatever load runs.
+whatever load runs. A table of speculation lengths is confirmed as a whole then, too (`tuner.study.tables`).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from tuner.study.moves import (
     rivals,
     without,
 )
+from tuner.study.tables import confirm_table, switches
 
 CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
@@ -55,7 +56,7 @@ CONFIRM_MOST = 30
 """How many windows end the phase, however many rows there are; what is not settled then is lost."""
 
 
-def asked(study: Study, plan: Plan, row: Row) -> Context:
+def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
     """Return the load that a row is confirmed at; empty where none can be requested."""
     return plan.context(row) if plan.by in study.askable else ANYWHERE
 
@@ -78,9 +79,17 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
             continue
         pending = next((row for row, result in rows if not (result.won or result.lost)), None)
         if pending is not None:
-            at = asked(study, contender, pending)
+            at = confirmation_load(study, contender, pending)
             return _alternate(study, pending.setting, at, windows)
-        return Move(Phase.HOLDING, _reason(study, contender, rows, rejected), plan)
+        why = _reason(study, contender, rows, rejected)
+        if not switches(study, plan):
+            return Move(Phase.HOLDING, why, plan)
+        outcome = confirm_table(past, plan, windows)
+        if isinstance(outcome, Assign):
+            return outcome
+        if outcome.plan is not None:
+            return Move(Phase.HOLDING, f"{why}; {outcome.why}", outcome.plan)
+        rejected[outcome.why] = None
     reason = "; ".join(rejected) or "no setting left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
@@ -120,13 +129,14 @@ THE_BASELINE = ConfirmResult(True, False, "the baseline")
 PENDING = ConfirmResult(False, False)
 
 
-def _lost(why: str, *, no_gain: bool = False) -> ConfirmResult:
+def lost(why: str, *, no_gain: bool = False) -> ConfirmResult:
+    """Return that a row is lost, and why."""
     return ConfirmResult(False, True, why, no_gain)
 
 
 def row_text(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
     """Return how a row stands, in words."""
-    at = plan.context(row) if study.terms.plan_by else asked(study, plan, row)
+    at = plan.context(row) if study.terms.plan_by else confirmation_load(study, plan, row)
     load = f" at {in_words(at)}" if at else ""
     return f"{render_setting(row.setting)}{load}: {result.why}"
 
@@ -143,7 +153,7 @@ def _reason(
     else:
         texts = list(dict.fromkeys(row_text(study, plan, *one) for one in judged if one[1].won))
         texts += [f"the baseline is held instead of {text}" for text in rejected]
-    if any(row.at is not None and not asked(study, plan, row) for row in plan.rows):
+    if any(row.at is not None and not confirmation_load(study, plan, row) for row in plan.rows):
         texts.append(f"confirmed under the present load, because a trial cannot set {plan.by}")
     return "; ".join(texts)
 
@@ -155,8 +165,8 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
     baseline breaks a limit the last is what is furthest from it: not the baseline at any price.
     """
     before = weigh(study, [t for t in trials if t.number < study.phase_since])
-    known = {setting_key(row.setting) for row in proposed.rows}
-    others = [c for c in rivals(study, before) if setting_key(c.setting) not in known]
+    in_plan = {setting_key(row.setting) for row in proposed.rows}
+    others = [c for c in rivals(study, before) if setting_key(c.setting) not in in_plan]
     if before.broken is not None and len(others) >= CONFIRM_CANDIDATES:
         metric, sign = before.broken.metric, before.broken.sign
         safest = min(others[1:], key=lambda c: sign * c.estimates[metric].mean)
@@ -167,28 +177,26 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
 def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
     """Judge a row by the windows that were requested its load."""
     study = past.study
-    at = asked(study, plan, row)
+    at = confirmation_load(study, plan, row)
     own = [t for t in windows if t.context == at]
-    result = judged(study, row.setting, own, past.at(at))
+    result = _judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
         result = _unmeasurable(study, own, at)
     if result == PENDING and len(windows) >= CONFIRM_MOST:
-        return _lost(f"{len(windows)} confirming windows gave no clear result")
+        return lost(f"{len(windows)} confirming windows gave no clear result")
     return result
 
 
-def judged(
+def _judged(
     study: Study,
     setting: Setting,
     windows: Sequence[Trial],
     evidence: Evidence,
-    rival: Sequence[Trial] | None = None,
 ) -> ConfirmResult:
     """Judge a setting by its own confirming windows: the one that proposed it was selected.
 
-    Of the baseline itself nothing is judged. The rival is the baseline in these windows, or in those
-    alternating with the setting's own, so that what comes later for other contenders changes nothing. A
-    baseline that breaks a limit is no rival: what is proven to keep all wins, whatever it costs.
+    Of the baseline itself nothing is judged. The rival is the baseline in the windows alternating with
+    the setting's own, so that what comes later for other contenders changes nothing.
     """
     if study.rests(setting):
         return THE_BASELINE
@@ -199,11 +207,11 @@ def judged(
     if bad is None and len(failed) >= guard.MOST_FAILURES:
         bad = failed[-1]
     if bad is not None:
-        return _lost(f"trial {bad.number} {bad.state}: {bad.reason}")
+        return lost(f"trial {bad.number} {bad.state}: {bad.reason}")
     if len(good) < CONFIRM_WINDOWS:
         spent = len(own) >= CONFIRM_TRIES
         return (
-            _lost(f"only {len(good)} of {len(own)} confirming windows were completed")
+            lost(f"only {len(good)} of {len(own)} confirming windows were completed")
             if spent
             else PENDING
         )
@@ -212,10 +220,9 @@ def judged(
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
         if len(own) < CONFIRM_TRIES and may_be:
             return PENDING
-        return _lost("its confirming windows do not prove that it meets the limits")
-    beside = _alternating_with(study, good, windows) if rival is None else rival
-    reference = _pools(study, beside)
-    return _compared(study, evidence, reference, shown)
+        return lost("its confirming windows do not prove that it meets the limits")
+    reference = _pools(study, _alternating_with(study, good, windows))
+    return compared(study, evidence, reference, shown)
 
 
 def _unmeasurable(study: Study, windows: Sequence[Trial], at: Context) -> ConfirmResult:
@@ -225,23 +232,26 @@ def _unmeasurable(study: Study, windows: Sequence[Trial], at: Context) -> Confir
     none_solid = len(base) >= CONFIRM_TRIES and not any(t.solid for t in base)
     if failed >= guard.MOST_FAILURES or none_solid:
         reason = base[-1].reason or "no reason given"
-        return _lost(f"the baseline could not be measured at {in_words(at)}: {reason}")
+        return lost(f"the baseline could not be measured at {in_words(at)}: {reason}")
     if len(windows) >= 2 * CONFIRM_TRIES:
-        return _lost(f"{len(windows)} confirming windows gave no clear result")
+        return lost(f"{len(windows)} confirming windows gave no clear result")
     return PENDING
 
 
-def _compared(
+def compared(
     study: Study,
     evidence: Evidence,
     reference: Mapping[str, Estimate],
     shown: Mapping[str, Estimate],
 ) -> ConfirmResult:
-    """Judge what a setting gains over the baseline, and say what that costs."""
+    """Judge what a setting gains over the baseline, and say what that costs.
+
+    A baseline that breaks a limit is no rival: what is proven to keep all wins, whatever it costs.
+    """
     metric, score = study.objective.metric, study.objective.score
     before, after = score(reference), score(shown)
     if before is None or after is None:
-        return _lost(f"{metric} was not measured")
+        return lost(f"{metric} was not measured")
     gain = improvement(before, after, study.objective.sign)
     how = "better" if gain.amount.mean >= 0.0 else "worse"
     size = f"{gain.text(quantity_of(metric, study.quantities).unit)} {how}"
@@ -251,10 +261,10 @@ def _compared(
         kept = f"confirmed: it meets {evidence.broken.in_short}, which the baseline breaks"
         return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
     if gain.amount.mean <= PROVEN * gain.amount.stderr:
-        return _lost(f"its gain over the baseline is not proven ({size})", no_gain=True)
+        return lost(f"its gain over the baseline is not proven ({size})", no_gain=True)
     least = study.exploration.min_saving
     if gain.relative and gain.amount.mean < least:
-        return _lost(f"its gain over the baseline ({size}) is below min_saving ({least:.1%})")
+        return lost(f"its gain over the baseline ({size}) is below min_saving ({least:.1%})")
     why = f"confirmed: {metric} {size} than the baseline{cost}"
     return ConfirmResult(True, False, why)
 

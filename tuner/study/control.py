@@ -28,7 +28,7 @@ from tuner.core import (
     within_hours,
 )
 from tuner.study import assignments
-from tuner.study.confirm import asked
+from tuner.study.confirm import confirmation_load
 from tuner.study.drift import Cusum, relative_sd
 from tuner.study.moves import Assign, in_words
 
@@ -80,7 +80,7 @@ def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) ->
 def control(study: Study, plan: Plan, held: Setting) -> Assign:
     """Return the step to a control window, at the load that the held setting now is confirmed at."""
     row = plan.row_of(held)
-    at = {} if row is None else asked(study, plan, plan.rows[row])
+    at = {} if row is None else confirmation_load(study, plan, plan.rows[row])
     load = f", at {in_words(at)}" if at else ""
     return Assign(study.baseline, f"control window: measuring the baseline again{load}", at)
 
@@ -138,18 +138,21 @@ def _starts(residuals: Sequence[_Residual]) -> list[int]:
 
 def _residuals(study: Study, trials: Sequence[Trial]) -> list[_Residual]:
     course, metric = BaselineCourse.of(study, trials), study.objective.metric
-    found = []
+    residuals = []
     for trial in course.again:
         if not trial.control:
             continue
-        seen, first = trial.shown.get(metric), course.first(trial.ran_at).get(metric)
-        if seen is None or first is None or min(seen.mean, first.mean) <= 0.0:
+        estimate, first = trial.shown.get(metric), course.first(trial.ran_at).get(metric)
+        if estimate is None or first is None or min(estimate.mean, first.mean) <= 0.0:
             continue
-        shift, sd = math.log(seen.mean / first.mean), relative_sd(seen.mean, seen.stderr)
-        found.append(
+        shift, sd = (
+            math.log(estimate.mean / first.mean),
+            relative_sd(estimate.mean, estimate.stderr),
+        )
+        residuals.append(
             _Residual(trial.number, trial.started_at, shift, sd, first.stderr / first.mean)
         )
-    return found
+    return residuals
 
 
 def _level(residuals: Sequence[_Residual]) -> tuple[float, float]:
@@ -181,11 +184,11 @@ def news_of(study: Study, trials: Sequence[Trial], ended: Trial) -> Iterator[tup
     """
     if not ended.solid:
         return
-    seen = _residuals(study, trials)
-    before = [one for one in seen if one.trial != ended.number]
-    starts = _starts(seen)
+    residuals = _residuals(study, trials)
+    before = [one for one in residuals if one.trial != ended.number]
+    starts = _starts(residuals)
     if len(starts) > len(_starts(before)):
-        shift = _shift(seen[starts[-1] :]).in_words(study.objective.metric)
+        shift = _shift(residuals[starts[-1] :]).in_words(study.objective.metric)
         claim = (
             f"savings are now counted from the new baseline; see `jouletune study show {study.id}`"
         )

@@ -21,12 +21,12 @@ class Derived(Generic[T]):
 
     def get(self, study: Study, trials: int, compute: Callable[[], T]) -> T:
         """Return the value at the study's revision and number of trials."""
-        at, kept = (study.revision, trials), self._kept.get(study.id)
-        if kept is None or kept[0] != at:
-            kept = self._kept[study.id] = at, compute()
-        return kept[1]
+        at, cached = (study.revision, trials), self._kept.get(study.id)
+        if cached is None or cached[0] != at:
+            cached = self._kept[study.id] = at, compute()
+        return cached[1]
 
     def latest(self, study: str) -> T | None:
         """Return the value as it was last computed; None before that."""
-        kept = self._kept.get(study)
-        return None if kept is None else kept[1]
+        cached = self._kept.get(study)
+        return None if cached is None else cached[1]

@@ -30,10 +30,10 @@ class EndedTrials:
         """Return all trials of a study by number."""
         with self._lock:
             ended = self._ended.get(study, ())
-        found = self._trials.list(study, ended[-1].number if ended else 1)
-        if ended and found[:1] != ended[-1:]:
-            ended, found = (), self._trials.list(study)
-        listed = (*ended[:-1], *found)
+        fresh = self._trials.list(study, ended[-1].number if ended else 1)
+        if ended and fresh[:1] != ended[-1:]:
+            ended, fresh = (), self._trials.list(study)
+        listed = (*ended[:-1], *fresh)
         self._keep(study, tuple(takewhile(lambda trial: trial.state.final, listed)))
         return listed
 

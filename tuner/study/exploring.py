@@ -34,14 +34,14 @@ def over_budget(study: Study, trials: Sequence[Trial], now: datetime) -> str:
     as_baseline_s = 0.0
     if limits.max_energy_share < 1.0:
         as_baseline_s = _baseline_seconds(study, trials, tried)
-    for what, used, share in (
+    for resource, used, share in (
         ("time", used_s, limits.max_time_share),
         ("energy", as_baseline_s, limits.max_energy_share),
     ):
         if used > share * elapsed_s:
             due = study.created_at + timedelta(seconds=used / share)
             return (
-                f"exploring used {used / max(elapsed_s, used):.1%} of the {what} (limit {share:.1%}); "
+                f"exploring used {used / max(elapsed_s, used):.1%} of the {resource} (limit {share:.1%}); "
                 f"the next trial may start at {when(due)}"
             )
     return ""

@@ -27,28 +27,30 @@ from tuner.core import (
     Study,
     Trial,
     Try,
-    confirms_at,
-    counted,
     is_at,
     load_band,
-    pool_windows,
     render_setting,
     setting_key,
 )
 from tuner.study.confirm import (
     CONFIRM_MOST,
+    CONFIRM_TRIES,
     CONFIRM_WINDOWS,
     PENDING,
+    THE_BASELINE,
     ConfirmResult,
     Duel,
-    judged,
     measuring,
     row_text,
 )
 from tuner.study.derived import Derived
 from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase
+from tuner.study.reach import Reach, baseline_windows, own_windows, reach_of
 
 log = logging.getLogger(__name__)
+
+MOST_WINDOWS = 2 * CONFIRM_TRIES
+"""After so many confirming windows a row is left at the load that they confirm it up to."""
 
 MOST_HELD = 2000
 """Of this number of held windows, the latest, the loads are counted: a day and a half of one a minute."""
@@ -104,98 +106,97 @@ def history(study: Study, trials: Sequence[Trial], held: Sequence[MetricSample])
 
 
 def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
-    """Return the next step of confirming a plan by the load: a window at a row's load, or the held setting.
+    """Return the next step of confirming a plan by the load: a window, or the held setting.
 
-    Windows of earlier rounds count, as far as they are at a row's load. Where a row is not confirmed and
-    its load can neither be requested nor comes by now, what was confirmed there before is held, else the
-    baseline.
+    Where a load can be requested each row is measured at its own. Where it cannot, windows at the loads
+    that come by count, those of earlier rounds too: a row is held up to the highest load that they confirm.
+    Above that, what else is confirmed there is held, in the end the baseline.
     """
     study = past.study
     if study.plan is None or past.evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is missing")
-    plan, here = study.plan, of_this_phase(study, trials)
-    results = [row_result(past, plan, row, trials) for row in plan.rows]
-    for row, result in zip(plan.rows, results, strict=True):
-        if result == PENDING and len(here) < CONFIRM_MOST and _comes_by(past, row):
-            at = plan.context(row)
-            asked = at if plan.by in study.askable else ANYWHERE
-            few = len(_rival(study, _at(study, trials, row.at))) < CONFIRM_WINDOWS
-            return measuring(study, study.baseline if few else row.setting, at, asked)
-    kept = _kept(past, plan, results, trials)
-    why = "; ".join(_texts(study, plan, results, kept))
+    plan = study.plan
+    row = _due(past, plan)
+    if row is not None and len(of_this_phase(study, trials)) < CONFIRM_MOST:
+        at = plan.context(row) if plan.by in study.askable else {plan.by: past.context[plan.by]}
+        few = len(baseline_windows(past, at[plan.by])) < CONFIRM_WINDOWS or (
+            past.at(at).limits is None
+        )
+        asked = at if plan.by in study.askable else ANYWHERE
+        return measuring(study, study.baseline if few else row.setting, at, asked)
+    kept = _kept(past, plan)
+    why = "; ".join(_texts(past, plan, kept))
     if all(study.rests(row.setting) for row in kept.rows):
         return hold_baseline(study, past.evidence, f"no row of the plan is confirmed ({why})")
     return Move(Phase.HOLDING, why, kept)
 
 
-def row_result(past: Past, plan: Plan, row: Row, trials: Sequence[Trial]) -> ConfirmResult:
-    """Return how a row stands, by all confirming windows at its load and the baseline's of any phase."""
-    study, windows = past.study, _at(past.study, trials, row.at)
-    rival = _rival(study, windows)
-    if len(rival) < CONFIRM_WINDOWS and not study.rests(row.setting):
-        return PENDING
-    own = [t for t in windows if t.phase is Phase.CONFIRMING]
-    return judged(study, row.setting, own, past.at(plan.context(row)), rival)
-
-
 def row_duel(past: Past, row: Row) -> Duel | None:
     """Return what baseline and setting showed in the windows that a row is confirmed by."""
-    study, windows = past.study, _at(past.study, past.trials, row.at)
-    own = [t for t in windows if t.phase is Phase.CONFIRMING and t.solid and t.tries(row.setting)]
-    rival = _rival(study, windows)
-    if not own or not rival:
+    return None if past.study.rests(row.setting) else reach_of(past, row.setting).duel
+
+
+def _due(past: Past, plan: Plan) -> Row | None:
+    """Return the row to measure: of those not settled the lowest made for the load now, or for more.
+
+    Where a row is confirmed nothing is measured for a higher one: that shows nothing of its own load.
+    """
+    now = past.context.get(plan.by)
+    if plan.by in past.study.askable:
+        return next((row for row in plan.rows if _is_open(past, plan, row)), None)
+    if now is None:
         return None
-    before, after = (
-        pool_windows([t.shown for t in some], study.quantities) for some in (rival, own)
-    )
-    return before, after
+    for row in plan.rows[plan.row({plan.by: now}) :]:
+        if _is_open(past, plan, row):
+            return row
+        if _reach(past, plan, row).result.won:
+            return None
+    return None
 
 
-def _at(study: Study, trials: Sequence[Trial], load: float | None) -> list[Trial]:
-    """Return the windows at a load."""
-    by, windows = study.terms.plan_by, counted(study, trials)
-    return [t for t in windows if load is not None and confirms_at(t.ran_at.get(by, 0.0), load)]
+def _is_open(past: Past, plan: Plan, row: Row) -> bool:
+    """Return whether further windows may confirm a row up to its load; not without end."""
+    if past.study.rests(row.setting) or row.at is None:
+        return False
+    reach = _reach(past, plan, row)
+    spent = len(own_windows(past, row.setting, _low(plan, row)))
+    return not reach.result.lost and reach.load * LOAD_REACH < row.at and spent < MOST_WINDOWS
 
 
-def _rival(study: Study, windows: Sequence[Trial]) -> list[Trial]:
-    """Return the baseline's windows of any phase: they did not select it."""
-    return [t for t in windows if t.solid and t.tries(study.baseline)]
+def _reach(past: Past, plan: Plan, row: Row) -> Reach:
+    if past.study.rests(row.setting):
+        return Reach(math.inf, THE_BASELINE)
+    return reach_of(past, row.setting, _low(plan, row))
 
 
-def _kept(
-    past: Past, plan: Plan, results: Sequence[ConfirmResult], trials: Sequence[Trial]
-) -> Plan:
-    """Return a plan with its confirmed rows; instead of others what was confirmed before."""
-    study, rows = past.study, list[Row]()
-    for row, result in zip(plan.rows, results, strict=True):
-        low = rows[-1].below if rows else 0.0
-        if not result.won and (former := _former(past, plan, low, row, trials)) is not None:
-            rows.append(former)
-            low = former.below
-        if low < row.below:
-            at = row.at if row.at is not None and low <= row.at else None
-            rows.append(row if result.won else replace(row, setting=study.baseline, at=at))
+def _low(plan: Plan, row: Row) -> float:
+    place = plan.rows.index(row)
+    return plan.rows[place - 1].below if place else 0.0
+
+
+def _kept(past: Past, plan: Plan) -> Plan:
+    """Return a plan with each row up to where it is confirmed; above, what else is, then the baseline."""
+    study, rows, low = past.study, list[Row](), 0.0
+    tried = {setting_key(t.setting): t.setting for t in past.trials if t.phase is Phase.CONFIRMING}
+    others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
+    others.sort(key=lambda other: -other[0].saving(study))
+    for row in plan.rows:
+        mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *others]
+        while low < row.below:
+            known = next((k for k in mine if k[0].load * LOAD_REACH > low), None)
+            if known is None:
+                rows.append(Row(row.below, study.baseline))
+            else:
+                below = min(row.below, known[0].load * LOAD_REACH)
+                at = min(known[0].load, row.at or math.inf)
+                rows.append(Row(below, known[1], row.gain, at if low <= at < below else None))
+            low = rows[-1].below
     met = [
         row
         for row, after in zip(rows, [*rows[1:], None], strict=True)
         if after is None or setting_key(after.setting) != setting_key(row.setting)
     ]
     return replace(plan, rows=tuple(met)) if len(met) > 1 else Plan.single(met[0].setting)
-
-
-def _former(past: Past, plan: Plan, low: float, row: Row, trials: Sequence[Trial]) -> Row | None:
-    """Return a row of what was confirmed before: at a higher load for all of the range, else for a part."""
-    study, by = past.study, plan.by
-    windows = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING and t.solid]
-    points = {(t.ran_at.get(by, 0.0), setting_key(t.setting)) for t in windows}
-    reaching = [p for p in sorted(points) if p[0] * LOAD_REACH >= row.below]
-    partial = [p for p in sorted(points, reverse=True) if low < p[0] * LOAD_REACH < row.below]
-    for load, key in (*reaching, *partial):
-        below = min(row.below, load * LOAD_REACH)
-        there = Plan((Row(math.inf, dict(key), at=load),), by)
-        if not study.rests(dict(key)) and row_result(past, there, there.rows[0], trials).won:
-            return Row(below, dict(key), row.gain, load if low <= load < below else None)
-    return None
 
 
 def why_grow(past: Past, policy: Policy) -> str:
@@ -216,8 +217,7 @@ def why_grow(past: Past, policy: Policy) -> str:
         return f"no row is confirmed at {load}, and more trials are needed: {answer.why}"
     if isinstance(answer, Done) and answer.plan.by:
         row = _held(study, answer.plan, now)
-        new = not study.rests(row.setting) and _comes_by(past, row)
-        if new and row_result(past, answer.plan, row, past.trials) == PENDING:
+        if _is_open(past, answer.plan, row) and _due(past, answer.plan) == row:
             return f"a row for {load} is not confirmed yet"
     return ""
 
@@ -226,23 +226,20 @@ def _held(study: Study, plan: Plan, load: float) -> Row:
     return plan.rows[plan.row({study.terms.plan_by: load})]
 
 
-def _comes_by(past: Past, row: Row) -> bool:
-    """Return whether a window at a row's load can be measured now."""
-    by = past.study.terms.plan_by
-    if by in past.study.askable:
-        return True
-    now = past.context.get(by)
-    return now is not None and row.at is not None and confirms_at(now, row.at)
-
-
-def _texts(study: Study, plan: Plan, results: Sequence[ConfirmResult], kept: Plan) -> list[str]:
+def _texts(past: Past, plan: Plan, kept: Plan) -> list[str]:
     found = []
-    for row, result in zip(plan.rows, results, strict=True):
-        if study.rests(row.setting):
+    for row in plan.rows:
+        if past.study.rests(row.setting):
             continue
-        waits = "not confirmed yet: its load has not occurred since"
-        shown = result if result != PENDING else ConfirmResult(False, False, waits)
-        text = row_text(study, plan, row, shown)
-        there = render_setting(kept.rows[kept.row(plan.context(row))].setting)
-        found.append(text if result.won else f"{there} is held instead of {text}")
+        reach, by = _reach(past, plan, row), past.study.terms.plan_by
+        waits = "not confirmed yet: its load did not last for a window"
+        shown = reach.result if reach.result != PENDING else ConfirmResult(False, False, waits)
+        text = row_text(past.study, plan, row, shown)
+        there = kept.rows[kept.row(plan.context(row))].setting
+        if setting_key(there) == setting_key(row.setting):
+            found.append(text)
+        elif reach.load:
+            found.append(f"{text}, up to {by} = {reach.load:.4g}; above, {render_setting(there)}")
+        else:
+            found.append(f"{render_setting(there)} is held instead of {text}")
     return list(dict.fromkeys(found))

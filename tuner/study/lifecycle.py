@@ -143,8 +143,8 @@ def _of_settings(past: Past, policy: Policy) -> Past:
     study = past.study
     if not _continuous(study) or not isinstance(policy, DecidesSteps):
         return past
-    kept = tuple(c for c in study.constraints if c.metric not in policy.goals)
-    return replace(past, study=replace(study, constraints=kept))
+    constraints = tuple(c for c in study.constraints if c.metric not in policy.goals)
+    return replace(past, study=replace(study, constraints=constraints))
 
 
 def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -> Step:
@@ -167,22 +167,24 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
     return _attempt(judged, trials, suggestion)
 
 
-def _attempt(past: Past, trials: Sequence[Trial], wanted: Try) -> Step:
+def _attempt(past: Past, trials: Sequence[Trial], suggestion: Try) -> Step:
     """Try what the policy suggests, unless the guard speaks against it or the trials are spent."""
     study, by = past.study, past.study.terms.plan_by
     now = {by: past.context[by]} if by in past.context else {}
-    known = past.at(wanted.context or now)
-    refusal = guard.objection(study, known, trials, wanted.setting) or guard.risk(
-        study, known, wanted.predicted
+    evidence = past.at(suggestion.context or now)
+    refusal = guard.objection(study, evidence, trials, suggestion.setting) or guard.risk(
+        study, evidence, suggestion.predicted
     )
     if refusal is not None:
-        why = f"{render_setting(wanted.setting)} was not tried: {refusal}"
+        why = f"{render_setting(suggestion.setting)} was not tried: {refusal}"
         if _continuous(study):
-            return Assign(study.baseline, f"{why}; measuring the baseline instead", wanted.context)
+            return Assign(
+                study.baseline, f"{why}; measuring the baseline instead", suggestion.context
+            )
     elif past.left <= 0 and not _continuous(study):
         why = f"all {study.terms.trials} trials are used"
     else:
-        return Assign(wanted.setting, wanted.why, wanted.context)
+        return Assign(suggestion.setting, suggestion.why, suggestion.context)
     best = next(iter(rivals(study, past.evidence)), None)
     if best is None:
         return hold_baseline(study, past.evidence, why)
@@ -214,12 +216,12 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
     }
     if _continuous(study):
         why = "; ".join([why, *dict.fromkeys(refused.values())])
-        kept = without(study, plan, refused)
+        rest = without(study, plan, refused)
         return (
-            hold_baseline(study, evidence, why) if kept is None else Move(Phase.HOLDING, why, kept)
+            hold_baseline(study, evidence, why) if rest is None else Move(Phase.HOLDING, why, rest)
         )
-    if study.terms.plan_by and (kept := without(study, plan, refused)) is not None:
-        return Move(Phase.CONFIRMING, why, kept)
+    if study.terms.plan_by and (rest := without(study, plan, refused)) is not None:
+        return Move(Phase.CONFIRMING, why, rest)
     if not refused:
         return Move(Phase.CONFIRMING, why, plan)
     why = next(iter(refused.values()))

@@ -70,7 +70,7 @@ MOST_TRUSTED_S = 300.0
 Orders = Assignment | HoldOrder | Idle | Release
 
 
-Asked = tuple[object, ...]
+PollKey = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class Answered:
     """The last assignment of a device, valid until news or another poll."""
 
     mark: int
-    asked: Asked
+    key: PollKey
     until: float
     answer: HoldOrder | Release
 
-    def holds_for(self, mark: int, asked: Asked, now: float) -> bool:
+    def holds_for(self, mark: int, key: PollKey, now: float) -> bool:
         """Return whether the answer is still the same, without a look at the store."""
-        return (self.mark, self.asked) == (mark, asked) and now < self.until
+        return (self.mark, self.key) == (mark, key) and now < self.until
 
 
 @dataclass
@@ -130,7 +130,7 @@ class Loop:
         self.hold_reports = HoldReports(store, now, self.changes, telemetry, self._hold_orders)
         self._growth = follow.PlanGrowth(store, lambda name: (self.decides or self.policies)(name))
         self._registry = Registry(store, now, self.changes, telemetry, self.presence)
-        store.bus.subscribe(self._heard)
+        store.bus.subscribe(self._on_notice)
 
     def register(self, device: Device) -> Registered:
         """Store a device as its agent describes it; a new driver or workload restarts its study."""
@@ -139,10 +139,10 @@ class Loop:
         self.presence.note_contact(device.id)
         return Registered(lease_s=self.lease_s)
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         """Wake the polls of a device that may have new assignments; read the stored data again."""
         if notice.topic is Topic.DEVICES:
-            self.presence.told_elsewhere(notice.devices)
+            self.presence.stored_elsewhere(notice.devices)
             self._registry.forget(notice.devices)
             for device in notice.devices or tuple(self._answered):
                 self._answered.pop(device, None)
@@ -163,15 +163,15 @@ class Loop:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
         news = self.presence.meet(device, poll)
-        mark, asked = self.news.mark(device), _asked(poll)
-        known = self._answered.get(device)
-        if known is not None and known.holds_for(mark, asked, self.monotonic()):
-            return known.answer
+        mark, key = self.news.mark(device), _poll_key(poll)
+        last = self._answered.get(device)
+        if last is not None and last.holds_for(mark, key, self.monotonic()):
+            return last.answer
         answer = self._order(device, poll, news)
         self._answered.pop(device, None)
         if isinstance(answer, HoldOrder | Release):
             until = self.monotonic() + self._trusted_s(answer)
-            self._answered[device] = Answered(mark, asked, until, answer)
+            self._answered[device] = Answered(mark, key, until, answer)
         return answer
 
     def _trusted_s(self, answer: HoldOrder | Release) -> float:
@@ -280,7 +280,7 @@ class Loop:
             trials = functools.cache(lambda: self.store.trials.list(study.id))
             if self._control_due(study, seen, trials, poll) or self._grows(study, seen, poll):
                 return None
-            devices = 0 if study.phase is Phase.CANARY else self.presence.heard
+            devices = 0 if study.phase is Phase.CANARY else self.presence.contacted
             return self._hold_orders.get(
                 study, seen.trials, lambda: assignments.hold(study, trials(), plan)
             ).model_copy(update={"report_s": assignments.report_every_s(devices)})
@@ -342,7 +342,7 @@ class Loop:
             policy = self.policies(study.policy)
         except TuningError:  # the step says why it cannot be had
             return False
-        return apart.may_explore(study, devices, policy) and apart.can_tell(
+        return apart.may_explore(study, devices, policy) and apart.is_scalable(
             study, self.changes.shares(study, trials, device)
         )
 
@@ -359,7 +359,8 @@ class Loop:
         """Begin a trial and give it to the device that asks. Raises StaleRevision."""
         seen = study.revision, count
         trial = self.store.trials.begin(
-            study.id, step.setting, study.phase, step.why, self.now(), step.context, seen, alone
+            *(study.id, step.setting, study.phase, step.why, self.now(), step.context),
+            *(seen, alone, step.plan),
         )
         self.changes.publish(study)
         return self._granted(study, trial, device, poll.agent, trials)
@@ -429,7 +430,7 @@ class Loop:
         return self.now() + timedelta(seconds=self.lease_s)
 
 
-def _asked(poll: Poll) -> Asked:
+def _poll_key(poll: Poll) -> PollKey:
     """Return what of a question its answer depends on, where that is a hold or a release."""
     held = poll.applied
     applied = setting_key(held.setting), held.level, held.study, held.revision

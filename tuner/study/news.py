@@ -19,18 +19,18 @@ class News:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: defaultdict[str, int] = defaultdict(int)
-        self._told_all = 0
+        self._broadcasts = 0
         self._waiting: defaultdict[str, list[Wake]] = defaultdict(list)
 
     def mark(self, device: str) -> int:
         """Return where the news of a device stands: taken before a look, given to `wait` after it."""
         with self._lock:
-            return self._counts[device] + self._told_all
+            return self._counts[device] + self._broadcasts
 
     def wait(self, device: str, mark: int, wake: Wake) -> Wake:
         """Have `wake` called at the next news after a mark; return what ends the waiting."""
         with self._lock:
-            late = self._counts[device] + self._told_all != mark
+            late = self._counts[device] + self._broadcasts != mark
             if not late:
                 self._waiting[device].append(wake)
         if late:
@@ -59,7 +59,7 @@ class News:
     def tell_all(self) -> None:
         """Wake everybody."""
         with self._lock:
-            self._told_all += 1
+            self._broadcasts += 1
             woken = [wake for waiting in self._waiting.values() for wake in waiting]
             self._waiting.clear()
         for wake in woken:

@@ -92,7 +92,7 @@ class Presence:
             self._unable.update({name: stored.get(name, "") for name in outdated})
         return self._unable.get(device, "")
 
-    def told_elsewhere(self, devices: Collection[str]) -> None:
+    def stored_elsewhere(self, devices: Collection[str]) -> None:
         """Look up again what other processes may have stored of devices; of all where none is named."""
         with self._lock:
             if not devices:
@@ -100,7 +100,7 @@ class Presence:
             elif self._outdated is not None:
                 self._outdated.update(devices)
 
-    def told_here(self, device: str) -> None:
+    def stored_here(self, device: str) -> None:
         """Believe what this process has just stored of a device."""
         with self._lock:
             if self._outdated is not None:
@@ -126,7 +126,7 @@ class Presence:
         self.note_contact(device)
 
     @property
-    def heard(self) -> int:
+    def contacted(self) -> int:
         """How many devices this process has heard."""
         return len(self._due)
 
@@ -160,8 +160,8 @@ class Presence:
     def _is_elsewhere(self, device: str, stored: datetime) -> bool:
         """Return whether another process has heard a device since this one did, by what is stored."""
         last, before = self._last_heard.get(device), self._stored_before.get(device)
-        known = before if last is None else last[1]
-        return known is None or stored > known
+        previous = before if last is None else last[1]
+        return previous is None or stored > previous
 
     def _is_recent(self, stored: datetime, silence_s: float) -> bool:
         """Return whether what was stored of a device, now and then, shows it to be there."""
@@ -182,7 +182,7 @@ class Presence:
         Also of those that only other processes hear. `windows_s` finds how long devices measure without
         a word, of those that a study has.
         """
-        found: list[tuple[str, bool]] = []
+        changes: list[tuple[str, bool]] = []
         silent: list[str] = []
         lately = self._monotonic() - self._sent_away_s <= 2.0 * MOST_AGAIN_S
         lease_s = self._lease_s + (2.0 * MOST_AGAIN_S if lately else 0.0)
@@ -190,7 +190,7 @@ class Presence:
         with self._lock:
             due = {**self._expected, **self._due}
 
-        def is_there(device: str, silence_s: float) -> bool:
+        def is_online(device: str, silence_s: float) -> bool:
             if device in due and self._monotonic() - due[device] <= silence_s:
                 return True
             at = stored.get(device)
@@ -199,20 +199,22 @@ class Presence:
 
         for device in due.keys() | stored.keys():
             away = device in self._away
-            if is_there(device, lease_s):
+            if is_online(device, lease_s):
                 at = stored.get(device)
-                heard = device in self._due or (at is not None and self._is_elsewhere(device, at))
-                if away and heard:
+                contacted = device in self._due or (
+                    at is not None and self._is_elsewhere(device, at)
+                )
+                if away and contacted:
                     self._away.discard(device)
-                    found.append((device, True))
+                    changes.append((device, True))
             elif not away:
                 silent.append(device)
         window_s = windows_s(silent) if silent else {}
         for device in silent:
-            if not is_there(device, lease_s + window_s.get(device, 0.0)):
+            if not is_online(device, lease_s + window_s.get(device, 0.0)):
                 self._away.add(device)
-                found.append((device, False))
-        return found
+                changes.append((device, False))
+        return changes
 
     def keep(self) -> None:
         """Store what was heard since the last time, all of it at once."""

@@ -46,8 +46,8 @@ class Registry:
             )
             self.store.devices.put(device)  # a new one has no study yet
         else:
-            known = former.driver, former.workload_version
-            if known != (device.driver, device.workload_version):
+            versions = former.driver, former.workload_version
+            if versions != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
             self.store.devices.put(device)
             self._narrow(device)
@@ -65,7 +65,7 @@ class Registry:
             self.telemetry.applied(applied)
         if news:
             self.store.bus.publish(Notice(Topic.DEVICES, devices=(applied.device,)))
-            self.presence.told_here(applied.device)
+            self.presence.stored_here(applied.device)
         self._applied[applied.device] = state
 
     def forget(self, devices: Collection[str]) -> None:
@@ -99,13 +99,13 @@ class Registry:
             if space == study.space:
                 self._end_outside(study, device)  # a crash may have left them
                 return
-            gone = [
+            dropped = [
                 k.name for k, left in zip(study.space.knobs, space.knobs, strict=True) if k != left
             ]
-            told = [
-                f"{name}: {device.cannot.get(name, 'fewer values take effect')}" for name in gone
+            losses = [
+                f"{name}: {device.cannot.get(name, 'fewer values take effect')}" for name in dropped
             ]
-            why = f"{device.id} offers fewer knobs or values than before; {'; '.join(told)}"
+            why = f"{device.id} offers fewer knobs or values than before; {'; '.join(losses)}"
             narrowed = replace(study, space=space)
             if study.plan is not None and not all(space.has(r.setting) for r in study.plan.rows):
                 self.changes.abort(study, why)

@@ -50,8 +50,8 @@ class Silence:
     def _seconds(self, of: Hashable, stored: object) -> float:
         now = self._monotonic()
         with self._lock:
-            known, since = self._seen.get(of, (None, now))
-            if known != stored:
+            previous, since = self._seen.get(of, (None, now))
+            if previous != stored:
                 self._seen[of] = stored, now
                 return 0.0
             return now - since

@@ -55,16 +55,16 @@ class RayWorker:
 
     def answer(self, question: bytes, within_s: float) -> bytes:
         """Return the answers to a question. Raises WorkerLost."""
-        asked = self._remote.remote(question)
+        pending = self._remote.remote(question)
         try:
-            found: bytes = ray.get(asked, timeout=within_s)
+            reply: bytes = ray.get(pending, timeout=within_s)
         except GetTimeoutError:
-            ray.cancel(asked, force=True)
+            ray.cancel(pending, force=True)
             raise WorkerLost(f"no suggestion after {within_s:g} s") from None
         except (RayError, ConnectionError) as error:
             first = next(iter(str(error).splitlines()), type(error).__name__)
             raise WorkerLost(f"the Ray worker of a suggestion was lost: {first}") from error
-        return found
+        return reply
 
     def close(self) -> None:
         """Release nothing: the cluster keeps its processes."""

@@ -107,12 +107,12 @@ def answer(question: bytes) -> bytes:
     What a policy raises is an answer, too. Each past is decided by itself, so no reply depends on other
     questions; what pasts of one space have in common a policy may remember.
     """
-    asked = BatchQuestion.model_validate_json(question)
+    batch = BatchQuestion.model_validate_json(question)
     try:
-        policy = load_policy(asked.policy)
+        policy = load_policy(batch.policy)
     except TuningError as error:
-        return BatchAnswers(answers=tuple(_failed(error) for _ in asked.pasts)).dumped()
-    return BatchAnswers(answers=tuple(_alone(policy, past) for past in asked.pasts)).dumped()
+        return BatchAnswers(answers=tuple(_failed(error) for _ in batch.pasts)).dumped()
+    return BatchAnswers(answers=tuple(_alone(policy, past) for past in batch.pasts)).dumped()
 
 
 def ask(policy: str, pasts: Sequence[Past]) -> bytes:
@@ -122,30 +122,30 @@ def ask(policy: str, pasts: Sequence[Past]) -> bytes:
 
 def read(answers: bytes, count: int) -> list[Decided]:
     """Return the answers that came back. Raises ValueError: they are not to the question."""
-    found = BatchAnswers.model_validate_json(answers).answers
-    if len(found) != count:
-        raise ValueError(f"{len(found)} answers to {count} questions")
+    parsed = BatchAnswers.model_validate_json(answers).answers
+    if len(parsed) != count:
+        raise ValueError(f"{len(parsed)} answers to {count} questions")
     return [
         Decided(None, one.error()) if isinstance(one, NotDecided) else Decided(one.suggestion)
-        for one in found
+        for one in parsed
     ]
 
 
 def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided:
     try:
-        return _said(policy.suggest(past))
+        return _answer_of(policy.suggest(past))
     except Exception as error:  # noqa: BLE001  an error of a plug-in is reported to its study
         return _failed(error)
 
 
-def _said(suggestion: Suggestion) -> Tried | Waited | Finished:
+def _answer_of(suggestion: Suggestion) -> Tried | Waited | Finished:
     if isinstance(suggestion, Try):
         plain = {
             n: Prediction(float(p.mean), float(p.sd), p.lognormal)
             for n, p in suggestion.predicted.items()
         }
-        asked = {name: float(value) for name, value in suggestion.context.items()}
-        return Tried(suggestion=Try(dict(suggestion.setting), suggestion.why, plain, asked))
+        context = {name: float(value) for name, value in suggestion.context.items()}
+        return Tried(suggestion=Try(dict(suggestion.setting), suggestion.why, plain, context))
     if isinstance(suggestion, Wait):
         return Waited(suggestion=suggestion)
     return Finished(suggestion=suggestion)

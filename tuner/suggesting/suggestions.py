@@ -28,7 +28,7 @@ At = tuple[int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SuggestionRequest:
     """A study that waits: `at` is what its past is made of.
 
     `lost` counts the workers that were lost on it.
@@ -44,7 +44,7 @@ class Wanted:
         """What says how long it takes: who decides, and among how many settings."""
         return self.policy, self.past.study.space.size
 
-    def like(self, other: Wanted) -> bool:
+    def like(self, other: SuggestionRequest) -> bool:
         """Return whether both are decided by one policy over one space."""
         return self.policy == other.policy and self.past.study.space == other.past.study.space
 
@@ -64,8 +64,8 @@ class Suggestions:
     took: Callable[[str, float], None] = lambda _policy, _seconds: None
     within_s: float = WITHIN_S
     _lock: threading.Condition = field(default_factory=threading.Condition)
-    _queue: list[Wanted] = field(default_factory=list)
-    _asked: dict[str, At] = field(default_factory=dict)
+    _queue: list[SuggestionRequest] = field(default_factory=list)
+    _requested: dict[str, At] = field(default_factory=dict)
     _decided: dict[str, tuple[At, Decided]] = field(default_factory=dict)
     _paces: dict[tuple[str, int], float] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -102,9 +102,9 @@ class Suggestions:
         with self._lock:
             decided = self._decided.pop(study.id, None)
             if decided is None or decided[0] != at:
-                if self._asked.get(study.id) != at:
-                    self._asked[study.id] = at
-                    self._queue.append(Wanted(policy, past, at))
+                if self._requested.get(study.id) != at:
+                    self._requested[study.id] = at
+                    self._queue.append(SuggestionRequest(policy, past, at))
                     self._lock.notify()
                 return Wait(WORKING)
         if decided[1].suggestion is None:
@@ -133,11 +133,11 @@ class Suggestions:
                 continue
             seconds = (time.monotonic() - began) / len(batch)
             self._paces[batch[0].size] = seconds
-            for wanted, answer in zip(batch, answers, strict=True):
-                self._keep(wanted, answer)
-                self.took(wanted.policy, seconds)
+            for request, answer in zip(batch, answers, strict=True):
+                self._keep(request, answer)
+                self.took(request.policy, seconds)
 
-    def _taken(self) -> list[Wanted]:
+    def _taken(self) -> list[SuggestionRequest]:
         """Wait for studies and return some of one space, oldest first; nothing at the end.
 
         No more than this worker's share of them. One of a size that is new is requested alone, and so
@@ -153,11 +153,13 @@ class Suggestions:
             share = -(-len(alike) // len(self.workers))
             soon = int(TOGETHER_S / self._paces.get(first.size, TOGETHER_S))
             batch = [first] if first.lost else alike[: max(1, min(share, soon))]
-            taken = {id(w) for w in batch}
-            self._queue = [w for w in self._queue if id(w) not in taken]
+            chosen = {id(w) for w in batch}
+            self._queue = [w for w in self._queue if id(w) not in chosen]
             return batch
 
-    def _answered(self, worker: SuggestionWorker, batch: Sequence[Wanted]) -> list[Decided]:
+    def _answered(
+        self, worker: SuggestionWorker, batch: Sequence[SuggestionRequest]
+    ) -> list[Decided]:
         within_s = self.within_s * (1.0 + (len(batch) - 1) / 10.0)
         question = ask(batch[0].policy, [w.past for w in batch])
         try:
@@ -166,27 +168,27 @@ class Suggestions:
             worker.close()
             raise WorkerLost(f"the worker's reply is not valid: {error}") from error
 
-    def _again(self, batch: Sequence[Wanted], error: WorkerLost) -> None:
+    def _again(self, batch: Sequence[SuggestionRequest], error: WorkerLost) -> None:
         """Have others try; give up on what took too many of them with it."""
-        for wanted in batch:
-            lost = wanted.lost + 1
+        for request in batch:
+            lost = request.lost + 1
             if lost >= MOST_TRIES:
                 why = f"{lost} workers were lost; the last error: {error.message}"
-                self._keep(wanted, Decided(None, WorkerLost(why)))
+                self._keep(request, Decided(None, WorkerLost(why)))
                 continue
             with self._lock:
                 if self._ended:
                     return
-                self._queue.append(replace(wanted, lost=lost))
+                self._queue.append(replace(request, lost=lost))
                 self._lock.notify()
 
-    def _keep(self, wanted: Wanted, answer: Decided) -> None:
-        study = wanted.past.study
+    def _keep(self, request: SuggestionRequest, answer: Decided) -> None:
+        study = request.past.study
         with self._lock:
-            if self._asked.get(study.id) != wanted.at:  # it has changed since
+            if self._requested.get(study.id) != request.at:  # it has changed since
                 return
-            del self._asked[study.id]
-            self._decided[study.id] = wanted.at, answer
+            del self._requested[study.id]
+            self._decided[study.id] = request.at, answer
         self.wake(study)
 
 

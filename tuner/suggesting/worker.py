@@ -17,11 +17,11 @@ def main() -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C is for the tuner, which then closes the input
-    told = os.fdopen(os.dup(1), "wb")
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for line in sys.stdin.buffer:
-        told.write(answer(line) + b"\n")
-        told.flush()
+        output.write(answer(line) + b"\n")
+        output.flush()
 
 
 if __name__ == "__main__":

@@ -15,21 +15,21 @@ from tuner.moments import moment
 Word = TypeVar("Word", bound=StrEnum)
 
 
-def asked_of(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> HistoryQuestion:
+def narrowed(question: HistoryQuestion | None, narrow: Mapping[str, object]) -> HistoryQuestion:
     """Return a question narrowed by keywords.
 
     Raises:
         InvalidInput: one is not known, or names no such word or time.
     """
-    known = [f.name for f in fields(HistoryQuestion)]
-    now, found = datetime.now(timezone.utc), dict[str, object]()
+    names = [f.name for f in fields(HistoryQuestion)]
+    now, filters = datetime.now(timezone.utc), dict[str, object]()
     for name, value in narrow.items():
-        if name not in known:
+        if name not in names:
             raise InvalidInput(
-                f"a history has no filter {name!r}", hint=f"filter by {', '.join(known)}"
+                f"a history has no filter {name!r}", hint=f"filter by {', '.join(names)}"
             )
-        found[name] = parsed(name, value, now) if isinstance(value, str) else value
-    return replace(question or HistoryQuestion(), **found)  # type: ignore[arg-type]
+        filters[name] = parsed(name, value, now) if isinstance(value, str) else value
+    return replace(question or HistoryQuestion(), **filters)  # type: ignore[arg-type]
 
 
 def parsed(name: str, text: str, now: datetime, called: str = "") -> object:

@@ -24,7 +24,7 @@ Declared = TypeVar("Declared", bound=Callable[..., Any])
 class Verb:
     """A request: its method and path, what it takes by name, what it is answered with, and for whom it is.
 
-    Without a body (`DELETE`) a change travels as these fields of it, `told`, in the query.
+    Without a body (`DELETE`) a change travels as these fields of it, `query_fields`, in the query.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Verb:
     path: str
     role: AccessRole
     status: int
-    told: tuple[str, ...]
+    query_fields: tuple[str, ...]
     takes: Mapping[str, inspect.Parameter]
     answer: Any
     text: str
@@ -54,13 +54,13 @@ class Verb:
                 if self.bodied:
                     body = value
                 else:
-                    query |= {field: getattr(value, field) for field in self.told}
+                    query |= {field: getattr(value, field) for field in self.query_fields}
             elif is_dataclass(value) and not isinstance(value, type):
                 query |= asdict(value)
             elif f"{{{name}}}" not in self.path:
                 query[name] = value
-        asked = {name: _text(value) for name, value in query.items() if value is not None}
-        return path, body, asked or None
+        sent = {name: _text(value) for name, value in query.items() if value is not None}
+        return path, body, sent or None
 
     def read(self, content: bytes) -> object:
         """Return what an answer says. Raises pydantic's ValidationError."""
@@ -78,7 +78,7 @@ class Asking(Generic[Seen]):
 
 
 def verb(
-    method: str, path: str, role: AccessRole, *, status: int = 200, told: Sequence[str] = ()
+    method: str, path: str, role: AccessRole, *, status: int = 200, query_fields: Sequence[str] = ()
 ) -> Callable[[Declared], Declared]:
     """Make a verb of a declaration: its name, parameters, answer and text are the declaration's."""
 
@@ -87,16 +87,18 @@ def verb(
         takes = dict(list(signature.parameters.items())[1:])
         answer = _answer(signature.return_annotation)
         text = inspect.getdoc(declared) or ""
-        row = Verb(declared.__name__, method, path, role, status, tuple(told), takes, answer, text)
+        row = Verb(
+            declared.__name__, method, path, role, status, tuple(query_fields), takes, answer, text
+        )
 
         @functools.wraps(declared)
-        def asked(self: Asking[Any], *args: object, **named: object) -> Any:  # noqa: ANN401
+        def request(self: Asking[Any], *args: object, **named: object) -> Any:  # noqa: ANN401
             bound = signature.bind(self, *args, **named)
             bound.apply_defaults()
             return self.ask(row, {n: v for n, v in bound.arguments.items() if n in takes})
 
-        asked.row = row  # type: ignore[attr-defined]
-        return asked  # type: ignore[return-value]
+        request.row = row  # type: ignore[attr-defined]
+        return request  # type: ignore[return-value]
 
     return made
 

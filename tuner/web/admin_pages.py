@@ -26,9 +26,9 @@ def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version:
     router = APIRouter()
     access = sessions.access
 
-    def shown(request: Request, made: object = None) -> Response:
+    def shown(request: Request, created: object = None) -> Response:
         return pages.page(
-            request, "access", tokens=access.tokens(), audit=access.audit(200)[::-1], made=made,
+            request, "access", tokens=access.tokens(), audit=access.audit(200)[::-1], made=created,
             roles=ROLES, days=TOKEN_DAYS,
         )  # fmt: skip
 

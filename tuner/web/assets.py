@@ -19,12 +19,12 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 def file_of(name: str) -> Path:
     """Return where an asset is. Raises NotFound."""
-    known = {path.name: path for path in OURS.iterdir() if path.suffix in TYPES}
+    served = {path.name: path for path in OURS.iterdir() if path.suffix in TYPES}
     if name == PLOTLY:
-        known[PLOTLY] = plotly_file()
-    if name not in known or not known[name].is_file():
+        served[PLOTLY] = plotly_file()
+    if name not in served or not served[name].is_file():
         raise NotFound(f"there is no file {name}")
-    return known[name]
+    return served[name]
 
 
 def plotly_file() -> Path:
@@ -52,8 +52,10 @@ def assets() -> APIRouter:
     def asset(name: str, request: Request) -> Response:
         """Give one file."""
         file = file_of(name)
-        kept = "public, max-age=31536000, immutable" if request.query_params else "no-cache"
-        headers = {"Cache-Control": kept, "X-Content-Type-Options": "nosniff"}
+        cache_control = (
+            "public, max-age=31536000, immutable" if request.query_params else "no-cache"
+        )
+        headers = {"Cache-Control": cache_control, "X-Content-Type-Options": "nosniff"}
         return FileResponse(file, media_type=TYPES[file.suffix], headers=headers)
 
     return router

@@ -51,7 +51,7 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
         key = groups.get(group)
         name, _, value = label.partition("=")
         named = [row for row in view.rows if not label or row.labels.get(name) == value]
-        rows = [row for row in in_order(named, key) if _wanted(row, health, find)]
+        rows = [row for row in in_order(named, key) if _fits(row, health, find)]
         last = max(1, -(-len(rows) // PAGE))
         at = min(max(page, 1), last)
         shown = rows[(at - 1) * PAGE : at * PAGE]
@@ -66,10 +66,10 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
     def studies(request: Request, phase: str = "", group: str = "", page: int = 1) -> Response:
         """List studies, latest first."""
         store = operations.loop.store
-        found = store.studies.ids(phase=phase or None, group=group or None)[::-1]
-        last = max(1, -(-len(found) // PAGE))
+        ids = store.studies.ids(phase=phase or None, group=group or None)[::-1]
+        last = max(1, -(-len(ids) // PAGE))
         at = min(max(page, 1), last)
-        shown = store.studies.stored(among=found[(at - 1) * PAGE : at * PAGE])[::-1]
+        shown = store.studies.stored(among=ids[(at - 1) * PAGE : at * PAGE])[::-1]
         standing = {} if operations.stop_state().in_force else store.devices.standing()
         saving = {s.id for s in shown for d in s.devices if saves_now(s, standing.get(d))}
         rows = [(s, fleet.summaries.of(s), isinstance(s, Study), s.id in saving) for s in shown]
@@ -119,7 +119,7 @@ def _label(name: str, row: FleetRow) -> str:
     return row.labels.get(name, "")
 
 
-def _wanted(row: FleetRow, health: str, find: str) -> bool:
+def _fits(row: FleetRow, health: str, find: str) -> bool:
     """Return whether a device fits the filter; every searched word is in its row."""
     labels = " ".join(f"{name}={value}" for name, value in row.labels.items())
     text = f"{row.device} {row.board} {row.workload} {row.host} {labels}".lower()

@@ -17,9 +17,9 @@ def gauge(view: StudyView, limit: Limit) -> Markup:
     """Return the distance of the held setting from a limit; only text before it was measured."""
     held = view.best or view.baseline
     value = held.metrics.get(limit.metric)
-    asked = f"{limit.op} {figure(limit.metric, limit.value, declared=view.quantities)}"
+    required = f"{limit.op} {figure(limit.metric, limit.value, declared=view.quantities)}"
     if value is None:
-        return Markup("<p>{} {} <small>not measured yet</small></p>").format(limit.metric, asked)
+        return Markup("<p>{} {} <small>not measured yet</small></p>").format(limit.metric, required)
     edge = value.high if limit.op == "<=" else value.low
     bound = edge if math.isfinite(edge) else value.mean
     verdict = limit.verdict(value)
@@ -31,7 +31,7 @@ def gauge(view: StudyView, limit: Limit) -> Markup:
     return Markup(
         '<div class="gauge {}"><span>{}</span> {} <span><b>{}</b> (95 % bound {}), limit {}: '
         '<b class="word">{}</b></span></div>'
-    ).format(verdict, limit.metric, _drawn(value, bound, limit), shown, edge_text, asked, word)
+    ).format(verdict, limit.metric, _drawn(value, bound, limit), shown, edge_text, required, word)
 
 
 def _drawn(value: Estimate, bound: float, limit: Limit) -> Markup:

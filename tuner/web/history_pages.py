@@ -18,7 +18,7 @@ from tuner.core import InvalidInput, Store, Study, TrialState, Verdict
 from tuner.presentation.figures import joined
 from tuner.service.operations import Operations
 from tuner.study.moves import needed_metrics
-from tuner.verbs.questions import asked_of
+from tuner.verbs.questions import narrowed
 from tuner.web.looks import Judges
 from tuner.web.render import Pages
 from tuner.wire import StudyView, TrialView
@@ -49,7 +49,7 @@ FIRST = ("device", "state")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HistoryFilters:
     """The filter of the history, as it is in the address."""
 
     device: str = ""
@@ -63,7 +63,7 @@ class Asked:
 
     def question(self) -> HistoryQuestion:
         """Return it as a question. Raises InvalidInput."""
-        return asked_of(None, {name: text for name, text in asdict(self).items() if text})
+        return narrowed(None, {name: text for name, text in asdict(self).items() if text})
 
 
 def history_pages(pages: Pages, operations: Operations) -> APIRouter:
@@ -73,24 +73,24 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
     @router.get("/history")
     def show(
         request: Request,
-        asked: Annotated[Asked, Depends()],
+        filters: Annotated[HistoryFilters, Depends()],
         sort: str = "start",
         page: int = 1,
     ) -> Response:
         """Show trials across studies, latest first; the rows of a page in another order, if asked."""
         at = max(page, 1)
-        store, question, pending = operations.loop.store, asked.question(), set[str]()
+        store, question, pending = operations.loop.store, filters.question(), set[str]()
         past = judges.past if question.verdict else judges.within(JUDGING_S, pending)
-        found = recent(store, question, PAGE + 1, (at - 1) * PAGE, past)
-        rows = sorted(found[:PAGE], key=SORTS.get(sort, SORTS["start"]))
+        matching = recent(store, question, PAGE + 1, (at - 1) * PAGE, past)
+        rows = sorted(matching[:PAGE], key=SORTS.get(sort, SORTS["start"]))
         studies = _studies(store, rows)
-        wanted = dict.fromkeys(m for s in studies for m in needed_metrics(s))
+        needed = dict.fromkeys(m for s in studies for m in needed_metrics(s))
         measured = dict.fromkeys(m for row in rows for m in row.metrics)
-        offered = [*OWN, *wanted, *sorted(measured.keys() - wanted.keys())]
+        offered = [*OWN, *needed, *sorted(measured.keys() - needed.keys())]
         given = request.query_params.getlist("columns")
-        columns = [n for n in offered if n in given] if given else [*FIRST, *wanted]
+        columns = [n for n in offered if n in given] if given else [*FIRST, *needed]
         return pages.page(
-            request, "history", asked=asked, rows=rows, more=len(found) > PAGE, at=at, sort=sort,
+            request, "history", filters=filters, rows=rows, more=len(matching) > PAGE, at=at, sort=sort,
             metrics=[m for m in columns if m not in OWN], columns=columns, offered=offered,
             chosen=bool(given), own=OWN, pending=pending, defaults={s.id: s.baseline for s in studies},
             verdicts=list(Verdict), states=list(TrialState), sorts=list(SORTS),
@@ -98,9 +98,9 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
         )  # fmt: skip
 
     @router.get("/history/export")
-    def export(asked: Annotated[Asked, Depends()], format: str = "csv") -> Response:
+    def export(filters: Annotated[HistoryFilters, Depends()], format: str = "csv") -> Response:
         """Return all requested trials as a file."""
-        rows = operations.history(asked.question())
+        rows = operations.history(filters.question())
         if format not in EXPORTS:
             raise InvalidInput(f"no history is written as {format!r}", hint="csv, json or parquet")
         kind, written = EXPORTS[format]
@@ -111,8 +111,8 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
     def compare(request: Request, trial: str = "") -> Response:
         """Show trials side by side: `trial=STUDY:NUMBER,STUDY:NUMBER`, or one `trial` each."""
         names = [n for text in request.query_params.getlist("trial") for n in text.split(",") if n]
-        found = [_trial(operations, name) for name in names[:4]]
-        return side_by_side(pages, request, found)
+        compared = [_trial(operations, name) for name in names[:4]]
+        return side_by_side(pages, request, compared)
 
     @router.get("/events")
     def events(request: Request, study: str = "", device: str = "", page: int = 1) -> Response:
@@ -143,17 +143,17 @@ def side_by_side(
     metrics = dict.fromkeys(metric for _, trial in trials for metric in trial.metrics)
     names = ", ".join(f"{view.id}:{trial.number}" for view, trial in trials)
     return pages.page(
-        request, "compare", trials=trials, knobs=knobs, metrics=list(metrics), asked=names
+        request, "compare", trials=trials, knobs=knobs, metrics=list(metrics), names=names
     )
 
 
 def _trial(operations: Operations, name: str) -> tuple[StudyView, TrialView]:
     study, _, number = name.partition(":")
     look = operations.look(study)
-    found = next((t for t in look.trials if str(t.number) == number), None)
-    if found is None:
+    trial = next((t for t in look.trials if str(t.number) == number), None)
+    if trial is None:
         raise InvalidInput(f"study {study} has no trial {number!r}", hint="write STUDY:NUMBER")
-    return look.report.study, found
+    return look.report.study, trial
 
 
 def _parquet(rows: Sequence[HistoryRow]) -> bytes:
@@ -171,5 +171,5 @@ EXPORTS: dict[str, tuple[str, Callable[[Sequence[HistoryRow]], str | bytes]]] = 
 
 
 def _query(request: Request, *without: str) -> str:
-    kept = [(k, v) for k, v in request.query_params.multi_items() if k not in without and v]
-    return urlencode(kept)
+    parameters = [(k, v) for k, v in request.query_params.multi_items() if k not in without and v]
+    return urlencode(parameters)

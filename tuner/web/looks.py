@@ -25,35 +25,35 @@ class Looks:
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._operations, self._monotonic = operations, monotonic
-        self._known: OrderedDict[str, tuple[StudyLook, float]] = OrderedDict()
+        self._cached: OrderedDict[str, tuple[StudyLook, float]] = OrderedDict()
         self._changes = 0
         self._lock = threading.Lock()
-        operations.loop.store.bus.subscribe(self._heard)
+        operations.loop.store.bus.subscribe(self._on_notice)
 
     def at(self, study: str) -> StudyLook:
         """Return a study as it stands. Raises NotFound."""
         with self._lock:
             changes = self._changes
-            known = self._known.get(study)
-        if known is not None and self._monotonic() < known[1]:
-            return known[0]
+            cached = self._cached.get(study)
+        if cached is not None and self._monotonic() < cached[1]:
+            return cached[0]
         look = self._operations.look(study)
         with self._lock:
             if changes == self._changes:
-                self._known[study] = look, self._monotonic() + TRUSTED_S
-                self._known.move_to_end(study)
-                if len(self._known) > KEPT:
-                    self._known.popitem(last=False)
+                self._cached[study] = look, self._monotonic() + TRUSTED_S
+                self._cached.move_to_end(study)
+                if len(self._cached) > KEPT:
+                    self._cached.popitem(last=False)
         return look
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         """Forget the study; a notice that names none may be of all, as a stop of all devices is."""
         with self._lock:
             self._changes += 1
             if notice.study:
-                self._known.pop(notice.study, None)
+                self._cached.pop(notice.study, None)
             else:
-                self._known.clear()
+                self._cached.clear()
 
 
 class Explanations:
@@ -69,12 +69,12 @@ class Explanations:
         store, study = self._operations.loop.store, self._operations.full_id(study)
         with self._lock:
             stamp = store.studies.get(study).revision, store.trials.count(study)
-            kept = self._kept.get(study)
-            if kept is None or kept[0] != stamp:
-                kept = self._kept[study] = stamp, self._operations.explain(study)
+            cached = self._kept.get(study)
+            if cached is None or cached[0] != stamp:
+                cached = self._kept[study] = stamp, self._operations.explain(study)
                 if len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
-            return kept[1]
+            return cached[1]
 
 
 class Judges:
@@ -84,34 +84,34 @@ class Judges:
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._monotonic = operations.loop.store, monotonic
-        self._known: dict[str, Past] = {}
-        operations.loop.store.bus.subscribe(self._heard)
+        self._cached: dict[str, Past] = {}
+        operations.loop.store.bus.subscribe(self._on_notice)
 
-    def _heard(self, notice: Notice) -> None:
-        self._known.pop(notice.study, None)
+    def _on_notice(self, notice: Notice) -> None:
+        self._cached.pop(notice.study, None)
 
     def kept(self, study: Study) -> Past | None:
         """Return a study's baseline where it was read before, None else."""
-        known = self._known.get(study.id)
-        return known if known is not None and known.study == study else None
+        cached = self._cached.get(study.id)
+        return cached if cached is not None and cached.study == study else None
 
     def past(self, study: Study) -> Past:
         """Return a study's baseline, as its trials are judged by it."""
-        known = self.kept(study)
-        if known is None:
-            known = self._known[study.id] = judging(self._store, study)
-        return known
+        cached = self.kept(study)
+        if cached is None:
+            cached = self._cached[study.id] = judging(self._store, study)
+        return cached
 
     def within(self, seconds: float, pending: set[str]) -> Callable[[Study], Past | None]:
         """Return `past`, which after that time reads no further study but adds the study to `pending`."""
         until = self._monotonic() + seconds
 
         def past(study: Study) -> Past | None:
-            known = self.kept(study)
-            if known is None and self._monotonic() < until:
+            cached = self.kept(study)
+            if cached is None and self._monotonic() < until:
                 return self.past(study)
-            if known is None:
+            if cached is None:
                 pending.add(study.id)
-            return known
+            return cached
 
         return past

@@ -83,8 +83,8 @@ def read_form(request: Request, fields: Fields, sessions: Sessions, *roles: Acce
     """
     caller = require_role(request, *(roles or MAY_CHANGE))
     key = next(iter(fields.get("form_key", ())), "")
-    wanted = sessions.form_key(request.cookies.get(COOKIE, ""))
-    if not hmac.compare_digest(key.encode(), wanted.encode()):
+    expected = sessions.form_key(request.cookies.get(COOKIE, ""))
+    if not hmac.compare_digest(key.encode(), expected.encode()):
         raise Forbidden(
             "the form belongs to another session", hint="reload the page and send it again"
         )

@@ -6,31 +6,36 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from tuner.core import Limit, WindowPoint
+from tuner.core import Limit
 from tuner.presentation.figures import figure
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
 
 
-def sparkline(metric: str, points: Sequence[WindowPoint], limit: Limit | None = None) -> Markup:
-    """Return a metric's course with its limit as a dashed line; empty where nothing was measured."""
+def sparkline(
+    metric: str, points: Sequence[tuple[float, float]], limit: Limit | None = None
+) -> Markup:
+    """Return a metric's course with its limit as a dashed line; empty where nothing was measured.
+
+    A point is a time in seconds and a value.
+    """
     if not points:
         return Markup("")
-    values = [point.mean for point in points]
+    values = [value for _, value in points]
     around = [*values, limit.value] if limit else values
     # Noise of a percent is no mountain: the height is at least a fifth of the value.
     middle = (min(around) + max(around)) / 2.0
     span = max(max(around) - min(around), 0.2 * abs(middle)) or 1.0
     least = middle - span / 2.0
-    begin = points[0].at.timestamp()
-    length = (points[-1].at.timestamp() - begin) or 1.0
+    begin = points[0][0]
+    length = (points[-1][0] - begin) or 1.0
 
     def height(value: float) -> str:
         return f"{HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * (value - least) / span:.1f}"
 
     path = " ".join(
-        f"{EDGE + (WIDTH - 2 * EDGE) * (p.at.timestamp() - begin) / length:.1f},{height(p.mean)}"
-        for p in points
+        f"{EDGE + (WIDTH - 2 * EDGE) * (at_s - begin) / length:.1f},{height(value)}"
+        for at_s, value in points
     )
     last = figure(metric, values[-1])
     label, bound = f"{metric}: last {last}", Markup("")

@@ -44,8 +44,8 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
     @router.post("/new")
     def create(request: Request, fields: Posted) -> Response:
         """Create a study."""
-        made = operations.create(_draft(read_form(request, fields, sessions)))
-        return RedirectResponse(f"/studies/{made.id}", status_code=303)
+        created = operations.create(_draft(read_form(request, fields, sessions)))
+        return RedirectResponse(f"/studies/{created.id}", status_code=303)
 
     verbs: dict[str, Callable[[str, Form], StudyView]] = {
         "pause": lambda study, form: operations.pause(study, _change(form)),
@@ -62,27 +62,27 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
         """Show a study's constraints and who changed them; or those of a revision, or with one more."""
         view = operations.study(study)
         earlier = [r for r in operations.revisions(study) if r.revision == revision]
-        wanted = earlier[0].constraints if earlier else view.constraints
-        if add and add not in wanted:
-            wanted = (*wanted, add)
+        constraints = earlier[0].constraints if earlier else view.constraints
+        if add and add not in constraints:
+            constraints = (*constraints, add)
         return _constraints(
-            request, view, "\n".join(wanted), f"back to revision {revision}" if earlier else ""
+            request, view, "\n".join(constraints), f"back to revision {revision}" if earlier else ""
         )
 
     @router.post("/{study}/constraints")
     def change(request: Request, study: str, fields: Posted) -> Response:
         """Show what other constraints would change; and, once that was seen, change them."""
         form = read_form(request, fields, sessions)
-        wanted = ConstraintChange(
+        requested = ConstraintChange(
             who=form.caller.name, why=form.text("why"), constraints=form.lines("constraints")
         )
         view = operations.study(study)
-        text, why = "\n".join(wanted.constraints), wanted.why
+        text, why = "\n".join(requested.constraints), requested.why
         try:
             if form.text("do") == "set":
-                operations.set_constraints(study, wanted)
+                operations.set_constraints(study, requested)
                 return RedirectResponse(f"/studies/{study}", status_code=303)
-            preview = operations.preview(study, wanted)
+            preview = operations.preview(study, requested)
         except TuningError as error:
             return _constraints(request, view, text, why, status_of(error), error)
         return _constraints(request, view, text, why, preview=preview)

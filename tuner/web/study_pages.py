@@ -22,7 +22,7 @@ from tuner.presentation.knob_charts import (
     varying_knobs,
 )
 from tuner.presentation.next_steps import last_change, sentence, status_reason
-from tuner.presentation.texts import asked_metrics, gained, row_spans
+from tuner.presentation.texts import gained, requested_metrics, row_spans
 from tuner.service.operations import Operations
 from tuner.service.reports import StudyLook
 from tuner.web.history_pages import side_by_side
@@ -88,13 +88,13 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
         revisions = operations.revisions(study)
         saving = gained(report)
         reason = status_reason(view)
-        kept = SUGGESTED.search(saving) or SUGGESTED.search(reason)
+        suggestion = SUGGESTED.search(saving) or SUGGESTED.search(reason)
         return pages.page(
             request, "study", report=report, view=view, table=trial_table(look, sort, only, page),
             sort=sort, only=only, reason=sentence(SUGGESTED.sub("", reason)),
-            gain=SUGGESTED.sub("", saving), kept=kept[1] if kept else "",
+            gain=SUGGESTED.sub("", saving), kept=suggestion[1] if suggestion else "",
             changed=last_change(revisions), revisions=revisions[::-1],
-            cloud=against_limit(report, look.trials, operations.pareto(study)),
+            cloud=against_limit(report, look.trials, look.front),
             course=course(report, look.trials), effects=knob_effects(report, look.trials),
             parallel=parallel(report, look.trials),
             events=operations.events(study=study, last=20)[::-1],
@@ -133,17 +133,17 @@ def trial_table(look: StudyLook, sort: str, only: str, page: int) -> TrialTable:
 
     `only` is a verdict or a state. Trials without a value in that column come last.
     """
-    metrics = asked_metrics(look.report.study)
+    metrics = requested_metrics(look.report.study)
     groups: dict[str, int] = {}
     for trial in look.trials:
         groups[_group(trial)] = groups.get(_group(trial), 0) + 1
     rows = [t for t in look.trials if only in ("", _group(t))]
     name, down = sort.removeprefix("-"), sort.startswith("-")
     key = _sort_key(name, metrics)
-    there = [t for t in rows if key(t) is not None]
+    sortable = [t for t in rows if key(t) is not None]
     missing = [t for t in rows if key(t) is None]
-    there.sort(key=lambda t: key(t) or (0, 0.0, ""), reverse=down)
-    ordered = there + missing
+    sortable.sort(key=lambda t: key(t) or (0, 0.0, ""), reverse=down)
+    ordered = sortable + missing
     last = max(1, math.ceil(len(ordered) / PAGE))
     at = min(max(page, 1), last)
     return TrialTable(

@@ -91,11 +91,15 @@ class Ceilings:
 
     def ours(self) -> Iterator[Ceiling]:
         """Yield them as they are now."""
-        setting, found = self._remote.applied, self._remote.space.default
-        boosts = setting.get(BOOST) in (None, "on", found.get(BOOST))
+        setting, defaults = self._remote.applied, self._remote.space.default
+        boosts = setting.get(BOOST) in (None, "on", defaults.get(BOOST))
         for name, knob in self._knobs.items():
-            asked = setting.get(name)
-            khz = inf if asked is None or asked == found.get(name) else float(asked) * KHZ
+            requested = setting.get(name)
+            khz = (
+                inf
+                if requested is None or requested == defaults.get(name)
+                else float(requested) * KHZ
+            )
             for file in knob.files:
                 rungs = numbers(file.with_name("scaling_available_frequencies"))
                 tops = [*numbers(file.with_name("cpuinfo_max_freq")), *rungs[-1:]]
@@ -131,15 +135,15 @@ def worth_trying(root: Path) -> Choose:
     floors = _mhz(root, "amd_pstate_lowest_nonlinear_freq")
     tops = _mhz(root, "bios_limit")
 
-    def choose(knob: str, values: Sequence[Value], found: Value) -> Sequence[Value]:
+    def choose(knob: str, values: Sequence[Value], original: Value) -> Sequence[Value]:
         if isinstance(values[0], str):
             return values
         numbers = [float(value) for value in values]
         if kind_of(knob) == CPU_CLOCK:
             low, high = max(floors, default=0.0), min(tops, default=float("inf"))
             numbers = [n for n in numbers if low <= n <= high] or numbers
-        kept = thinned(numbers, MOST_RUNGS)
-        return [value for value in values if float(value) in kept]
+        rungs = thinned(numbers, MOST_RUNGS)
+        return [value for value in values if float(value) in rungs]
 
     return choose
 

@@ -56,15 +56,15 @@ def _driver(root: Path) -> str:
 def _knobs(root: Path) -> Iterator[Symptom]:
     """Yield the settable knobs, without regard to rights; without a Jetson board's clocks."""
     try:
-        found = discover(str(root))
+        devices = discover(str(root))
     except TuningError as error:
         yield Symptom(f"cpu: {KNOBS[0]}", False, error.message, NO_CLOCKS)
         return
-    if not found:
+    if not devices:
         yield Symptom(f"cpu: {KNOBS[0]}", False, "the kernel offers no clock limits", NO_CLOCKS)
         return
-    values = found[0].read()
-    for name, offered in found[0].ranges().items():
+    values = devices[0].read()
+    for name, offered in devices[0].ranges().items():
         if not offered:
             yield Symptom(
                 f"cpu: {name}", False, "its files have no value that can be set", NO_CLOCKS

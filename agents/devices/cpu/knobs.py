@@ -53,7 +53,7 @@ class BoostKnob(FileKnob):
     def write(self, value: Value | None) -> None:
         """Allow or forbid boost; None allows it."""
         tops = [(knob, knob.files[0].with_name(sysfs.TOP)) for knob in self.clocks]
-        lower = [k for k, top in tops if k.asked or numbers(k.files[0]) < numbers(top)]
+        lower = [k for k, top in tops if k.requested or numbers(k.files[0]) < numbers(top)]
         before = [(knob, knob.read()) for knob in lower]
         FileKnob.write(self, self.on if value in ("on", None) else str(1 - int(self.on)))
         for knob, ceiling in before:
@@ -80,9 +80,9 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
 
 def _choice(root: Path, file: str, plural: str) -> FileKnob:
     """Return a knob over the policies that tell its words: one without a CPU at work does not."""
-    found = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
-    files = sorted(policy for policy, offered in found.items() if offered)
-    common = set.intersection(*(found[policy] for policy in files)) if files else set()
+    choices = {f: sysfs.words(f.with_name(plural)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
+    files = sorted(policy for policy, offered in choices.items() if offered)
+    common = set.intersection(*(choices[policy] for policy in files)) if files else set()
     return FileKnob(files, tuple(sorted(common)))
 
 
@@ -108,9 +108,9 @@ def _power(root: Path) -> FileKnob | str:
     limits = [file for file in files if file.exists()]
     watts = [n // UW for file in limits for n in numbers(file) if n // UW < ABSURD_W]
     rated = [n // UW for z in zones for n in numbers(z / "constraint_0_max_power_uw")]
-    told = [w for w in rated if 0 < w < UNLIMITED_W]
-    least = min(told or [w for w in watts if 0 < w < UNLIMITED_W], default=LEAST_W) // 4
-    most = max([*told, *watts], default=0)
+    plausible = [w for w in rated if 0 < w < UNLIMITED_W]
+    least = min(plausible or [w for w in watts if 0 < w < UNLIMITED_W], default=LEAST_W) // 4
+    most = max([*plausible, *watts], default=0)
     steps = sysfs.span([least, most], 1 + (most - least) // MOST_VALUES) if most > least else []
     return FileKnob(limits, tuple(steps), UW)
 

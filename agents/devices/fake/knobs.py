@@ -67,29 +67,29 @@ class FakeKnobs:
     @property
     def lasting(self) -> Sequence[str]:
         """The knobs whose values outlive a boot."""
-        told: list[str] = load(self._path)["devices"][self.uuid].get("lasting", [])
-        return told
+        lasting: list[str] = load(self._path)["devices"][self.uuid].get("lasting", [])
+        return lasting
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs and their values."""
-        there = load(self._path)["devices"][self.uuid]["values"]
-        return {name: tuple(ALL[name]["values"]) for name in there}
+        knobs = load(self._path)["devices"][self.uuid]["values"]
+        return {name: tuple(ALL[name]["values"]) for name in knobs}
 
     def read(self) -> Mapping[str, Value | None]:
         """Return what is in force, where it can be read. Raises DeviceLost."""
-        there = self._there()
-        shown = {k: None if ALL[k]["default"] is None else v for k, v in there["values"].items()}
-        if CEILING in shown and "cap" in there:
-            shown[CEILING] = min(shown[CEILING], there["cap"])
+        state = self._state()
+        shown = {k: None if ALL[k]["default"] is None else v for k, v in state["values"].items()}
+        if CEILING in shown and "cap" in state:
+            shown[CEILING] = min(shown[CEILING], state["cap"])
         return shown
 
     def overruled(self, knob: str, wrote: Value | None) -> bool:
         """Return whether another program has set a knob that cannot be read, as a fault says."""
-        return self._there()["faults"].get("*") == "overruled" and wrote is not None
+        return self._state()["faults"].get("*") == "overruled" and wrote is not None
 
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob, None its default. Raises ActuationError, DeviceLost."""
-        fault = self._there()["faults"].get(knob)
+        fault = self._state()["faults"].get(knob)
         if value is None:
             value = ALL[knob]["default"]
         elif isinstance(fault, dict):
@@ -113,7 +113,7 @@ class FakeKnobs:
         state["devices"][self.uuid]["values"][knob] = value
         save(self._path, state)
 
-    def _there(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         device: dict[str, Any] = load(self._path)["devices"][self.uuid]
         fault = device["faults"].get("*")
         if fault == "lost":

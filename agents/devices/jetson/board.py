@@ -41,7 +41,7 @@ class KnownBoard:
     unlabelled: str = ""
 
 
-KNOWN = (
+KNOWN_BOARDS = (
     KnownBoard("AGX Orin", "p3701", ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")),
     KnownBoard("Orin NX, Orin Nano", "p3767", ("VDD_IN",)),
     KnownBoard("AGX Thor", "tegra264", ("VIN",), unlabelled="VIN"),
@@ -74,9 +74,9 @@ class Board:
     def jetpack(self) -> str:
         """The JetPack that a release belongs to, in words."""
         major = self.release.split(".")[0]
-        known = JETPACKS.get(int(major), "") if major else ""
+        release = JETPACKS.get(int(major), "") if major else ""
         named = f"Jetson Linux {self.release}" if self.release else "unknown Jetson Linux"
-        return f"JetPack {known} ({named})" if known else named
+        return f"JetPack {release} ({named})" if release else named
 
 
 def read_board(root: Path) -> Board | None:
@@ -89,6 +89,6 @@ def read_board(root: Path) -> Board | None:
     family = Family(chips[-1]) if chips[-1] in set(Family) else Family.UNKNOWN
     release = RELEASE.search(text_of(root / "etc/nv_tegra_release"))
     version = f"{release[1]}.{release[2]}" if release else ""
-    known = next((one for one in KNOWN if one.part in compatible), None)
+    entry = next((one for one in KNOWN_BOARDS if one.part in compatible), None)
     model = text_of(tree / "model").strip("\0\n ") or "unknown Jetson"
-    return Board(model, family, version, known)
+    return Board(model, family, version, entry)

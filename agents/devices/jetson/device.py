@@ -60,7 +60,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     clock, monitors = HostClock(), find_monitors(root)
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
     names = ", ".join(monitors.rails) or "none"
-    why = NO_TOTAL.format(names=names, missing=monitors.not_found)
+    why = NO_TOTAL.format(names=names, missing=monitors.missing_rails)
     unmetered = {} if monitors.total else {m.name: why for m in metrics}
     uuid, knobs = (MODES, (MODE,)) if rest else (CLOCKS, KNOBS)
     remote, cannot = reached(actuator_socket(root), uuid, clock, knobs, worth_trying(root), ROLES)
@@ -94,10 +94,10 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
 def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
     """Yield the ceiling that we have set on the GPU's clock; one at its original setting is not ours."""
-    asked = remote.applied.get(GPU) if remote else None
-    if remote and asked is not None and asked != remote.space.default[GPU]:
+    requested = remote.applied.get(GPU) if remote else None
+    if remote and requested is not None and requested != remote.space.default[GPU]:
         for node in gpus(root)[:1]:
-            hz = float(asked) * 1e6
+            hz = float(requested) * 1e6
             yield Ceiling(node / "cur_freq", hz, hz * STRAYS)
 
 
@@ -122,14 +122,14 @@ def throttles(root: Path) -> list[str]:
 def worth_trying(root: Path) -> Choose:
     """Return which of the granted values are worth a trial: none above what the power mode allows."""
 
-    def choose(knob: str, values: Sequence[Value], found: Value) -> Sequence[Value]:
+    def choose(knob: str, values: Sequence[Value], original: Value) -> Sequence[Value]:
         if isinstance(values[0], str):
             return values
         caps = [hz / 1e6 for hz in numbers(root / MEMORY_CAP) if hz and knob == MEMORY]
         if knob == GPU or kind_of(knob) == KNOBS[2]:
-            caps = [float(found)]
-        kept = [value for value in values if all(float(value) <= cap for cap in caps)] or values
-        step = max(1, -(-len(kept) // MOST_RUNGS)) if kind_of(knob) == KNOBS[2] else 1
-        return sorted(kept)[::-1][::step]
+            caps = [float(original)]
+        capped = [value for value in values if all(float(value) <= cap for cap in caps)] or values
+        step = max(1, -(-len(capped) // MOST_RUNGS)) if kind_of(knob) == KNOBS[2] else 1
+        return sorted(capped)[::-1][::step]
 
     return choose

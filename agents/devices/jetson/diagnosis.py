@@ -77,8 +77,8 @@ def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
     cap = text_of(root / MEMORY_CAP).strip()
     named = {knob.name for knob in side.space.knobs}
     if MEMORY in named:
-        seen = f"locked by the actuator through {BPMP}" + (f", mode's cap {cap} Hz" if cap else "")
-        yield Symptom(f"jetson: {MEMORY}", True, seen)
+        state = f"locked by the actuator through {BPMP}" + (f", mode's cap {cap} Hz" if cap else "")
+        yield Symptom(f"jetson: {MEMORY}", True, state)
     else:
         yield Symptom(
             f"jetson: {MEMORY}", False, "only root can read it, in "
@@ -107,7 +107,7 @@ def _power(root: Path) -> Iterator[Symptom]:
             f"{total}, of the rails {rails}; {monitors.averaging}".rstrip("; "),
         )
     else:
-        yield Symptom("jetson: energy", False, f"{rails}; {monitors.not_found}", NO_TOTAL)
+        yield Symptom("jetson: energy", False, f"{rails}; {monitors.missing_rails}", NO_TOTAL)
 
 
 def _second_opinion(root: Path, report: JtopReport) -> Iterator[Symptom]:
@@ -117,10 +117,10 @@ def _second_opinion(root: Path, report: JtopReport) -> Iterator[Symptom]:
         return
     heat = f", hottest {report.hottest_c:.0f} °C" if report.hottest_c is not None else ""
     mode = f", mode {report.mode} of {', '.join(report.modes)}" if report.mode else ""
-    seen = (
+    comparison = (
         f"{report.model}, JetPack {report.jetpack}{mode}{heat}, {report.gpu_processes} on the GPU"
     )
-    yield Symptom("jetson: jtop", True, seen)
+    yield Symptom("jetson: jtop", True, comparison)
     if report.jetson_clocks:
         yield Symptom(
             "jetson: jtop runs jetson_clocks", False, "it fixes the clocks that jouletune sets",

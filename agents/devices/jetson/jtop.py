@@ -52,7 +52,7 @@ def read_report(answer: Mapping[str, Any]) -> JtopReport:
     """Return a report; what is missing, or of another kind than it should be, is left out."""
     error = str(answer.get("error", ""))
     temperatures = answer.get("temperatures_c")
-    found = temperatures.values() if isinstance(temperatures, dict) else ()
+    readings = temperatures.values() if isinstance(temperatures, dict) else ()
     power, modes = answer.get("power_mw"), answer.get("modes")
     processes = answer.get("gpu_processes")
     return JtopReport(
@@ -62,7 +62,7 @@ def read_report(answer: Mapping[str, Any]) -> JtopReport:
         mode=str(answer.get("mode", "")),
         modes=[str(mode) for mode in modes] if isinstance(modes, list) else (),
         power_w=float(power) / 1000.0 if power is not None and _is_number(power) else None,
-        hottest_c=max((t for t in found if _is_number(t) and t > 0), default=None),
+        hottest_c=max((t for t in readings if _is_number(t) and t > 0), default=None),
         gpu_processes=processes if isinstance(processes, int) else 0,
         jetson_clocks=answer.get("jetson_clocks") is True,
     )

@@ -75,6 +75,6 @@ def gpus(root: Path) -> list[Path]:
     """Return the GPU's devfreq nodes, the one that computes first."""
     for pattern in NODES:
         nodes = sorted(root.glob(pattern))
-        if found := [node for chip in CHIPS for node in nodes if chip in node.name]:
-            return found
+        if matches := [node for chip in CHIPS for node in nodes if chip in node.name]:
+            return matches
     return []

@@ -2,8 +2,8 @@
 
 Sources: energmon's and jetson-stats' notes on the INA3221's files and addresses; the kernel's
 Documentation/hwmon/ina238.rst: `power1_input` in microwatts, and no label. A known board's total is in
-`board.KNOWN`; another board is measured by its labels where those make a total that some known board has.
-Rails that make none give no total, as a sum of all counts some twice.
+`board.KNOWN_BOARDS`; another board is measured by its labels where those make a total that some known
+board has. Rails that make none give no total, as a sum of all counts some twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.devices.jetson.board import KNOWN, KnownBoard, read_board
+from agents.devices.jetson.board import KNOWN_BOARDS, KnownBoard, read_board
 from agents.host.processor import required_text, text_of
 from tuner.core import MeasurementError
 
@@ -50,19 +50,19 @@ class PowerMonitors:
     @property
     def total(self) -> tuple[Rail, ...]:
         """The rails whose sum is the board's power, none where that is not known."""
-        totals = [self.board.total] if self.board else [board.total for board in KNOWN]
+        totals = [self.board.total] if self.board else [board.total for board in KNOWN_BOARDS]
         whole = next((names for names in totals if self.rails.keys() >= set(names)), ())
         return tuple(self.rails[name] for name in whole)
 
     @property
-    def not_found(self) -> str:
+    def missing_rails(self) -> str:
         """What keeps the total from being known, in words; empty where it is."""
         if self.total:
             return ""
         if self.board:
             missing = [name for name in self.board.total if name not in self.rails]
             return f"not found: {', '.join(missing)}"
-        parts = " or ".join(sorted({" + ".join(board.total) for board in KNOWN}))
+        parts = " or ".join(sorted({" + ".join(board.total) for board in KNOWN_BOARDS}))
         nameless = "".join(f"; {sensor} has no label" for sensor in self.nameless)
         return f"not found: {parts}{nameless}"
 
@@ -73,7 +73,7 @@ class PowerMonitors:
 
 def find_monitors(root: Path) -> PowerMonitors:
     """Return the power monitors of a board; the numbers of hwmon folders mean nothing."""
-    found: dict[str, Rail] = {}
+    rails: dict[str, Rail] = {}
     averaging: set[str] = set()
     nameless: list[str] = []
     board = read_board(root)
@@ -82,11 +82,11 @@ def find_monitors(root: Path) -> PowerMonitors:
         if text_of(chip / "name").strip() not in SENSORS:
             continue
         for rail in (*_hwmon(chip), *_iio(chip)):
-            found.setdefault(rail.name, rail)
+            rails.setdefault(rail.name, rail)
         for power in sorted(chip.glob("hwmon/hwmon*/power1_input")):
             name = text_of(power.with_name("label")).strip() or (known.unlabelled if known else "")
             if name:
-                found.setdefault(name, Rail(name, (power,)))
+                rails.setdefault(name, Rail(name, (power,)))
             else:
                 nameless.append(f"{text_of(chip / 'name').strip()} at {chip.name}")
         for folder in chip.glob("hwmon/hwmon*"):
@@ -96,7 +96,7 @@ def find_monitors(root: Path) -> PowerMonitors:
                 if (value := text_of(folder / name).strip())
             ]
             averaging.add(", ".join(readings))
-    return PowerMonitors(found, "; ".join(sorted(averaging - {""})), known, nameless)
+    return PowerMonitors(rails, "; ".join(sorted(averaging - {""})), known, nameless)
 
 
 def _hwmon(chip: Path) -> list[Rail]:

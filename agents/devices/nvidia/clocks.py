@@ -72,13 +72,13 @@ class Look:
 
 def look(gpu: Gpu) -> Look:
     """Look at a GPU now. Raises ActuationError, DeviceLost."""
-    clock, _ = gpu.told(
+    clock, _ = gpu.query(
         "SM clock", pynvml.nvmlDeviceGetClock, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT
     )
-    reasons, _ = gpu.told("event reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
+    reasons, _ = gpu.query("event reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
     if reasons is None:
-        reasons, _ = gpu.told("throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    used, _ = gpu.told("utilisation", pynvml.nvmlDeviceGetUtilizationRates)
+        reasons, _ = gpu.query("throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+    used, _ = gpu.query("utilisation", pynvml.nvmlDeviceGetUtilizationRates)
     idle = bool((reasons or 0) & IDLE) or (used is not None and used.gpu == 0)
     full = used is None or used.gpu >= FULL_LOAD
     return Look(int(clock or 0), int(reasons or 0), not idle, full)
@@ -95,13 +95,11 @@ class ClockLock:
         self.contradicted: Callable[[str], MeasurementError] = MeasurementError
         self.seen_free: Callable[[list[Look]], None] = lambda looks: None
 
-    def above(self, seen: Look) -> str:
+    def above(self, observed: Look) -> str:
         """Return in words how a look under load contradicts the lock; empty where it does not."""
-        if self.mhz is None or not seen.loaded or seen.sm_mhz <= self.mhz + TOLERANCE_MHZ:
+        if self.mhz is None or not observed.loaded or observed.sm_mhz <= self.mhz + TOLERANCE_MHZ:
             return ""
-        return (
-            f"the SM clock runs at {seen.sm_mhz} MHz under load, above its lock of {self.mhz} MHz"
-        )
+        return f"the SM clock runs at {observed.sm_mhz} MHz under load, above its lock of {self.mhz} MHz"
 
 
 def reached(looks: list[Look]) -> int | None:
@@ -202,8 +200,8 @@ class FollowedKnobs:
         Of the clock nothing above what the board reaches, of the power limit nothing above the one that
         is enforced, the defaults apart: they were there before.
         """
-        found, refused = self._memory.findings, self._memory.findings.refused
-        most = found.reach_mhz or LONGEST_CLOCK
+        findings, refused = self._memory.findings, self._memory.findings.refused
+        most = findings.reach_mhz or LONGEST_CLOCK
         knobs = []
         for knob in self._space.knobs:
             values = knob.values
@@ -256,17 +254,17 @@ class FollowedKnobs:
         began = self._clock.monotonic()
         findings, before, moved_s = self._memory.findings, -LONGEST_CLOCK, 0.0
         while True:
-            seen = look(self._gpu)
+            observed = look(self._gpu)
             waited = self._clock.monotonic() - began
-            if not seen.loaded or self._lock.mhz is None:
+            if not observed.loaded or self._lock.mhz is None:
                 usual = findings.settle_s
                 self._clock.sleep((UNSEEN_SETTLE_S if usual is None else usual) - waited)
                 return
-            if abs(seen.sm_mhz - before) > TOLERANCE_MHZ:
-                before, moved_s = seen.sm_mhz, waited
-            wrong = self._lock.above(seen)
+            if abs(observed.sm_mhz - before) > TOLERANCE_MHZ:
+                before, moved_s = observed.sm_mhz, waited
+            wrong = self._lock.above(observed)
             goal = min(self._lock.mhz, findings.reach_mhz or LONGEST_CLOCK)
-            if not wrong and (seen.slowed or seen.sm_mhz >= goal - TOLERANCE_MHZ):
+            if not wrong and (observed.slowed or observed.sm_mhz >= goal - TOLERANCE_MHZ):
                 self._memory.saw_settling(waited)
                 return
             if not wrong and waited - moved_s >= max(UNSEEN_SETTLE_S, findings.settle_s or 0.0):

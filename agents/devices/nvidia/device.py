@@ -48,22 +48,22 @@ def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     )
 
 
-def chosen(rest: str, found: ListedGpus) -> str:
+def chosen(rest: str, gpus: ListedGpus) -> str:
     """Return the UUID that NVML's index or a UUID names.
 
     Raises:
         InvalidInput: there is no such GPU.
         ActuationError, DeviceLost: it does not answer; which of those that do not a UUID names is unknown.
     """
-    if rest in found.uuids.values():
+    if rest in gpus.uuids.values():
         return rest
     index = int(rest) if rest.isdecimal() else -1
-    if index in found.uuids:
-        return found.uuids[index]
-    if index in found.lost:
-        raise found.lost[index]
-    if rest.startswith("GPU-") and found.lost:
-        names = ", ".join(f"nvidia:{index}" for index in found.lost)
+    if index in gpus.uuids:
+        return gpus.uuids[index]
+    if index in gpus.lost:
+        raise gpus.lost[index]
+    if rest.startswith("GPU-") and gpus.lost:
+        names = ", ".join(f"nvidia:{index}" for index in gpus.lost)
         raise DeviceLost(
             f"the GPU {rest} is not among the GPUs that answer; {names} does not answer",
             hint="check `dmesg`; reset the GPU or reboot the host",
@@ -71,7 +71,7 @@ def chosen(rest: str, found: ListedGpus) -> str:
     if rest.startswith("MIG-"):
         hint = "clocks, power and energy belong to the whole board; give the board instead"
     else:
-        names = ", ".join(f"nvidia:{index} ({uuid})" for index, uuid in found.uuids.items())
+        names = ", ".join(f"nvidia:{index} ({uuid})" for index, uuid in gpus.uuids.items())
         hint = f"available: {names}" if names else "see `jouletune doctor`"
     raise InvalidInput(f"there is no NVIDIA GPU {rest!r}", hint=hint)
 
@@ -114,7 +114,7 @@ def attach(
             lock,
             ProcessOwners.below(root),
             clock,
-            end=every(DETACH_S, gpu.heed_detach),
+            end=every(DETACH_S, gpu.check_detached),
         ),
         settle_s=energy.lag_s,
         cannot={**cannot, **(dict.fromkeys(MEASURED, energy.cannot) if energy.cannot else {})},
@@ -152,4 +152,4 @@ def _memory_by_choice(space: Space) -> Space:
 
 def board_name(gpu: Gpu) -> str:
     """Return the board's name, as far as it reports one."""
-    return str(gpu.told("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)
+    return str(gpu.query("name", pynvml.nvmlDeviceGetName)[0] or UNNAMED)

@@ -43,7 +43,7 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
     about = "NVIDIA GPU (NVML)"
     try:
         gpus = listed()
-        found = {knobs.uuid: knobs for knobs in discover(root)} if gpus.uuids else {}
+        by_uuid = {knobs.uuid: knobs for knobs in discover(root)} if gpus.uuids else {}
     except TuningError as error:
         yield Symptom(about, False, error.message, error.hint)
         return
@@ -55,14 +55,14 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
             NO_GPU,
         )
         return
-    boards = ", ".join(_board(knobs) for knobs in found.values())
+    boards = ", ".join(_board(knobs) for knobs in by_uuid.values())
     lost = "".join(f"; nvidia:{index} does not answer" for index in gpus.lost)
     yield Symptom(about, not gpus.lost, f"{boards}{lost}", "see the lines below" if lost else "")
     for index in sorted({**gpus.uuids, **gpus.lost}):
         try:
             if index in gpus.lost:
                 raise gpus.lost[index]
-            yield from _one(f"nvidia:{index}", found[gpus.uuids[index]], socket, clock, root)
+            yield from _one(f"nvidia:{index}", by_uuid[gpus.uuids[index]], socket, clock, root)
         except TuningError as error:
             yield Symptom(f"nvidia:{index}", False, error.message, error.hint)
 
@@ -84,8 +84,8 @@ def _one(
     for knob in (CLOCK, MEMORY, LIMIT):
         values = ranges.get(knob)
         if values:
-            seen = f"{values[0]} to {values[-1]}, {len(values)} values"
-            yield Symptom(f"{name}: {knob}", True, seen)
+            offered = f"{values[0]} to {values[-1]}, {len(values)} values"
+            yield Symptom(f"{name}: {knob}", True, offered)
         else:
             yield Symptom(f"{name}: {knob}", False, refused.get(knob, "the driver refuses it"))
     yield _rights(name, gpu, socket, clock)
@@ -125,7 +125,7 @@ def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:
 
 
 def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
-    mode, _ = gpu.told("persistence mode", pynvml.nvmlDeviceGetPersistenceMode)
+    mode, _ = gpu.query("persistence mode", pynvml.nvmlDeviceGetPersistenceMode)
     if mode == 0:
         yield Symptom(
             f"{name}: persistence mode", False,
@@ -137,21 +137,23 @@ def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
 def _power_profiles(name: str, gpu: Gpu) -> Iterator[Symptom]:
     profiles = power_profiles(gpu)
     if profiles is not None:
-        asked = f"{named(profiles.requested)} requested"
-        yield Symptom(f"{name}: power profiles", True, f"{profiles}, {asked}; a change ends a hold")
+        requested = f"{named(profiles.requested)} requested"
+        yield Symptom(
+            f"{name}: power profiles", True, f"{profiles}, {requested}; a change ends a hold"
+        )
 
 
 def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
     """Say how high the clock goes under load: below the listed maximum by a lock, or by itself."""
     about = f"{name}: foreign clock lock"
-    most, untold = gpu.told("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
+    most, reason = gpu.query("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
     if most is None:
-        return Symptom(about, True, f"unknown: {untold}")
-    seen = []
+        return Symptom(about, True, f"unknown: {reason}")
+    looks = []
     for _ in range(LOOKS):
-        seen.append(look(gpu))
+        looks.append(look(gpu))
         clock.sleep(LOOK_S)
-    loaded = [s for s in seen if s.loaded]
+    loaded = [s for s in looks if s.loaded]
     if not loaded:
         return Symptom(about, True, "the GPU is idle, so a lock is not visible")
     highest = max(s.sm_mhz for s in loaded)
@@ -170,17 +172,17 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
 
 def _power_limit(name: str, gpu: Gpu) -> Symptom:
     about = f"{name}: foreign power limit"
-    told = [
-        gpu.told(what, function)
-        for what, function in (
+    limits = [
+        gpu.query(subject, function)
+        for subject, function in (
             ("enforced limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
             ("power limit", pynvml.nvmlDeviceGetPowerManagementLimit),
             ("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
         )
     ]
-    if untold := [why for _, why in told if why]:
-        return Symptom(about, True, f"unknown: {untold[0]}")
-    enforced, limit, default = (int(mw) // 1000 for mw, _ in told)
+    if reasons := [why for _, why in limits if why]:
+        return Symptom(about, True, f"unknown: {reasons[0]}")
+    enforced, limit, default = (int(mw) // 1000 for mw, _ in limits)
     if enforced < limit:
         return Symptom(
             about, False,

@@ -73,17 +73,17 @@ def powers_w(gpu: Gpu) -> dict[tuple[int, int], float]:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    asked = [(field, scope) for scope in (GPU, MODULE) for field in FIELDS]
-    answers, _ = gpu.told("power", pynvml.nvmlDeviceGetFieldValues, asked)
-    found = {
+    queried = [(field, scope) for scope in (GPU, MODULE) for field in FIELDS]
+    answers, _ = gpu.query("power", pynvml.nvmlDeviceGetFieldValues, queried)
+    powers = {
         (int(one.fieldId), int(one.scopeId)): one.value.uiVal / 1000.0
         for one in answers or ()
         if one.nvmlReturn == pynvml.NVML_SUCCESS
     }
-    if not any(scope == GPU for _, scope in found):
-        usage, _ = gpu.told("power", pynvml.nvmlDeviceGetPowerUsage)
-        found |= {} if usage is None else {(FIELDS[1], GPU): usage / 1000.0}
-    return found
+    if not any(scope == GPU for _, scope in powers):
+        usage, _ = gpu.query("power", pynvml.nvmlDeviceGetPowerUsage)
+        powers |= {} if usage is None else {(FIELDS[1], GPU): usage / 1000.0}
+    return powers
 
 
 def power_w(gpu: Gpu, scope: int) -> float:
@@ -93,10 +93,10 @@ def power_w(gpu: Gpu, scope: int) -> float:
         ActuationError, DeviceLost: it does not answer.
         MeasurementError: it does not tell it.
     """
-    found = powers_w(gpu)
+    powers = powers_w(gpu)
     for field in FIELDS:
-        if (field, scope) in found:
-            return found[field, scope]
+        if (field, scope) in powers:
+            return powers[field, scope]
     raise MeasurementError(f"{gpu.uuid} no longer reports its power", hint="see `jouletune doctor`")
 
 
@@ -107,21 +107,21 @@ def check_counter(gpu: Gpu, clock: Clock) -> CounterCheck | None:
         ActuationError, DeviceLost: the GPU does not answer.
     """
     samples = list(_samples(gpu, clock))
-    told = set.intersection(*(set(one.watts) for one in samples))
-    if not told or not any(_is_steady([s.watts[key] for s in samples]) for key in told):
+    common = set.intersection(*(set(one.watts) for one in samples))
+    if not common or not any(_is_steady([s.watts[key] for s in samples]) for key in common):
         return None
     steps = [n for n, (a, b) in enumerate(pairwise(samples), 1) if a.counter_mj != b.counter_mj]
     if len(steps) < LEAST_STEPS:
         return CounterCheck(0.0, GPU)
     between = samples[steps[0] : steps[-1] + 1]
     counted = (between[-1].counter_mj - between[0].counter_mj) / 1000.0
-    found = []
-    for key in sorted(told):
+    checks = []
+    for key in sorted(common):
         joules = sum(
             (b.at_s - a.at_s) * (a.watts[key] + b.watts[key]) / 2.0 for a, b in pairwise(between)
         )
-        found.append(CounterCheck(max(0.0, counted / joules) if joules > 0.0 else 0.0, key[1]))
-    return min(found, key=lambda check: abs(check.ratio - 1.0))
+        checks.append(CounterCheck(max(0.0, counted / joules) if joules > 0.0 else 0.0, key[1]))
+    return min(checks, key=lambda check: abs(check.ratio - 1.0))
 
 
 def _samples(gpu: Gpu, clock: Clock) -> Iterator[_Sample]:
@@ -146,7 +146,7 @@ class CounterJoules:
         self._last_mj = self._at_step(counter_mj(gpu))
         self._last_s = clock.monotonic()
         self._joules = 0.0
-        limits, _ = gpu.told("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        limits, _ = gpu.query("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
         self._most_w = 2.0 * limits[1] / 1000.0 if limits and limits[1] else MOST_W
 
     def read(self) -> float:

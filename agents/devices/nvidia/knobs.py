@@ -29,7 +29,7 @@ LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
 
 ABSENT = frozenset({3, 13, 25, 26})
 """NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: nothing to be had, it says."""
-UNTOLD = ABSENT | {2, 4, 6, 17, 21, 27}
+NO_DATA = ABSENT | {2, 4, 6, 17, 21, 27}
 """Besides INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM, NO_DATA, NOT_READY: no data."""
 REFUSED = ABSENT | {4, 17, 24}
 """Besides NO_PERMISSION, OPERATING_SYSTEM, FREQ_NOT_SUPPORTED: a setter that answers so takes no value."""
@@ -146,7 +146,7 @@ class NvidiaKnobs:
         try:
             return function(self._handle, *arguments)
         except pynvml.NVMLError as error:
-            if int(error.value) in UNTOLD:
+            if int(error.value) in NO_DATA:
                 return None
             raise self._failed(function, error) from error
         except pynvml.NVMLLibraryMismatchError:
@@ -161,18 +161,20 @@ class NvidiaKnobs:
         """
         if self._optional(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
             return {}
-        found: dict[str, Any] = {}
+        supported: dict[str, Any] = {}
         newer = self._optional(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
         memory = self._optional(pynvml.nvmlDeviceGetSupportedMemoryClocks)
         runs = [self._optional(pynvml.nvmlDeviceGetClock, kind, NOW) for kind in (SM, MEM)]
         if memory and newer >= VOLTA and runs[0] is not None:
-            found[CLOCK] = self._optional(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+            supported[CLOCK] = self._optional(
+                pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory)
+            )
         if memory and newer >= AMPERE and len(set(memory)) > 1 and runs[1] is not None:
-            found[MEMORY] = memory
+            supported[MEMORY] = memory
         bounds = self._optional(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
         if bounds and self._optional(pynvml.nvmlDeviceGetPowerManagementLimit) is not None:
-            found[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
-        return found
+            supported[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
+        return supported
 
 
 def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
@@ -202,11 +204,11 @@ def _counted(root: Path) -> dict[int, NvidiaKnobs | Exception]:
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         raise ActuationError(f"no NVIDIA driver answers: {error}") from error
-    found: dict[int, NvidiaKnobs | Exception] = {}
+    by_index: dict[int, NvidiaKnobs | Exception] = {}
     for index in range(count):
         try:
-            found[index] = NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root)
+            by_index[index] = NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, ActuationError) as error:
             log.error("event=gpu_lost index=%d why=%r", index, str(error))
-            found[index] = error
-    return found
+            by_index[index] = error
+    return by_index

@@ -24,7 +24,7 @@ def enforced_w(gpu: Gpu) -> float | None:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    mw, _ = gpu.told("enforced limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
+    mw, _ = gpu.query("enforced limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
     return None if mw is None else float(mw) / 1000.0
 
 
@@ -35,7 +35,7 @@ def cap_w(gpu: Gpu) -> float | None:
         ActuationError, DeviceLost: it does not answer.
     """
     enforced = enforced_w(gpu)
-    mw, _ = gpu.told("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
+    mw, _ = gpu.query("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
     if enforced is None or mw is None or enforced > float(mw) / 1000.0 - LEAST_GAP_W:
         return None
     return enforced

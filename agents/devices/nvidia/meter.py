@@ -91,12 +91,14 @@ class GpuMeter:
         Raises:
             ActuationError, DeviceLost: the GPU does not answer.
         """
-        found, refused = self.gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
-        if found is None:
+        processes, refused = self.gpu.query(
+            "processes", pynvml.nvmlDeviceGetComputeRunningProcesses
+        )
+        if processes is None:
             return Attribution(unknown=refused)
-        if not found:
+        if not processes:
             return Attribution(unknown=UNLISTED if loaded else "")
-        return self.owners.attribute({int(process.pid) for process in found})
+        return self.owners.attribute({int(process.pid) for process in processes})
 
     def say_unknown(self, why: str) -> None:
         """Log once that foreign load is unknown, and once that it is available again."""
@@ -166,14 +168,14 @@ class GpuWindow:
         self._enforced_w += [] if watts is None else [watts]
         return Reading(totals, notes=self._notes())
 
-    def _attributed(self, seen: Look) -> float:
+    def _attributed(self, observed: Look) -> float:
         """Return for how many seconds foreign processes have computed, up to this look."""
-        whose = self._meter.computing(loaded=seen.loaded)
+        attribution = self._meter.computing(loaded=observed.loaded)
         now = self._meter.clock.monotonic()
         passed, self._last_s = now - self._last_s, now
-        self._foreign_s += passed if whose.foreign else 0.0
-        self._unknown_s += passed if whose.unknown else 0.0
-        self._unknown = whose.unknown or self._unknown
+        self._foreign_s += passed if attribution.foreign else 0.0
+        self._unknown_s += passed if attribution.unknown else 0.0
+        self._unknown = attribution.unknown or self._unknown
         return self._foreign_s
 
     def _notes(self) -> dict[str, str]:
@@ -198,11 +200,11 @@ class GpuWindow:
         return passed
 
     def _see(self) -> Look:
-        seen = look(self._meter.gpu)
-        self._looks.append(seen)
-        wrong = self._meter.lock.above(seen)
+        observed = look(self._meter.gpu)
+        self._looks.append(observed)
+        wrong = self._meter.lock.above(observed)
         self._above += [wrong] if wrong else []
-        return seen
+        return observed
 
     def _check_counter(self, shown: Reading) -> None:
         """Check the energy counter once load has come; one that counts wrong spoils the window."""
@@ -224,7 +226,7 @@ class GpuWindow:
 
     def _check_clock(self) -> None:
         """Judge what was seen of the clock. Raises MeasurementError."""
-        if len(self._above) > MOST_ABOVE * sum(seen.loaded for seen in self._looks):
+        if len(self._above) > MOST_ABOVE * sum(observed.loaded for observed in self._looks):
             raise self._meter.lock.contradicted(self._above[-1])
         if self._meter.lock.mhz is None:
             self._meter.lock.seen_free(self._looks)
@@ -236,7 +238,7 @@ def throttle_s(gpu: Gpu) -> dict[str, float]:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    fields, _ = gpu.told("throttle counters", pynvml.nvmlDeviceGetFieldValues, list(THROTTLES))
+    fields, _ = gpu.query("throttle counters", pynvml.nvmlDeviceGetFieldValues, list(THROTTLES))
     return {
         THROTTLES[f.fieldId]: f.value.ullVal / 1e9
         for f in fields or ()

@@ -47,18 +47,18 @@ class GpuEnergy:
         self._gpu, self._memory, self._clock, self._every = gpu, memory, clock, every
         self._checks = 0
         self._scopes = {scope for _, scope in powers_w(gpu)}
-        _, no_power = gpu.told("power", pynvml.nvmlDeviceGetPowerUsage)
-        counter, self._no_counter = gpu.told("counter", pynvml.nvmlDeviceGetTotalEnergyConsumption)
+        _, no_power = gpu.query("power", pynvml.nvmlDeviceGetPowerUsage)
+        counter, self._no_counter = gpu.query("counter", pynvml.nvmlDeviceGetTotalEnergyConsumption)
         self.has_counter = counter is not None
         self.cannot = "" if self._scopes or self.has_counter else no_power
 
     @property
     def check(self) -> CounterCheck | None:
         """What the counter showed under load, None where it has not been checked."""
-        found = self._memory.findings
-        if found.loaded_ratio is None:
+        findings = self._memory.findings
+        if findings.loaded_ratio is None:
             return None
-        return CounterCheck(found.loaded_ratio, MODULE if found.counts_module else GPU)
+        return CounterCheck(findings.loaded_ratio, MODULE if findings.counts_module else GPU)
 
     @property
     def due(self) -> bool:
@@ -97,11 +97,11 @@ class GpuEnergy:
         """Where its numbers come from, with their scope; empty where there are none."""
         if self.cannot:
             return ""
-        whose = "module's" if self._power_scope == MODULE else "GPU's"
+        owner = "module's" if self._power_scope == MODULE else "GPU's"
         scope = "scope MODULE: GPU, CPU and memory" if self._power_scope == MODULE else "scope GPU"
         if self.by_counter:
-            return f"the {whose} energy counter ({scope}; {self._said()})"
-        return f"the {whose} power, integrated ({scope}; {self._said()})"
+            return f"the {owner} energy counter ({scope}; {self._counter_note()})"
+        return f"the {owner} power, integrated ({scope}; {self._counter_note()})"
 
     def open(self) -> Joules:
         """Begin to count. Raises ActuationError, DeviceLost, MeasurementError."""
@@ -128,7 +128,7 @@ class GpuEnergy:
     def _power_scope(self) -> int:
         return MODULE if self._scopes == {MODULE} else GPU
 
-    def _said(self) -> str:
+    def _counter_note(self) -> str:
         if not self.has_counter:
             return self._no_counter
         if self.check is None:

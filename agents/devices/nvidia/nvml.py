@@ -52,19 +52,19 @@ HINTS = MappingProxyType(
 """NVML's error to the next step."""
 
 
-def translated(error: Any, what: str) -> TuningError:  # noqa: ANN401 - the binding is untyped
+def translated(error: Any, subject: str) -> TuningError:  # noqa: ANN401 - the binding is untyped
     """Return NVML's error as ours: DeviceLost where the GPU is gone, else ActuationError."""
     code = int(error.value)
     if code in RESTARTED:
-        text = f"{what}: the NVIDIA driver was restarted or is not loaded ({error})"
+        text = f"{subject}: the NVIDIA driver was restarted or is not loaded ({error})"
     elif code in ABSENT:
-        text = f"{what}: this GPU or its driver does not support it ({error})"
+        text = f"{subject}: this GPU or its driver does not support it ({error})"
     else:
-        text = f"{what}: {error}"
+        text = f"{subject}: {error}"
     return (DeviceLost if code in LOST else ActuationError)(text, hint=HINTS.get(code, ""))
 
 
-def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> Any:  # noqa: ANN401
+def in_time(subject: str, job: Callable[[], Any], seconds: float | None = None) -> Any:  # noqa: ANN401
     """Return what a call into the driver answers, asked in a thread so that one that hangs is given up.
 
     The thread is left behind: nothing can end a call that the kernel does not let go.
@@ -87,15 +87,15 @@ def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> 
     try:
         return answer.result(seconds)
     except futures.TimeoutError:  # not the built-in one before Python 3.11
-        raise Late(what, answer, seconds) from None
+        raise Late(subject, answer, seconds) from None
 
 
 class Late(DeviceLost):
     """A call has not come back. The GPU is not asked anything else until it has."""
 
-    def __init__(self, what: str, answer: futures.Future[Any], seconds: float) -> None:
+    def __init__(self, subject: str, answer: futures.Future[Any], seconds: float) -> None:
         super().__init__(
-            f"{what}: the NVIDIA driver did not answer within {seconds:g} s",
+            f"{subject}: the NVIDIA driver did not answer within {seconds:g} s",
             hint=SLOW if seconds == INIT_S else HINTS[15],
         )
         self.answer = answer
@@ -118,8 +118,8 @@ def listed() -> ListedGpus:
         ActuationError: there is a driver, but it does not answer.
     """
     try:
-        found: ListedGpus = in_time("finding GPUs", _listed, INIT_S)
-        return found
+        gpus: ListedGpus = in_time("finding GPUs", _listed, INIT_S)
+        return gpus
     except pynvml.NVMLError as error:
         if int(error.value) == LIBRARY_NOT_FOUND:
             return ListedGpus()
@@ -153,23 +153,25 @@ class Gpu:
         self._handle: Any = None
         self._late: Late | None = None
 
-    def call(self, what: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+    def call(self, subject: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return what an NVML function of a device answers.
 
         Raises:
             DeviceLost: the GPU is gone.
-            ActuationError: anything else; `what` is in the message.
+            ActuationError: anything else; `subject` is in the message.
         """
         try:
-            return self._answered(what, function, arguments)
+            return self._answered(subject, function, arguments)
         except pynvml.NVMLLibraryMismatchError as error:
             raise ActuationError(
-                f"{self.uuid}: {what}: {error}", hint="upgrade the driver"
+                f"{self.uuid}: {subject}: {error}", hint="upgrade the driver"
             ) from None
         except pynvml.NVMLError as error:
-            raise self._failed(error, what) from error
+            raise self._failed(error, subject) from error
 
-    def told(self, what: str, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
+    def query(
+        self, subject: str, function: Callable[..., Any], *arguments: object
+    ) -> tuple[Any, str]:
         """Return the answer to what a GPU need not tell, or None and why it is unknown.
 
         Whatever it is refused for: only a GPU that is gone, a driver that is another one, or one that does
@@ -179,35 +181,35 @@ class Gpu:
             ActuationError, DeviceLost: it is one of these.
         """
         try:
-            return self._answered(what, function, arguments), ""
+            return self._answered(subject, function, arguments), ""
         except pynvml.NVMLLibraryMismatchError as error:  # the binding's own word for an old driver
-            return None, f"{self.uuid}: {what}: {error}"
+            return None, f"{self.uuid}: {subject}: {error}"
         except pynvml.NVMLError as error:
             if int(error.value) in RESTARTED | GONE:
-                raise self._failed(error, what) from error
-            return None, translated(error, f"{self.uuid}: {what}").message
+                raise self._failed(error, subject) from error
+            return None, translated(error, f"{self.uuid}: {subject}").message
 
     def _answered(
-        self, what: str, function: Callable[..., Any], arguments: tuple[object, ...]
+        self, subject: str, function: Callable[..., Any], arguments: tuple[object, ...]
     ) -> Any:  # noqa: ANN401
         """Return the answer. Raises pynvml.NVMLError, DeviceLost, ActuationError."""
         if self._late is not None and not self._late.answer.done():
             raise self._late
-        if self.let_go():
-            raise DeviceLost(f"{self.uuid}: {what}: the GPUs are detached", hint=LIFT)
+        if self.close_if_detached():
+            raise DeviceLost(f"{self.uuid}: {subject}: the GPUs are detached", hint=LIFT)
         try:
             if self._handle is None:
-                self._handle = self._found(what)
-            return in_time(f"{self.uuid}: {what}", partial(function, self._handle, *arguments))
+                self._handle = self._handle_of(subject)
+            return in_time(f"{self.uuid}: {subject}", partial(function, self._handle, *arguments))
         except Late as late:
             self._late = late
             raise
 
-    def heed_detach(self) -> None:
+    def check_detached(self) -> None:
         """Close the connection to the driver where the GPUs are detached."""
-        self.let_go()
+        self.close_if_detached()
 
-    def let_go(self) -> bool:
+    def close_if_detached(self) -> bool:
         """Close the connection to the driver where the GPUs are detached; return whether they are."""
         if self._detached is None or not self._detached.exists():
             return False
@@ -217,25 +219,25 @@ class Gpu:
             log.warning("event=detached device=%s", self.uuid)
         return True
 
-    def _found(self, what: str) -> Any:  # noqa: ANN401
+    def _handle_of(self, subject: str) -> Any:  # noqa: ANN401
         """Return the GPU's handle; one that is not found is lost, for any request."""
         try:
-            return in_time(f"{self.uuid}: {what}", self._connected, INIT_S)
+            return in_time(f"{self.uuid}: {subject}", self._connected, INIT_S)
         except pynvml.NVMLError as error:
-            raise self._failed(error, what) from error
+            raise self._failed(error, subject) from error
 
     def _connected(self) -> Any:  # noqa: ANN401
         pynvml.nvmlInit()
         return pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
 
-    def _failed(self, error: Any, what: str) -> TuningError:  # noqa: ANN401
+    def _failed(self, error: Any, subject: str) -> TuningError:  # noqa: ANN401
         """Return NVML's error as ours, and forget the handle that it has made void."""
         code = int(error.value)
         if code in RESTARTED | LOST:
             self._handle = None
         if code in RESTARTED:
             _disconnect()
-        return translated(error, f"{self.uuid}: {what}")
+        return translated(error, f"{self.uuid}: {subject}")
 
     def driver(self) -> str:
         """Return the driver's version. Raises ActuationError, DeviceLost."""

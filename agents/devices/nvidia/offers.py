@@ -32,21 +32,21 @@ NO_LOCK = "GPUs of this generation have no such lock"
 ONE_CLOCK = "the board has one memory clock"
 
 
-def limits_w(supported: Sequence[int], found: float) -> list[float]:
+def limits_w(supported: Sequence[int], original_w: float) -> list[float]:
     """Return the power limits to choose from, in watts, of those that are supported.
 
     The greatest, and the one that was found, are among them, whatever the step.
     """
     span = supported[-1] - supported[0]
     step = next((s for s in STEPS_W if span / s <= MOST_STEPS), STEPS_W[-1])
-    return sorted({*(w for w in supported if w % step == 0), supported[-1], found})
+    return sorted({*(w for w in supported if w % step == 0), supported[-1], original_w})
 
 
-def coarsened(knob: str, values: Sequence[Value], found: Value) -> Sequence[Value]:
+def coarsened(knob: str, values: Sequence[Value], original: Value) -> Sequence[Value]:
     """Return which of the values that the actuator grants are worth trying: of whole watts, few."""
     if knob != LIMIT or not all(isinstance(value, int) for value in values):
         return values
-    return limits_w([int(value) for value in values], float(found))
+    return limits_w([int(value) for value in values], float(original))
 
 
 def refusals(gpu: Gpu) -> Mapping[str, str]:
@@ -55,20 +55,20 @@ def refusals(gpu: Gpu) -> Mapping[str, str]:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    mode, _ = gpu.told("virtualisation", pynvml.nvmlDeviceGetVirtualizationMode)
+    mode, _ = gpu.query("virtualisation", pynvml.nvmlDeviceGetVirtualizationMode)
     if mode == VGPU:
         return dict.fromkeys((CLOCK, MEMORY, LIMIT), GUEST)
-    newer = gpu.told("generation", pynvml.nvmlDeviceGetArchitecture)[0] or UNKNOWN_ARCHITECTURE
-    memory, no_memory = gpu.told("memory clocks", pynvml.nvmlDeviceGetSupportedMemoryClocks)
+    newer = gpu.query("generation", pynvml.nvmlDeviceGetArchitecture)[0] or UNKNOWN_ARCHITECTURE
+    memory, no_memory = gpu.query("memory clocks", pynvml.nvmlDeviceGetSupportedMemoryClocks)
     _, no_clocks = (
-        gpu.told("clocks", pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+        gpu.query("clocks", pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
         if memory
         else (None, no_memory)
     )
-    _, no_limit = gpu.told("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-    _, unread = gpu.told("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
+    _, no_limit = gpu.query("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+    _, unread = gpu.query("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
     runs = {
-        knob: gpu.told(f"clock {kind}", pynvml.nvmlDeviceGetClock, kind, NOW)[1]
+        knob: gpu.query(f"clock {kind}", pynvml.nvmlDeviceGetClock, kind, NOW)[1]
         for knob, kind in ((CLOCK, SM), (MEMORY, MEM))
     }
     why = {

@@ -36,10 +36,12 @@ def power_profiles(gpu: Gpu) -> PowerProfiles | None:
     Raises:
         ActuationError, DeviceLost: it does not answer.
     """
-    found, _ = gpu.told("power profiles", _current)
-    if found is None:
+    profiles, _ = gpu.query("power profiles", _current)
+    if profiles is None:
         return None
-    return PowerProfiles(_number(found.requestedProfilesMask), _number(found.enforcedProfilesMask))
+    return PowerProfiles(
+        _number(profiles.requestedProfilesMask), _number(profiles.enforcedProfilesMask)
+    )
 
 
 def named(mask: int) -> str:
@@ -48,9 +50,9 @@ def named(mask: int) -> str:
 
 
 def _current(handle: Any) -> Any:  # noqa: ANN401 - the binding is untyped
-    found = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
-    pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, ctypes.byref(found))
-    return found
+    profiles = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, ctypes.byref(profiles))
+    return profiles
 
 
 def _number(mask: Any) -> int:  # noqa: ANN401
@@ -58,11 +60,11 @@ def _number(mask: Any) -> int:  # noqa: ANN401
 
 
 def _names(mask: int) -> Iterator[str]:
-    known = {
+    names = {
         value: name.removeprefix(PREFIX).lower().replace("_", "-")
         for name, value in vars(pynvml).items()
         if name.startswith(PREFIX) and name != COUNT and "_OPERATION_" not in name
     }
     for bit in range(mask.bit_length()):
         if mask >> bit & 1:
-            yield known.get(bit, f"profile {bit}")
+            yield names.get(bit, f"profile {bit}")

@@ -40,14 +40,14 @@ class Memory:
         self._path = folder / f"nvidia-{uuid}.json" if folder else None
         self.findings = Findings(uuid=uuid, driver=driver)
         try:
-            kept = Findings(**json.loads(self._path.read_text("utf-8"))) if self._path else None
+            stored = Findings(**json.loads(self._path.read_text("utf-8"))) if self._path else None
         except (OSError, ValueError, TypeError):
             return
-        numbers = [] if kept is None else [kept.settle_s, kept.loaded_ratio, kept.reach_mhz]
+        numbers = [] if stored is None else [stored.settle_s, stored.loaded_ratio, stored.reach_mhz]
         fits = all(n is None or (isinstance(n, float) and 0.0 <= n < 1e6) for n in numbers)
-        fits = fits and kept is not None and isinstance(kept.refused, dict)
-        if kept is not None and fits and (kept.uuid, kept.driver) == (uuid, driver):
-            self.findings = kept
+        fits = fits and stored is not None and isinstance(stored.refused, dict)
+        if stored is not None and fits and (stored.uuid, stored.driver) == (uuid, driver):
+            self.findings = stored
 
     def saw_settling(self, seconds: float) -> None:
         """Note how long a clock took to follow. Raises StoreError."""

@@ -33,22 +33,22 @@ def contained(root: Path) -> bool:
 
 
 def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
-    modes, _ = gpu.told("MIG mode", pynvml.nvmlDeviceGetMigMode)
+    modes, _ = gpu.query("MIG mode", pynvml.nvmlDeviceGetMigMode)
     if modes and modes[0]:
         yield "MIG is on: the energy is that of the whole board with all instances"
-    virtual, _ = gpu.told("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
+    virtual, _ = gpu.query("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
     if virtual == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
         yield "it is a vGPU: the board also serves other guests"
-    clients, _ = gpu.told("MPS clients", pynvml.nvmlDeviceGetMPSComputeRunningProcesses)
+    clients, _ = gpu.query("MPS clients", pynvml.nvmlDeviceGetMPSComputeRunningProcesses)
     if clients:
         yield f"MPS shares it; processes now: {len(clients)}"
-    processes, _ = gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+    processes, _ = gpu.query("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
     groups = [_group(root, int(process.pid)) for process in processes or ()]
-    unseen, known = groups.count(None), {group for group in groups if group is not None}
-    if unseen and (known or (unseen > 1 and contained(root))):
-        yield f"{unseen} more invisible processes compute on it"
-    if len(known) > 1:
-        yield f"processes of {len(known)} services or containers compute on it"
+    invisible, distinct = groups.count(None), {group for group in groups if group is not None}
+    if invisible and (distinct or (invisible > 1 and contained(root))):
+        yield f"{invisible} more invisible processes compute on it"
+    if len(distinct) > 1:
+        yield f"processes of {len(distinct)} services or containers compute on it"
 
 
 def _group(root: Path, pid: int) -> str | None:
@@ -57,5 +57,5 @@ def _group(root: Path, pid: int) -> str | None:
         text = (root / f"proc/{pid}/cgroup").read_text()
     except OSError:
         return None
-    found = re.findall(r"^\d+:[^:]*:(.*)$", text, re.M)
-    return found[-1] if found else None
+    groups = re.findall(r"^\d+:[^:]*:(.*)$", text, re.M)
+    return groups[-1] if groups else None

@@ -53,7 +53,7 @@ class PowerModes:
 
     def read(self) -> Mapping[str, Value | None]:
         """Return the present mode."""
-        shown = re.search(r"NV Power Mode: *(\S+)", self._asked("-q"))
+        shown = re.search(r"NV Power Mode: *(\S+)", self._run("-q"))
         if not shown:
             raise ActuationError(f"{self._program} -q reports no mode")
         return {MODE: shown[1]}
@@ -64,11 +64,11 @@ class PowerModes:
             value = self.defaults.get(MODE, "")
         if value not in self._modes:
             raise ActuationError(f"there is no power mode {value!r}", hint=", ".join(self._modes))
-        answer = self._asked("-m", self._modes[str(value)][0])
+        answer = self._run("-m", self._modes[str(value)][0])
         if self.read()[knob] != value:
             raise ActuationError(f"the mode {value} was not set: {answer.strip()[-200:]}")
 
-    def _asked(self, *arguments: str) -> str:
+    def _run(self, *arguments: str) -> str:
         try:
             return subprocess.run(
                 [self._program, *arguments],

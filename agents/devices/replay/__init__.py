@@ -78,12 +78,12 @@ class ReplayedDevice:
             UnknownKnob, OutOfRange: the result was never measured; nothing was changed.
         """
         space = self.surface.space
-        wanted = dict(self._set)
+        target = dict(self._set)
         for name, value in setting.items():
             knob = space.knob(name)
-            wanted[name] = knob.values[knob.index(value)]
-        space.check(wanted)
-        self._set = wanted
+            target[name] = knob.values[knob.index(value)]
+        space.check(target)
+        self._set = target
 
     def monotonic(self) -> float:
         """Return the device's own time in seconds since it was opened."""
@@ -135,5 +135,5 @@ class ReplayedWindow:
 
     def _noisy(self, name: str, value: float) -> Estimate:
         sd = self._device.noise
-        seen = value * math.exp(Random(f"{self._draw}/{name}").gauss(0.0, sd)) if sd else value
-        return Estimate.of_mean(seen, seen * sd, origin=Origin.REPLAYED)
+        noisy = value * math.exp(Random(f"{self._draw}/{name}").gauss(0.0, sd)) if sd else value
+        return Estimate.of_mean(noisy, noisy * sd, origin=Origin.REPLAYED)

@@ -68,13 +68,13 @@ SUFFIXES: Mapping[str, Quantity] = {
 
 def quantity_named(metric: str) -> Quantity:
     """Return what a metric of a table means; a name that reports nothing may be anything."""
-    known = standard(metric)
-    if known is not None:
-        return known
+    exact = standard(metric)
+    if exact is not None:
+        return exact
     ends = (quantity for suffix, quantity in SUFFIXES.items() if metric.endswith(suffix))
-    found = next(ends, Quantity("", signed=True))
+    by_suffix = next(ends, Quantity("", signed=True))
     quantile = re.search(r"_p\d{2,4}(_|$)", metric)
-    return replace(found, over_windows=OverWindows.TAIL) if quantile else found
+    return replace(by_suffix, over_windows=OverWindows.TAIL) if quantile else by_suffix
 
 
 def roles_of(names: Iterable[str]) -> Mapping[str, Role]:
@@ -83,13 +83,13 @@ def roles_of(names: Iterable[str]) -> Mapping[str, Role]:
     A CPU is the host of a GPU where any of the names speaks of one, or where the core has a clock of
     its own.
     """
-    found = {name: _role(name.lower()) for name in names}
-    hosted = {Role.CORE_CLOCK, Role.CPU_CLOCK} <= {*found.values()}
-    if hosted or any("gpu" in name.lower() for name in found):
+    roles = {name: _role(name.lower()) for name in names}
+    hosted = {Role.CORE_CLOCK, Role.CPU_CLOCK} <= {*roles.values()}
+    if hosted or any("gpu" in name.lower() for name in roles):
         alone = {Role.CPU_CLOCK: Role.HOST_CLOCK}
     else:
         alone = {Role.HOST_CORES: Role.PARALLEL}
-    return {name: alone.get(role, role) for name, role in found.items()}
+    return {name: alone.get(role, role) for name, role in roles.items()}
 
 
 def _role(name: str) -> Role:

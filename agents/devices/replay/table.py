@@ -61,8 +61,8 @@ class Roles:
 
     def metric(self, column: str) -> tuple[str, float] | None:
         """Return the metric that a column is and what to multiply it by, None for other columns."""
-        known = column in METRICS or column in (self.objective, self.constrained)
-        return _as_metric(column) if known else None
+        is_metric = column in METRICS or column in (self.objective, self.constrained)
+        return _as_metric(column) if is_metric else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +101,23 @@ def load_surface(spec: str) -> Surface:
         InvalidInput: no such file or surface, a column is missing, or a cell is no usable number.
         ConfigError: `surfaces.toml` is wrong.
     """
-    file, _, wanted = spec.partition("#")
+    file, _, name = spec.partition("#")
     path = Path(file)
     rows = _rows(path)
     names = list(dict.fromkeys(row["surface"] for row in rows))
-    if not wanted and len(names) == 1:
-        wanted = names[0]
-    if wanted not in names:
-        asked = f"no surface {wanted!r}" if wanted else f"{len(names)} surfaces"
+    if not name and len(names) == 1:
+        name = names[0]
+    if name not in names:
+        problem = f"no surface {name!r}" if name else f"{len(names)} surfaces"
         raise InvalidInput(
-            f"{path} has {asked}", hint=f"write {file}#SURFACE with one of: {', '.join(names)}"
+            f"{path} has {problem}", hint=f"write {file}#SURFACE with one of: {', '.join(names)}"
         )
-    chosen = [row for row in rows if row["surface"] == wanted]
+    chosen = [row for row in rows if row["surface"] == name]
     roles = _roles(path, rows)
     surface = _surface(path, chosen, roles, [c for c in rows[0] if roles.metric(c)])
     if not surface.space.knobs:
         raise InvalidInput(
-            f"{path}: surface {wanted!r} has only one configuration",
+            f"{path}: surface {name!r} has only one configuration",
             hint="there is nothing to tune; choose another surface",
         )
     return surface
@@ -131,7 +131,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
             rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(
-            f"cannot read the measured table {str(path)!r}: {error}",
+            f"cannot read the measured table {str(path)!r}: {getattr(error, 'strerror', None) or error}",
             hint="name a CSV file of measured surfaces",
         ) from error
     twice = sorted({name for name in columns if columns.count(name) > 1})
@@ -191,8 +191,8 @@ def _roles(path: Path, rows: Sequence[Row]) -> Roles:
                 hint="rename the column: small letters, digits, dots and underscores",
             ) from error
         aims[key] = name
-    known = {*LABELS, *METRICS, *aims.values()}
-    knobs = [c for c in columns if c not in known]
+    reserved = {*LABELS, *METRICS, *aims.values()}
+    knobs = [c for c in columns if c not in reserved]
     default_batch = [c for c in knobs if c == "batch_size"]
     listed: dict[str, list[str]] = {"resources": [], "batch": default_batch}
     for key in listed:
@@ -219,7 +219,7 @@ def _surface(path: Path, rows: Sequence[Row], roles: Roles, columns: Sequence[st
     """Return the surface of some rows, with the metrics of some columns."""
     first = rows[0]
     settings = _settings(path, rows, roles)
-    metrics = {c: found for c in columns if (found := roles.metric(c)) is not None}
+    metrics = {c: meant for c in columns if (meant := roles.metric(c)) is not None}
     values = _averages(path, rows, settings, metrics)
     distinct = {setting_key(setting): setting for setting in settings}.values()
     default = _baseline(list(distinct), roles)

@@ -111,17 +111,17 @@ class SimulatedDevice:
         A disk that takes nothing does not keep a setting from it, as none keeps it from real hardware: it
         is written down once the disk takes it.
         """
-        wanted = dict(self._set)
+        target = dict(self._set)
         for name, value in setting.items():
             knob = self.space.knob(name)
-            wanted[name] = knob.values[knob.index(value)]
+            target[name] = knob.values[knob.index(value)]
         self.answering()
-        if wanted != self._set:
+        if target != self._set:
             if self.faults.refuse:
                 raise ActuationError(
                     "the simulated device refuses the change", hint="a fault is on"
                 )
-            self._change(wanted)
+            self._change(target)
             self._unsaved = self._state_file is not None
         self._save()
 
@@ -170,7 +170,7 @@ class SimulatedDevice:
 
     def unlisten(self, latencies_ms: list[float]) -> None:
         """Stop appending to that list."""
-        self._listeners = [kept for kept in self._listeners if kept is not latencies_ms]
+        self._listeners = [listener for listener in self._listeners if listener is not latencies_ms]
 
     def _save(self) -> None:
         """Write down what is set, where that was not done yet."""
@@ -182,15 +182,15 @@ class SimulatedDevice:
         except StoreError as error:
             log.warning("the simulated device's setting is not on the disk yet: %s", error)
 
-    def _change(self, wanted: dict[str, Value]) -> None:
+    def _change(self, target: dict[str, Value]) -> None:
         knobs = self.space.knobs
-        changed = {k.part for k in knobs if wanted[k.name] != self._set[k.name]}
-        self._set = wanted
+        changed = {k.part for k in knobs if target[k.name] != self._set[k.name]}
+        self._set = target
         if Part.DEVICE in changed:
             delay_s = self._delays.uniform(0.0, LONGEST_DELAY_S)
             self._due_ns = self._now_ns + max(1, round(delay_s * NS))
         point = self._point
-        batch = self.preset.point(wanted).batch
+        batch = self.preset.point(target).batch
         self._point = OperatingPoint(
             point.gpu_mhz, point.mem_mhz, point.cpu_mhz, point.limit_w, batch
         )
@@ -228,8 +228,8 @@ class SimulatedDevice:
 
     def _answer(self, served: int, batch_ms: float, seconds: float) -> None:
         if self._listeners:
-            kept = min(served, math.ceil(KEPT_PER_S * seconds))
-            latencies = [batch_ms * request_factor(self._requests) for _ in range(kept)]
+            count = min(served, math.ceil(KEPT_PER_S * seconds))
+            latencies = [batch_ms * request_factor(self._requests) for _ in range(count)]
             for listener in self._listeners:
                 listener.extend(latencies)
 

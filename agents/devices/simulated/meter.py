@@ -126,13 +126,13 @@ class _Shown:
         if self._seconds <= 0.0:
             return Reading()
         totals = {"items": float(self._items), "throttled_power_s": self._throttled_s}
-        found = self._progress()
+        estimates = self._progress()
         if self._joules > 0.0:
             totals["energy_j"] = self._joules
-            found |= self._energy()
+            estimates |= self._energy()
         if self._latencies_ms:
-            found |= self._latency()
-        return Reading(totals, found | self._fine_tuning())
+            estimates |= self._latency()
+        return Reading(totals, estimates | self._fine_tuning())
 
     def _progress(self) -> dict[str, Estimate]:
         if not self._items:
@@ -146,24 +146,24 @@ class _Shown:
     def _energy(self) -> dict[str, Estimate]:
         watts = self._joules / self._counted_s  # from step to step of the counter
         ticks = max(1, round(self._counted_s * NS / TICK_NS))
-        found = {"power_w": self._estimate(watts, watts * self._power_sd, ticks, self._scope)}
+        estimates = {"power_w": self._estimate(watts, watts * self._power_sd, ticks, self._scope)}
         rate = self._progress().get("throughput_per_s")
         if rate is not None:
             joules = watts / rate.mean
             spread = joules * math.hypot(self._power_sd, rate.stderr / rate.mean)
-            found["energy_j"] = self._estimate(joules, spread, ticks, self._scope)
-        return found
+            estimates["energy_j"] = self._estimate(joules, spread, ticks, self._scope)
+        return estimates
 
     def _latency(self) -> dict[str, Estimate]:
         samples = self._latencies_ms
         mean = fmean(samples)
         alone = stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else mean
         doubt = math.hypot(alone, mean * self._speed_sd)
-        found = {"latency_mean_ms": self._estimate(mean, doubt, len(samples), Scope.SERVICE)}
+        estimates = {"latency_mean_ms": self._estimate(mean, doubt, len(samples), Scope.SERVICE)}
         for name, (quantile, moved) in QUANTILES.items():
             plain = quantile_estimate(samples, quantile, origin=Origin.SIMULATED)
-            found[name] = _widened(plain, plain.mean * moved * self._speed_sd)
-        return found
+            estimates[name] = _widened(plain, plain.mean * moved * self._speed_sd)
+        return estimates
 
     def _fine_tuning(self) -> dict[str, Estimate]:
         """Return what ran beside the inference: its share of the time, and what a step asked for."""

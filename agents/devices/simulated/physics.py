@@ -155,9 +155,9 @@ class Chip:
         Where even the lowest clock breaks the limit, that clock is run and the limit is not kept.
         """
         budget = point.limit_w - self.thermal.leakage_w(celsius)
-        wanted = self.pace(work, point, point.gpu_mhz)
-        if wanted.power_w <= budget:
-            return wanted
+        uncapped = self.pace(work, point, point.gpu_mhz)
+        if uncapped.power_w <= budget:
+            return uncapped
         low, high = self.min_gpu_mhz, point.gpu_mhz
         for _ in range(24):
             middle = (low + high) / 2.0
@@ -170,11 +170,11 @@ class Chip:
     def settled(self, work: Work, point: OperatingPoint) -> tuple[Pace, float]:
         """Return pace and total power (W, leakage included) once the temperature has settled."""
         thermal = self.thermal
-        wanted = self.pace(work, point, point.gpu_mhz)
-        hot = thermal.settled_c(wanted.power_w, leaking=True)
-        total = wanted.power_w + thermal.leakage_w(hot)
+        uncapped = self.pace(work, point, point.gpu_mhz)
+        hot = thermal.settled_c(uncapped.power_w, leaking=True)
+        total = uncapped.power_w + thermal.leakage_w(hot)
         if total <= point.limit_w:
-            return wanted, total
+            return uncapped, total
         held = self.capped(work, point, thermal.settled_c(point.limit_w, leaking=False))
         hot = thermal.settled_c(held.power_w, leaking=True)
         return held, held.power_w + thermal.leakage_w(hot)

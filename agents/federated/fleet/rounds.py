@@ -132,18 +132,18 @@ class FederatedTraining:
 
     def state(self) -> Context:
         """Return what the coming round begins from: each class's clients in the mean."""
-        found: dict[str, float] = {"round": float(self.round + 1), "accuracy": self.accuracy}
+        state: dict[str, float] = {"round": float(self.round + 1), "accuracy": self.accuracy}
         for kind in self.devices.classes:
             own = [client for client in self.fleet if client.kind.name == kind.name]
             now = [self._conditions(client) for client in own]
             held = [self.held(client) for client in own]
             if not own:
                 continue
-            found[f"load.{kind.name}"] = fmean(c.load for c in now)
-            found[f"memory.{kind.name}"] = fmean(c.memory for c in now)
-            found[f"network_mbps.{kind.name}"] = fmean(c.link.up_mbps for c in now)
-            found[f"data_classes.{kind.name}"] = fmean(held)
-        return found
+            state[f"load.{kind.name}"] = fmean(c.load for c in now)
+            state[f"memory.{kind.name}"] = fmean(c.memory for c in now)
+            state[f"network_mbps.{kind.name}"] = fmean(c.link.up_mbps for c in now)
+            state[f"data_classes.{kind.name}"] = fmean(held)
+        return state
 
     def run(self, setting: Setting) -> RoundResult:
         """Run one round: K clients drawn by seed train, their weights are averaged."""
@@ -179,20 +179,20 @@ class FederatedTraining:
         self, chosen: Sequence[FleetClient], setting: Setting
     ) -> list[tuple[Weights, int]]:
         """Return each client's weights after its training, with its samples; alike clients at once."""
-        asked = [LocalTraining.of(setting, client.kind.name) for client in chosen]
-        found: dict[int, Weights] = {}
-        for same in dict.fromkeys(asked):
-            own = [c for c, wish in zip(chosen, asked, strict=True) if wish == same]
+        trainings = [LocalTraining.of(setting, client.kind.name) for client in chosen]
+        updates: dict[int, Weights] = {}
+        for same in dict.fromkeys(trainings):
+            own = [c for c, wish in zip(chosen, trainings, strict=True) if wish == same]
             orders = [(self.seed, 7, c.number, self.round) for c in own]
             samples = [c.samples for c in own]
             trained = trained_together(
                 self.task, self.weights, samples, same.batch, same.epochs, orders, same.steps
             )
-            found |= {c.number: w for c, w in zip(own, trained, strict=True)}
-        return [(found[c.number], len(c.samples)) for c in chosen]
+            updates |= {c.number: w for c, w in zip(own, trained, strict=True)}
+        return [(updates[c.number], len(c.samples)) for c in chosen]
 
     def cost(
-        self, client: FleetClient, asked: LocalTraining, number: int
+        self, client: FleetClient, training: LocalTraining, number: int
     ) -> tuple[ClientCost, Conditions]:
         """Return what a client takes in a round, and how that round finds it."""
         now = conditions(self.devices, client, number, self.seed)
@@ -201,8 +201,8 @@ class FederatedTraining:
             self.devices.work,
             now.link,
             len(client.samples),
-            asked.batch,
-            asked.passes(len(client.samples)),
+            training.batch,
+            training.passes(len(client.samples)),
             now.load,
         )
         return cost, now

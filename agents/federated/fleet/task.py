@@ -130,8 +130,8 @@ def trained_together(
     places = np.full((lengths[0], len(plans), width), -1)
     for column, i in enumerate(order):
         places[: lengths[column], column, : plans[i].shape[1]] = plans[i]
-    there = places >= 0
-    rates = RATE * there / np.maximum(1, there.sum(axis=2, keepdims=True))
+    mask = places >= 0
+    rates = RATE * mask / np.maximum(1, mask.sum(axis=2, keepdims=True))
     targets = np.eye(task.classes)[task.labels]
     stacked = [np.repeat(w[None] if w.ndim > 1 else w[None, None], len(plans), 0) for w in weights]
     for number, (now, rate) in enumerate(zip(places, rates, strict=True)):
@@ -175,10 +175,10 @@ def _plan(
     per = -(-len(samples) // batch)
     batch = min(batch, len(samples))
     passes = -(-steps // per) if steps else epochs
-    found = np.full((passes, per * batch), -1)
-    for one in found:
+    indices = np.full((passes, per * batch), -1)
+    for one in indices:
         one[: len(samples)] = rng.permutation(samples)
-    return found.reshape(-1, batch)[: steps or None]
+    return indices.reshape(-1, batch)[: steps or None]
 
 
 def _steps(weights: Sequence[Array], features: Array, targets: Array, rates: Array) -> None:

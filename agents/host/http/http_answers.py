@@ -37,11 +37,11 @@ async def object_of(request: Request) -> dict[str, Any]:
     return as_object(await json_of(request))
 
 
-def as_object(found: object) -> dict[str, Any]:
+def as_object(body: object) -> dict[str, Any]:
     """Return JSON that is an object. Raises InvalidInput."""
-    if not isinstance(found, dict):
-        raise InvalidInput(f"the body must be a JSON object, not {type(found).__name__}")
-    return found
+    if not isinstance(body, dict):
+        raise InvalidInput(f"the body must be a JSON object, not {type(body).__name__}")
+    return body
 
 
 def parsed_json(body: bytes) -> Any:  # noqa: ANN401  JSON

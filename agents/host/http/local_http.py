@@ -43,9 +43,9 @@ def _stay(response: httpx.Response) -> None:
     """Refuse a redirect that leaves the host and port. Raises ForeignRedirect."""
     if not response.has_redirect_location:
         return
-    here, there = response.url, response.url.join(response.headers["location"])
-    if (there.scheme, there.host, there.port) != (here.scheme, here.host, here.port):
-        raise ForeignRedirect(f"{here} is redirected to {there}", request=response.request)
+    here, location = response.url, response.url.join(response.headers["location"])
+    if (location.scheme, location.host, location.port) != (here.scheme, here.host, here.port):
+        raise ForeignRedirect(f"{here} is redirected to {location}", request=response.request)
 
 
 class LocalHttp:
@@ -101,16 +101,16 @@ class LocalHttp:
         return response
 
     def parsed(
-        self, kind: TypeAdapter[ReplyT], response: httpx.Response, what: str, hint: str
+        self, kind: TypeAdapter[ReplyT], response: httpx.Response, expected: str, hint: str
     ) -> ReplyT:
-        """Return an answer's body as what it should be. Raises ActuationError: it is not `what`."""
+        """Return an answer's body as what it should be. Raises ActuationError: it is not `expected`."""
         try:
             return kind.validate_json(response.content)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(step) for step in first["loc"]) or "the body"
             raise ActuationError(
-                f"the response of {self.url}{response.request.url.path} is not {what}: "
+                f"the response of {self.url}{response.request.url.path} is not {expected}: "
                 f"{where}: {first['msg']}",
                 hint=hint,
             ) from None

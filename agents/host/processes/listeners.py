@@ -22,7 +22,7 @@ ANSWER_S, CHUNK = 2.0, 1 << 16
 
 def listening_groups(port: int) -> frozenset[int]:
     """Return the numbers of the control groups that listen at a port; empty where the kernel tells none."""
-    found: set[int] = set()
+    groups: set[int] = set()
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as line:
@@ -31,10 +31,10 @@ def listening_groups(port: int) -> frozenset[int]:
                 line.send(HEADER.pack(HEADER.size + len(body), BY_FAMILY, DUMP, 1, 0) + body)
                 for message in _messages(line):
                     if int.from_bytes(message[4:6], "big") == port:
-                        found |= set(_group_ids(message[SOCKET:]))
+                        groups |= set(_group_ids(message[SOCKET:]))
         except (OSError, struct.error):  # no such family, or none for this unit
             continue
-    return frozenset(found)
+    return frozenset(groups)
 
 
 def _messages(line: socket.socket) -> Iterator[bytes]:

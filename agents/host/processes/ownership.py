@@ -68,11 +68,11 @@ class ProcessOwners:
         pids = {pid for pid in pids if not self.table.program(pid).startswith(SERVERS)}
         look = _Look(self)
         hidden = {pid for pid in pids if not self.table.shows(pid)}
-        seen = pids - hidden
-        ours = frozenset(pid for pid in seen if look.is_ours(pid))
+        visible = pids - hidden
+        ours = frozenset(pid for pid in visible if look.is_ours(pid))
         if not ours:  # weaker evidence counts only without any other
-            ours = frozenset(pid for pid in seen if look.started_with(pid))
-        others = frozenset(seen - ours)
+            ours = frozenset(pid for pid in visible if look.started_with(pid))
+        others = frozenset(visible - ours)
         if ours and others:
             return Attribution(ours, others)
         if hidden:
@@ -96,14 +96,14 @@ class _Look:
     def is_ours(self, pid: int) -> bool:
         """Whether a process is the agent's, or the workload's by its unit, processes or port."""
         line = set(self._table.line(pid))
-        if self._agent in line or line & self._known:
+        if self._agent in line or line & self._workload_pids:
             return True
         service = self._table.service(pid)
         if self._workload.unit and self._workload.unit in service.split("/"):
             return True
         if not service or service == self._own_service:
-            return self._in_known_job(pid)
-        if service in {self._table.service(one) for one in self._known}:
+            return self._in_workload_job(pid)
+        if service in {self._table.service(one) for one in self._workload_pids}:
             return True
         return bool(self._port_groups & self._table.group_ids(service))
 
@@ -117,12 +117,12 @@ class _Look:
         times = [self._table.started_s(one) for one in alike]
         return any(t is not None and abs(t - self._started_s) <= SAME_START_S for t in times)
 
-    def _in_known_job(self, pid: int) -> bool:
+    def _in_workload_job(self, pid: int) -> bool:
         """Whether a process is in a shell's job (process group) of the workload, and the agent is not."""
         stats = [self._table.stat(one) for one in (pid, self._agent)]
         job, own = (None if stat is None else stat.group for stat in stats)
-        known = [self._table.stat(one) for one in self._known]
-        jobs = {stat.group for stat in known if stat is not None}
+        members = [self._table.stat(one) for one in self._workload_pids]
+        jobs = {stat.group for stat in members if stat is not None}
         return job is not None and job != own and job in jobs
 
     @cached_property
@@ -130,7 +130,7 @@ class _Look:
         return self._table.service(self._agent)
 
     @cached_property
-    def _known(self) -> frozenset[int]:
+    def _workload_pids(self) -> frozenset[int]:
         """The workload's processes, identified by their numbers, with the owners of its port."""
         given = self._workload.processes
         numbers: frozenset[int] = frozenset()

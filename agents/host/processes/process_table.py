@@ -65,10 +65,10 @@ class ProcessTable:
 
     def line(self, pid: int) -> Iterator[int]:
         """Yield a process and those that it descends from, without init."""
-        seen: set[int] = set()
-        while pid > 1 and pid not in seen:
+        visited: set[int] = set()
+        while pid > 1 and pid not in visited:
             yield pid
-            seen.add(pid)
+            visited.add(pid)
             stat = self.stat(pid)
             pid = 0 if stat is None else stat.parent
 
@@ -101,24 +101,24 @@ class ProcessTable:
 
     def group_ids(self, service: str) -> frozenset[int]:
         """Return the kernel's numbers of a service's control group and all below it (cgroup v2)."""
-        found: set[int] = set()
+        ids: set[int] = set()
         for base in (self._groups, self._groups / "unified"):
             for folder, _, _ in os.walk(base / service.lstrip("/")):
                 with suppress(OSError):
-                    found.add(Path(folder).stat().st_ino)
-        return frozenset(found)
+                    ids.add(Path(folder).stat().st_ino)
+        return frozenset(ids)
 
     def owners(self, port: int) -> frozenset[int]:
         """Return the processes that listen at a TCP port, as far as their files can be seen; never init."""
         sockets = {f"socket:[{inode}]" for inode in self._listening(port)}
-        found: set[int] = set()
+        pids: set[int] = set()
         for entry in self._proc.iterdir() if sockets else ():
             if entry.name.isdigit() and int(entry.name) > 1:
                 with suppress(OSError):  # another user's, or it has ended
                     files = (entry / "fd").iterdir()
                     if any(str(file.readlink()) in sockets for file in files):
-                        found.add(int(entry.name))
-        return frozenset(found)
+                        pids.add(int(entry.name))
+        return frozenset(pids)
 
     def _listening(self, port: int) -> Iterator[str]:
         for name in ("tcp", "tcp6"):

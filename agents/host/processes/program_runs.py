@@ -108,11 +108,11 @@ class ProgramRun:
         ended = json.loads(content)
         if ended["status"]:
             raise MeasurementError(
-                f"{self._name} ended with {ended['status']}: {last_words(text)}",
+                f"{self._name} exited with code {ended['status']}: {last_words(text)}",
                 hint="run it manually as the agent's user",
             )
-        asked = self._program.items
-        items = float(asked) if isinstance(asked, int) else number(asked, text)
+        declared = self._program.items
+        items = float(declared) if isinstance(declared, int) else number(declared, text)
         if not items > 0.0:
             raise MeasurementError(f"{self._name} reports {items:g} items")
         return RunResult(

@@ -114,9 +114,9 @@ class ProcessTree:
         except OSError:
             comm = ""
         if comm != self._program[:15]:  # the kernel keeps 15 characters
-            seen = f"it is {comm}" if comm else "no such process"
+            program = f"it is {comm}" if comm else "no such process"
             raise DeviceLost(
-                f"{self._words} is not running: PID {number} does not belong to this service ({seen})"
+                f"{self._words} is not running: PID {number} does not belong to this service ({program})"
             )
 
     def _stat(self, number: int) -> ProcessStat:
@@ -128,18 +128,18 @@ class ProcessTree:
 
     def _tree(self, root: int) -> Mapping[tuple[int, int], ProcessStat]:
         """Return the processes that descend from the first one, and it, each by number and start."""
-        found: dict[int, ProcessStat] = {}
+        processes: dict[int, ProcessStat] = {}
         for entry in self._proc.iterdir():
             if entry.name.isdigit():
                 with suppress(DeviceLost):
-                    found[int(entry.name)] = self._stat(int(entry.name))
-        if root not in found:
+                    processes[int(entry.name)] = self._stat(int(entry.name))
+        if root not in processes:
             raise DeviceLost(f"{self._words} has ended")
         tree, grown = {root}, {root}
         while grown:
-            grown = {number for number, one in found.items() if one.parent in grown} - tree
+            grown = {number for number, one in processes.items() if one.parent in grown} - tree
             tree |= grown
-        return {(number, found[number].started): found[number] for number in tree}
+        return {(number, processes[number].started): processes[number] for number in tree}
 
 
 class UnitProcess:
@@ -150,8 +150,10 @@ class UnitProcess:
 
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of the unit since its start; None where systemd does not count them."""
-        told = self._shown("CPUUsageNSec")["CPUUsageNSec"]
-        return int(told) / 1e9 if told.isdigit() and int(told) < systemd.NOT_SET else None
+        usage_ns = self._shown("CPUUsageNSec")["CPUUsageNSec"]
+        return (
+            int(usage_ns) / 1e9 if usage_ns.isdigit() and int(usage_ns) < systemd.NOT_SET else None
+        )
 
     def started(self) -> str:
         """Return the word that systemd has for this start."""
@@ -166,9 +168,10 @@ class UnitProcess:
         return WorkloadIdentity(unit=self._unit)
 
     def _shown(self, name: str) -> Mapping[str, str]:
-        told = systemd.show(self._unit, name, "ActiveState")
-        if told["ActiveState"] not in ("active", "reloading"):
+        properties = systemd.show(self._unit, name, "ActiveState")
+        if properties["ActiveState"] not in ("active", "reloading"):
             raise DeviceLost(
-                f"the unit {self._unit} is {told['ActiveState'] or 'unknown'}", hint="start it"
+                f"the unit {self._unit} is {properties['ActiveState'] or 'unknown'}",
+                hint="start it",
             )
-        return told
+        return properties

@@ -25,11 +25,11 @@ def call(*words: str) -> str:
 
 def show(unit: str, *properties: str) -> Mapping[str, str]:
     """Return some of a unit's properties as systemd tells them. Raises ActuationError."""
-    told = call("show", unit, f"--property={','.join(properties)}")
-    found = dict(line.partition("=")[::2] for line in told.splitlines() if "=" in line)
-    missing = [name for name in properties if name not in found]
+    output = call("show", unit, f"--property={','.join(properties)}")
+    values = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
+    missing = [name for name in properties if name not in values]
     if missing:
         raise ActuationError(
             f"systemd reports no {missing[0]} of {unit}", hint="upgrade systemd; it may be too old"
         )
-    return {name: found[name] for name in properties}
+    return {name: values[name] for name in properties}

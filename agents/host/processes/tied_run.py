@@ -29,7 +29,7 @@ def run(report: int, words: list[str]) -> int:
     except OSError as error:
         sys.stdout.write(f"cannot run {words[0]}: {error.strerror}\n")
         sys.stdout.flush()
-        _tell(report, NOT_STARTED, 0.0, 0.0)
+        _report(report, NOT_STARTED, 0.0, 0.0)
         return 0
     threading.Thread(target=_end_at_eof, args=(program.pid,), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: _ask_to_end(program.pid))
@@ -37,11 +37,11 @@ def run(report: int, words: list[str]) -> int:
     seconds = time.perf_counter() - began
     program.returncode = os.waitstatus_to_exitcode(status)
     _kill(program.pid)  # what it left running would be measured with the next one
-    _tell(report, program.returncode, seconds, used.ru_utime + used.ru_stime)
+    _report(report, program.returncode, seconds, used.ru_utime + used.ru_stime)
     return 0
 
 
-def _tell(report: int, status: int, seconds: float, cpu_s: float) -> None:
+def _report(report: int, status: int, seconds: float, cpu_s: float) -> None:
     ending = {"status": status, "seconds": seconds, "cpu_s": cpu_s}
     os.write(report, json.dumps(ending).encode() + b"\n")
 

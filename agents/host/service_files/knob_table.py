@@ -35,19 +35,19 @@ def knob_table(
     """
     default = table.get("default") if isinstance(table, dict) else None
     kinds = {**KEYS, **(more or {}), "default": bool if isinstance(default, bool) else object}
-    known = checked(where, table, kinds, "name", "values", "default")
+    entry = checked(where, table, kinds, "name", "values", "default")
     try:
-        cost = Cost(float(known.get("seconds", 0.0)), known.get("restart", False))
-        values, role = _values(where, known["values"]), _role(where, known.get("role"))
-        condition = Condition.parse(known["if"]) if "if" in known else None
+        cost = Cost(float(entry.get("seconds", 0.0)), entry.get("restart", False))
+        values, role = _values(where, entry["values"]), _role(where, entry.get("role"))
+        condition = Condition.parse(entry["if"]) if "if" in entry else None
         knob = Knob(
-            known["name"], values, known["default"], Part.WORKLOAD, cost, role, condition=condition
+            entry["name"], values, entry["default"], Part.WORKLOAD, cost, role, condition=condition
         )
     except ConfigError:
         raise
     except InvalidInput as error:
         raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
-    return knob, known
+    return knob, entry
 
 
 def refuse_misfits(where: str, knobs: Sequence[Knob]) -> None:

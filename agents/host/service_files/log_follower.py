@@ -25,37 +25,37 @@ class LogFile:
             status = os.fstat(self._handle)
             self.place = (status.st_dev, status.st_ino)
             self._at = status.st_size if at_end else 0
-            known = min(REMEMBERED, self._at)
-            self._known = os.pread(self._handle, known, self._at - known)
+            length = min(REMEMBERED, self._at)
+            self._tail = os.pread(self._handle, length, self._at - length)
         except OSError:
             self.close()
             raise
         self._rest = b""
         # Of a line under way the beginning is not known, so its end is left out as well.
-        self._whole = not at_end or self._at == 0 or self._known.endswith(b"\n")
+        self._whole = not at_end or self._at == 0 or self._tail.endswith(b"\n")
 
     def lines(self) -> list[str]:
         """Return the lines that were ended since the last time. Raises MeasurementError: it was cut off."""
         self._demand_grown()
-        found: list[str] = []
+        lines: list[str] = []
         while chunk := os.pread(self._handle, CHUNK, self._at):
             self._at += len(chunk)
-            self._known = (self._known + chunk)[-REMEMBERED:]
+            self._tail = (self._tail + chunk)[-REMEMBERED:]
             *whole, self._rest = (self._rest + chunk).split(b"\n")
             self._rest = self._rest[:LONGEST]
             for line in whole:
                 if self._whole:
-                    found.append(line[:LONGEST].decode(errors="replace"))
+                    lines.append(line[:LONGEST].decode(errors="replace"))
                 self._whole = True
-        return found
+        return lines
 
     def close(self) -> None:
         """Release the file."""
         os.close(self._handle)
 
     def _demand_grown(self) -> None:
-        before = os.pread(self._handle, len(self._known), self._at - len(self._known))
-        if os.fstat(self._handle).st_size < self._at or before != self._known:
+        before = os.pread(self._handle, len(self._tail), self._at - len(self._tail))
+        if os.fstat(self._handle).st_size < self._at or before != self._tail:
             raise MeasurementError(
                 f"{self._path} was truncated during the window, so lines may be lost",
                 hint="measure again; use logrotate without copytruncate",
@@ -82,10 +82,10 @@ class LogFollower:
         Raises:
             MeasurementError: the file cannot be read, or was cut off.
         """
-        found = [line for file in self._files for line in file.lines()]
+        lines = [line for file in self._files for line in file.lines()]
         if self._open(at_end=False):
-            found += self._files[-1].lines()
-        return found
+            lines += self._files[-1].lines()
+        return lines
 
     def close(self) -> None:
         """Release the files."""

@@ -51,9 +51,9 @@ def last_words(text: str) -> str:
 
 def number(printed: Printed, text: str) -> float:
     """Return a number from what a program has printed. Raises MeasurementError."""
-    found, place = _by_pattern(printed.pattern, text) if printed.pattern else _by_key(printed, text)
+    raw, place = _by_pattern(printed.pattern, text) if printed.pattern else _by_key(printed, text)
     try:
-        value = math.nan if isinstance(found, bool) or found is None else float(found)
+        value = math.nan if isinstance(raw, bool) or raw is None else float(raw)
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
@@ -65,16 +65,16 @@ def number(printed: Printed, text: str) -> float:
 
 
 def _by_pattern(pattern: re.Pattern[str], text: str) -> tuple[Any, str]:
-    found = pattern.findall(text)
-    return (found[-1] if found else None), f"that matches {pattern.pattern!r} says"
+    matches = pattern.findall(text)
+    return (matches[-1] if matches else None), f"that matches {pattern.pattern!r} says"
 
 
 def _by_key(printed: Printed, text: str) -> tuple[Any, str]:
     place = f"at {printed.key!r} of its last line in JSON"
-    found: Any = _last_object(text)
+    node: Any = _last_object(text)
     for step in printed.key.split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found, place
+        node = node.get(step) if isinstance(node, dict) else None
+    return node, place
 
 
 def _last_object(text: str) -> object:

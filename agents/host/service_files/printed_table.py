@@ -20,25 +20,25 @@ COUNTED = ("energy_j", "power_w", "cpu_time_ms", "latency_ms", "throughput_per_s
 
 def printed_items(where: str, table: Mapping[str, Any]) -> int | Printed:
     """Return how many items a run works on, or where it prints that; 1 by itself. Raises ConfigError."""
-    known = inner(where, table, "items", ITEMS_KEYS)
-    if "count" not in known:
-        return printed(where, known) if known else 1
-    if len(known) > 1 or known["count"] < 1:
+    entry = inner(where, table, "items", ITEMS_KEYS)
+    if "count" not in entry:
+        return printed(where, entry) if entry else 1
+    if len(entry) > 1 or entry["count"] < 1:
         raise ConfigError(
             f"{where}: give a count of at least 1, or json or pattern of the printed count"
         )
-    return int(known["count"])
+    return int(entry["count"])
 
 
 def printed_metrics(where: str, tables: list[Any]) -> tuple[PrintedMetric, ...]:
     """Return the metrics that tables `[[metric]]` say. Raises ConfigError."""
-    found: dict[str, PrintedMetric] = {}
+    metrics: dict[str, PrintedMetric] = {}
     for n, one in enumerate(tables, 1):
         at = f"{where}: metric {n}"
-        known = checked(at, one, METRIC_KEYS, "name")
-        name = metric_name(at, known["name"], (*COUNTED, *found))
-        found[name] = PrintedMetric(name, declared_quantity(at, known), printed(at, known))
-    return tuple(found.values())
+        entry = checked(at, one, METRIC_KEYS, "name")
+        name = metric_name(at, entry["name"], (*COUNTED, *metrics))
+        metrics[name] = PrintedMetric(name, declared_quantity(at, entry), printed(at, entry))
+    return tuple(metrics.values())
 
 
 def metric_name(where: str, name: str, taken: Collection[str]) -> str:
@@ -50,32 +50,32 @@ def metric_name(where: str, name: str, taken: Collection[str]) -> str:
     return name
 
 
-def declared_quantity(where: str, known: Mapping[str, Any]) -> Quantity:
+def declared_quantity(where: str, entry: Mapping[str, Any]) -> Quantity:
     """Return what a metric means: by its name, else by the file. Raises ConfigError."""
-    usual = standard(known["name"])
+    usual = standard(entry["name"])
     if usual is not None:
-        if {"better", "unit"} & known.keys():
+        if {"better", "unit"} & entry.keys():
             raise ConfigError(
-                f"{where}: what {known['name']} means is standard; leave out the other keys"
+                f"{where}: what {entry['name']} means is standard; leave out the other keys"
             )
         return usual
-    better = known.get("better")
+    better = entry.get("better")
     if better is not None and better not in BETTER:
         raise ConfigError(f"{where}: better cannot be {better!r}", hint="choose less or more")
-    return Quantity(known.get("unit", "1"), BETTER.get(better or ""), signed=True)
+    return Quantity(entry.get("unit", "1"), BETTER.get(better or ""), signed=True)
 
 
-def printed(where: str, known: Mapping[str, Any]) -> Printed:
+def printed(where: str, entry: Mapping[str, Any]) -> Printed:
     """Return where a number stands. Raises ConfigError."""
-    if ("json" in known) is ("pattern" in known):
+    if ("json" in entry) is ("pattern" in entry):
         raise ConfigError(
             f"{where} needs a json or a pattern, one of them",
             hint="json is a key of the last line that is a JSON object; pattern has one group, "
             "like 'accuracy: ([0-9.]+)'",
         )
-    if "json" in known:
-        return Printed(key=known["json"])
-    return Printed(pattern=one_group(where, known["pattern"]))
+    if "json" in entry:
+        return Printed(key=entry["json"])
+    return Printed(pattern=one_group(where, entry["pattern"]))
 
 
 def one_group(where: str, text: str) -> re.Pattern[str]:

@@ -29,12 +29,12 @@ def inner(
 
 def checked(where: str, table: object, kinds: Mapping[str, Any], *needed: str) -> dict[str, Any]:
     """Return a table that has what it needs, with labels that are texts. Raises ConfigError."""
-    known = toml.checked(where, table, kinds)
-    demand(where, known, *needed)
-    for label, value in known.get("labels", {}).items():
+    entry = toml.checked(where, table, kinds)
+    demand(where, entry, *needed)
+    for label, value in entry.get("labels", {}).items():
         if not isinstance(value, str):
             raise ConfigError(f"{where}: the label {label} must be a string, not {value!r}")
-    return known
+    return entry
 
 
 def http_method(where: str, method: str) -> str:
@@ -98,9 +98,9 @@ def environment(where: str, table: Mapping[str, Any]) -> dict[str, str]:
     return dict(table)
 
 
-def positive(where: str, known: Mapping[str, Any], key: str, usual: float) -> float:
+def positive(where: str, entry: Mapping[str, Any], key: str, usual: float) -> float:
     """Return a length of time in seconds. Raises ConfigError unless it is above 0 and has an end."""
-    value = float(known.get(key, usual))
+    value = float(entry.get(key, usual))
     if not (value > 0.0 and math.isfinite(value)):
         raise ConfigError(f"{where}: {key} must be above 0, not {value:g}")
     return value

@@ -103,17 +103,17 @@ class Service:
         ):  # an error shows when it is read; putting it back must be possible
             actuator.read()
         effects = {one.knob.name for one in config.knobs if one.effect is not None}
-        tells_cpu = self._tells_cpu()
+        has_cpu_time = self._has_cpu_time()
         return Side(
             name=config.name,
             kind="service",
             board=config.url or config.name,
             version=config.version,
             space=actuator.space,
-            metrics=_metrics(config, tells_cpu=tells_cpu),
+            metrics=_metrics(config, has_cpu_time=has_cpu_time),
             actuator=actuator,
             meter=self._meter(actuator, seed),
-            cannot={} if tells_cpu else {"cpu_time_ms": self._why_no_cpu()},
+            cannot={} if has_cpu_time else {"cpu_time_ms": self._why_no_cpu()},
             unproven={k: why for k, why in actuator.unproven().items() if k not in effects},
             source=_source(config),
             signals=self._signals(),
@@ -124,12 +124,12 @@ class Service:
     def _identity(self) -> WorkloadIdentity:
         """Return how the service's processes are identified: what its file says, its port, its start."""
         exposition = self._exposition
-        tells = exposition is not None and exposition.tells_start
-        known = WorkloadIdentity() if self._process is None else self._process.identity()
+        has_start = exposition is not None and exposition.has_start_time
+        identity = WorkloadIdentity() if self._process is None else self._process.identity()
         return replace(
-            known,
+            identity,
             port=urlsplit(self._config.url).port or 0,
-            started_s=exposition.started_s if exposition is not None and tells else None,
+            started_s=exposition.started_s if exposition is not None and has_start else None,
         )
 
     def _actuator(self) -> ServiceKnobs:
@@ -137,7 +137,7 @@ class Service:
         started: Callable[[], str] | None = None
         if self._process is not None:
             started = self._process.started
-        elif exposition is not None and exposition.tells_start:
+        elif exposition is not None and exposition.has_start_time:
             started = exposition.started
         restart, reload = (
             None
@@ -170,7 +170,7 @@ class Service:
         if config.json:
             assert self._http is not None
             more.append(JsonMeter(self._http, config.json))
-        if config.log is not None and not config.log.tells_items:
+        if config.log is not None and not config.log.has_items:
             more.append(LogMeter(config.log, None, self._clock))
         return joined(self._counting_meter(actuator, seed), more)
 
@@ -181,7 +181,7 @@ class Service:
         if isinstance(config.load, RunLoad):
             program = config.load.program
             return RunMeter(lambda: program, config.load.runs, clock, counting)
-        if config.log is not None and config.log.tells_items:
+        if config.log is not None and config.log.has_items:
             return LogMeter(config.log, counting, clock)
         assert exposition is not None
         return _text_meter(config, exposition, counting, actuator, clock, seed)
@@ -195,10 +195,10 @@ class Service:
         askable = isinstance(load, OurLoad) and load.shape.closed
         return (GaugeSignal(config.exported.signal, self._exposition, askable=askable),)
 
-    def _tells_cpu(self) -> bool:
+    def _has_cpu_time(self) -> bool:
         if self._process is not None:
             return self._process.cpu_s() is not None
-        return self._exposition is not None and self._exposition.tells_cpu
+        return self._exposition is not None and self._exposition.has_cpu_time
 
     def _why_no_cpu(self) -> str:
         if self._process is not None:
@@ -263,17 +263,17 @@ def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
     return connect
 
 
-def _metrics(config: ServiceConfig, *, tells_cpu: bool) -> tuple[Metric, ...]:
-    cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if tells_cpu else []
+def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]:
+    cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if has_cpu_time else []
     more = [one.metric for one in config.json]
     if config.log is not None:
         more += config.log.listed
     if isinstance(config.load, RunLoad):
-        told = [one.metric for one in config.load.program.metrics]
+        printed = [one.metric for one in config.load.program.metrics]
         runs = [Metric(name, scope=Scope.PROCESS) for name in ("latency_ms", "throughput_per_s")]
-        return (*runs, *cpu, *told, *more)
+        return (*runs, *cpu, *printed, *more)
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
-    by_log = config.log is not None and config.log.tells_items
+    by_log = config.log is not None and config.log.has_items
     names += [MEAN.name] if by_log or config.load is not None else []
     by_itself = config.load is None and not config.always_busy
     arriving = by_itself or (config.load is not None and not config.load.shape.closed)
@@ -291,6 +291,6 @@ def _source(config: ServiceConfig) -> str:
         return f"{config.load.runs} complete runs of {config.load.program.words[0]} per window"
     if config.load is not None:
         return f"our load generator, {config.load.shape}"
-    if config.log is not None and config.log.tells_items:
+    if config.log is not None and config.log.has_items:
         return f"the log {config.log.file.name} of {config.name}"
     return f"the histogram {config.latency.name} of {config.name}"

@@ -42,7 +42,7 @@ FILE_KEYS |= dict.fromkeys(("knob", "histogram", "ratio", "json"), list)
 FILE_KEYS |= dict.fromkeys(("latency", "failures", "items", "signal", "load", "log"), dict)
 FILE_KEYS |= dict.fromkeys(("restart", "reload", "process"), dict)
 FILE_KEYS |= {"cpu_time": bool, "always_busy": bool}
-TOLD_OVER_HTTP = ("latency", "failures", "items", "signal", "histogram", "ratio", "json")
+HTTP_KEYS = ("latency", "failures", "items", "signal", "histogram", "ratio", "json")
 RENEWAL_KEYS: dict[str, Any] = {"command": list, "ready": str, "seconds": toml.NUMBER}
 PROCESS_KEYS = {"unit": str, "pid_file": str, "program": str}
 RENEWAL_S = 60.0
@@ -151,13 +151,13 @@ def _url(where: str, text: str) -> str:
 def _demand_load(where: str, config: ServiceConfig) -> None:
     """Raise ConfigError unless one thing, and only one, tells the latency and counts the work."""
     log = config.log
-    tells = bool(log and log.tells_items)
+    has_items = bool(log and log.has_items)
     if not config.latency.name and config.load is None and not (log and log.latency):
         raise ConfigError(
             f"{where} has no latency and no load",
             hint="add a table [latency] or [load], or a [log] whose pattern has (?P<latency_s>…)",
         )
-    if tells and (config.latency.name or config.load is not None):
+    if has_items and (config.latency.name or config.load is not None):
         other = "[latency]" if config.load is None else "[load]"
         raise ConfigError(
             f"{where}: both {other} and the [log] count the work", hint="leave one of them out"
@@ -175,14 +175,14 @@ def _demand_load(where: str, config: ServiceConfig) -> None:
 
 def _demand_url(where: str, config: ServiceConfig, table: Mapping[str, Any]) -> None:
     """Raise ConfigError where HTTP is used without a url."""
-    asked = [f"[{key}]" for key in TOLD_OVER_HTTP if key in table]
-    asked += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
-    asked += ["[load] with a path"] if isinstance(config.load, OurLoad) else []
+    needing = [f"[{key}]" for key in HTTP_KEYS if key in table]
+    needing += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
+    needing += ["[load] with a path"] if isinstance(config.load, OurLoad) else []
     for key in ("restart", "reload"):
-        asked += [f"ready in [{key}]"] if table.get(key, {}).get("ready") else []
-    if asked and not config.url:
+        needing += [f"ready in [{key}]"] if table.get(key, {}).get("ready") else []
+    if needing and not config.url:
         raise ConfigError(
-            f"{where} has no url, and {asked[0]} needs one",
+            f"{where} has no url, and {needing[0]} needs one",
             hint='add url = "http://127.0.0.1:PORT"',
         )
 
@@ -241,15 +241,15 @@ def _renewal(
     if key not in table:
         return None
     kinds = RENEWAL_KEYS if key == "restart" else {**RENEWAL_KEYS, "signal": str}
-    known = inner(where, table, key, kinds)
+    entry = inner(where, table, key, kinds)
     if key == "restart":
-        demand(where, known, "command")
-    elif ("command" in known) is ("signal" in known):
+        demand(where, entry, "command")
+    elif ("command" in entry) is ("signal" in entry):
         raise ConfigError(f"{where} needs a command or a signal, one of them")
-    name = known.get("signal", "").removeprefix("SIG")
-    if "signal" in known and name not in RELOADS:
+    name = entry.get("signal", "").removeprefix("SIG")
+    if "signal" in entry and name not in RELOADS:
         raise ConfigError(
-            f"{where}: the signal {known['signal']!r} cannot reload a service",
+            f"{where}: the signal {entry['signal']!r} cannot reload a service",
             hint=f"choose {', '.join(RELOADS)}",
         )
     if name and process is None:
@@ -257,22 +257,22 @@ def _renewal(
             f"{where}: the process for the signal is missing",
             hint='add [process] with unit = "nginx.service", or with pid_file and program',
         )
-    ready = known.get("ready", METRICS if key == "restart" and "url" in table else "")
+    ready = entry.get("ready", METRICS if key == "restart" and "url" in table else "")
     return RenewalConfig(
-        argv(where, known["command"]) if "command" in known else (),
+        argv(where, entry["command"]) if "command" in entry else (),
         name,
         url_path(where, ready) if ready else "",
-        positive(where, known, "seconds", RENEWAL_S),
+        positive(where, entry, "seconds", RENEWAL_S),
     )
 
 
 def _process(where: str, table: Mapping[str, Any]) -> ProcessConfig | None:
     if "process" not in table:
         return None
-    known = checked(where, table["process"], PROCESS_KEYS)
-    if "unit" in known:
-        if len(known) > 1:
+    entry = checked(where, table["process"], PROCESS_KEYS)
+    if "unit" in entry:
+        if len(entry) > 1:
             raise ConfigError(f"{where}: a unit needs no other keys", hint="leave out the rest")
-        return ProcessConfig(unit_name(where, known["unit"]), None, "")
-    demand(where, known, "pid_file", "program")
-    return ProcessConfig("", absolute(where, "pid_file", known["pid_file"]), known["program"])
+        return ProcessConfig(unit_name(where, entry["unit"]), None, "")
+    demand(where, entry, "pid_file", "program")
+    return ProcessConfig("", absolute(where, "pid_file", entry["pid_file"]), entry["program"])

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from agents.load.generator import REQUESTS
+from agents.load.generator import REQUESTS, sent
 from agents.load.meter import LoadMeter
 from agents.load.prometheus import QUANTILES
 from agents.workloads.http.exposition import Snapshot
@@ -21,7 +21,6 @@ from tuner.core import (
     Better,
     Context,
     Estimate,
-    InvalidInput,
     Kind,
     MeasurementError,
     Meter,
@@ -97,11 +96,7 @@ class DerivedLoadMeter(DerivedMeter):
 
     def offering(self, context: Context) -> DerivedLoadMeter:
         """Return the meter at another load. Raises InvalidInput where none is requested."""
-        names = {self._exported.signal: REQUESTS.name}
-        asked = {names.get(name, name): value for name, value in context.items()}
-        if len(asked) != len(context):
-            raise InvalidInput(f"{' and '.join(context)} are the same load; set one of them")
-        meter = self._load.offering(asked)
+        meter = self._load.offering(sent(context, self._exported.signal))
         return DerivedLoadMeter(
             meter, self._exported, self._effects, self._snapshot, self._in_force
         )
@@ -230,10 +225,10 @@ def _step(before: Snapshot, now: Snapshot, name: str) -> tuple[float, float]:
 
 def _check_effect(name: str, value: Value, effect: KnobEffect, above: float, below: float) -> None:
     """Raise MeasurementError where the counters do not show a knob's value."""
-    wanted = float(value)
+    expected = float(value)
     seen = above / below if below > 0.0 else 0.0
-    missed = seen > wanted * (1.0 + OVER)
-    missed |= below > 0.0 and not effect.at_most and seen < wanted * (1.0 - SHORT)
+    missed = seen > expected * (1.0 + OVER)
+    missed |= below > 0.0 and not effect.at_most and seen < expected * (1.0 - SHORT)
     if missed:
         raise MeasurementError(
             f"{name} is set to {value}, but {effect.ratio.counter.name} per {effect.ratio.per.name} "

@@ -63,20 +63,20 @@ class Exposition:
             if demanded or config.failures.name:
                 raise
             text = ""  # our own load needs no metrics
-        wanted = [
+        needed = [
             *((one, "histogram") for one in histograms),
             (config.failures, "counter"),
             (config.exported.load, "gauge"),
         ]
-        missing = [w for one, kind in wanted if one.name and (w := self._missing(one, kind, text))]
+        missing = [w for one, kind in needed if one.name and (w := self._missing(one, kind, text))]
         if missing:
-            there = [name for _, kind in missing for name in declared(text, kind)]
+            available = [name for _, kind in missing for name in declared(text, kind)]
             raise InvalidInput(
-                f"{self.url} has no {' and no '.join(what for what, _ in missing)}",
-                hint=f"available: {', '.join(dict.fromkeys(there)) or 'none'}",
+                f"{self.url} has no {' and no '.join(metric for metric, _ in missing)}",
+                hint=f"available: {', '.join(dict.fromkeys(available)) or 'none'}",
             )
-        self.tells_cpu = config.cpu_time and CPU in declared(text, "counter")
-        self.tells_start = STARTED in declared(text, "gauge")
+        self.has_cpu_time = config.cpu_time and CPU in declared(text, "counter")
+        self.has_start_time = STARTED in declared(text, "gauge")
 
     def figures(self) -> Figures:
         """Return the present values. Raises MeasurementError."""
@@ -142,7 +142,7 @@ class Exposition:
 
     def _totals(self) -> Mapping[str, float]:
         items, totals = self._exported.items, {}
-        if self.tells_cpu:
+        if self.has_cpu_time:
             totals["cpu_s"] = counter(self._samples(Series(CPU)), CPU, lambda _: True)
         if items.name:
             totals["items"] = counter(self._samples(items), items.name, items.keep)
@@ -173,8 +173,8 @@ def _demand_counters(samples: Samples, series: Sequence[Series]) -> None:
 
 
 def _in_ms(samples: Samples, series: Series) -> Histogram:
-    found = histogram(samples, series.name, series.keep)
-    return Histogram(tuple(edge * series.unit_ms for edge in found.edges), found.counts)
+    buckets = histogram(samples, series.name, series.keep)
+    return Histogram(tuple(edge * series.unit_ms for edge in buckets.edges), buckets.counts)
 
 
 def _started(text: str) -> str:
@@ -189,9 +189,9 @@ def _parts(samples: Samples, ratio: ExportedRatio) -> dict[str, tuple[float, flo
         less = sum(counter(samples, one.name, one.keep) for one in ratio.minus)
         return {ratio.name: (counter(samples, ratio.counter.name, ratio.counter.keep) - less, per)}
     places = {s.labels.get(ratio.by, "") for s in samples if ratio.counter.keep(s.labels)}
-    found = {}
+    parts = {}
     for place in sorted(int(one) for one in places if one.isascii() and one.isdigit()):
         at = replace(ratio.counter, labels={**(ratio.counter.labels or {}), ratio.by: str(place)})
         name = ratio.name.replace(POSITION, str(place + 1))
-        found[name] = (counter(samples, at.name, at.keep), per)
-    return found
+        parts[name] = (counter(samples, at.name, at.keep), per)
+    return parts

@@ -46,18 +46,18 @@ class JsonNumber:
 
 def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
     """Return what tables `[[json]]` say. Raises ConfigError."""
-    found: dict[str, JsonNumber] = {}
+    numbers: dict[str, JsonNumber] = {}
     for n, one in enumerate(tables, 1):
         at_ = f"{where}: json {n}"
-        known = checked(at_, one, JSON_KEYS, "name", "path", "json")
-        name = metric_name(at_, known["name"], (*COUNTED, *found))
+        entry = checked(at_, one, JSON_KEYS, "name", "path", "json")
+        name = metric_name(at_, entry["name"], (*COUNTED, *numbers))
         if standard(name) is not None:
             raise ConfigError(f"{at_}: duplicate metric {name}", hint="give it another name")
-        metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, known))
-        per = tuple(known["per"].split(".")) if known.get("per") else ()
-        way = tuple(known["json"].split("."))
-        found[name] = JsonNumber(metric, url_path(at_, known["path"]), way, per)
-    return tuple(found.values())
+        metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, entry))
+        per = tuple(entry["per"].split(".")) if entry.get("per") else ()
+        way = tuple(entry["json"].split("."))
+        numbers[name] = JsonNumber(metric, url_path(at_, entry["path"]), way, per)
+    return tuple(numbers.values())
 
 
 class JsonMeter:
@@ -95,8 +95,8 @@ class JsonWindow:
     def _look(self) -> Mapping[str, tuple[float, float]]:
         try:
             paths = dict.fromkeys(one.path for one in self._numbers)
-            told = {path: self._http.call("GET", path) for path in paths}
-            answers = {path: response.json() for path, response in told.items()}
+            responses = {path: self._http.call("GET", path) for path in paths}
+            answers = {path: response.json() for path, response in responses.items()}
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
         except ValueError as error:
@@ -111,8 +111,8 @@ class JsonWindow:
 
     def _number(self, one: JsonNumber, way: Sequence[str], answers: Mapping[str, Any]) -> float:
         try:
-            found = at(answers[one.path], way)
-            value = math.nan if isinstance(found, bool) else float(found)
+            number = at(answers[one.path], way)
+            value = math.nan if isinstance(number, bool) else float(number)
         except (LookupError, TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value):
@@ -125,11 +125,13 @@ class JsonWindow:
     def _shown(self, one: JsonNumber) -> Estimate | None:
         looks = [look[one.metric.name] for look in self._looks]
         if not one.per:
-            seen = [value for value, _ in looks[1:]]
-            if len(seen) < 2:
+            values = [value for value, _ in looks[1:]]
+            if len(values) < 2:
                 return None
-            spread = statistics.stdev(seen) / math.sqrt(len(seen))
-            return Estimate.of_mean(statistics.fmean(seen), spread, len(seen), scope=Scope.SERVICE)
+            spread = statistics.stdev(values) / math.sqrt(len(values))
+            return Estimate.of_mean(
+                statistics.fmean(values), spread, len(values), scope=Scope.SERVICE
+            )
         steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(looks)]
         if any(step[1] < 0.0 for step in steps):
             raise MeasurementError(

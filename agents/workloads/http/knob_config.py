@@ -137,109 +137,109 @@ class KnobCalls:
 
 def knob_calls(where: str, table: object) -> KnobCalls:
     """Return what a table `[[knob]]` says. Raises ConfigError."""
-    knob, known = knob_table(where, table, HOW_KEYS)
-    if len({"set", "write", "unit"} & known.keys()) != 1:
+    knob, entry = knob_table(where, table, HOW_KEYS)
+    if len({"set", "write", "unit"} & entry.keys()) != 1:
         raise ConfigError(
-            f"{where}: {known['name']} needs a set, a write or a unit, one of them",
+            f"{where}: {entry['name']} needs a set, a write or a unit, one of them",
             hint='add set = { path = "/config", json = { workers = "{value}" } }',
         )
-    if "unit" in known and "read" in known:
+    if "unit" in entry and "read" in entry:
         raise ConfigError(
-            f"{where}: {known['name']} is read back from systemd and the kernel",
+            f"{where}: {entry['name']} is read back from systemd and the kernel",
             hint="leave out read",
         )
-    if "set" in known and "read" not in known:
+    if "set" in entry and "read" not in entry:
         raise ConfigError(
-            f"{where}: {known['name']} has no read, but every knob must be read back",
+            f"{where}: {entry['name']} has no read, but every knob must be read back",
             hint='add read = { path = "/config", json = "workers" }',
         )
     return KnobCalls(
         knob,
-        _set_call(f"{where}: set", known["set"]) if "set" in known else None,
-        _file(where, known) if "write" in known else None,
-        _unit(f"{where}: unit", known["unit"], knob) if "unit" in known else None,
-        _read_call(f"{where}: read", known["read"]) if "read" in known else None,
-        _effect(f"{where}: effect", known["effect"], knob) if "effect" in known else None,
+        _set_call(f"{where}: set", entry["set"]) if "set" in entry else None,
+        _file(where, entry) if "write" in entry else None,
+        _unit(f"{where}: unit", entry["unit"], knob) if "unit" in entry else None,
+        _read_call(f"{where}: read", entry["read"]) if "read" in entry else None,
+        _effect(f"{where}: effect", entry["effect"], knob) if "effect" in entry else None,
     )
 
 
 def _set_call(where: str, table: object) -> SetCall:
-    known = checked(where, table, SET_KEYS, "path")
-    if "json" in known or VALUE not in known["path"]:
-        demand(where, known, "json")
-        _demand_place(where, known["json"], VALUE)
+    entry = checked(where, table, SET_KEYS, "path")
+    if "json" in entry or VALUE not in entry["path"]:
+        demand(where, entry, "json")
+        _demand_place(where, entry["json"], VALUE)
     return SetCall(
-        http_method(where, known.get("method", "PUT")),
-        url_path(where, known["path"]),
-        known.get("json"),
+        http_method(where, entry.get("method", "PUT")),
+        url_path(where, entry["path"]),
+        entry.get("json"),
     )
 
 
 def _read_call(where: str, table: object) -> ReadCall | ReadCommand:
-    known = checked(where, table, READ_KEYS)
-    if "command" in known:
-        if {"path", "json"} & known.keys():
+    entry = checked(where, table, READ_KEYS)
+    if "command" in entry:
+        if {"path", "json"} & entry.keys():
             raise ConfigError(f"{where}: a command has no path and no json", hint="leave them out")
-        pattern = one_group(where, known["pattern"]) if "pattern" in known else None
-        return ReadCommand(argv(where, known["command"]), pattern)
-    if "pattern" in known:
+        pattern = one_group(where, entry["pattern"]) if "pattern" in entry else None
+        return ReadCommand(argv(where, entry["command"]), pattern)
+    if "pattern" in entry:
         raise ConfigError(f"{where}: a pattern goes with a command", hint="leave it out")
-    demand(where, known, "path", "json")
-    return ReadCall(url_path(where, known["path"]), tuple(known["json"].split(".")))
+    demand(where, entry, "path", "json")
+    return ReadCall(url_path(where, entry["path"]), tuple(entry["json"].split(".")))
 
 
 def _unit(where: str, table: object, knob: Knob) -> UnitProperty:
-    known = checked(where, table, UNIT_KEYS, "name", "property")
-    name = unit_name(where, known["name"])
-    if known["property"] not in PROPERTIES:
-        near = get_close_matches(known["property"], PROPERTIES, 1) or PROPERTIES
+    entry = checked(where, table, UNIT_KEYS, "name", "property")
+    name = unit_name(where, entry["name"])
+    if entry["property"] not in PROPERTIES:
+        near = get_close_matches(entry["property"], PROPERTIES, 1) or PROPERTIES
         raise ConfigError(
-            f"{where}: property cannot be {known['property']!r}",
+            f"{where}: property cannot be {entry['property']!r}",
             hint=f"properties: {', '.join(near)}",
         )
-    wanted = r"infinity|[0-9]+(-[0-9]+)?([ ,][0-9]+(-[0-9]+)?)*"
-    if known["property"] != "AllowedCPUs":
-        wanted = r"infinity|[1-9][0-9]*"
+    pattern = r"infinity|[0-9]+(-[0-9]+)?([ ,][0-9]+(-[0-9]+)?)*"
+    if entry["property"] != "AllowedCPUs":
+        pattern = r"infinity|[1-9][0-9]*"
     for value in knob.values:
-        if isinstance(value, bool | float) or not re.fullmatch(wanted, str(value)):
+        if isinstance(value, bool | float) or not re.fullmatch(pattern, str(value)):
             raise ConfigError(
-                f"{where}: {known['property']} cannot be {value!r}",
+                f"{where}: {entry['property']} cannot be {value!r}",
                 hint="write a whole number, a list of cores for AllowedCPUs, or infinity",
             )
-    return UnitProperty(name, known["property"])
+    return UnitProperty(name, entry["property"])
 
 
 def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
-    known = checked(f"{where}: write", knob["write"], WRITE_KEYS, "file")
+    entry = checked(f"{where}: write", knob["write"], WRITE_KEYS, "file")
     table = _table(f"{where}: table", knob["table"]) if "table" in knob else None
-    path = absolute(f"{where}: write", "file", known["file"])
-    if ("json" in known) is ("text" in known):
+    path = absolute(f"{where}: write", "file", entry["file"])
+    if ("json" in entry) is ("text" in entry):
         raise ConfigError(f"{where}: write needs a json or a text, one of them")
-    if "text" in known:
-        if VALUE not in known["text"] or table is not None:
+    if "text" in entry:
+        if VALUE not in entry["text"] or table is not None:
             raise ConfigError(f'{where}: write: a text needs "{VALUE}" and no table')
-        own = known.get("at", {})
+        own = entry.get("at", {})
         if not all(isinstance(text, str) for text in own.values()):
             raise ConfigError(f"{where}: write: at of a text needs texts, not {own!r}")
-        return KnobFile(path, known["text"], True, own, None)
-    _demand_place(f"{where}: write", known["json"], VALUE if table is None else TABLE)
-    return KnobFile(path, known["json"], False, known.get("at", {}), table)
+        return KnobFile(path, entry["text"], True, own, None)
+    _demand_place(f"{where}: write", entry["json"], VALUE if table is None else TABLE)
+    return KnobFile(path, entry["json"], False, entry.get("at", {}), table)
 
 
 def _table(where: str, table: object) -> LoadTable:
-    known = checked(where, table, TABLE_KEYS, "by", "row", "most")
-    _demand_place(where, known["row"], VALUE)
-    if known["most"] < 1:
-        raise ConfigError(f"{where}: most must be at least 1, not {known['most']}")
-    return LoadTable(known["by"], known["row"], known["most"])
+    entry = checked(where, table, TABLE_KEYS, "by", "row", "most")
+    _demand_place(where, entry["row"], VALUE)
+    if entry["most"] < 1:
+        raise ConfigError(f"{where}: most must be at least 1, not {entry['most']}")
+    return LoadTable(entry["by"], entry["row"], entry["most"])
 
 
 def _effect(where: str, table: object, knob: Knob) -> KnobEffect:
-    known = checked(where, table, EFFECT_KEYS, "counter", "per")
+    entry = checked(where, table, EFFECT_KEYS, "counter", "per")
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values):
         raise ConfigError(f"{where}: a ratio needs numbers, not {knob.values!r}")
-    at_most = known.pop("at_most", False)
-    return KnobEffect(ratio_of(where, {**known, "name": knob.name}), at_most)
+    at_most = entry.pop("at_most", False)
+    return KnobEffect(ratio_of(where, {**entry, "name": knob.name}), at_most)
 
 
 def _demand_place(where: str, template: object, place: str) -> None:

@@ -80,18 +80,18 @@ def load_of(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLoad
 
 
 def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLoad:
-    known = inner(where, table, "load", LOAD_KEYS, "path")
-    if trace is None and "trace" in known:
-        trace = absolute(where, "trace", known["trace"])
-    warm_up_s = positive(where, known, "warm_up_s", 0.0) if "warm_up_s" in known else 0.0
+    entry = inner(where, table, "load", LOAD_KEYS, "path")
+    if trace is None and "trace" in entry:
+        trace = absolute(where, "trace", entry["trace"])
+    warm_up_s = positive(where, entry, "warm_up_s", 0.0) if "warm_up_s" in entry else 0.0
     return OurLoad(
-        _shape(where, known, trace),
-        http_method(where, known.get("method", "POST")),
-        _own_path(where, known["path"]),
-        _bodies(where, known),
-        _headers(where, known.get("headers", {})),
+        _shape(where, entry, trace),
+        http_method(where, entry.get("method", "POST")),
+        _own_path(where, entry["path"]),
+        _bodies(where, entry),
+        _headers(where, entry.get("headers", {})),
         warm_up_s,
-        positive(where, known, "timeout_s", ANSWER_S),
+        positive(where, entry, "timeout_s", ANSWER_S),
     )
 
 
@@ -104,8 +104,8 @@ def _own_path(where: str, path: str) -> str:
     return url_path(where, path)
 
 
-def _shape(where: str, known: Mapping[str, Any], trace: Path | None) -> LoadShape:
-    given = {k: known[k] for k in ("callers", "rate_per_s") if k in known}
+def _shape(where: str, entry: Mapping[str, Any], trace: Path | None) -> LoadShape:
+    given = {k: entry[k] for k in ("callers", "rate_per_s") if k in entry}
     try:
         if trace is not None:
             given.pop("rate_per_s", None)
@@ -119,14 +119,14 @@ def _shape(where: str, known: Mapping[str, Any], trace: Path | None) -> LoadShap
         raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
 
 
-def _bodies(where: str, known: Mapping[str, Any]) -> tuple[bytes, ...]:
-    given = [key for key in ("body", "bodies", "body_file") if key in known]
+def _bodies(where: str, entry: Mapping[str, Any]) -> tuple[bytes, ...]:
+    given = [key for key in ("body", "bodies", "body_file") if key in entry]
     if len(given) > 1:
         raise ConfigError(f"{where} has {' and '.join(given)}", hint="keep one of them")
-    if "bodies" in known:
-        return tuple(_lines(where, absolute(where, "bodies", known["bodies"])))
-    if "body_file" in known:
-        file = absolute(where, "body_file", known["body_file"])
+    if "bodies" in entry:
+        return tuple(_lines(where, absolute(where, "bodies", entry["bodies"])))
+    if "body_file" in entry:
+        file = absolute(where, "body_file", entry["body_file"])
         try:
             return (file.read_bytes(),)
         except OSError as error:
@@ -134,7 +134,7 @@ def _bodies(where: str, known: Mapping[str, Any]) -> tuple[bytes, ...]:
                 f"{where}: cannot read the body {file}: {error.strerror}",
                 hint="name a file that the agent can read",
             ) from None
-    return (known.get("body", "").encode(),)
+    return (entry.get("body", "").encode(),)
 
 
 def _lines(where: str, file: Path) -> Sequence[bytes]:
@@ -160,20 +160,20 @@ def _headers(where: str, table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _run_load(where: str, table: Mapping[str, Any]) -> RunLoad:
-    known = inner(where, table, "load", RUN_KEYS)
-    demand(where, known, "items")
-    runs = known.get("runs", RUNS)
+    entry = inner(where, table, "load", RUN_KEYS)
+    demand(where, entry, "items")
+    runs = entry.get("runs", RUNS)
     if runs < LEAST_RUNS:
         raise ConfigError(
             f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
             hint="the standard error of a window comes from its runs; make a run shorter",
         )
     program = MeasuredProgram(
-        words=argv(where, known["run"]),
-        environment=environment(where, known.get("env", {})),
-        folder=absolute(where, "folder", known["folder"]) if "folder" in known else None,
-        timeout_s=positive(where, known, "timeout_s", RUN_S),
-        items=printed_items(f"{where}: items", known),
-        metrics=printed_metrics(where, known.get("metric", [])),
+        words=argv(where, entry["run"]),
+        environment=environment(where, entry.get("env", {})),
+        folder=absolute(where, "folder", entry["folder"]) if "folder" in entry else None,
+        timeout_s=positive(where, entry, "timeout_s", RUN_S),
+        items=printed_items(f"{where}: items", entry),
+        metrics=printed_metrics(where, entry.get("metric", [])),
     )
     return RunLoad(program, runs)

@@ -39,7 +39,7 @@ class LogLines:
         return next((name for name in LATENCY if name in self.pattern.groupindex), "")
 
     @property
-    def tells_items(self) -> bool:
+    def has_items(self) -> bool:
         """Whether each line is one or more items of work."""
         return bool(self.latency) or ITEMS in self.pattern.groupindex
 
@@ -53,10 +53,10 @@ class LogLines:
 
 def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
     """Return what `[log]` says, None where there is none. Raises ConfigError."""
-    known = inner(where, table, "log", LOG_KEYS, "file", "pattern")
-    if not known:
+    entry = inner(where, table, "log", LOG_KEYS, "file", "pattern")
+    if not entry:
         return None
-    pattern = compiled(where, known["pattern"])
+    pattern = compiled(where, entry["pattern"])
     groups = [name for name in pattern.groupindex if name not in (*LATENCY, ITEMS)]
     if not pattern.groupindex:
         raise ConfigError(
@@ -65,13 +65,13 @@ def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
         )
     if len(LATENCY.keys() & pattern.groupindex.keys()) > 1:
         raise ConfigError(f"{where}: {' and '.join(LATENCY)} are the same", hint="leave one out")
-    said: dict[str, Quantity] = {}
-    for n, one in enumerate(known.get("metric", []), 1):
+    quantities: dict[str, Quantity] = {}
+    for n, one in enumerate(entry.get("metric", []), 1):
         at = f"{where}: metric {n}"
         meaning = checked(at, one, MEANING_KEYS, "name")
         if meaning["name"] not in groups:
             raise ConfigError(f"{at}: the pattern has no group {meaning['name']!r}")
-        said[meaning["name"]] = declared_quantity(at, meaning)
+        quantities[meaning["name"]] = declared_quantity(at, meaning)
     for name in groups:
         metric_name(where, name, ())
         if standard(name) is not None:
@@ -80,8 +80,8 @@ def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
                 hint="give it another name",
             )
     return LogLines(
-        absolute(where, "file", known["file"]),
+        absolute(where, "file", entry["file"]),
         pattern,
-        compiled(f"{where}: failed", known["failed"]) if "failed" in known else None,
-        {name: said.get(name) or declared_quantity(where, {"name": name}) for name in groups},
+        compiled(f"{where}: failed", entry["failed"]) if "failed" in entry else None,
+        {name: quantities.get(name) or declared_quantity(where, {"name": name}) for name in groups},
     )

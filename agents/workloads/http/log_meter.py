@@ -101,7 +101,7 @@ class LogWindow:
 
     def _reading(self) -> Reading:
         totals = {} if self._totals is None else dict(self._totals())
-        if self._log.tells_items:
+        if self._log.has_items:
             totals["items"] = math.fsum(look.items for look in self._looks)
             totals["failed"] = float(sum(look.failed for look in self._looks))
         return Reading(totals, self._of_groups() | self._of_requests())
@@ -112,13 +112,13 @@ class LogWindow:
         return {name: mean for name, mean in shown.items() if mean is not None}
 
     def _of_requests(self) -> dict[str, Estimate]:
-        group, found = self._log.latency, self._latencies_ms
-        if not group or not found:
+        group, latencies_ms = self._log.latency, self._latencies_ms
+        if not group or not latencies_ms:
             return {}
-        shown = {name: quantile_estimate(found, share) for name, share in QUANTILES.items()}
+        shown = {name: quantile_estimate(latencies_ms, share) for name, share in QUANTILES.items()}
         mean = self._mean(group, LATENCY[group], MEAN)
-        came = [(float(look.lines + look.failed), look.seconds) for look in self._looks]
-        rate = ratio_estimate(came, 1.0, ARRIVALS)
+        arrivals = [(float(look.lines + look.failed), look.seconds) for look in self._looks]
+        rate = ratio_estimate(arrivals, 1.0, ARRIVALS)
         more = {MEAN.name: mean, ARRIVALS.name: rate}
         return shown | {name: one for name, one in more.items() if one is not None}
 

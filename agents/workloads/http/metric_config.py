@@ -78,14 +78,14 @@ def exported_metrics(where: str, table: Mapping[str, Any]) -> ExportedMetrics:
     histograms: dict[str, Series] = {}
     for n, one in enumerate(table.get("histogram", []), 1):
         at = f"{where}: histogram {n}"
-        known = checked(at, one, HISTOGRAM_KEYS, "name", "histogram")
-        histograms[_fresh(at, known["name"], histograms)] = histogram_of(at, known)
+        entry = checked(at, one, HISTOGRAM_KEYS, "name", "histogram")
+        histograms[_fresh(at, entry["name"], histograms)] = histogram_of(at, entry)
     ratios: dict[str, ExportedRatio] = {}
     for n, one in enumerate(table.get("ratio", []), 1):
         at = f"{where}: ratio {n}"
-        known = checked(at, one, RATIO_KEYS, "name", "counter", "per")
-        ratio = ratio_of(at, known)
-        ratios[_fresh(at, known["name"], ratios)] = ratio
+        entry = checked(at, one, RATIO_KEYS, "name", "counter", "per")
+        ratio = ratio_of(at, entry)
+        ratios[_fresh(at, entry["name"], ratios)] = ratio
     return ExportedMetrics(
         items=Series(items.get("counter", ""), items.get("labels")),
         signal=_fresh(f"{where}: signal", signal["name"], ()) if signal else "",
@@ -95,29 +95,29 @@ def exported_metrics(where: str, table: Mapping[str, Any]) -> ExportedMetrics:
     )
 
 
-def ratio_of(where: str, known: Mapping[str, Any]) -> ExportedRatio:
+def ratio_of(where: str, entry: Mapping[str, Any]) -> ExportedRatio:
     """Return the ratio that a checked table says. Raises ConfigError."""
-    name, by, labels = known["name"], known.get("by", ""), known.get("labels")
+    name, by, labels = entry["name"], entry.get("by", ""), entry.get("labels")
     if (POSITION in name) is not bool(by):
         raise ConfigError(f'{where}: "{POSITION}" in its name needs by = "LABEL"')
-    minus = known.get("minus", [])
+    minus = entry.get("minus", [])
     if not all(isinstance(one, str) for one in minus):
         raise ConfigError(f"{where}: minus must be a list of counters, not {minus!r}")
     return ExportedRatio(
         name,
-        Series(known["counter"], labels),
-        Series(known["per"], labels),
+        Series(entry["counter"], labels),
+        Series(entry["per"], labels),
         tuple(Series(one, labels) for one in minus),
         by,
     )
 
 
-def histogram_of(where: str, known: Mapping[str, Any]) -> Series:
+def histogram_of(where: str, entry: Mapping[str, Any]) -> Series:
     """Return the histogram that a checked table says; empty where there is none. Raises ConfigError."""
-    unit = known.get("unit", "s")
+    unit = entry.get("unit", "s")
     if unit not in UNITS_MS:
         raise ConfigError(f"{where}: unit cannot be {unit!r}", hint="choose s or ms")
-    return Series(known.get("histogram", ""), known.get("labels"), UNITS_MS[unit])
+    return Series(entry.get("histogram", ""), entry.get("labels"), UNITS_MS[unit])
 
 
 def _fresh(where: str, name: str, taken: object) -> str:

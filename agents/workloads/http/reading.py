@@ -38,7 +38,7 @@ class HttpReading:
         path, name = self._call.path, f"{self._knob.name} of {self._http.url}"
         response = self._http.call("GET", path)
         try:
-            found = at(response.json(), self._call.steps)
+            current = at(response.json(), self._call.steps)
         except (ValueError, LookupError, TypeError):
             raise ActuationError(
                 f"{name} is not at {'.'.join(self._call.steps)!r} of the response from {path}: "
@@ -46,9 +46,9 @@ class HttpReading:
                 hint="correct `read` in the service's file",
             ) from None
         for value in self._knob.values:
-            if found == value and isinstance(found, bool) == isinstance(value, bool):
+            if current == value and isinstance(current, bool) == isinstance(value, bool):
                 return value
-        raise unlisted(name, found)
+        raise unlisted(name, current)
 
 
 class CommandReading:
@@ -61,23 +61,23 @@ class CommandReading:
         """Return the value in force. Raises ActuationError."""
         text = run_argv(self._command.argv, COMMAND_S)
         pattern = self._command.pattern
-        found = [text.strip()] if pattern is None else pattern.findall(text)
-        if not found:
+        matches = [text.strip()] if pattern is None else pattern.findall(text)
+        if not matches:
             raise ActuationError(
                 f"{' '.join(self._command.argv)} prints no match of {self._command}: "
                 f"{text.strip()[-LAST_WORDS:]}",
                 hint="correct `read` in the service's file",
             )
         for value in self._knob.values:
-            if means(found[-1], value):
+            if means(matches[-1], value):
                 return value
-        raise unlisted(self._knob.name, found[-1])
+        raise unlisted(self._knob.name, matches[-1])
 
 
-def unlisted(name: str, found: object) -> UnlistedValue:
+def unlisted(name: str, value: object) -> UnlistedValue:
     """Return the error of a knob that is at a value of another program's making."""
     return UnlistedValue(
-        f"{name} is at {found!r}, which is not among its values",
+        f"{name} is at {value!r}, which is not among its values",
         hint="add it in the service's file, or set another value",
     )
 
@@ -92,11 +92,11 @@ def means(text: str, value: Value) -> bool:
         return False
 
 
-def at(found: Any, steps: Sequence[str]) -> Any:  # noqa: ANN401
+def at(node: Any, steps: Sequence[str]) -> Any:  # noqa: ANN401
     """Return what is at the end of the way through a JSON. Raises LookupError, TypeError, ValueError."""
     for step in steps:
-        found = found[int(step) if isinstance(found, list) else step]
-    return found
+        node = node[int(step) if isinstance(node, list) else step]
+    return node
 
 
 def is_at(read: Callable[[], Value], value: Value) -> bool:

@@ -15,9 +15,9 @@ def counting_all(
     """Return what begins to count both; of the CPU time the process' word counts."""
 
     def begin() -> Totals:
-        begun: list[Totals] = [] if exposition is None else [exposition()]
-        begun += [] if process is None else [ProcessTotals(process)]
-        return lambda: {name: value for one in begun for name, value in one().items()}
+        started: list[Totals] = [] if exposition is None else [exposition()]
+        started += [] if process is None else [ProcessTotals(process)]
+        return lambda: {name: value for one in started for name, value in one().items()}
 
     return begin
 

@@ -23,15 +23,15 @@ SPAN_US = MappingProxyType({"us": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6,
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """How systemd takes, tells and enforces one property.
+    """How systemd takes, reports and enforces one property.
 
-    `shown` is the property that reports it, `told` its word as a value of ours, `attribute` the file in the
-    unit's cgroup and `kernel` its content as a value of ours.
+    `shown` is the property that reports it, `parse` its word to a value of ours, `attribute` the file in
+    the unit's cgroup and `kernel` its content as a value of ours.
     """
 
     shown: str
     attribute: str
-    told: Callable[[str], str]
+    parse: Callable[[str], str]
     kernel: Callable[[str], str]
     suffix: str = ""
 
@@ -61,11 +61,11 @@ def _quota(text: str) -> str:
 
 def _cpus(text: str) -> str:
     """Return a list of CPUs, each by itself."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in text.replace(",", " ").split():
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return ",".join(map(str, sorted(found))) or INFINITY
+        cpus |= set(range(int(first), int(last or first) + 1))
+    return ",".join(map(str, sorted(cpus))) or INFINITY
 
 
 RESOURCES: Mapping[str, Resource] = MappingProxyType(
@@ -99,9 +99,9 @@ class KnobInUnit:
     def read(self) -> Value:
         """Return the value in force. Raises ActuationError: it is missing, or differs from the kernel."""
         resource = self._resource
-        told = systemd.show(self._unit.name, resource.shown, "ControlGroup")
-        now = resource.told(told[resource.shown])
-        kernel = self._in_kernel(told["ControlGroup"])
+        shown = systemd.show(self._unit.name, resource.shown, "ControlGroup")
+        now = resource.parse(shown[resource.shown])
+        kernel = self._in_kernel(shown["ControlGroup"])
         if kernel is not None and kernel != now:
             raise ActuationError(
                 f"systemd says {self._unit.property}={now} of {self._unit.name}, but its "
@@ -109,7 +109,7 @@ class KnobInUnit:
                 hint="another program changes it, or the value exceeds this machine",
             )
         for value in self.knob.values:
-            if self._as_told(value) == now:
+            if self._as_reported(value) == now:
                 return value
         raise unlisted(f"{self._unit.property} of {self._unit.name}", now)
 
@@ -143,7 +143,7 @@ class KnobInUnit:
         except (OSError, ValueError):
             return None
 
-    def _as_told(self, value: Value) -> str:
+    def _as_reported(self, value: Value) -> str:
         if value == INFINITY:
             return INFINITY
-        return _cpus(str(value)) if self._resource.told is _cpus else f"{value}"
+        return _cpus(str(value)) if self._resource.parse is _cpus else f"{value}"

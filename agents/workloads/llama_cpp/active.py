@@ -37,7 +37,7 @@ class ActivePassive:
         self._changing = asyncio.Lock()
         self._former: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._gone = SpeculationCounters()
+        self._ended = SpeculationCounters()
         self._gone_cpu_s = 0.0
         self._draining: LlamaServer | None = None
         self.switches = 0
@@ -53,19 +53,19 @@ class ActivePassive:
     async def acquire(self, within_s: float, other_than: LlamaServer | None = None) -> LlamaServer:
         """Return the active server, waiting for it. Raises DeviceLost: there is none in time."""
 
-        def there() -> bool:
+        def is_ready() -> bool:
             return self._active is not None and self._active is not other_than
 
-        if self._active is not None and there():
+        if self._active is not None and is_ready():
             return self._active
         async with self._ready:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait_for(there), within_s)
+                await asyncio.wait_for(self._ready.wait_for(is_ready), within_s)
             if self._active is None:
                 raise DeviceLost("no llama-server is ready", hint="it is restarting; check its log")
             return self._active
 
-    async def change(self, wanted: ServerSetting) -> None:
+    async def change(self, setting: ServerSetting) -> None:
         """Have a server at another setting take over.
 
         Raises:
@@ -73,11 +73,11 @@ class ActivePassive:
                 serves on.
         """
         async with self._changing:
-            if self._active is not None and self._active.setting == wanted:
+            if self._active is not None and self._active.setting == setting:
                 return
             await self._two_at_most()
             began = time.monotonic()
-            fresh = await self._start(wanted)
+            fresh = await self._start(setting)
             former = self._active
             self._draining = former
             await self._activate(fresh)
@@ -93,18 +93,18 @@ class ActivePassive:
 
     async def counters(self) -> SpeculationCounters:
         """Return the counters of all servers so far. Raises MeasurementError."""
-        found, active = self._gone, self._active
+        total, active = self._ended, self._active
         if self._draining is not None:
-            found = found.plus(self._draining.last_counters)
+            total = total.plus(self._draining.last_counters)
         if active is None:
-            return found
+            return total
         async with active.serving():
-            return found.plus(await active.counters())
+            return total.plus(await active.counters())
 
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of all servers so far, None where they are not ours."""
-        there = [server for server in (self._active, self._draining) if server is not None]
-        seconds = [server.cpu_s() for server in there]
+        servers = [server for server in (self._active, self._draining) if server is not None]
+        seconds = [server.cpu_s() for server in servers]
         if any(s is None for s in seconds):
             return None
         return self._gone_cpu_s + sum(s for s in seconds if s is not None)
@@ -112,8 +112,8 @@ class ActivePassive:
     @property
     def pids(self) -> list[int]:
         """The processes of the servers that are ours."""
-        there = (self._active, self._draining)
-        return [s.process.pid for s in there if s is not None and s.process is not None]
+        servers = (self._active, self._draining)
+        return [s.process.pid for s in servers if s is not None and s.process is not None]
 
     async def close(self) -> None:
         """End all servers, with what they have."""
@@ -157,7 +157,7 @@ class ActivePassive:
 
     def _account(self, server: LlamaServer) -> None:
         """Keep what a server has counted, at the moment in which it is no server of ours any more."""
-        self._gone = self._gone.plus(server.last_counters)
+        self._ended = self._ended.plus(server.last_counters)
         self._gone_cpu_s += server.cpu_s() or 0.0
 
     async def _keep_up(self, server: LlamaServer) -> None:

@@ -58,13 +58,13 @@ class LlamaProcess:
         """Whether it has ended."""
         return self._process.returncode is not None
 
-    def lost(self, what: str) -> DeviceLost:
+    def lost(self, fault: str) -> DeviceLost:
         """Return the error for what happened to it, with the end of its log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()[-LOG_LINES:]
         log_tail = (
             "; end of its log: " + " | ".join(line.strip() for line in lines) if lines else ""
         )
-        return DeviceLost(f"llama-server {what}{log_tail}", hint=f"see its log {self.log}")
+        return DeviceLost(f"llama-server {fault}{log_tail}", hint=f"see its log {self.log}")
 
     async def wait(self) -> int:
         """Return its exit status once it has ended."""

@@ -10,7 +10,7 @@ from agents.speculation.fallback import SpeculationFallback, StepCounts
 from agents.workloads.llama_cpp.active import ActivePassive
 from agents.workloads.llama_cpp.decoding import DecodingLoad
 from agents.workloads.llama_cpp.figures import Timings
-from agents.workloads.llama_cpp.launch import Launcher, attached, heeds_requests
+from agents.workloads.llama_cpp.launch import Launcher, attached, follows_requests
 from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
 from tuner.core import (
     ActuationError,
@@ -87,11 +87,11 @@ class LengthControl:
             self.space.knob(name).index(value)
             if isinstance(value, bool):
                 raise InvalidInput(f"knob {name!r} cannot be {value!r}")
-        wanted = {**self._setting, **setting}
-        length = self._longest if self.per_request else int(wanted[LENGTH])
-        await self.servers.change(ServerSetting(length, str(wanted[DRAFT])))
+        requested = {**self._setting, **setting}
+        length = self._longest if self.per_request else int(requested[LENGTH])
+        await self.servers.change(ServerSetting(length, str(requested[DRAFT])))
         self._plan = self._row = None
-        self._setting = {LENGTH: int(wanted[LENGTH]), DRAFT: str(wanted[DRAFT])}
+        self._setting = {LENGTH: int(requested[LENGTH]), DRAFT: str(requested[DRAFT])}
 
     def follow(self, plan: Plan) -> None:
         """Go by a plan from now on.
@@ -168,7 +168,7 @@ async def launched(
         props = await active.props()
         # Of what drafts only what repeats, answers cannot show which length they go by.
         always = launcher.drafts[drafts[0]].always
-        per_request = always and await heeds_requests(active, longest)
+        per_request = always and await follows_requests(active, longest)
         load.slots = props.total_slots
         control = LengthControl(
             servers,

@@ -70,21 +70,21 @@ class TimingsReader:
 
     def __init__(self) -> None:
         self._tail = b""
-        self._found = b""
+        self._timings = b""
 
     def see(self, chunk: bytes) -> None:
         """Take in the next piece."""
         text = self._tail + chunk
         end = 0
         for match in TIMINGS.finditer(text):
-            self._found, end = match.group(1), match.end()
+            self._timings, end = match.group(1), match.end()
         self._tail = text[max(end, len(text) - LONGEST_TIMINGS) :]
 
     @property
     def timings(self) -> Timings | None:
         """The last timings seen, None where none were."""
         try:
-            return timings_of(json.loads(self._found)) if self._found else None
+            return timings_of(json.loads(self._timings)) if self._timings else None
         except ValueError:
             return None
 

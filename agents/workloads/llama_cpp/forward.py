@@ -80,11 +80,11 @@ class Forwarder:
             await _refuse(send, 413, f"a request may have at most {LONGEST_BODY} bytes")
             return
         work = asyncio.ensure_future(self._answer(request, body, send))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        disconnected = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
+            disconnected.cancel()
             if not work.done():
                 work.cancel()
         with suppress(asyncio.CancelledError):
@@ -95,20 +95,20 @@ class Forwarder:
             await self._relay(request, body, send, None)
             return
         length = self._control.request_length()
-        asked = with_length(body, length)
-        seen = GenerationSeen(self._load, streamed=STREAMED.search(body) is not None)
+        limited = with_length(body, length)
+        generation = GenerationSeen(self._load, streamed=STREAMED.search(body) is not None)
         try:
-            if await self._relay(request, asked, send, seen):
-                timings = seen.timings
+            if await self._relay(request, limited, send, generation):
+                timings = generation.timings
                 self.totals.add(timings)
-                seen.failed = False
-                if length is not None and timings is not None and asked is not body:
+                generation.failed = False
+                if length is not None and timings is not None and limited is not body:
                     self._control.request_showed(length, timings)
         finally:
-            seen.end()
+            generation.end()
 
     async def _relay(
-        self, request: Request, body: bytes, send: Send, seen: GenerationSeen | None
+        self, request: Request, body: bytes, send: Send, generation: GenerationSeen | None
     ) -> bool:
         """Send a request on, and its answer back; return whether that was a good one."""
         server: LlamaServer | None = None
@@ -130,7 +130,7 @@ class Forwarder:
                         break
                     continue
                 try:
-                    await _pass(response, send, seen)
+                    await _pass(response, send, generation)
                 finally:
                     await response.aclose()
                 return response.is_success
@@ -198,13 +198,13 @@ def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
     )
 
 
-async def _pass(response: httpx.Response, send: Send, seen: GenerationSeen | None) -> None:
+async def _pass(response: httpx.Response, send: Send, generation: GenerationSeen | None) -> None:
     """Pass on a response as it arrives. Raises httpx.HTTPError where it is cut off."""
     headers = [*_kept(response.headers.raw)]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for chunk in response.aiter_raw():
-        if seen is not None:
-            seen.see(chunk)
+        if generation is not None:
+            generation.see(chunk)
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 

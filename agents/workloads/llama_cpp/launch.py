@@ -50,12 +50,12 @@ class Launcher:
         folder.mkdir(parents=True, exist_ok=True)
         help_text = await help_of(command)
         dialect = dialect_of(help_text, command[0])
-        known = dialect.methods_in(help_text)
+        methods = dialect.methods_in(help_text)
         for name, draft in drafts.items():
-            if draft.method not in known:
+            if draft.method not in methods:
                 raise InvalidInput(
                     f"draft {name!r}: {command[0]} cannot set the length of {draft.method!r}",
-                    hint=f"use one of {', '.join(known)}",
+                    hint=f"use one of {', '.join(methods)}",
                 )
         return cls(tuple(command), dialect, dict(drafts), folder)
 
@@ -109,7 +109,7 @@ def has_length(shown: Timings, length: int, dialect: Dialect, *, always: bool = 
     return length * drafting / 2.0 < shown.drafted <= length * max(1, drafting)
 
 
-async def heeds_requests(server: LlamaServer, longest: int) -> bool:
+async def follows_requests(server: LlamaServer, longest: int) -> bool:
     """Return whether a running server goes by the length of a request, as its answers show.
 
     Raises:
@@ -139,7 +139,7 @@ async def attached(url: str, longest: int) -> LlamaServer:
     server = LlamaServer(f"http://{parts.netloc}", ServerSetting(longest, ""))
     try:
         await server.props()
-        if not await heeds_requests(server, longest):
+        if not await follows_requests(server, longest):
             raise InvalidInput(
                 f"llama-server at {url} ignores {REQUEST_LENGTH}: it "
                 "drafts the same number of tokens at any requested length",

@@ -63,27 +63,27 @@ def proxy_cost(url: str, requests: int, callers: int, clock: Clock) -> list[Cost
         )
     numbers = count()
     costs = []
-    for what, tokens in (("one token", 1), (f"stream of {STREAMED} tokens", STREAMED)):
+    for name, tokens in (("one token", 1), (f"stream of {STREAMED} tokens", STREAMED)):
         send = partial(_times, direct, url, tokens, requests // callers, numbers, clock)
         with ThreadPoolExecutor(callers) as pool:
             parts = list(pool.map(lambda _, send=send: send(), range(callers)))
-        costs.append(_cost(what, callers, parts))
+        costs.append(_cost(name, callers, parts))
     return costs
 
 
 Pairs = list[tuple[float, float]]
 
 
-def _cost(what: str, callers: int, parts: list[Pairs]) -> CostOf:
+def _cost(name: str, callers: int, parts: list[Pairs]) -> CostOf:
     pairs = [pair for part in parts for pair in part]
     past, through = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def at(values: list[float], quantile: float) -> float:
-        found: Estimate = quantile_estimate(values, quantile)
-        return found.mean
+        estimate: Estimate = quantile_estimate(values, quantile)
+        return estimate.mean
 
     return CostOf(
-        what,
+        name,
         callers,
         len(pairs),
         at(past, 0.5),
@@ -114,12 +114,12 @@ def _times(
 
 
 def _send(connection: http.client.HTTPConnection, tokens: int, number: int, clock: Clock) -> float:
-    asked = {"prompt": f"# {number}\n", "n_predict": tokens, "temperature": 0, "ignore_eos": True}
-    asked |= {"stream": tokens > 1, REQUEST_LENGTH: 0}
-    body = json.dumps(asked)
+    request = {"prompt": f"# {number}\n", "n_predict": tokens, "temperature": 0, "ignore_eos": True}
+    request |= {"stream": tokens > 1, REQUEST_LENGTH: 0}
+    body = json.dumps(request)
     while True:
         began = clock.monotonic()
-        kept = connection.sock is not None
+        reused = connection.sock is not None
         try:
             connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -127,7 +127,7 @@ def _send(connection: http.client.HTTPConnection, tokens: int, number: int, cloc
         except ConnectionError:
             # llama-server closes a kept connection now and then without a word.
             connection.close()
-            if not kept:
+            if not reused:
                 raise
     response.read()
     if response.status != 200:

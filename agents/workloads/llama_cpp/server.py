@@ -69,7 +69,7 @@ class LlamaServer:
         self._inside = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._gone = SpeculationCounters()
+        self._ended = SpeculationCounters()
         self._last = SpeculationCounters()
         self._cpu_s = 0.0
 
@@ -139,15 +139,15 @@ class LlamaServer:
             body[REQUEST_LENGTH] = length
         response = await self._ask("POST", "/completion", body, PROBE_S)
         try:
-            found = timings_of(response.json()["timings"])
+            timings = timings_of(response.json()["timings"])
         except (ValueError, LookupError, TypeError):
-            found = None
-        if found is None:
+            timings = None
+        if timings is None:
             raise ActuationError(
                 f"the response of {self.url}/completion has no timings",
                 hint="is it a llama-server?",
             )
-        return found
+        return timings
 
     async def counters(self) -> SpeculationCounters:
         """Return its counters since its first start, also over a restart. Raises MeasurementError."""
@@ -157,14 +157,14 @@ class LlamaServer:
             raise MeasurementError(error.message, hint="start it with --metrics") from None
         now = counters_in(text, f"{self.url}/metrics")
         if now.before(self._last):
-            self._gone = self._gone.plus(self._last)
+            self._ended = self._ended.plus(self._last)
         self._last = now
-        return self._gone.plus(now)
+        return self._ended.plus(now)
 
     @property
     def last_counters(self) -> SpeculationCounters:
         """The counters as they were read last."""
-        return self._gone.plus(self._last)
+        return self._ended.plus(self._last)
 
     def cpu_s(self) -> float | None:
         """Return its CPU seconds, as last known once it has ended; None where it is not ours."""

@@ -47,10 +47,10 @@ class Address:
         """Return the application. Raises NotFound where it, or the deployment, is not there."""
         app = instance.applications.get(self.application)
         if app is None:
-            there = ", ".join(instance.applications) or "none"
+            names = ", ".join(instance.applications) or "none"
             raise NotFound(
                 f"Ray Serve runs no application {self.application!r}",
-                hint=f"available: {there}",
+                hint=f"available: {names}",
             )
         if self.deployment not in app.deployments:
             raise NotFound(
@@ -61,7 +61,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OriginalDeployment:
     """How a deployment was before we changed it, and what we have asked for since.
 
     `named` is what its config named where the knobs are. A deployment that is at none of `ours` was
@@ -74,7 +74,7 @@ class Found:
     ours: tuple[Setting, ...] = ()
 
 
-class FoundFile:
+class OriginalDeploymentFile:
     """Keeps the original until it is restored, over any crash.
 
     Raises:
@@ -85,11 +85,13 @@ class FoundFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self) -> Found | None:
+    def read(self) -> OriginalDeployment | None:
         """Return what was kept, None where nothing is out of place."""
         try:
-            kept = json.loads(self._path.read_text(encoding="utf-8"))
-            return Found(kept["version"], kept["setting"], kept["named"], tuple(kept["ours"]))
+            record = json.loads(self._path.read_text(encoding="utf-8"))
+            return OriginalDeployment(
+                record["version"], record["setting"], record["named"], tuple(record["ours"])
+            )
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -98,13 +100,13 @@ class FoundFile:
                 hint="set the deployment to its original values, then delete that file",
             ) from None
 
-    def keep(self, found: Found) -> None:
+    def keep(self, original: OriginalDeployment) -> None:
         """Have it on the disk when this returns."""
         table = {
-            "version": found.version,
-            "setting": dict(found.setting),
-            "named": dict(found.named),
-            "ours": [dict(setting) for setting in found.ours],
+            "version": original.version,
+            "setting": dict(original.setting),
+            "named": dict(original.named),
+            "ours": [dict(setting) for setting in original.ours],
         }
         files.write(self._path, json.dumps(table, indent=1))
 
@@ -113,14 +115,16 @@ class FoundFile:
         files.remove(self._path)
 
 
-def found_at(file: FoundFile, version: str, setting: Setting, named: Mapping[str, Any]) -> Found:
+def original_at(
+    file: OriginalDeploymentFile, version: str, setting: Setting, named: Mapping[str, Any]
+) -> OriginalDeployment:
     """Return how the deployment was found: now, or before a crash left it at something of ours."""
-    kept = file.read()
-    if kept is not None and kept.version == version:
-        known = {setting_key(s) for s in (kept.setting, *kept.ours)}
-        if setting_key(setting) in known and kept.setting.keys() == setting.keys():
-            return kept
-    return Found(version, setting, named)
+    stored = file.read()
+    if stored is not None and stored.version == version:
+        ours = {setting_key(s) for s in (stored.setting, *stored.ours)}
+        if setting_key(setting) in ours and stored.setting.keys() == setting.keys():
+            return stored
+    return OriginalDeployment(version, setting, named)
 
 
 class DeploymentActuator:
@@ -131,14 +135,14 @@ class DeploymentActuator:
         dashboard: Dashboard,
         address: Address,
         space: Space,
-        found: Found,
-        file: FoundFile,
+        original: OriginalDeployment,
+        file: OriginalDeploymentFile,
         clock: Clock,
     ) -> None:
         self._dashboard = dashboard
         self._address = address
         self._space = space
-        self._found = found
+        self._original = original
         self._file = file
         self._clock = clock
 
@@ -162,39 +166,43 @@ class DeploymentActuator:
         before = setting_of(self._whole(instance))
         for name, value in setting.items():
             self._space.knob(name).index(value)
-        wanted = {**before, **setting}
-        if setting_key(wanted) != setting_key(before):
-            self._space.check(wanted)
-            self._ask(instance, before, wanted)
-        self._await(wanted)
-        if setting_key(wanted) == setting_key(self._found.setting):
+        requested = {**before, **setting}
+        if setting_key(requested) != setting_key(before):
+            self._space.check(requested)
+            self._ask(instance, before, requested)
+        self._await(requested)
+        if setting_key(requested) == setting_key(self._original.setting):
             self._file.forget()
 
-    def _ask(self, instance: RayInstance, before: Setting, wanted: Setting) -> None:
-        app, found, name = self._address.application_in(instance), self._found, self._address
+    def _ask(self, instance: RayInstance, before: Setting, requested: Setting) -> None:
+        app, original, name = self._address.application_in(instance), self._original, self._address
         declared, whole = declared_config(app, name), self._whole(instance)
-        back = setting_key(wanted) == setting_key(found.setting)
+        back = setting_key(requested) == setting_key(original.setting)
         # What another program has changed beside the knobs since is not ours to take back.
-        same = version_of(declared, whole) == found.version
+        same = version_of(declared, whole) == original.version
         if back and same and instance.restores_unset_config_options:
-            config = as_named(declared, name.deployment, found.named)
+            config = as_named(declared, name.deployment, original.named)
         else:
-            config = with_setting(declared, name.deployment, whole, wanted)
-        self._file.keep(Found(found.version, found.setting, found.named, (before, wanted)))
+            config = with_setting(declared, name.deployment, whole, requested)
+        self._file.keep(
+            OriginalDeployment(
+                original.version, original.setting, original.named, (before, requested)
+            )
+        )
         self._dashboard.deploy(instance.config(name.application, config))
 
-    def _await(self, wanted: Setting) -> None:
+    def _await(self, requested: Setting) -> None:
         end = self._clock.monotonic() + CHANGE_S
         while True:
             app = self._address.application_in(self._instance())
-            trouble = trouble_of(app, self._address.deployment, wanted)
+            trouble = trouble_of(app, self._address.deployment, requested)
             if not trouble:
                 return
             failed = app.status == "DEPLOY_FAILED"
             if failed or self._clock.monotonic() >= end:
                 after = "" if failed else f" after {CHANGE_S:g} s"
                 raise ActuationError(
-                    f"{self._address} is not at {render_setting(wanted)}{after}: {trouble}",
+                    f"{self._address} is not at {render_setting(requested)}{after}: {trouble}",
                     hint="check `serve status`, and `ray status` for free CPUs",
                 )
             self._clock.sleep(LOOK_S)

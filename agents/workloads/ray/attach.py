@@ -18,9 +18,9 @@ from agents.target.side import Side
 from agents.workloads.ray.actuator import (
     Address,
     DeploymentActuator,
-    FoundFile,
+    OriginalDeploymentFile,
     declared_config,
-    found_at,
+    original_at,
 )
 from agents.workloads.ray.dashboard import Dashboard, Node, RayInstance
 from agents.workloads.ray.deployment import (
@@ -68,10 +68,10 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
         InvalidInput: no such address, application or deployment, or one that cannot be changed.
         DeviceLost, ActuationError: Ray does not answer, or not as we know it.
     """
-    asked = parse(spec)
-    dashboard = Dashboard(asked.url)
+    parsed = parse(spec)
+    dashboard = Dashboard(parsed.url)
     try:
-        return _attached(asked, dashboard, seed, state_dir, clock)
+        return _attached(parsed, dashboard, seed, state_dir, clock)
     except NotFound as error:
         dashboard.close()
         raise InvalidInput(error.message, hint=error.hint) from None
@@ -86,11 +86,11 @@ def parse(spec: str) -> Spec:
     names = [unquote(name) for name in parts.path.split("/") if name]
     if len(names) != 2:
         raise InvalidInput(f"{spec!r} is not a Ray deployment", hint=HINT)
-    callers, body = _load_asked(spec, parts.fragment)
+    callers, body = _parsed_load(spec, parts.fragment)
     return Spec(f"http://{parts.netloc}", Address(*names), callers, body)
 
 
-def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
+def _parsed_load(spec: str, fragment: str) -> tuple[int, bytes]:
     """Return how many callers send which body, from `callers:4,body:FILE`. Raises InvalidInput."""
     if not fragment:
         return 0, b""
@@ -110,30 +110,30 @@ def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
         ) from None
 
 
-def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:
-    address = asked.address
+def _attached(spec: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:
+    address = spec.address
     instance, nodes, ray = dashboard.instance(), dashboard.nodes(), dashboard.version()
     app = address.application_in(instance)
     whole = app.deployments[address.deployment].deployment_config
     declared = declared_config(app, address)
     version = version_of(declared, whole)
-    file = FoundFile(state_dir / KEPT)
+    file = OriginalDeploymentFile(state_dir / KEPT)
     named = named_in(declared, address.deployment)
-    found = found_at(file, version, setting_of(whole), named)
+    original = original_at(file, version, setting_of(whole), named)
     taken = taken_by_others(instance, address.application, address.deployment)
-    space = space_for(found.setting, whole, nodes, taken)
+    space = space_for(original.setting, whole, nodes, taken)
     replicas = partial(_replicas, dashboard, address)
     processes, cannot = _processes(replicas, nodes)
-    meter, shape = _meter(asked, dashboard, instance, processes, clock, seed)
+    meter, shape = _meter(spec, dashboard, instance, processes, clock, seed)
 
     return Side(
         name=f"ray-{address.application}-{address.deployment}",
         kind="ray-serve",
-        board=asked.url,
+        board=spec.url,
         version=f"Ray {ray}, {version}",
         space=space,
         metrics=_metrics(shape, processes),
-        actuator=DeploymentActuator(dashboard, address, space, found, file, clock),
+        actuator=DeploymentActuator(dashboard, address, space, original, file, clock),
         meter=meter,
         settle_s=LOAD_SETTLE_S if shape else REPORT_S,
         cannot={**cannot, **_missing(space)},
@@ -143,7 +143,7 @@ def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clo
 
 
 def _meter(
-    asked: Spec,
+    spec: Spec,
     dashboard: Dashboard,
     instance: RayInstance,
     processes: Callable[[], RayProcesses] | None,
@@ -151,24 +151,24 @@ def _meter(
     seed: int,
 ) -> tuple[PrometheusMeter | LoadMeter, LoadShape | None]:
     counting = partial(CpuTotal, processes)
-    if not asked.callers:
-        figures = RayFigures(dashboard, asked.address.application)
+    if not spec.callers:
+        figures = RayFigures(dashboard, spec.address.application)
         figures.read()
         return PrometheusMeter(figures.read, counting, clock, REPORT_S), None
-    route = asked.address.application_in(instance).route_prefix
+    route = spec.address.application_in(instance).route_prefix
     if route is None:
         raise InvalidInput(
-            f"the application {asked.address.application!r} has no HTTP route",
+            f"the application {spec.address.application!r} has no HTTP route",
             hint="remove #callers to send no load",
         )
     http = instance.http_options or {}
     host = str(http.get("host") or "127.0.0.1")
     host = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     port, path = int(http.get("port") or 8000), str(http.get("root_path") or "") + route
-    shape = LoadShape(callers=asked.callers)
+    shape = LoadShape(callers=spec.callers)
 
     def connect() -> HttpCaller:
-        return HttpCaller(host, port, path, body=asked.body)
+        return HttpCaller(host, port, path, body=spec.body)
 
     return LoadMeter(connect, shape, counting, clock, seed), shape
 
@@ -198,12 +198,12 @@ def _processes(
 
     def find() -> RayProcesses:
         try:
-            found = replicas()
+            pids = replicas()
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
-        if not found:
+        if not pids:
             raise MeasurementError("no process of a replica was found")
-        return RayProcesses(found[0])
+        return RayProcesses(pids[0])
 
     try:
         find()
@@ -213,6 +213,6 @@ def _processes(
 
 
 def _missing(space: Space) -> dict[str, str]:
-    there = {knob.name for knob in space.knobs}
+    names = {knob.name for knob in space.knobs}
     reasons = {REPLICAS: NO_REPLICAS, BATCH: NO_BATCH}
-    return {name: why for name, why in reasons.items() if name not in there}
+    return {name: why for name, why in reasons.items() if name not in names}

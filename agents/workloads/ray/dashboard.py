@@ -70,12 +70,12 @@ class RayInstance(BaseModel):
             for other, app in self.applications.items()
             if other != name and app.deployed_app_config is not None
         )
-        kept = {
+        rest = {
             key: value
             for key in ("http_options", "grpc_options", "proxy_location", "target_capacity")
             if (value := getattr(self, key)) is not None
         }
-        return {**kept, "applications": [*others, dict(app_config)]}
+        return {**rest, "applications": [*others, dict(app_config)]}
 
 
 class Node(BaseModel):
@@ -130,8 +130,8 @@ class Dashboard:
     def nodes(self) -> tuple[Node, ...]:
         """Return the machines that are up."""
         reply = self._http.call("GET", "/api/v0/nodes?detail=1")
-        found = self._parsed(TypeAdapter(_NodesReply), reply).data.result.result
-        return tuple(node for node in found if node.state == "ALIVE")
+        nodes = self._parsed(TypeAdapter(_NodesReply), reply).data.result.result
+        return tuple(node for node in nodes if node.state == "ALIVE")
 
     def metrics_urls(self) -> tuple[str, ...]:
         """Return where the cluster's machines tell their metrics."""

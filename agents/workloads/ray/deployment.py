@@ -87,7 +87,7 @@ def version_of(app_config: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
 
 
 def space_for(
-    found: Setting, whole: Mapping[str, Any], nodes: Sequence[Node], taken: float
+    original: Setting, whole: Mapping[str, Any], nodes: Sequence[Node], taken: float
 ) -> Space:
     """Return the settings that fit the cluster's CPUs; the default is the original.
 
@@ -106,9 +106,11 @@ def space_for(
         BATCH: (batches, Cost(seconds=0.5)),
     }
     knobs = tuple(
-        Knob(name, _listed(values, found[name]), found[name], Part.WORKLOAD, cost, ROLES[name])
+        Knob(
+            name, _listed(values, original[name]), original[name], Part.WORKLOAD, cost, ROLES[name]
+        )
         for name, (values, cost) in offered.items()
-        if name in found
+        if name in original
     )
     replicas = int(whole.get("num_replicas") or 1)
     grid = (
@@ -118,7 +120,7 @@ def space_for(
     only = [
         setting
         for setting in grid
-        if setting == found
+        if setting == original
         or _fits(float(setting[CPUS]), int(setting.get(REPLICAS, replicas)), sizes, room)
     ]
     return Space(knobs, tuple(only))
@@ -134,17 +136,17 @@ def taken_by_others(instance: RayInstance, application: str, deployment: str) ->
     )
 
 
-def trouble_of(app: Application, deployment: str, wanted: Setting) -> str:
+def trouble_of(app: Application, deployment: str, requested: Setting) -> str:
     """Return what is missing until a setting is in force on every replica; empty when nothing is."""
-    found = app.deployments.get(deployment)
-    if found is None or setting_of(found.deployment_config) != wanted:
+    reported = app.deployments.get(deployment)
+    if reported is None or setting_of(reported.deployment_config) != requested:
         return f"Ray has not applied it: the application is {app.status} {app.message}".rstrip()
-    running = sum(1 for replica in found.replicas if replica.state == "RUNNING")
-    others = len(found.replicas) - running
-    if found.status == "HEALTHY" and running == found.target_num_replicas and not others:
+    running = sum(1 for replica in reported.replicas if replica.state == "RUNNING")
+    others = len(reported.replicas) - running
+    if reported.status == "HEALTHY" and running == reported.target_num_replicas and not others:
         return ""
-    reason = found.message or app.message
-    return f"{found.status}, {running} of {found.target_num_replicas} replicas run: {reason}"
+    reason = reported.message or app.message
+    return f"{reported.status}, {running} of {reported.target_num_replicas} replicas run: {reason}"
 
 
 def _fits(cpus: float, replicas: int, sizes: Sequence[float], room: float) -> bool:
@@ -159,8 +161,8 @@ def _counts(room: int) -> list[int]:
     return sorted({2**k for k in range(room.bit_length())} | {room})
 
 
-def _listed(values: Sequence[Value], found: Value) -> tuple[Value, ...]:
-    return tuple(sorted({*values, found}, key=float))
+def _listed(values: Sequence[Value], original: Value) -> tuple[Value, ...]:
+    return tuple(sorted({*values, original}, key=float))
 
 
 def _plain(number: float) -> int | float:

@@ -41,13 +41,13 @@ def allocators(
     chosen = {"LD_PRELOAD", "MALLOC_CONF"} & set(around)
     if not hasattr(ctypes.CDLL(None), "mallopt") or chosen or any("MALLOC_" in n for n in around):
         return {}
-    found: dict[str, Environment] = {GLIBC_KEEP: {}, GLIBC: {}}
+    environments: dict[str, Environment] = {GLIBC_KEEP: {}, GLIBC: {}}
     for name, files in LIBRARIES.items():
         library = next((path for file in files if (path := _installed(file, root))), None)
         if library is not None:
             settings = {"MALLOC_CONF": KEPT} if name == "jemalloc" else {}
-            found[name] = {"LD_PRELOAD": str(library), **settings}
-    return found
+            environments[name] = {"LD_PRELOAD": str(library), **settings}
+    return environments
 
 
 def _installed(file: str, root: Path) -> Path | None:

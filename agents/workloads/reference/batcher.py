@@ -136,12 +136,12 @@ class Batcher:
     @contextmanager
     def listening(self) -> Iterator[list[float]]:
         """Collect the seconds from arrival to answer of what is answered within the block."""
-        heard: list[float] = []
-        self._listening.append(heard)
+        latencies_s: list[float] = []
+        self._listening.append(latencies_s)
         try:
-            yield heard
+            yield latencies_s
         finally:
-            self._listening = [each for each in self._listening if each is not heard]
+            self._listening = [each for each in self._listening if each is not latencies_s]
 
     def _dispatch(self) -> None:
         """Give full or overdue batches to idle instances."""
@@ -174,8 +174,8 @@ class Batcher:
             self.items += len(batch)
             self.batches += 1
             for waiting, label in zip(batch, labels.result(), strict=True):
-                for heard in self._listening:
-                    heard.append(now - waiting.came_at)
+                for latencies_s in self._listening:
+                    latencies_s.append(now - waiting.came_at)
                 if not waiting.answer.done():
                     waiting.answer.set_result(label)
         self._dispatch()
@@ -201,6 +201,6 @@ class Batcher:
             self._in_flight_s += self._inside * (now - self._counted_at)
         self._counted_at = now
         self._inside += more
-        for count, came in self._watched:
-            if self._inside >= count and not came.done():
-                came.set_result(None)
+        for count, waiter in self._watched:
+            if self._inside >= count and not waiter.done():
+                waiter.set_result(None)

@@ -115,7 +115,7 @@ class Fleet:
             await self._make_room(self.setting)
             await self._reach(self.setting)
 
-    async def change(self, asked: Setting) -> Switch | None:
+    async def change(self, changes: Setting) -> Switch | None:
         """Put knobs in force; those not named stay. Return the switch, None where none was needed.
 
         Raises:
@@ -124,17 +124,17 @@ class Fleet:
             ActuationError: it could not be reached; the former instances have served all along.
         """
         async with self._changing:
-            wanted = {**self.setting, **asked}
-            self.space.check(wanted)
-            await self._make_room(wanted)
+            requested = {**self.setting, **changes}
+            self.space.check(requested)
+            await self._make_room(requested)
             batcher = self.batcher
             failed = batcher.failed
             with batcher.listening() as latencies_s:
-                times = await self._reach(wanted)
+                times = await self._reach(requested)
             if times is None:
                 return None
             switch = Switch(
-                wanted, *times, len(latencies_s), batcher.failed - failed, _p99_ms(latencies_s)
+                requested, *times, len(latencies_s), batcher.failed - failed, _p99_ms(latencies_s)
             )
             self.switches += 1
             self.last_switch = switch
@@ -154,19 +154,19 @@ class Fleet:
         self.batcher.instances.clear()
         await asyncio.gather(*(i.leave(CLOSE_S) for i in self._processes))
 
-    async def _reach(self, wanted: Setting) -> tuple[float, float] | None:
+    async def _reach(self, requested: Setting) -> tuple[float, float] | None:
         """Make the instances what the setting says, and note it as in force.
 
         Returns the seconds until the traffic was switched and those until the old instances had
         ended, None where every instance served on.
         """
         began = time.monotonic()
-        batch_size = int(wanted["batch_size"])
-        staying, missing = _kept(self.batcher.instances, _placements(self._cores, wanted))
+        batch_size = int(requested["batch_size"])
+        staying, missing = _kept(self.batcher.instances, _placements(self._cores, requested))
         new = await self._start(missing, batch_size)
         staying = [i for i in staying if i in self._processes]
         old = [i for i in self.batcher.instances if i not in staying]
-        self.setting = wanted
+        self.setting = requested
         self.batcher.serve_with([*staying, *new], batch_size)
         if not new and not old:
             return None
@@ -234,24 +234,24 @@ class Fleet:
         Others could be instructed to, but are slower than a new process: on two cores, one that had served
         on one thread did 56 to 84 batches a second on two, against 94 to 108.
         """
-        wanted = (like.threads, like.allocator)
+        key = (like.threads, like.allocator)
         placed = [(i, i.placed) for i in self._spares if i.placed is not None]
-        return [i for i, at in placed if (at.threads, at.allocator) == wanted]
+        return [i for i, at in placed if (at.threads, at.allocator) == key]
 
-    async def _make_room(self, wanted: Setting) -> None:
+    async def _make_room(self, requested: Setting) -> None:
         """Refuse what takes more memory than there is, other spares given up. Raises OutOfRange."""
-        fit = self._fit_spares(_placements(self._cores, wanted)[0])
+        fit = self._fit_spares(_placements(self._cores, requested)[0])
         others = [i for i in self._spares if i not in fit]
         try:
-            self._check_memory(wanted, len(fit))
+            self._check_memory(requested, len(fit))
         except OutOfRange:
             if not others:
                 raise
             await asyncio.gather(*(i.leave(CLOSE_S) for i in others))
-            self._check_memory(wanted, len(fit))
+            self._check_memory(requested, len(fit))
 
-    def _check_memory(self, wanted: Setting, spares: int) -> None:
-        _, missing = _kept(self.batcher.instances, _placements(self._cores, wanted))
+    def _check_memory(self, requested: Setting, spares: int) -> None:
+        _, missing = _kept(self.batcher.instances, _placements(self._cores, requested))
         count = max(0, len(missing) - spares)
         recipe = self._recipe
         each = max((i.own_bytes() for i in self.batcher.instances), default=0)
@@ -289,10 +289,10 @@ class Fleet:
             pause_s = min(2.0 * pause_s, 5.0)
 
 
-def _placements(cores: tuple[int, ...], wanted: Setting) -> list[Placement]:
+def _placements(cores: tuple[int, ...], requested: Setting) -> list[Placement]:
     """Return where each instance computes; no core is given twice."""
-    count, threads = int(wanted["instances"]), int(wanted["threads"])
-    allocator = str(wanted.get("allocator", ""))
+    count, threads = int(requested["instances"]), int(requested["threads"])
+    allocator = str(requested.get("allocator", ""))
     return [
         Placement(cores[k * threads : (k + 1) * threads], threads, allocator) for k in range(count)
     ]

@@ -77,7 +77,7 @@ class Instance(asyncio.Protocol):
         self._inputs = inputs
         self._on_end = on_end
         self._transport: asyncio.Transport | None = None
-        self._asked: deque[tuple[asyncio.Future[Reply], asyncio.TimerHandle]] = deque()
+        self._pending: deque[tuple[asyncio.Future[Reply], asyncio.TimerHandle]] = deque()
         self._unread = b""
         self._cpu_s = 0.0
         self.placed: Placement | None = None
@@ -93,7 +93,7 @@ class Instance(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Whether the next question would be answered at once."""
-        return not self._asked and not self.leaving
+        return not self._pending and not self.leaving
 
     def cpu_s(self) -> float:
         """Return the CPU seconds the process has used, all threads, to the nanosecond.
@@ -136,10 +136,10 @@ class Instance(asyncio.Protocol):
             DeviceLost: it ended meanwhile.
         """
         cores, threads = sorted(placement.cores), placement.threads
-        asked = {"cores": cores, "threads": threads, "batch_size": batch_size}
-        reply = await self.ask(asked, PLACE_S)
+        message = {"cores": cores, "threads": threads, "batch_size": batch_size}
+        reply = await self.ask(message, PLACE_S)
         if reply != {"cores": cores, "threads": threads}:
-            raise ActuationError(f"worker process {self.pid} is at {reply}, not at {asked}")
+            raise ActuationError(f"worker process {self.pid} is at {reply}, not at {message}")
         self.placed = placement
 
     def ask(self, message: Mapping[str, Any], within_s: float) -> asyncio.Future[Reply]:
@@ -148,17 +148,17 @@ class Instance(asyncio.Protocol):
         A process that takes longer than `within_s` hangs and is killed.
         """
         if self._transport is None:
-            gone: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            gone.set_exception(DeviceLost(f"worker process {self.pid} has ended"))
-            return gone
+            failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            failed.set_exception(DeviceLost(f"worker process {self.pid} has ended"))
+            return failed
         reply = self._expect(within_s)
         self._transport.write(json.dumps(message).encode() + b"\n")
         return reply
 
     async def rest(self) -> None:
         """Let the process finish its requests; one that hangs is killed over it."""
-        if self._asked:
-            await asyncio.wait([self._asked[-1][0]])
+        if self._pending:
+            await asyncio.wait([self._pending[-1][0]])
 
     async def leave(self, within_s: float) -> None:
         """Let the process finish its requests, and end; kill it where that takes longer."""
@@ -172,7 +172,7 @@ class Instance(asyncio.Protocol):
     def _expect(self, within_s: float) -> asyncio.Future[Reply]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Reply] = loop.create_future()
-        self._asked.append((future, loop.call_later(within_s, self._process.kill)))
+        self._pending.append((future, loop.call_later(within_s, self._process.kill)))
         return future
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -183,7 +183,7 @@ class Instance(asyncio.Protocol):
         """Give each complete line to the oldest question (called by asyncio)."""
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            future, timer = self._asked.popleft()
+            future, timer = self._pending.popleft()
             timer.cancel()
             if not future.done():
                 future.set_result(json.loads(line))
@@ -198,14 +198,14 @@ class Instance(asyncio.Protocol):
         self._process.kill()
         status = self._process.wait()
         self.ended.set_result(None)
-        for future, timer in self._asked:
+        for future, timer in self._pending:
             timer.cancel()
             if not future.done():
                 future.set_exception(
                     DeviceLost(f"worker process {self.pid} ended with status {status}")
                 )
                 future.exception()  # Asked or not, it is no unhandled error.
-        self._asked.clear()
+        self._pending.clear()
         self._slab.close()
         self._on_end(self)
 

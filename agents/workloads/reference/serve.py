@@ -88,9 +88,9 @@ class Api:
 
     async def change(self, request: Request) -> Response:
         """Put knobs in force."""
-        asked = await _object(request)
+        body = await _object(request)
         switch = await self._fleet.change(
-            {n: _listed(self._fleet.space.knob(n), v) for n, v in asked.items()}
+            {n: _listed(self._fleet.space.knob(n), v) for n, v in body.items()}
         )
         return JSONResponse({"setting": dict(self._fleet.setting)} | _switch(switch))
 
@@ -123,8 +123,8 @@ class Api:
 
     async def infer(self, request: Request) -> Response:
         """Label one synthetic item: the next one, or `{"item": index}`."""
-        asked = await _object(request)
-        item = asked.get("item", self._next)
+        body = await _object(request)
+        item = body.get("item", self._next)
         if isinstance(item, bool) or not isinstance(item, int) or item < 0:
             raise InvalidInput(f"an item must be a number >= 0, not {item!r}")
         self._next += 1

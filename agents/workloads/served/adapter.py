@@ -63,15 +63,15 @@ class KnobActuator:
             ActuationError, DeviceLost: it was refused, or is not in force.
         """
         before = self.read()
-        wanted = {**before, **setting}
-        self._space.check(wanted)
-        if setting_key(wanted) == setting_key(before):
+        requested = {**before, **setting}
+        self._space.check(requested)
+        if setting_key(requested) == setting_key(before):
             return
-        self._server.put(wanted)
+        self._server.put(requested)
         now = self.read()
-        if setting_key(now) != setting_key(wanted):
+        if setting_key(now) != setting_key(requested):
             raise ActuationError(
-                f"the workload at {self._server.url} accepted {render_setting(wanted)} but uses "
+                f"the workload at {self._server.url} accepted {render_setting(requested)} but uses "
                 f"{render_setting(now)}"
             )
 

@@ -51,8 +51,8 @@ class Server:
 
     def stats(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
         """Return what the server has done so far; where it can, when that many requests are in it."""
-        asked = "" if inside is None else f"?inside={inside}&within_s={within_s:g}"
-        return self._parsed(StatsReply, self._http.call("GET", f"/stats{asked}"))
+        query = "" if inside is None else f"?inside={inside}&within_s={within_s:g}"
+        return self._parsed(StatsReply, self._http.call("GET", f"/stats{query}"))
 
     def put(self, setting: Setting) -> None:
         """Ask for a setting and wait until it is in force."""

@@ -64,14 +64,14 @@ def signals_of(reader: StatsReader, stats: StatsReply) -> tuple[LiveSignal, ...]
     """Return the signals that a server tells, by its first answer."""
     if not stats.incarnation:
         return ()
-    found: list[LiveSignal] = []
+    signals: list[LiveSignal] = []
     if stats.inside is not None:
-        found.append(AwaitedRequests(REQUESTS, reader, _requests))
+        signals.append(AwaitedRequests(REQUESTS, reader, _requests))
     elif stats.in_flight_s is not None:
-        found.append(StatsSignal(REQUESTS, reader, _requests))
+        signals.append(StatsSignal(REQUESTS, reader, _requests))
     if stats.arrived is not None:
-        found.append(StatsSignal(ARRIVALS, reader, _arrivals))
-    return tuple(found)
+        signals.append(StatsSignal(ARRIVALS, reader, _arrivals))
+    return tuple(signals)
 
 
 def _requests(stats: StatsReply) -> SignalSample:

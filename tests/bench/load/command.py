@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,6 +41,13 @@ def load(
     ] = 100,
     day: Annotated[bool, typer.Option(help="Judge a made-up day, too.")] = True,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Written after every cell; other cells that it already has are kept.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tune on the first half of each trace, judge the second beside every rival.
@@ -66,11 +74,32 @@ def load(
         from tests.bench.load.day import task
 
         tasks.append(task(specs[0] if devices else DAY_SERVER, max(slacks)))
-    found = _judged(tasks, jobs)
+    cells: list[CellRow] = []
+    for rows in _judged(tasks, jobs):
+        cells += rows
+        if output is not None:
+            _write(output, {**header(), "cells": cells})
     if as_json:
-        echo_json({**header(), "cells": found})
+        echo_json({**header(), "cells": cells})
     else:
-        _show(found)
+        _show(cells)
+
+
+def _write(output: Path, result: object) -> None:
+    """Write a result with the cells of an earlier one that it has not judged again."""
+    from tuner.cli.output import json_text
+
+    judged = json.loads(json_text(result))
+    cells = judged["cells"]
+    again = {_place(cell) for cell in cells}
+    if output.exists():
+        before = json.loads(output.read_text())["cells"]
+        cells = [cell for cell in before if _place(cell) not in again] + cells
+    output.write_text(json_text({**judged, "cells": cells}) + "\n")
+
+
+def _place(cell: dict[str, Any]) -> tuple[Any, ...]:
+    return cell["server"], cell["trace"], cell["slack"]
 
 
 def judge_one(task: Task) -> list[CellRow]:
@@ -81,20 +110,22 @@ def judge_one(task: Task) -> list[CellRow]:
     return judge(task, opener(task.server))
 
 
-def _judged(tasks: Sequence[Task], jobs: int) -> list[CellRow]:
+def _judged(tasks: Sequence[Task], jobs: int) -> Iterator[list[CellRow]]:
+    """Yield the rows of one task after the other, as soon as they are there."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
     if jobs == 1 or len(tasks) == 1:
-        return [row for each in tasks for row in judge_one(each)]
+        yield from map(judge_one, tasks)
+        return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        return [row for rows in pool.map(judge_one, tasks) for row in rows]
+        yield from pool.map(judge_one, tasks)
 
 
-def _show(found: Sequence[CellRow]) -> None:
+def _show(cells: Sequence[CellRow]) -> None:
     from tuner.cli.output import console, print_list
 
-    for cell in found:
+    for cell in cells:
         typer.echo(
             f"{cell.server}, 1/{cell.share} of {cell.trace}: TTFT p99 <= {cell.ttft_p99_ms:.0f} ms, "
             f"TPOT p99 <= {cell.tpot_p99_ms:.1f} ms; {cell.windows} windows, {cell.seeds} seeds"

@@ -11,7 +11,7 @@ from tests.builders import Descend
 from tests.contracts.heeding import FEDERATED, PARTS, PLAIN, HeedingContract
 from tests.unit.policies.fedgpo.made_up import federated
 from tuner.core import Constraint, InvalidInput, Objective, Policy, SaysWhatItHeeds
-from tuner.service.drafts import refuse_unheeded
+from tuner.service.drafts import refuse_unsupported
 
 FEDERATIONS = [name for name in POLICIES if name.startswith("fedgpo")]
 OBJECTIVES = ("energy_j", "round_s", "carbon_g")
@@ -55,22 +55,24 @@ class TestFederation(HeedingContract):
 
 def test_a_plug_in_may_refuse_a_study_by_itself() -> None:
     with pytest.raises(InvalidInput, match="without latency"):
-        refuse_unheeded(PLAIN, NeedsLatency())
+        refuse_unsupported(PLAIN, NeedsLatency())
 
 
 @pytest.mark.parametrize("metric", OBJECTIVES)
 def test_a_federation_may_spend_the_least_of_joules_seconds_or_grams(metric: str) -> None:
-    refuse_unheeded(federated(policy="fedgpo", objective=Objective(metric)), load_policy("fedgpo"))
+    refuse_unsupported(
+        federated(policy="fedgpo", objective=Objective(metric)), load_policy("fedgpo")
+    )
 
 
-@pytest.mark.parametrize("asked", [GOAL, *(f"{metric} <= 5" for metric in LIMITS)])
-def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(asked: str) -> None:
-    at = federated(policy="fedgpo", constraints=(asked,))
-    refuse_unheeded(at, load_policy("fedgpo"))
+@pytest.mark.parametrize("constraint", [GOAL, *(f"{metric} <= 5" for metric in LIMITS)])
+def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(constraint: str) -> None:
+    at = federated(policy="fedgpo", constraints=(constraint,))
+    refuse_unsupported(at, load_policy("fedgpo"))
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "constraint",
     [
         "accuracy <= 0.9",
         "accuracy >= 2",
@@ -79,19 +81,19 @@ def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(asked: str) -> None:
         "failed <= 1",
     ],
 )
-def test_what_is_no_goal_and_no_limit_of_a_round_is_refused_by_name(asked: str) -> None:
-    at = federated(policy="fedgpo", constraints=(asked,))
+def test_what_is_no_goal_and_no_limit_of_a_round_is_refused_by_name(constraint: str) -> None:
+    at = federated(policy="fedgpo", constraints=(constraint,))
     with pytest.raises(InvalidInput, match="does not support the constraint") as refused:
-        refuse_unheeded(at, load_policy("fedgpo"))
-    assert str(Constraint.parse(asked)) in refused.value.message
+        refuse_unsupported(at, load_policy("fedgpo"))
+    assert str(Constraint.parse(constraint)) in refused.value.message
 
 
 @pytest.mark.parametrize("name", [n for n in FEDERATIONS if n != "fedgpo"])
 def test_the_others_heed_a_goal_and_refuse_limits_by_name(name: str) -> None:
-    refuse_unheeded(federated(policy=name, constraints=(GOAL,)), load_policy(name))
+    refuse_unsupported(federated(policy=name, constraints=(GOAL,)), load_policy(name))
     with pytest.raises(InvalidInput, match="round_s <= 5"):
         limited = federated(policy=name, constraints=(GOAL, "round_s <= 5"))
-        refuse_unheeded(limited, load_policy(name))
+        refuse_unsupported(limited, load_policy(name))
 
 
 def test_only_what_predicts_what_it_tries_heeds_a_strict_safety() -> None:

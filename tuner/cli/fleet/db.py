@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +14,10 @@ from db import open_store, shown
 from db.upkeep.backup import backup, restore
 from db.upkeep.check import check
 from db.upkeep.prune import Pruning
-from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.answers import Answer, checked, with_json
 from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import Db
+from tuner.cli.options import AsJson, Db
+from tuner.cli.output import echo_json
 from tuner.cli.place import place
 from tuner.core import ConfigError, Event
 from tuner.main import utc_now
@@ -71,55 +73,59 @@ def restore_(
     typer.echo(f"restored from {file}{kept}")
 
 
-@tells
+@with_json
 def check_(db: Db = "") -> Answer:
     """Check the database: integrity, schema, last backup and free space."""
     url = _url(db)
-    found = check(url, utc_now)
-    rows = ((f.well, f.about, f.seen, f.hint) for f in found)
+    findings = check(url, utc_now)
+    rows = ((f.well, f.about, f.seen, f.hint) for f in findings)
     checks = checked(rows, "no checks")
-    failed = not all(f.well or f.about == "last backup" for f in found)
-    return Answer(found, [shown(url), *checks], failed)
+    failed = not all(f.well or f.about == "last backup" for f in findings)
+    return Answer(findings, [shown(url), *checks], failed)
 
 
 def prune(
     db: Db = "",
     keep_days: Annotated[
-        int, typer.Option(min=1, help="Keep hold windows and events of this many days.")
+        int, typer.Option(min=1, help="Keep hold windows and events of the last N days.")
     ] = 90,
     keep_stopped: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep this many stopped studies, the latest. Default: all."),
+        typer.Option(min=0, help="Keep only the latest N stopped studies. Default: all."),
     ] = None,
     vacuum: Annotated[
         bool,
         typer.Option(
-            "--vacuum", help="Return the space to the disk; on SQLite, writers wait meanwhile."
+            "--vacuum", help="Return free space to the disk; SQLite blocks writers meanwhile."
         ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list what would be deleted.")
     ] = False,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete old events and hold windows; lists them first. Active studies keep every trial.
 
-    The energy saved in deleted hold windows leaves the bills of their studies.
+    The energy saved in deleted hold windows no longer counts in the bills of their studies.
     """
     url = _url(db)
     pruning = Pruning(url)
     try:
         plan = pruning.plan(utc_now() - timedelta(days=keep_days), keep_stopped)
-        typer.echo(
-            f"{shown(url)}: {plan.observations:,} hold windows and {plan.events:,} events from before "
-            f"{day(plan.before)}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
-        )
-        if dry_run or (plan.empty and not vacuum):
-            return
-        confirm("delete them?", yes)
-        pruning.carry_out(plan)
-        if vacuum:
-            pruning.vacuum()
-        typer.echo("deleted")
+        if not as_json:
+            typer.echo(
+                f"{shown(url)}: {plan.observations:,} hold windows and {plan.events:,} events from before "
+                f"{day(plan.before)}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
+            )
+        if delete := not dry_run and (vacuum or not plan.empty):
+            confirm("delete them?", yes)
+            pruning.carry_out(plan)
+            if vacuum:
+                pruning.vacuum()
+        if as_json:
+            echo_json({**asdict(plan), "deleted": delete})
+        elif delete:
+            typer.echo("deleted")
     finally:
         pruning.close()

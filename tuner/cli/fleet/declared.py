@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer, show
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import Why
 from tuner.core import ConfigError
@@ -27,23 +27,25 @@ File = Annotated[
 ]
 Prune = Annotated[
     bool,
-    typer.Option("--prune", help="Stop studies that a fleet file declared and this one does not."),
+    typer.Option(
+        "--prune", help="Stop studies that an earlier fleet file declared and this one does not."
+    ),
 ]
 
 
-@asks()
+@with_api()
 def diff(api: Api, file: File, prune: Prune = False, as_json: bool = False) -> None:
-    """List what a fleet file would change; exits with 3 where something would.
+    """List what a fleet file would change; exits with 3 if anything would.
 
     Nothing is changed.
     """
-    found = api.diff_fleet(_draft(file, prune))
-    show(Answer(found, list(_lines(found))), "json" if as_json else "table")
-    if found.changes:
+    difference = api.diff_fleet(_draft(file, prune))
+    show(Answer(difference, list(_lines(difference))), "json" if as_json else "table")
+    if difference.changes:
         raise typer.Exit(CHANGES)
 
 
-@asks()
+@with_api()
 def apply(
     api: Api,
     file: File,
@@ -54,24 +56,26 @@ def apply(
 ) -> Answer:
     """Create, change and replace studies as a fleet file declares.
 
-    Lists the changes first, and asks before a study is stopped. Applied again it changes nothing.
+    Lists the changes first, and asks before it stops a study. Idempotent.
     """
     draft = _draft(file, prune, why)
-    seen = api.diff_fleet(draft)
+    preview = api.diff_fleet(draft)
     if not as_json:
-        show(Answer(seen, list(_lines(seen))))
-    if any(change.action == "stop" for change in seen.changes):
+        show(Answer(preview, list(_lines(preview))))
+    if any(change.action == "stop" for change in preview.changes):
         confirm("stop the studies listed, and make the other changes?", yes)
-    made = api.apply_fleet(draft.model_copy(update={"expects": seen.fingerprint}))
-    done = f"{how_many(len(made.changes), 'change')} made" if made.changes else "nothing changed"
-    return Answer(made, f"{file} ({made.digest}): {done}")
+    applied = api.apply_fleet(draft.model_copy(update={"expects": preview.fingerprint}))
+    done = (
+        f"{how_many(len(applied.changes), 'change')} made" if applied.changes else "nothing changed"
+    )
+    return Answer(applied, f"{file} ({applied.digest}): {done}")
 
 
-@asks()
+@with_api()
 def fleet(api: Api) -> Answer:
     """Print the active studies as a fleet file."""
-    found = api.export_fleet()
-    return Answer(found, found.text.rstrip("\n"))
+    exported = api.export_fleet()
+    return Answer(exported, exported.text.rstrip("\n"))
 
 
 def _draft(file: Path, prune: bool, why: str = "") -> FleetDraft:
@@ -88,15 +92,15 @@ def _draft(file: Path, prune: bool, why: str = "") -> FleetDraft:
     )
 
 
-def _lines(found: FleetDiff) -> Iterator[str]:
+def _lines(difference: FleetDiff) -> Iterator[str]:
     """Yield a diff in words: a line a change, its details below."""
-    for name in found.empty:
+    for name in difference.empty:
         yield f"group {name}: no registered device is in it"
-    for change in found.changes:
+    for change in difference.changes:
         yield f"{change.action} {_subject(change)}"
         yield from (f"    {detail}" for detail in change.details)
-    same = how_many(found.same, "study is", "studies are")
-    yield f"{how_many(len(found.changes), 'change')} to make; {same} as declared"
+    same = how_many(difference.same, "study is", "studies are")
+    yield f"{how_many(len(difference.changes), 'change')} to make; {same} as declared"
 
 
 def _subject(change: FleetChange) -> str:

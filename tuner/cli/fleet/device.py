@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import DeviceId
 from tuner.core import ConfigError, NotFound, Phase
 from tuner.moments import ago, when
@@ -37,7 +37,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@asks(watch=True, lists=True)
+@with_api(watch=True, lists=True)
 def list_(api: Api, label: Labels = None) -> Answer:
     """List the registered devices, one a line: status, study and applied setting."""
     views = labelled(api.devices(), label or [])
@@ -52,18 +52,18 @@ def labelled(views: Sequence[DeviceView], labels: Sequence[str]) -> list[DeviceV
         ConfigError: a label has another form.
         NotFound: no device has all of them.
     """
-    found = list(views)
+    matching = list(views)
     for label in labels:
         name, equals, value = label.partition("=")
         if not (name and equals):
             raise ConfigError(f"--label cannot be {label!r}", hint="write NAME=VALUE, like rack=a1")
-        found = [view for view in found if view.device.trait(name) == value]
-    if labels and not found:
-        known = sorted({text for view in views for text in _labels(view)})
+        matching = [view for view in matching if view.device.trait(name) == value]
+    if labels and not matching:
+        available = sorted({text for view in views for text in _labels(view)})
         raise NotFound(
-            f"no device has {' and '.join(labels)}", hint=f"labels: {joined(known, 'none')}"
+            f"no device has {' and '.join(labels)}", hint=f"labels: {joined(available, 'none')}"
         )
-    return found
+    return matching
 
 
 def _labels(view: DeviceView) -> list[str]:
@@ -87,7 +87,7 @@ def _row(view: DeviceView) -> tuple[str, ...]:
     )
 
 
-@asks()
+@with_api()
 def show(api: Api, device: DeviceId) -> Answer:
     """Show a device: the applied setting, since when and by which study, its knobs and metrics."""
     view = the_device(api.devices(), device)
@@ -144,7 +144,7 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
         yield "unavailable", f"{name}: {why}"
 
 
-@asks()
+@with_api()
 def forget(api: Api, device: DeviceId) -> Answer:
     """Remove a device that will not return from the list; its studies and trials stay."""
     api.forget(device, Change(who=getpass.getuser()))

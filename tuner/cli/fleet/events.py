@@ -10,7 +10,7 @@ import typer
 
 from tuner.bounds import visible
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfStudy
 from tuner.cli.output import plain
 from tuner.core import Event
@@ -19,7 +19,7 @@ from tuner.moments import when
 Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="The latest N.")]
 
 
-@asks()
+@with_api()
 def events(
     api: Api,
     study: OfStudy = "",
@@ -34,20 +34,20 @@ def events(
 
     With --follow --json it prints one JSON object per line.
     """
-    known = api.events(study or None, device or None, last)
+    logged = api.events(study or None, device or None, last)
     if not follow:
         return Answer(
-            known, map(_line, known) if known else "no events yet, or none matches the filters"
+            logged, map(_line, logged) if logged else "no events yet, or none matches the filters"
         )
-    _print(known, as_json=as_json)
-    newest = max((event.id for event in known), default=None)
+    _print(logged, as_json=as_json)
+    newest = max((event.id for event in logged), default=None)
     coming = api.follow(study or None, device or None, newest)
     _print((event for event in coming if event.id), as_json=as_json)
     return None
 
 
-def _print(found: Iterable[Event], *, as_json: bool) -> None:
-    for event in found:
+def _print(selected: Iterable[Event], *, as_json: bool) -> None:
+    for event in selected:
         typer.echo(json.dumps(plain(event), ensure_ascii=False) if as_json else _line(event))
 
 
@@ -57,10 +57,12 @@ def _line(event: Event) -> str:
     return "\n".join(map(visible, line.split("\n")))
 
 
-@asks(lists=True)
+@with_api(lists=True)
 def audit(
     api: Api,
-    who: Annotated[str, typer.Option(metavar="NAME", help="Only this token's.")] = "",
+    who: Annotated[
+        str, typer.Option(metavar="NAME", help="Only requests with the token of this name.")
+    ] = "",
     last: Last = 50,
 ) -> Answer:
     """Show changes over HTTP with their authors, and refused requests. Needs an admin's token."""

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.fleet.top import COLUMNS, device_row, sums, wrong_first
 from tuner.presentation.figures import amount, how_many
 from tuner.wire import FleetRow
 
 
-@asks(lists=True, watch=True)
+@with_api(lists=True, watch=True)
 def fleet(api: Api) -> Answer:
     """List the devices by board and workload, problems first, with their savings."""
     view = api.fleet()
@@ -30,5 +30,5 @@ def _group(rows: Sequence[FleetRow]) -> str:
     """Return a group's number of devices, by status, and the energy that it saved."""
     parts = [how_many(len(rows), "device")]
     parts += [f"{n} {status}" for status, n in Counter(str(row.health) for row in rows).items()]
-    known = [row.saved_j for row in rows if row.saved_j is not None]
-    return ", ".join([*parts, f"saved {amount('J', sum(known))}"] if known else parts)
+    savings = [row.saved_j for row in rows if row.saved_j is not None]
+    return ", ".join([*parts, f"saved {amount('J', sum(savings))}"] if savings else parts)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from db import open_store
-from tuner.cli.answers import Answer, Rows, lists, tells
+from tuner.cli.answers import Answer, Rows, lists, with_json
 from tuner.config import load_tuner_config
 from tuner.core import Event, NotFound
 from tuner.destinations import Email, Webhook
@@ -27,27 +27,27 @@ def list_(config: ConfigFile = Path("tuner.toml")) -> Answer:
     places += [configured.email] if configured.email else []
     store = open_store(configured.db, create=False)
     try:
-        known = {delivery.destination: delivery for delivery in store.deliveries.list()}
+        deliveries = {delivery.destination: delivery for delivery in store.deliveries.list()}
         newest = store.events.newest()
     finally:
         store.close()
     rows = (
         (
             place.name,
-            str(newest - known[place.name].event) if place.name in known else "new",
-            str(known[place.name].given_up) if place.name in known else "0",
-            known[place.name].why if place.name in known else "–",
+            str(newest - deliveries[place.name].event) if place.name in deliveries else "new",
+            str(deliveries[place.name].given_up) if place.name in deliveries else "0",
+            deliveries[place.name].why if place.name in deliveries else "–",
             place.shown,
             ", ".join(sorted(place.on)),
         )
         for place in places
     )
     columns = ("destination", ">events behind", ">given up", "~last failure", "+to", "+subjects")
-    value = [known.get(place.name) or {"destination": place.name} for place in places]
+    value = [deliveries.get(place.name) or {"destination": place.name} for place in places]
     return Answer(value, Rows(columns, rows, f"{config} has no [[webhook]] and no [email]"))
 
 
-@tells
+@with_json
 def test(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name, or email.")],
     config: ConfigFile = Path("tuner.toml"),
@@ -58,8 +58,8 @@ def test(
     if configured.email is not None:
         senders["email"] = EmailSender(configured.email)
     if name not in senders:
-        known = ", ".join(senders) or "none"
-        raise NotFound(f"{config} has no destination {name!r}", hint=f"it has: {known}")
+        names = ", ".join(senders) or "none"
+        raise NotFound(f"{config} has no destination {name!r}", hint=f"it has: {names}")
     event = Event(at=utc_now(), kind="test", text="a test of this destination")
     senders[name].send(
         Notification(

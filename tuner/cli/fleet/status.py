@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.core import Phase
 from tuner.moments import ago
 from tuner.presentation.figures import how_many
@@ -16,7 +16,7 @@ from tuner.wire import DeviceView, StudyView
 Row = tuple[str, str, str, str]
 
 
-@asks(lists=True, quiet=True)
+@with_api(lists=True, quiet=True)
 def status(api: Api) -> Answer:
     """Show which devices and studies need you, and the command to run next."""
     studies, devices, stop = api.studies(), api.devices(), api.stop_state()

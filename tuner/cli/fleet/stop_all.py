@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import whole
 from tuner.moments import when
@@ -21,12 +21,10 @@ WAIT_S = 180.0
 LOOK_S = 0.5
 
 
-@asks(quiet=True)
+@with_api(quiet=True)
 def stop_all(
     api: Api,
-    lift: Annotated[
-        bool, typer.Option("--lift", help="End the stop; every study continues.")
-    ] = False,
+    lift: Annotated[bool, typer.Option("--lift", help="End the stop; studies continue.")] = False,
     why: Annotated[
         str,
         typer.Option(
@@ -42,8 +40,8 @@ def stop_all(
     change = Change(who=getpass.getuser(), why=why)
     if lift:
         was = api.stop_state().in_force
-        told = "stop lifted; every study continues" if was else "no stop was in force"
-        return Answer(api.lift(change), told)
+        message = "stop lifted; every study continues" if was else "no stop was in force"
+        return Answer(api.lift(change), message)
     if not api.stop_state().in_force:
         confirm("restore every device to its original setting and pause all tuning?", yes)
     api.stop_all(change)
@@ -66,12 +64,12 @@ def _state_text(device: StoppedDevice) -> str:
     """Return what is known of a device, and what to do where that is not enough."""
     if device.state == "original":
         return f"{device.device} is at its original setting"
-    known = (
+    state = (
         f"OFFLINE since {when(device.last_seen)}, its setting is unknown"
         if device.state == "offline"
         else f"has not confirmed its original setting within {WAIT_S:g} s"
     )
     return (
-        f"{device.device} {known}; on its host run `jouletune agent revert --stay`, "
+        f"{device.device} {state}; on its host run `jouletune agent revert --stay`, "
         "or as root `jouletune actuator restore --all --stay`"
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.core import ConfigError
 from tuner.moments import when
 from tuner.wire import TOKEN_DAYS, NewToken, TokenDraft
@@ -17,7 +17,7 @@ RoleName = Literal["viewer", "operator", "admin"]
 """`tuner.core.AccessRole` of people."""
 
 
-@asks()
+@with_api()
 def create(
     api: Api,
     name: Annotated[
@@ -33,7 +33,8 @@ def create(
     enrol: Annotated[
         bool,
         typer.Option(
-            "--enrol", help="Enrols one new agent within a day; put it into its token file."
+            "--enrol",
+            help="Create a token that enrols one agent within a day; put it into its token file.",
         ),
     ] = False,
 ) -> Answer:
@@ -46,19 +47,19 @@ def create(
             "--role and --days do not apply to --enrol",
             hint="remove them: the token enrols one agent, within a day",
         )
-    asked = {"name": name, "role": "enrol" if enrol else role, "days": days}
-    made = api.access.create(TokenDraft.model_validate(asked))
-    return Answer(made, _told(made))
+    draft = {"name": name, "role": "enrol" if enrol else role, "days": days}
+    created = api.access.create(TokenDraft.model_validate(draft))
+    return Answer(created, _token_lines(created))
 
 
-def _told(made: NewToken) -> Iterator[str]:
+def _token_lines(created: NewToken) -> Iterator[str]:
     """Yield the token alone; whose it is goes to stderr."""
-    until = f" until {when(made.expires_at)}" if made.expires_at else ""
-    typer.echo(f"{made.name}: {made.role}{until}, shown only now", err=True)
-    yield made.token
+    until = f" until {when(created.expires_at)}" if created.expires_at else ""
+    typer.echo(f"{created.name}: {created.role}{until}, shown only now", err=True)
+    yield created.token
 
 
-@asks(lists=True)
+@with_api(lists=True)
 def list_(api: Api) -> Answer:
     """List tokens by name; the tuner's own is not listed."""
     views = api.access.tokens()
@@ -76,7 +77,7 @@ def list_(api: Api) -> Answer:
     return Answer(views, Rows(("name", "role", "state", "expires", "+created"), rows, nothing))
 
 
-@asks()
+@with_api()
 def revoke(
     api: Api,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name in `token list`.")],

@@ -16,12 +16,12 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from agents.actuator.client import DETACHED, SOCKET, ActuatorClient
 from agents.actuator.grants import ActuatorConfig, load_config
 from tuner import files
-from tuner.cli.answers import Answer, tells
+from tuner.cli.answers import Answer, with_json
 from tuner.core import ActuationError, ConfigError, TuningError, render_setting
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml, with the grants.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
-UNTOLD = {"throttled": "", "defaults": {}, "ceilings": ()}
+DEFAULTS = {"throttled": "", "defaults": {}, "ceilings": ()}
 """What an older actuator does not tell."""
 NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
 """What is told of a device that does not answer."""
@@ -31,7 +31,7 @@ DONE = {
     "stay": f"devices were restored and stay at their original settings {STAYING}",
     "lift": "devices may be set again",
 }
-"""What is told once it is asked of all devices; those that did not go back are told before."""
+"""Printed once all devices have answered, after those that were not restored."""
 LEVELS = ("original", "trial", "hold")
 CONFIG = Path("/etc/jouletune/actuator.toml")
 
@@ -47,23 +47,22 @@ def serve(config: Config = CONFIG) -> None:
 def restore(
     device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
-    stay: Annotated[bool, typer.Option(help="With --all: keep them there until --lift.")] = False,
-    lift: Annotated[bool, typer.Option(help="With --all: let agents set them again.")] = False,
+    stay: Annotated[bool, typer.Option(help="With --all: accept no setting until --lift.")] = False,
+    lift: Annotated[bool, typer.Option(help="With --all: accept settings again.")] = False,
     config: Config = CONFIG,
     socket: Socket = None,
     state_dir: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="The journal's folder, if no actuator runs."),
+        typer.Option(metavar="FOLDER", help="Folder of the journal, if no actuator runs."),
     ] = None,
 ) -> None:
-    """Restore devices, whatever holds them. As root; idempotent.
+    """Restore devices and end their trials and holds. Run as root; idempotent.
 
-    Without an actuator that runs it needs the journal alone: actuator.toml may be broken.
+    With DEVICE or --all a running actuator does it and ends pauses: another program's value stays and
+    becomes the original. If no actuator runs, use --all or no argument: it needs only the journal, even
+    with a broken actuator.toml.
 
-    With DEVICE or --all the actuator that runs does it, and ends pauses: what somebody else has set
-    there then stays as the original. With --all, or alone, it is done also where none runs.
-    --all --stay is the emergency stop: nothing is set any more, also after a restart or a reboot, until
-    --all --lift.
+    --all --stay is the emergency stop: no setting is accepted, also after a reboot, until --all --lift.
     """
     if (every and device) or (stay and lift) or ((stay or lift) and not every):
         raise typer.BadParameter("give DEVICE, or --all with at most one of --stay and --lift")
@@ -71,7 +70,7 @@ def restore(
     if lift:
         _attach(config, socket)
     if not device and not (every and _answers(config, socket)):
-        folder = state_dir or _told_folder(config)
+        folder = state_dir or _configured_folder(config)
         _become("restore" if verb == "restore_all" else verb, *([folder] if folder else []))
     with closing(_line(config, socket)) as line:
         if device:
@@ -91,7 +90,7 @@ def restore(
 def detach(config: Config = CONFIG, socket: Socket = None) -> None:
     """Restore all devices and close their drivers: before a GPU reset, MIG change or driver upgrade.
 
-    As root. Actuator and agents close every handle and open none until
+    Run as root. Actuator and agents close every driver handle and open none until
     `jouletune actuator restore --all --lift`.
     """
     with closing(_line(config, socket)) as line:
@@ -104,16 +103,16 @@ def detach(config: Config = CONFIG, socket: Socket = None) -> None:
         raise typer.Exit(1)
 
 
-@tells
+@with_json
 def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
     """Show the actuator's devices: grants, applied settings, and what set them."""
-    devices, missing, stay, errors = _asked(config, socket)
+    devices, missing, stay, errors = _read_devices(config, socket)
     if socket is None:
         errors = [*errors, *idle_tables(config, [*(d["uuid"] for d in devices), *missing])]
     lines = (
         [f"all devices stay at their original settings, set by {stay}, {STAYING}"] if stay else []
     )
-    lines += [line for device in devices for line in _told(device)]
+    lines += [line for device in devices for line in _device_lines(device)]
     lines += [f"{name}: {why}" for name, why in missing.items()]
     lines += [] if devices else ["the actuator has no device"]
     lines += [f"error: {error}" for error in errors]
@@ -121,14 +120,14 @@ def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
     return Answer(value, lines, failed=bool(errors))
 
 
-def _told(device: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how a device stands, and what of it may be set."""
+def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a device's status, and the knobs that may be set."""
     spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
-    values = {k: "as found" if v is None else v for k, v in device["values"].items()}
+    values = {k: "unset" if v is None else v for k, v in device["values"].items()}
     doubts = _doubts(device)
-    told = (device["paused"] or device["trouble"], device["throttled"], doubts)
-    wrong = "; ".join(filter(None, told))
-    level = "as found" if doubts else device["level"]
+    problems = (device["paused"] or device["trouble"], device["throttled"], doubts)
+    wrong = "; ".join(filter(None, problems))
+    level = "as first read" if doubts else device["level"]
     yield (
         f"{device['uuid']} ({device['board']}): {level} {render_setting(values)}"
         f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
@@ -136,13 +135,16 @@ def _told(device: Mapping[str, Any]) -> Iterator[str]:
     yield f"  may be set: {', '.join(spans) or 'nothing is granted'}"
 
 
-def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Config = CONFIG) -> None:
+def metrics(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The textfile, ending in .prom.")],
+    config: Config = CONFIG,
+) -> None:
     """Write applied settings, and what set them, for Prometheus' node exporter.
 
-    FILE is replaced as a whole; without an actuator it says only that there is none.
+    Replaces FILE atomically. If no actuator runs, FILE has only jouletune_actuator_up 0.
     """
     try:
-        (devices, missing, _, _), up = _asked(config, None), 1
+        (devices, missing, _, _), up = _read_devices(config, None), 1
     except TuningError as error:
         typer.echo(str(error), err=True)
         devices, missing, up = [], {}, 0
@@ -152,11 +154,11 @@ def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Confi
 def _exposed(
     devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int
 ) -> CollectorRegistry:
-    """Return the figures. A knob that is as it was found, and unreadable, has none."""
-    found = CollectorRegistry()
+    """Return the metrics. An unreadable knob at its original has none."""
+    registry = CollectorRegistry()
 
     def gauge(name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"jouletune_{name}", text, labels, registry=found)
+        return Gauge(f"jouletune_{name}", text, labels, registry=registry)
 
     gauge("actuator_up", "Whether the actuator answers.").set(up)
     level = gauge("device_level", "Source of the device's current setting.", "device", "level")
@@ -180,13 +182,13 @@ def _exposed(
                 knobs.labels(uuid, knob).set(value)
     for name in missing:
         wrong.labels(name).set(1)
-    return found
+    return registry
 
 
-def _asked(
+def _read_devices(
     config: Path, socket: Path | None
 ) -> tuple[list[dict[str, Any]], Mapping[str, str], str, Sequence[str]]:
-    """Return the devices as the actuator tells of them, what is missing, who lets none be set, and errors.
+    """Return the actuator's devices, missing ones, the origin of an emergency stop, and errors.
 
     Raises:
         ActuationError: it does not answer.
@@ -196,9 +198,9 @@ def _asked(
     answer, devices = line.ask("capabilities"), []
     for about in answer["devices"]:
         try:
-            devices.append(UNTOLD | about | line.ask("read", device=about["uuid"]))
+            devices.append(DEFAULTS | about | line.ask("read", device=about["uuid"]))
         except TuningError as error:
-            devices.append(UNTOLD | about | NOTHING | {"trouble": str(error)})
+            devices.append(DEFAULTS | about | NOTHING | {"trouble": str(error)})
     line.close()
     return (
         devices,
@@ -211,14 +213,14 @@ def _asked(
 def _doubts(device: Mapping[str, Any]) -> str:
     """Return which knobs are not at their driver's default though nothing is set.
 
-    With the journal gone it may be what was set before: it is not called the original.
+    Without a journal the value may be an earlier setting, so it is not called the original.
     """
     if device["level"] != "original" or device["paused"] or device["trouble"]:
         return ""
     tops = {k: device["ranges"][k][-1] for k in device["ceilings"] if k in device["ranges"]}
     defaults = {**tops, **dict(device["defaults"])}
-    found = ((k, device["values"].get(k), default) for k, default in defaults.items())
-    odd = ((k, v, default) for k, v, default in found if v not in (None, default))
+    current = ((k, device["values"].get(k), default) for k, default in defaults.items())
+    odd = ((k, v, default) for k, v, default in current if v not in (None, default))
     return ", ".join(f"{k} was {v!r} when first read, its default is {d!r}" for k, v, d in odd)
 
 
@@ -233,8 +235,8 @@ def idle_tables(config: Path, devices: Sequence[str]) -> list[str]:
     """Return which tables of actuator.toml match no device. Raises ConfigError."""
     patterns = [d.match for d in load_config(config).devices]
     idle = [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
-    there = ", ".join(devices) or "none"
-    return [f"no device matches {pattern!r}; there are: {there}" for pattern in idle]
+    names = ", ".join(devices) or "none"
+    return [f"no device matches {pattern!r}; there are: {names}" for pattern in idle]
 
 
 def _line(config: Path, socket: Path | None) -> ActuatorClient:
@@ -250,11 +252,11 @@ def _attach(config: Path, socket: Path | None) -> None:
         line.path.with_name(DETACHED).unlink()
 
 
-def _told_folder(config: Path) -> Path | None:
+def _configured_folder(config: Path) -> Path | None:
     """Return the folder that actuator.toml names, None where it names none or cannot be read."""
     with suppress(ConfigError):
-        told = load_config(config).state_dir
-        return Path(told) if told != ActuatorConfig().state_dir else None
+        folder = load_config(config).state_dir
+        return Path(folder) if folder != ActuatorConfig().state_dir else None
     return None
 
 

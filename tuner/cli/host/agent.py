@@ -12,7 +12,7 @@ import typer
 from agents import main
 from agents import revert as reverting
 from agents.config import AgentConfig, Attachment, load_agent_config
-from tuner.cli.answers import Answer, tells
+from tuner.cli.answers import Answer, with_json
 from tuner.cli.host import logs
 from tuner.cli.options import ForeignShare
 from tuner.core import ConfigError
@@ -35,7 +35,7 @@ def serve(
         ),
     ] = None,
     workload: Annotated[
-        str, typer.Option(metavar="NAME", help="The workload of devices that name none.")
+        str, typer.Option(metavar="NAME", help="The workload of devices without one.")
     ] = "",
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="agent.toml; options override it.")
@@ -48,11 +48,13 @@ def serve(
         typer.Option(
             metavar="FILE",
             envvar="JOULETUNE_TOKEN_FILE",
-            help="The token to enrol with: the tuner's, or one of `jouletune token create --enrol`.",
+            help="File with the token to enrol with: the tuner's, or one of `token create --enrol`.",
         ),
     ] = None,
     state_dir: StateDir = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes the noise of simulated devices.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the noise of simulated devices.")
+    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -79,28 +81,28 @@ def serve(
     def read() -> AgentConfig:
         return _configured(config, device or (), workload, given)
 
-    found = read() if config is None else main.wait_for_device(read)
-    if found is not None:
-        main.serve(found)
+    loaded = read() if config is None else main.wait_for_device(read)
+    if loaded is not None:
+        main.serve(loaded)
 
 
-@tells
+@with_json
 def revert(
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="agent.toml, as the agent is served with.")
+        Path | None, typer.Option(metavar="FILE", help="The agent.toml of the agent.")
     ] = None,
     state_dir: StateDir = None,
     stay: Annotated[
         bool,
-        typer.Option("--stay", help="Emergency stop, also while the agent runs; until --lift."),
+        typer.Option("--stay", help="Emergency stop until --lift, also while the agent runs."),
     ] = False,
     lift: Annotated[bool, typer.Option("--lift", help="End the emergency stop.")] = False,
 ) -> Answer:
     """End every hold and restore the devices.
 
     Pauses their studies until `jouletune study resume`. Idempotent; continues after a failure. Stop the
-    agent first, except with --stay: then every device of this host is restored and stays so until --lift,
-    whatever tuner and agent order; the studies wait.
+    agent first. With --stay the agent may run: every device of this host is restored and accepts no
+    setting until --lift; its studies wait.
     """
     if stay and lift:
         raise ConfigError("--stay and --lift contradict each other", hint="give one of them")
@@ -109,13 +111,13 @@ def revert(
     root = configured.root if configured else Path("/")
     if lift:
         lifted = reverting.lift(folder)
-        told = "stop lifted" if lifted else "no stop was in force"
-        return Answer({"lifted": lifted}, told)
+        message = "stop lifted" if lifted else "no stop was in force"
+        return Answer({"lifted": lifted}, message)
     done = (reverting.stay if stay else reverting.revert)(folder, root)
-    return Answer({"reverted": done}, _told(done, stay))
+    return Answer({"reverted": done}, _reverted_lines(done, stay))
 
 
-def _told(done: Sequence[str], stay: bool) -> Iterator[str]:
+def _reverted_lines(done: Sequence[str], stay: bool) -> Iterator[str]:
     yield from (f"{device} is at its original setting" for device in done)
     if not done:
         yield "nothing to restore"

@@ -17,14 +17,14 @@ from agents.config import filesystem_root
 from agents.devices import catalogue
 from agents.host.bundle import write_bundle
 from agents.host.symptoms import rivals
-from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.answers import Answer, checked, with_json
 from tuner.cli.host.actuator import CONFIG, idle_tables
 from tuner.cli.host.finding import Finding
 from tuner.cli.options import TokenFile, TunerUrl, without_password
 from tuner.core import ConfigError, TuningError
 
 
-@tells
+@with_json
 def doctor(
     db: Annotated[
         str,
@@ -33,14 +33,14 @@ def doctor(
             metavar="URL",
             envvar="JOULETUNE_DB",
             callback=without_password,
-            help="A database to try.",
+            help="A database to check, too.",
         ),
     ] = "",
     bundle: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.tar.gz",
-            help="Write the files that devices are read from, for a bug report.",
+            help="Write the kernel files that describe the devices, for a bug report.",
         ),
     ] = None,
     fleet: Annotated[
@@ -51,8 +51,8 @@ def doctor(
 ) -> Answer:
     """Check which sensors and controls are available.
 
-    And what cannot, and why. With --fleet: which tuners are at work on the database, who leads, how they
-    hear each other, and what agents speak. Changes nothing.
+    Gives a reason and a next step for each one that is missing. With --fleet: lists the tuners of the
+    database, the leader, the delays between them, and the protocol versions of agents. Changes nothing.
     """
     if bundle is not None and fleet:
         raise ConfigError("both --bundle and --fleet are given", hint="give one of them")
@@ -62,8 +62,10 @@ def doctor(
         )
     if bundle is not None:
         count = write_bundle(filesystem_root(), bundle)
-        told = "without serial numbers, addresses and the host's name"
-        return Answer({"bundle": str(bundle), "files": count}, f"{bundle}: {count} files, {told}")
+        omitted = "without serial numbers, addresses and the host's name"
+        return Answer(
+            {"bundle": str(bundle), "files": count}, f"{bundle}: {count} files, {omitted}"
+        )
     if fleet:
         # The tuner's part, which a host with agents only has not, or not in a form for its Python 3.10.
         from tuner.cli.host.doctor_fleet import examine_fleet
@@ -97,8 +99,8 @@ def _cores() -> Finding:
 
 def _devices(root: Path) -> Iterator[Finding]:
     """Yield what real devices can set and measure, and who else sets them."""
-    for found in chain(catalogue.examine(root), rivals(root)):
-        yield Finding(found.about, found.well, found.seen, found.cure)
+    for symptom in chain(catalogue.examine(root), rivals(root)):
+        yield Finding(symptom.about, symptom.well, symptom.seen, symptom.cure)
 
 
 def _grants(root: Path) -> Iterator[Finding]:
@@ -108,12 +110,12 @@ def _grants(root: Path) -> Iterator[Finding]:
             answer = line.ask("capabilities")
         except TuningError:
             return  # said with each device
-    found = [error for about in answer["devices"] for error in about.get("errors", ())]
+    errors = [error for about in answer["devices"] for error in about.get("errors", ())]
     with suppress(TuningError):  # the actuator says of a file that it cannot read
-        known = [*(about["uuid"] for about in answer["devices"]), *answer["missing"]]
-        found += idle_tables(root / CONFIG.relative_to("/"), known)
+        uuids = [*(about["uuid"] for about in answer["devices"]), *answer["missing"]]
+        errors += idle_tables(root / CONFIG.relative_to("/"), uuids)
     hint = "correct /etc/jouletune/actuator.toml, then restart jouletune-actuator"
-    for error in found:
+    for error in errors:
         yield Finding("actuator: grants", False, error, hint)
 
 
@@ -155,10 +157,10 @@ def _upkeep(url: str) -> Iterator[Finding]:
     from tuner.main import utc_now
 
     try:
-        found = check(url, utc_now)
+        findings = check(url, utc_now)
     except TuningError:
         return  # said already
-    for one in found:
+    for one in findings:
         yield Finding(f"database: {one.about}", one.well, one.seen, one.hint)
 
 

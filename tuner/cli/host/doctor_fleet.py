@@ -36,23 +36,23 @@ def examine_fleet(
 
 
 def _tuner(one: ReplicaView) -> Finding:
-    told, about = one.replica, f"tuner {one.replica.id}"
+    replica, about = one.replica, f"tuner {one.replica.id}"
     if one.told_s > SILENT_S:
-        why = f"{told.host}: no report for {one.told_s:.0f} s"
+        why = f"{replica.host}: no report for {one.told_s:.0f} s"
         return Finding(about, False, why, "check that it runs and reaches the database")
-    lag = told.bus_lag_s
-    heard = (
+    lag = replica.bus_lag_s
+    contact = (
         "gets no notices of other tuners"
         if lag is None
         else f"gets notices of the others after {lag * 1000.0:.0f} ms"
     )
-    seen = (
-        f"{told.host}: jouletune {told.version} since {when(told.started_at)}, "
-        f"{told.memory_bytes / 1e6:.0f} MB, {heard}"
+    state = (
+        f"{replica.host}: jouletune {replica.version} since {when(replica.started_at)}, "
+        f"{replica.memory_bytes / 1e6:.0f} MB, {contact}"
     )
     if lag is not None and lag > SLOW_S:
-        return Finding(about, False, seen, "check the load of its machine and of the database")
-    return Finding(about, True, f"{seen}{'; leads' if told.leads else ''}")
+        return Finding(about, False, state, "check the load of its machine and of the database")
+    return Finding(about, True, f"{state}{'; leads' if replica.leads else ''}")
 
 
 def _leader(at_work: Sequence[ReplicaView]) -> Finding:
@@ -79,7 +79,7 @@ def _protocols(at_work: Sequence[ReplicaView]) -> Finding:
     counts: Counter[int] = Counter()
     for one in at_work:
         counts.update(one.replica.agents)
-    seen = ", ".join(f"{n} speak protocol {protocol}" for protocol, n in sorted(counts.items()))
+    state = ", ".join(f"{n} speak protocol {protocol}" for protocol, n in sorted(counts.items()))
     old = sum(n for protocol, n in counts.items() if protocol < max(SERVED))
     hint = "upgrade these agents before the tuner's next release" if old else ""
-    return Finding("agents", not old, seen or "no agent had contact recently", hint)
+    return Finding("agents", not old, state or "no agent had contact recently", hint)

@@ -46,14 +46,14 @@ class JsonLines(logging.Formatter):
 def _named(record: logging.LogRecord) -> Mapping[str, object]:
     """Return what a message names, and its event."""
     template = str(record.msg)
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     if event := EVENT.match(template):
-        found["event"] = event[1]
+        fields["event"] = event[1]
     if isinstance(record.args, tuple):
         names = [match[1] for match in FIELD.finditer(template) if match[2] != "%"]
         pairs = zip(names, record.args, strict=False)
-        found.update((name, value) for name, value in pairs if name)
-    return found
+        fields.update((name, value) for name, value in pairs if name)
+    return fields
 
 
 def begin(
@@ -73,10 +73,10 @@ def begin(
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
-def is_journal(stream: TextIO, told: str) -> bool:
+def is_journal(stream: TextIO, identity: str) -> bool:
     """Return whether a stream is the file that $JOURNAL_STREAM names: device and inode."""
     try:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except (OSError, ValueError):  # none of the system's
         return False
-    return told == f"{found.st_dev}:{found.st_ino}"
+    return identity == f"{status.st_dev}:{status.st_ino}"

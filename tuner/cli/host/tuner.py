@@ -24,11 +24,11 @@ def serve(
             metavar="URL",
             envvar="JOULETUNE_DB",
             callback=without_password,
-            help="The database; a password only by the environment, tuner.toml or a passfile.",
+            help="Database URL, without a password; put that into tuner.toml or a passfile.",
         ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port; 0 takes any free one.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0: any free port.")] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The admin's bearer token; created if missing."),
@@ -37,7 +37,7 @@ def serve(
         bool | None,
         typer.Option(
             "--behind-proxy",
-            help="Listen beyond loopback without TLS: a proxy in front speaks it.",
+            help="Listen beyond loopback without TLS, because a proxy in front provides it.",
             show_default=False,
         ),
     ] = None,
@@ -45,11 +45,11 @@ def serve(
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="Where suggestions are computed:  local[:N] processes, here, or ray://HOST:PORT.",
+            help="Where suggestions are computed: local[:N] (processes), here, or ray://HOST:PORT.",
         ),
     ] = None,
     port_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File for the port that it listens on.")
+        Path | None, typer.Option(metavar="FILE", help="Write the port to this file.")
     ] = None,
 ) -> None:
     """Serve agents and operators until SIGTERM or Ctrl-C."""

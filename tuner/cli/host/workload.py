@@ -16,19 +16,19 @@ from agents.workloads import open_workload
 from agents.workloads.command.config import load_command_config
 from agents.workloads.http.attach import trace_of
 from agents.workloads.http.config import load_service_config
-from tuner.cli.answers import Answer, checked, tells
+from tuner.cli.answers import Answer, checked, with_json
 from tuner.cli.options import LoadTrace
 from tuner.core import ConfigError
 from tuner.toml import loads
 
 
-@tells
+@with_json
 def check(
     workload: Annotated[
         str,
         typer.Argument(
             metavar="FILE",
-            help="The file of a service or a program; or any workload, as `agent serve` takes it.",
+            help="The TOML file of a service or program, or any value of `agent serve --workload`.",
         ),
     ],
     window: Annotated[
@@ -36,22 +36,22 @@ def check(
     ] = 5.0,
     load: LoadTrace = None,
 ) -> Answer:
-    """Set every knob once and put it back, and measure once: what works, line by line.
+    """Set every knob once, restore it, and measure once; print one line per check.
 
-    Exits with 1 where something does not. A service is disturbed as by a trial; a program is run.
+    Exits with 1 if a check fails. It disturbs a service like a trial, and runs a program.
     """
     with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
         clock = HostClock()
         spec = under_trace(spec_of(workload), load)
         side = open_workload(spec, seed=0, state_dir=Path(folder), clock=clock)
         try:
-            found = list(rehearse(side, clock, window))
+            symptoms = list(rehearse(side, clock, window))
         finally:
             side.close()
-    rows = ((f.well, f.about, f.seen, f.cure) for f in found)
+    rows = ((f.well, f.about, f.seen, f.cure) for f in symptoms)
     checks = checked(rows, "this workload has no knobs and no metrics")
-    value = {"workload": side.name, "findings": list(_documents(found))}
-    return Answer(value, checks, failed=not all(f.well for f in found))
+    value = {"workload": side.name, "findings": list(_documents(symptoms))}
+    return Answer(value, checks, failed=not all(f.well for f in symptoms))
 
 
 def spec_of(workload: str) -> str:
@@ -96,6 +96,6 @@ def demand_file(workload: str) -> None:
         load_command_config(Path(name))
 
 
-def _documents(found: list[Symptom]) -> Iterator[dict[str, object]]:
-    for f in found:
+def _documents(symptoms: list[Symptom]) -> Iterator[dict[str, object]]:
+    for f in symptoms:
         yield {"about": f.about, "there": f.well, "seen": f.seen, "hint": f.cure}

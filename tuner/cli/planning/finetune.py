@@ -19,12 +19,12 @@ from agents.target.side import Side
 from agents.target.window import RATIOS
 from agents.workloads import open_workload
 from policies.polythrottle.admission import Demand, Mix, admit
-from tuner.cli.answers import Answer, tells
+from tuner.cli.answers import Answer, with_json
 from tuner.core import Constraint, InvalidInput, Limit, MetricUnavailable, TuningError
 from tuner.profiling.finetuning import read_windows
 
 
-@tells
+@with_json
 def admit_(
     windows: Annotated[
         Path,
@@ -38,21 +38,21 @@ def admit_(
         str, typer.Option(metavar="TEXT", help='The SLO: "latency_p99_ms <= 700".')
     ],
     gflop: Annotated[float, typer.Option(help="GFLOP of one fine-tuning step.")],
-    flop_per_byte: Annotated[float, typer.Option(help="Its FLOP per byte moved.")],
+    flop_per_byte: Annotated[float, typer.Option(help="Arithmetic intensity of a step.")],
     batch: Annotated[int, typer.Option(metavar="B", help="Batch size of the inference.")],
 ) -> Answer:
-    """Say whether a fine-tuning request may start now: exit code 0 if so, 1 if not.
+    """Check whether a fine-tuning job may start now. Exits with 0 if it may, else with 1.
 
-    It may where the upper 95 % bound of the latency predicted beside it keeps the limit. What the
-    windows do not tell is not admitted. Start one request after another, never two at once.
+    It may start if the 95 % upper bound of the predicted latency keeps the limit. A job outside the
+    measured range is refused. Start one job at a time.
     """
     limit = _limit(constraint)
     samples = read_windows(windows, limit.metric)
     mix = Mix(Demand(), batch, Demand(gflop, flop_per_byte))
     answer = admit(samples, mix, limit, running=False)
     word = "admitted" if answer.admitted else "not admitted"
-    told = f"{word}: {answer.why} ({len(samples)} windows)"
-    return Answer(answer, told, failed=not answer.admitted)
+    summary = f"{word}: {answer.why} ({len(samples)} windows)"
+    return Answer(answer, summary, failed=not answer.admitted)
 
 
 def _limit(text: str) -> Limit:
@@ -66,23 +66,26 @@ def _limit(text: str) -> Limit:
     return Limit(constraint.metric, constraint.op, constraint.bound)
 
 
-@tells
+@with_json
 def run(
     workload: Annotated[
-        str, typer.Option(metavar="SPEC", help="The inference, as agents name it.")
+        str,
+        typer.Option(metavar="SPEC", help="The inference: a value of `agent serve --workload`."),
     ],
     constraint: Annotated[
         str, typer.Option(metavar="TEXT", help='The SLO: "latency_p99_ms <= 700".')
     ],
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND …", help="What fine-tunes.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND …", help="The fine-tuning command.")
+    ],
     window_s: Annotated[
-        float, typer.Option(min=1.0, metavar="S", help="Seconds of a window.")
+        float, typer.Option(min=1.0, metavar="S", help="Seconds per window.")
     ] = 5.0,
 ) -> Answer:
-    """Fine-tune beside inference, paused and let run so that the limit holds.
+    """Fine-tune beside inference; pause the job as needed to keep the latency limit.
 
-    The job ends with this command, and is never left paused. It may print JSON lines of its totals:
-    steps, gflop, gbyte. Exit code 1 where it failed.
+    The job ends with this command and is never left paused. It may print JSON lines with its totals:
+    steps, gflop, gbyte. Exits with 1 if the job fails.
     """
     limit = _limit(constraint)
     if limit.op != "<=":
@@ -107,11 +110,11 @@ def run(
             if not ended.is_set():  # Ctrl-C may end the inference with us
                 raise
         status = job.close()
-    kept = sum(window.kept for window in windows)
+    met = sum(window.kept for window in windows)
     ran = sum(window.finetuning_share for window in windows) / max(1, len(windows))
-    told = f"{limit.metric} kept in {kept} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
+    text = f"{limit.metric} kept in {met} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
     failed = status != 0 and not ended.is_set()
-    return Answer({"windows": windows, "status": status}, told, failed=failed)
+    return Answer({"windows": windows, "status": status}, text, failed=failed)
 
 
 def _refuse_unmeasured(metric: str, side: Side) -> None:

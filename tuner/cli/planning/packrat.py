@@ -32,11 +32,15 @@ def measure(
     threads: Annotated[
         int, typer.Option(metavar="T", help="Cores to use; 0: all of this process.")
     ] = 0,
-    windows: Annotated[int, typer.Option(metavar="N", min=2, help="Windows of each kind.")] = 5,
-    window_s: Annotated[float, typer.Option(metavar="S", min=0.05, help="Seconds of one.")] = 1.0,
+    windows: Annotated[
+        int, typer.Option(metavar="N", min=2, help="Windows of each measurement.")
+    ] = 5,
+    window_s: Annotated[
+        float, typer.Option(metavar="S", min=0.05, help="Seconds per window.")
+    ] = 1.0,
     most_foreign: Annotated[
         float,
-        typer.Option(metavar="SHARE", min=0.0, help="Share of the cores that others may use."),
+        typer.Option(metavar="SHARE", min=0.0, help="Repeat windows with a larger foreign load."),
     ] = 0.05,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights and inputs.")] = 0,
     out: Annotated[
@@ -51,9 +55,8 @@ def measure(
 ) -> None:
     """Profile the reference model on this machine, plan for every batch size, and measure the plan.
 
-    A plan is chosen only where it is confirmed against the fat instance (all threads, the whole
-    batch); both are then measured once more, in turns. Windows in which others computed are thrown
-    away and measured again.
+    A plan is chosen only if it is confirmed against the fat instance (all threads, the whole batch);
+    then both are measured once more, in turns. Windows with foreign load are discarded and repeated.
     """
     limits = Windows(windows, window_s, most_foreign)
     results = measured([REFERENCE], sizes(batches), cores_of(threads), limits, seed)
@@ -92,8 +95,8 @@ def measured(
         for model in models:
             task = progress.add_task(model.name, total=None)
 
-            def step(what: str, total: int, task: TaskID = task) -> None:
-                progress.update(task, description=what, total=total, advance=1)
+            def step(activity: str, total: int, task: TaskID = task) -> None:
+                progress.update(task, description=activity, total=total, advance=1)
 
             results.append(measure_model(model, batches, cores, windows, seed, step))
             progress.remove_task(task)

@@ -59,10 +59,10 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find how many instances, with how many threads and items each, serve a batch best.
+    """Plan the number of instances, and the threads and items of each, that serve a batch best.
 
-    From a table of measured latencies, so also for a machine that is not at hand. A fat instance is
-    one with all the threads and the whole batch.
+    Uses a table of measured latencies, so it also works for another machine. A fat instance has all
+    threads and the whole batch.
     """
     request = PlanRequest(read_profile(profile, model), threads, batch, _bytes(memory))
     planned = plan_batch(request, objective, constraint)

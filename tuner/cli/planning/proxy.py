@@ -15,7 +15,7 @@ from agents.workloads.llama_cpp.control import LengthControl
 from agents.workloads.llama_cpp.dialect import BY_MODEL, Draft
 from agents.workloads.llama_cpp.overhead import proxy_cost
 from agents.workloads.llama_cpp.serve import ProxyOptions, run_proxy
-from tuner.cli.answers import Answer, Rows, tells
+from tuner.cli.answers import Answer, Rows, with_json
 from tuner.cli.options import STATE_DIR, AsJson
 from tuner.core import ConfigError
 
@@ -57,9 +57,9 @@ def proxy(
 ) -> None:
     """Serve llama-server's API and set its draft length, without losing a request.
 
-    Each length is proved by what the server drafts. Where a request can set its length, each gets the
-    one for the load of the moment; else a second server takes over at the new length and the first
-    finishes what it has. Tune it with --workload llama_cpp:http://127.0.0.1:8090.
+    A length counts only if the server's drafts confirm it. If requests can set their length, each one gets
+    the length for the current load. Otherwise a second server starts with the new length and takes over,
+    and the first finishes its requests. Tune it with --workload llama_cpp:http://127.0.0.1:8090.
     """
     if bool(command) is bool(attach):
         raise ConfigError(
@@ -86,13 +86,15 @@ def proxy(
     run_proxy(options, HostClock(), ready)
 
 
-@tells
+@with_json
 def overhead(
     url: Annotated[str, typer.Argument(help="The proxy: http://127.0.0.1:8090.")],
-    requests: Annotated[int, typer.Option(min=10, help="Requests of each kind.")] = 1000,
+    requests: Annotated[
+        int, typer.Option(min=10, help="Requests with the proxy, and as many without.")
+    ] = 1000,
     callers: Annotated[int, typer.Option(min=1, help="Parallel senders.")] = 1,
 ) -> Answer:
-    """Measure what the proxy adds to a request: the same ones past it and through it, in turns."""
+    """Measure the latency that the proxy adds: the same requests with and without it, in turns."""
     costs = proxy_cost(url, requests, callers, HostClock())
     rows = [
         (
@@ -118,8 +120,8 @@ def _drafts(given: list[str]) -> dict[str, Draft]:
     drafts: dict[str, Draft] = {}
     for text in given:
         name, _, source = text.rpartition("=")
-        found = METHOD.fullmatch(source)
-        method, file = found.groups() if found else (BY_MODEL, source)
+        match = METHOD.fullmatch(source)
+        method, file = match.groups() if match else (BY_MODEL, source)
         draft = Draft(method, Path(file) if file else None)
         if draft.has_model is (draft.file is None):
             need = "needs a model" if draft.has_model else "takes no model"

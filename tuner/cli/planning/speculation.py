@@ -37,11 +37,13 @@ def profile(
     draft: Annotated[
         str, typer.Option(metavar="NAME", help="The draft to profile; empty: all drafts.")
     ] = "",
-    window_s: Annotated[float, typer.Option(metavar="S", min=0.2, help="Seconds of one.")] = 5.0,
+    window_s: Annotated[
+        float, typer.Option(metavar="S", min=0.2, help="Seconds per window.")
+    ] = 5.0,
     most_foreign: Annotated[
         float,
         typer.Option(
-            metavar="SHARE", min=0.0, max=1.0, help="Share of the machine that others may use."
+            metavar="SHARE", min=0.0, max=1.0, help="Repeat windows with a larger foreign load."
         ),
     ] = 0.15,
     out: Annotated[
@@ -50,10 +52,10 @@ def profile(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Profile a running server by a few windows, and print the draft length for each load.
+    """Profile a running server in a few windows, and print the draft length for each load.
 
-    It is sent 1 to 32 requests at a time, up to 256 while drafting pays, at the lengths that it
-    offers; then what was in force is put back. The texts decide what is accepted: give your own.
+    Sends 1 to 32 requests at a time, up to 256 while drafting pays, at each draft length; then restores
+    the setting. Acceptance depends on the texts, so use your own.
     """
     with (
         console(stderr=True).status("starting") as status,
@@ -61,19 +63,19 @@ def profile(
     ):
         target = open_target(Attachment(device, workload), "profile", 0, Path(folder), Path("/"))
         try:
-            found = ServerBench(target, draft, window_s, most_foreign).profile(status.update)
+            measured = ServerBench(target, draft, window_s, most_foreign).profile(status.update)
         finally:
             target.close()
     if out is not None:
-        write_profile(out, found.windows)
-    _show_plan(found.plan, found.why, as_json=as_json)
+        write_profile(out, measured.windows)
+    _show_plan(measured.plan, measured.why, as_json=as_json)
 
 
 def table_(
     file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A profile.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print the length for each number of requests that a profile's windows give, without measuring."""
+    """Print the draft length for each number of requests, from a profile; measure nothing."""
     done = planned(*read_profile(file))
     _show_plan(done.plan, done.why, as_json=as_json)
 

@@ -55,16 +55,16 @@ def conduct(
         InvalidInput and its kin: a study was refused.
         TuningError: a process ended.
     """
-    found: list[Result] = []
+    results: list[Result] = []
     specs = list(dict.fromkeys(job.spec for job in record.jobs))
     with stand(state_dir, record.db, specs, record.seed, record.foreign_share) as at_work:
         for number, job in enumerate(record.jobs, 1):
             work = _Work(record, state_dir, at_work, display, job, who)
             title = f"study {number} of {len(record.jobs)}" if len(record.jobs) > 1 else "study"
-            found.append(work.carry_out(title))
-            done(found[-1])
+            results.append(work.carry_out(title))
+            done(results[-1])
         _wait_released(at_work, Journal(state_dir / AGENT / "journal"))
-    return found
+    return results
 
 
 @dataclass
@@ -107,7 +107,7 @@ class _Work:
     def _tune(self, study: str, title: str) -> StudyResult:
         """Watch a study until it holds something, and stop it: the run only shows what could be held."""
         write_run(self.state_dir, self.record)
-        api, seen = self.at_work.api, None
+        api, previous = self.at_work.api, None
         while True:
             self.at_work.check()
             view = api.study(study)
@@ -116,9 +116,9 @@ class _Work:
                     "every device is stopped, so nothing can be tried",
                     hint="lift it with `jouletune stop-all --lift`, then run `jouletune run --resume`",
                 )
-            if (now := (view.phase, view.revision, view.trials)) != seen:
+            if (now := (view.phase, view.revision, view.trials)) != previous:
                 self.display.update(title, view, api.trials(study))
-                seen = now
+                previous = now
             if settled(api, view):
                 _refuse_broken(api, view)
                 ended = outcome(api, study, self.job, self.device)

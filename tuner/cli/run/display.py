@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tuner.core import Mode, Phase, Verdict
 from tuner.presentation.figures import change, duration, shown
-from tuner.presentation.texts import asked_metrics, grown, line
+from tuner.presentation.texts import grown, line, requested_metrics
 from tuner.study.confirm import CONFIRM_MOST, CONFIRM_WINDOWS
 from tuner.wire import StudyView, TrialView
 
@@ -99,15 +99,15 @@ class LiveLine:
 
 
 def progress(title: str, view: StudyView, trials: Sequence[TrialView]) -> str:
-    """Return the progress of a study in one line."""
+    """Return the progress of a study in one line; a narrow terminal cuts off its end."""
     tried = sum(t.phase is Phase.TUNING for t in trials)
     most = f" of ≤ {view.terms.trials}" if view.terms.mode is Mode.SEARCH else ""
-    parts = [title, f"{view.phase}, trial {tried}{most}", best_in_short(view)]
+    parts = [f"{view.phase}, trial {tried}{most}", best_in_short(view)]
     if (left := time_left(view, trials)) is not None:
         parts.append(f"{duration(left[0])} to {duration(left[1])} left")
     if view.phase is Phase.PAUSED:
         parts.append(f"continue with `jouletune study resume {view.id}`")
-    return " | ".join(filter(None, parts))
+    return " | ".join(filter(None, [*parts, title]))
 
 
 def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, float] | None:
@@ -119,8 +119,11 @@ def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, floa
     ended = [t for t in trials if t.ended_at is not None]
     if view.terms.mode is not Mode.SEARCH or view.phase in RESTING or not ended:
         return None
-    begun, last = trials[0].started_at, max(t.ended_at for t in ended if t.ended_at is not None)
-    each = (last - begun).total_seconds() / len(ended)
+    started_at, last = (
+        trials[0].started_at,
+        max(t.ended_at for t in ended if t.ended_at is not None),
+    )
+    each = (last - started_at).total_seconds() / len(ended)
     confirmed = sum(t.phase is Phase.CONFIRMING for t in ended)
     tried = sum(t.phase is Phase.TUNING for t in trials)
     searching = view.phase in (Phase.BASELINE, Phase.TUNING)
@@ -131,12 +134,12 @@ def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, floa
 def best_in_short(view: StudyView) -> str:
     """Return the change of the objective by the best setting so far; empty while there is none."""
     by = _changed(view)
-    return f"best {by} {asked_metrics(view)[0]}" if by else ""
+    return f"best {by} {requested_metrics(view)[0]}" if by else ""
 
 
 def best_so_far(view: StudyView) -> str:
     """Return the best setting so far, compared with the baseline."""
-    metric, best = asked_metrics(view)[0], view.best
+    metric, best = requested_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
         return "no setting is proven to keep every limit yet"
     by = _changed(view)
@@ -150,10 +153,10 @@ def best_so_far(view: StudyView) -> str:
 
 def _changed(view: StudyView) -> str:
     """Return the change of the objective by the best feasible setting; empty while there is none."""
-    metric, best = asked_metrics(view)[0], view.best
+    metric, best = requested_metrics(view)[0], view.best
     if best is None or best.verdict is not Verdict.FEASIBLE:
         return ""
-    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
-    if base is None or found is None:
+    base, estimate = view.baseline.metrics.get(metric), best.metrics.get(metric)
+    if base is None or estimate is None:
         return ""
-    return grown(replace(base, stderr=0.0), replace(found, stderr=0.0), metric, view.quantities)
+    return grown(replace(base, stderr=0.0), replace(estimate, stderr=0.0), metric, view.quantities)

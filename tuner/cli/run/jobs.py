@@ -40,7 +40,7 @@ class Wishes:
     foreign_share: float | None = None
 
 
-def asked_jobs(wishes: Wishes) -> list[RunJob]:
+def requested_jobs(wishes: Wishes) -> list[RunJob]:
     """Return the jobs that the flags ask for, refusing at once what can be seen to be wrong.
 
     Without a device it is the main job: a simulated board first, then the reference workload on
@@ -114,7 +114,7 @@ def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
     Raises:
         InvalidInput: as `tuner.service.drafts.usual_draft` does.
     """
-    asked = StudyDraft(
+    study_draft = StudyDraft(
         devices=(device.id,),
         objective=job.objective,
         constraints=job.constraints,
@@ -123,4 +123,4 @@ def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
         terms=terms(job),
         who=who,
     )
-    return usual_draft(asked, device)
+    return usual_draft(study_draft, device)

@@ -57,13 +57,13 @@ class Keeper:
                 hint="lift it with `jouletune stop-all --lift`, or leave out --keep",
             )
         (name,) = device_ids([Attachment.parse(job.spec)], Host.here().name)
-        known = {view.device.id: view for view in self.services.devices()}
-        if name not in known:
+        views = {view.device.id: view for view in self.services.devices()}
+        if name not in views:
             raise NotFound(
                 f"{self.where} has no device {name!r} to hold the result of the run",
-                hint=f"registered devices: {joined(known, 'none yet')}; add it to the agent's agent.toml",
+                hint=f"registered devices: {joined(views, 'none yet')}; add it to the agent's agent.toml",
             )
-        self._device = view = known[name]
+        self._device = view = views[name]
         wrong = "" if view.online else "is offline"
         wrong = wrong or (f"accepts no assignments ({view.unable})" if view.unable else "")
         wrong = wrong or (f"has the active study {view.study}" if view.study else "")
@@ -87,11 +87,11 @@ class Keeper:
             return
         self.kept = self.services.create(self.draft(result))
         title = f"held by the services: study {self.kept.id} at {self.where}"
-        seen = None
+        previous = None
         while not settled(self.services, self.kept):
-            if (now := (self.kept.phase, self.kept.revision, self.kept.trials)) != seen:
+            if (now := (self.kept.phase, self.kept.revision, self.kept.trials)) != previous:
                 display.update(title, self.kept, self.services.trials(self.kept.id))
-                seen = now
+                previous = now
             time.sleep(LOOK_S)
             self.kept = self.services.study(self.kept.id)
         display.update(title, self.kept, self.services.trials(self.kept.id))
@@ -133,13 +133,13 @@ class Keeper:
                 hint="run the same workload with the services' agent; nothing was changed",
             )
         rows = view.plan.rows if view.plan is not None else ()
-        found = [row.setting for row in rows]
+        settings = [row.setting for row in rows]
         choices: dict[str, tuple[Value, ...]] = {}
         for knob in device.space.knobs:
-            wanted = {knob.index(at[knob.name]) for at in found if knob.name in at}
-            wanted.add(knob.index(knob.default))
-            choices[knob.name] = tuple(knob.values[index] for index in sorted(wanted))
-        for name in {name for at in found for name in at}:
+            indices = {knob.index(at[knob.name]) for at in settings if knob.name in at}
+            indices.add(knob.index(knob.default))
+            choices[knob.name] = tuple(knob.values[index] for index in sorted(indices))
+        for name in {name for at in settings for name in at}:
             device.space.knob(name)
         size = device.space.restricted(choices).size
         return StudyDraft(
@@ -153,7 +153,7 @@ class Keeper:
             who=self.who,
         )
 
-    def told(self) -> Sequence[str]:
+    def outcome_lines(self) -> Sequence[str]:
         """Return in words what became of it, and what to type next."""
         if self.kept is None:
             return [f"nothing is kept: {self.why}"]

@@ -147,11 +147,11 @@ def stand(
         log = children.start("agent", [*agent, "--tuner", url], environ).log
         with Client(url, read_token(token_file)) as api:
             _until(api.ready, children, f"the tuner did not answer; see its log {log}")
-            wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
+            ids = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
             failing = f"the agent did not register its devices; see its log {log}"
-            _until(lambda: all_there(wanted, api, begun, log), children, failing)
-            found = _registered(api, begun)
-            devices = {spec: found[id] for spec, id in zip(specs, wanted, strict=True)}
+            _until(lambda: all_there(ids, api, begun, log), children, failing)
+            registered = _registered(api, begun)
+            devices = {spec: registered[id] for spec, id in zip(specs, ids, strict=True)}
             yield Stand(api, devices, children.check)
     finally:
         children.end()
@@ -165,18 +165,24 @@ def await_file(file: Path, children: Children, failing: str) -> None:
 
 
 def last_error(log: Path) -> str:
-    """Return the last error a log tells, else its last line; empty where it tells nothing."""
+    """Return the last error of a log, else its last line; empty for an empty log."""
     lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
 
 
-def all_there(wanted: Sequence[str], api: Client, since: datetime, log: Path) -> bool:
+def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError where one does not answer."""
-    refused = re.search("event=not_opened (.*)", log.read_text("utf-8", "replace"))
-    if refused:  # an agent waits for it; who runs a study wants to know
-        raise ActuationError(f"a device does not answer: {refused[1]}", hint=f"see its log {log}")
-    return set(wanted) <= set(_registered(api, since))
+    refused = re.search(
+        r"event=not_opened device=(\S+) why=['\"](.*)['\"]$",
+        log.read_text("utf-8", "replace"),
+        re.MULTILINE,
+    )
+    if refused:  # an agent retries; a run does not
+        raise ActuationError(
+            f"the agent cannot open {refused[1]}: {refused[2]}", hint=f"the agent's log is {log}"
+        )
+    return set(ids) <= set(_registered(api, since))
 
 
 def _registered(api: Client, since: datetime) -> Mapping[str, DeviceView]:

@@ -81,8 +81,8 @@ def write_program(program: Program, state_dir: Path) -> str:
         load_command_config(trial)
         trial.replace(file)
     except InvalidInput as error:
-        said = error.message.replace(f"{trial}: ", "")
-        raise InvalidInput(f"--command: {said}", hint=error.hint) from None
+        message = error.message.replace(f"{trial}: ", "")
+        raise InvalidInput(f"--command: {message}", hint=error.hint) from None
     finally:
         trial.unlink(missing_ok=True)
     return f"command:{file}"
@@ -95,8 +95,8 @@ def _knob(text: str) -> tuple[str, list[Value], Value]:
     words = [word.strip() for word in listed.split(",")]
     if not name.strip() or not all(words):
         raise InvalidInput(
-            f"--knob {text!r} names no knob with its values",
-            hint="write batch=8,16,32; the first is the baseline, or the one after @: 8,16,32@16",
+            f"--knob {text!r} has no name or no values",
+            hint="write batch=8,16,32; the baseline is the first value, or the one after @: 8,16,32@16",
         )
     values = _values(words)
     if not default:

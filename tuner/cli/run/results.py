@@ -41,15 +41,15 @@ class Result:
 def outcome(api: Verbs[StudyView], study: str, job: RunJob, device: Device) -> StudyResult:
     """Return how a study ended: what it holds, or held until it was stopped."""
     report = api.report(study)
-    made = StudyResult.of(report, api.revisions(study), api.trials(study))
-    made = replace(made, front=tuple(api.pareto(study)))
+    study_result = StudyResult.of(report, api.revisions(study), api.trials(study))
+    study_result = replace(study_result, front=tuple(api.pareto(study)))
     truth = known_truth(job.device)
     if truth is None or not report.baseline.metrics:
-        return made
+        return study_result
     constraints = tuple(Constraint.parse(text) for text in report.study.constraints)
     objective = Objective.parse(report.study.objective)
-    worth = score(device.space, truth, objective, constraints, made.held)
-    return replace(made, score=worth)
+    worth = score(device.space, truth, objective, constraints, study_result.held)
+    return replace(study_result, score=worth)
 
 
 def document(result: Result) -> dict[str, Plain]:

@@ -36,7 +36,7 @@ from tuner.cli.output import console, echo_json, plain
 from tuner.cli.place import place, reached
 from tuner.cli.run.conduct import conduct, drop_leftovers
 from tuner.cli.run.display import Display, Lines, open_display
-from tuner.cli.run.jobs import Wishes, asked_jobs
+from tuner.cli.run.jobs import Wishes, requested_jobs
 from tuner.cli.run.keeping import Keeper
 from tuner.cli.run.printed import next_steps, print_report
 from tuner.cli.run.programs import Program, write_program
@@ -63,7 +63,7 @@ def run(
             metavar="NAME",
             help="What runs on the device: reference, http://127.0.0.1:PORT, "
             "ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
-            "command:/PATH/FILE.toml, text, or llama_cpp:http://127.0.0.1:PORT.",
+            "command:/PATH/FILE.toml, or llama_cpp:http://127.0.0.1:PORT.",
             show_default=False,
         ),
     ] = "",
@@ -81,7 +81,7 @@ def run(
         typer.Option(
             metavar="NAME=V,V",
             help="A knob of --command, like batch=8,16,32: the first is the baseline, or the one after "
-            "@ (8,16,32@16). With no effect in some settings: prefetch=2,4 if workers > 0. Repeatable.",
+            "@ (8,16,32@16). With a condition: prefetch=2,4 if workers > 0. Repeatable.",
         ),
     ] = None,
     metric: Annotated[
@@ -125,7 +125,7 @@ def run(
         typer.Option(
             metavar="URL",
             callback=without_password,
-            help="The database (SQLite in the state folder).",
+            help="Database URL (default: SQLite in the state folder).",
             show_default=False,
         ),
     ] = "",
@@ -150,7 +150,7 @@ def run(
         str,
         typer.Option(
             metavar="URL",
-            help="With --keep: the services' tuner (else $JOULETUNE_TUNER).",
+            help="With --keep: the services' tuner (default $JOULETUNE_TUNER).",
             show_default=False,
         ),
     ] = "",
@@ -198,14 +198,14 @@ def run(
             "--resume continues the run with its own options",
             hint="give only --state-dir, --keep and --json",
         )
-    asked = None if resume else _asked(wishes, db, state_dir)
+    requested = None if resume else _requested_run(wishes, db, state_dir)
     with files.lock(state_dir, "run", 0o700), ExitStack() as stack:
         keeper = stack.enter_context(_keeper(tuner, token_file)) if keep else None
-        record = _unfinished(state_dir) if asked is None else asked
+        record = _unfinished(state_dir) if requested is None else requested
         if keeper is not None:
             keeper.check(record.jobs[-1])
-        if asked is not None:
-            _begin(asked, state_dir)
+        if requested is not None:
+            _begin(requested, state_dir)
         _carry_out(record, state_dir, as_json, keeper)
 
 
@@ -222,29 +222,32 @@ def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
         yield Keeper(services, where.tuner, getpass.getuser())
 
 
-def _asked(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
+def _requested_run(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
     """Return the run that the flags ask for."""
     url = db or f"sqlite:///{state_dir / 'jouletune.sqlite'}"
     return RunRecord(
-        db=url, seed=wishes.seed or 0, foreign_share=wishes.foreign_share, jobs=asked_jobs(wishes)
+        db=url,
+        seed=wishes.seed or 0,
+        foreign_share=wishes.foreign_share,
+        jobs=requested_jobs(wishes),
     )
 
 
-def _begin(asked: RunRecord, state_dir: Path) -> None:
+def _begin(record: RunRecord, state_dir: Path) -> None:
     """Write down that a run begins, the studies of an interrupted one before it stopped."""
     last = read_run(state_dir)
     if last is not None:
         drop_leftovers(last, lambda text: typer.echo(text, err=True))
-    write_run(state_dir, asked)
+    write_run(state_dir, record)
 
 
 def _unfinished(state_dir: Path) -> RunRecord:
     """Return the run to go on with. Raises NotFound where there is none."""
     last = read_run(state_dir)
     if last is None or last.finished:
-        what = "the last run is complete" if last else "there was no run"
+        reason = "the last run is complete" if last else "there was no run"
         raise NotFound(
-            f"nothing to resume in {state_dir}: {what}", hint="start one with `jouletune run`"
+            f"nothing to resume in {state_dir}: {reason}", hint="start one with `jouletune run`"
         )
     return last
 
@@ -286,7 +289,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper
             echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
     if not as_json:
         _conclude(finished, record, state_dir, progress)
-    _refuse_vain(finished, f" --db {record.db}")
+    _refuse_untuned(finished, f" --db {record.db}")
 
 
 def _conclude(
@@ -319,7 +322,7 @@ def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress
         ) from None
     finally:
         display.close()
-    for text in keeper.told():
+    for text in keeper.outcome_lines():
         progress.print(f"  {text}", soft_wrap=True)
 
 
@@ -330,7 +333,7 @@ ALLOW_OTHERS = (
 )
 
 
-def _refuse_vain(finished: Sequence[Result], reach: str) -> None:
+def _refuse_untuned(finished: Sequence[Result], reach: str) -> None:
     """Return quietly unless a study of the run could tune nothing: no script may take that for done.
 
     Raises:

@@ -11,7 +11,7 @@ from tuner.cli.run.results import Result
 from tuner.core import Verdict
 from tuner.presentation.documents import ReportedStudy, html
 from tuner.presentation.figures import duration, figure, joined
-from tuner.presentation.texts import asked_metrics, improved, sized
+from tuner.presentation.texts import improved, requested_metrics, sized
 
 PAGE = "report.html"
 
@@ -36,8 +36,8 @@ def summary(results: Sequence[Result], page: Path | None, reach: str) -> Iterato
     yield "saved", "; ".join(f"{_saved(one)} on {_device(one)}" for one in results)
     yield "limits", "; ".join(_limits(results))
     yield "cost", "; ".join(f"{_cost(one)} on {_device(one)}" for one in results)
-    asked = f"jouletune report{reach} --format html --output report.html"
-    yield "report", f"{page}" if page is not None else f"`{asked}`"
+    command = f"jouletune report{reach} --format html --output report.html"
+    yield "report", f"{page}" if page is not None else f"`{command}`"
     yield "next", "`jouletune doctor`, then `jouletune run --device …` with your own service"
 
 
@@ -53,7 +53,7 @@ def _saved(result: Result) -> str:
         return "not tuned"
     if not result.main.won or gain is None:
         return "nothing"
-    metric = asked_metrics(report.study)[0]
+    metric = requested_metrics(report.study)[0]
     text = f"{sized(gain, metric, report.study.quantities)} {metric}"
     return text if gain.amount.mean >= 0.0 else f"-{text}"
 

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import StudyId
 from tuner.core import Phase, render_setting
 from tuner.presentation.figures import shown
-from tuner.presentation.texts import asked_metrics, described, gained, plan_rows
+from tuner.presentation.texts import described, gained, plan_rows, requested_metrics
 
 
-@asks()
+@with_api()
 def best(
     api: Api,
     study: StudyId,
@@ -30,7 +30,7 @@ def best(
     report = api.report(study)
     view = report.study
     if pareto:
-        front, metrics = api.pareto(study), asked_metrics(view)
+        front, metrics = api.pareto(study), requested_metrics(view)
         rows = (
             [
                 *(shown(m, f.metrics, view.quantities) for m in metrics),
@@ -41,10 +41,10 @@ def best(
         )
         columns = (*(f">{m}" for m in metrics), "verdict", "setting")
         return Answer(front, Rows(columns, rows, f"study {view.id} has no measurements yet"))
-    found = api.best(study)
-    lines = [described(found, view)]
+    best_setting = api.best(study)
+    lines = [described(best_setting, view)]
     if saved := gained(report):
         lines.append(saved)
     if view.plan is not None and len(view.plan.rows) > 1 and view.phase is not Phase.CONFIRMING:
         lines += [f"  {row}" for row in plan_rows(view.plan, view.baseline.setting)]
-    return Answer(found, lines)
+    return Answer(best_setting, lines)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.confirming import Yes, confirm
 from tuner.cli.options import StudyId, Why
 from tuner.core import Phase
@@ -20,12 +20,12 @@ Revision = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Only the proposal of this revision, as `study show` shows it; else refuse.",
+        help="Refuse if the proposal has another revision; `study show` shows it.",
     ),
 ]
 
 
-@asks()
+@with_api()
 def pause(api: Api, study: StudyId, why: Why = "") -> Answer:
     """Pause a study until `resume`.
 
@@ -37,7 +37,7 @@ def pause(api: Api, study: StudyId, why: Why = "") -> Answer:
     return Answer(view, f"study {view.id} {how}; continue with `jouletune study resume {view.id}`")
 
 
-@asks()
+@with_api()
 def resume(api: Api, study: StudyId, why: Why = "") -> Answer:
     """Continue a paused study."""
     before = api.study(study)
@@ -47,7 +47,7 @@ def resume(api: Api, study: StudyId, why: Why = "") -> Answer:
     return Answer(view, f"study {view.id} {how}")
 
 
-@asks()
+@with_api()
 def stop(api: Api, study: StudyId, why: Why = "", yes: Yes = False) -> Answer:
     """End a study permanently.
 
@@ -61,7 +61,7 @@ def stop(api: Api, study: StudyId, why: Why = "", yes: Yes = False) -> Answer:
     return Answer(view, f"study {view.id} {how}; its history stays")
 
 
-@asks()
+@with_api()
 def approve(
     api: Api,
     study: StudyId,
@@ -69,7 +69,7 @@ def approve(
     revision: Revision = None,
     trial: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Hold the setting of this trial instead."),
+        typer.Option(metavar="N", help="Hold the setting of this trial instead of the proposal."),
     ] = None,
 ) -> Answer:
     """Hold the proposal of a study with `--safety advise`."""
@@ -79,7 +79,7 @@ def approve(
     return Answer(view, f"study {view.id} is {view.phase}: {held}")
 
 
-@asks()
+@with_api()
 def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -> Answer:
     """Reject the proposal of a study and end it.
 
@@ -89,7 +89,7 @@ def reject(api: Api, study: StudyId, why: Why = "", revision: Revision = None) -
     return Answer(view, f"study {view.id} is stopped, nothing is held; its history is kept")
 
 
-@asks()
+@with_api()
 def delete(api: Api, study: StudyId, yes: Yes = False) -> Answer:
     """Delete a stopped study and its measurements. Asks first."""
     view = api.study(study)

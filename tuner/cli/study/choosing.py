@@ -18,11 +18,11 @@ def of_group(views: Sequence[StudyView], group: str) -> list[StudyView]:
     Raises:
         NotFound: no study is in it.
     """
-    found = [view for view in views if group in ("", view.group)]
-    if group and not found:
+    members = [view for view in views if group in ("", view.group)]
+    if group and not members:
         groups = joined(sorted({view.group for view in views if view.group}), "none")
         raise NotFound(f"no study is in group {group!r}", hint=f"groups: {groups}")
-    return found
+    return members
 
 
 def chosen(

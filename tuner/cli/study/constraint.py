@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import StudyId, Why
 from tuner.moments import when
 from tuner.presentation.figures import figure, joined
@@ -24,7 +24,7 @@ DOING = {
 """The next step of a study after a change of its constraints, by phase."""
 
 
-@asks()
+@with_api()
 def set_(
     api: Api,
     study: StudyId,
@@ -40,7 +40,7 @@ def set_(
     return _replace(api, study, constraints, why)
 
 
-@asks()
+@with_api()
 def preview(
     api: Api,
     study: StudyId,
@@ -49,11 +49,11 @@ def preview(
     ],
 ) -> Answer:
     """Show what other constraints would change. Changes nothing."""
-    told = api.preview(study, ConstraintChange(constraints=tuple(constraints)))
-    return Answer(told, previewed(told, api.study(study)))
+    effect = api.preview(study, ConstraintChange(constraints=tuple(constraints)))
+    return Answer(effect, previewed(effect, api.study(study)))
 
 
-@asks()
+@with_api()
 def clear(api: Api, study: StudyId, why: Why = "") -> Answer:
     """Remove all constraints of a study; all measurements are judged again."""
     return _replace(api, study, (), why)
@@ -63,19 +63,23 @@ def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
     change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(texts))
     before = api.study(study).revision
     view = api.set_constraints(study, change)
-    kept = joined(view.constraints, "")
-    changed = f"constraints changed to {kept}" if kept else "constraints removed"
+    constraints = joined(view.constraints, "")
+    changed = f"constraints changed to {constraints}" if constraints else "constraints removed"
     if view.revision == before:
-        changed = f"the constraints were already {kept}" if kept else "it had no constraints"
+        changed = (
+            f"the constraints were already {constraints}"
+            if constraints
+            else "it had no constraints"
+        )
     doing = DOING.get(view.phase, f"the study is {view.phase}")
     return Answer(view, f"study {view.id}: {changed}; {doing}")
 
 
-@asks(lists=True)
+@with_api(lists=True)
 def list_(api: Api, study: StudyId) -> Answer:
     """List the current and earlier constraints of a study, with authors and reasons."""
     view, revisions = api.study(study), api.revisions(study)
-    found = {"constraints": view.constraints, "limits": view.limits, "revisions": revisions}
+    document = {"constraints": view.constraints, "limits": view.limits, "revisions": revisions}
     lines: list[str | Rows] = [
         f"current limit: {one.metric} {one.op} {figure(one.metric, one.value, declared=view.quantities)}"
         for one in view.limits
@@ -87,4 +91,4 @@ def list_(api: Api, study: StudyId) -> Answer:
     ]
     columns = (">revision", "when", "who", "~constraints", "~why")
     lines.append(Rows(columns, rows, f"study {view.id} has no revisions"))
-    return Answer(found, lines)
+    return Answer(document, lines)

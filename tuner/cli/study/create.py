@@ -9,17 +9,17 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.conditions import parted
 from tuner.cli.options import CONSTRAINT, OBJECTIVE, POLICY, NoConstraint, SafetyName, wished
 from tuner.core import CAPACITY, InvalidInput, Knob, Safety, Terms, Value, called
 from tuner.presentation.figures import joined
 from tuner.presentation.standing import standing
-from tuner.presentation.texts import asked_metrics
+from tuner.presentation.texts import requested_metrics
 from tuner.wire import StudyDraft, StudyView
 
 
-@asks()
+@with_api()
 def create(
     api: Api,
     device: Annotated[
@@ -38,7 +38,7 @@ def create(
         str,
         typer.Option(
             metavar="METRIC",
-            help="With --policy pareto: the trade-off of both is searched.",
+            help="With --policy pareto: search the trade-off of both objectives.",
             show_default=False,
         ),
     ] = "",
@@ -56,7 +56,7 @@ def create(
         float,
         typer.Option(
             metavar="SECONDS",
-            help="Longest window, where a tail latency needs more requests; 0: six times --window.",
+            help="Longest window, for tail latencies that need more requests; 0: 6 x --window.",
         ),
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
@@ -64,13 +64,13 @@ def create(
         list[str] | None,
         typer.Option(
             metavar="KNOB=V1,V2,…",
-            help="Try only these values of a knob. Where it has no effect in some settings: "
-            "prefetch=2,4 if workers > 0. Repeatable.",
+            help="Try only these values of a knob. With a condition: prefetch=2,4 if workers > 0. "
+            "Repeatable.",
         ),
     ] = None,
     allow_estimated: Annotated[
         bool,
-        typer.Option("--allow-estimated", help="Tune on estimates where a metric is not measured."),
+        typer.Option("--allow-estimated", help="Accept estimated metrics that are not measured."),
     ] = False,
     safety: Annotated[
         SafetyName,
@@ -82,7 +82,7 @@ def create(
         str,
         typer.Option(
             metavar="ID",
-            help="Hold a plan first on this device only, until its windows confirm it.",
+            help="Hold a plan on this device only, until its windows confirm it.",
         ),
     ] = "",
     no_restart: Annotated[
@@ -99,7 +99,7 @@ def create(
         str,
         typer.Option(
             metavar="SIGNAL",
-            help="Follow this signal: a setting of its own for each range of the load that pays.",
+            help="Follow this signal: give each range of the load its own setting if that saves energy.",
         ),
     ] = "",
 ) -> Answer:
@@ -120,7 +120,7 @@ def create(
         plan_by=plan_by,
     )
     wishes = wished(constraint, no_constraint)
-    wanted = [parted(text) for text in choose or []]
+    pairs = [parted(text) for text in choose or []]
     draft = StudyDraft(
         devices=tuple(device),
         objective=objective,
@@ -129,15 +129,15 @@ def create(
         policy=policy,
         seed=seed,
         terms=terms,
-        choices=_choices(api, device, [text for text, _ in wanted]),
-        conditions={text.partition("=")[0]: str(when) for text, when in wanted if when},
+        choices=_choices(api, device, [text for text, _ in pairs]),
+        conditions={text.partition("=")[0]: str(when) for text, when in pairs if when},
         who=getpass.getuser(),
     )
     view = api.create(draft)
     for text in _cautions(view, chosen=wishes is None):
         typer.echo(text, err=True)
-    kept = joined(view.constraints, "no constraint")
-    return Answer(view, f"study {view.id} created: {view.objective} under {kept}")
+    constraints = joined(view.constraints, "no constraint")
+    return Answer(view, f"study {view.id} created: {view.objective} under {constraints}")
 
 
 def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
     if chosen and view.constraints:
         yield f"no --constraint was given; the default is {joined(view.constraints)}"
     capacity = called(CAPACITY, view.quantities)
-    if capacity in view.quantities and capacity not in asked_metrics(view):
+    if capacity in view.quantities and capacity not in requested_metrics(view):
         yield f'saving energy may cost {capacity}; --constraint "{capacity} >= 0.95x baseline" keeps it'
     if view.offline or view.unable or view.stopped:
         yield f"it is waiting: {standing(view)}"

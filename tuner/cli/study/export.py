@@ -12,7 +12,7 @@ from typing import Annotated, Protocol
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OneStudy, Since, without_password
 from tuner.cli.study.choosing import chosen
 from tuner.core import ConfigError, StoreError
@@ -30,7 +30,7 @@ class Destination(Protocol):
         ...
 
 
-@asks()
+@with_api()
 def mlflow(
     api: Api,
     study: OneStudy = "",
@@ -49,10 +49,10 @@ def mlflow(
         str, typer.Option(metavar="NAME", help="The experiment; created if missing.")
     ] = "jouletune",
 ) -> Answer:
-    """Write studies as runs of MLflow, their trials nested in them.
+    """Export studies as MLflow runs with nested trials. Safe to re-run.
 
-    Settings become parameters, what was measured metrics, the rest tags. Repeated, it adds the trials that
-    ended since.
+    Settings become parameters, measurements become metrics, all else becomes tags. A second export adds
+    the trials that ended since.
     """
     if not tracking_uri:
         raise ConfigError(
@@ -66,7 +66,7 @@ def mlflow(
     return _export(api, to, where, study, since)
 
 
-@asks()
+@with_api()
 def optuna(
     api: Api,
     storage: Annotated[
@@ -80,10 +80,10 @@ def optuna(
     study: OneStudy = "",
     since: Since = "",
 ) -> Answer:
-    """Write studies into Optuna's storage, for optuna-dashboard.
+    """Export studies to Optuna's storage, for optuna-dashboard. Safe to re-run.
 
-    Repeated, it adds the trials that ended since; after a change of the constraints it writes the study
-    anew, for Optuna changes no trial that has ended.
+    A second export adds the trials that ended since. If the constraints changed, it replaces the study,
+    because Optuna cannot change an ended trial.
     """
     return _export(api, partial(OptunaExport, storage), storage, study, since)
 
@@ -102,7 +102,7 @@ def _export(
     logging.getLogger("optuna").setLevel(logging.WARNING)
     for view in views:
         try:
-            found = ExportedStudy(
+            exported = ExportedStudy(
                 report=api.report(view.id),
                 trials=tuple(api.trials(view.id)),
                 knobs=knobs.get(next(iter(view.devices), ""), ()),
@@ -114,13 +114,13 @@ def _export(
                 raise
             faults.append(f"study {view.id} is left out: {error}")
             continue
-        count += to.write(found)
+        count += to.write(exported)
     written = (
         f"{how_many(count.added, 'trial')} added, {count.changed} changed, {count.known} as before"
     )
     for fault in faults:
         typer.echo(fault, err=True)
-    there = len(views) - len(faults)
+    complete = len(views) - len(faults)
     counts = {"added": count.added, "changed": count.changed, "known": count.known}
-    told = f"{how_many(there, 'study', 'studies')} in {shown_url(where)}: {written}"
-    return Answer({"studies": there, "trials": counts, "left_out": faults}, told)
+    summary = f"{how_many(complete, 'study', 'studies')} in {shown_url(where)}: {written}"
+    return Answer({"studies": complete, "trials": counts, "left_out": faults}, summary)

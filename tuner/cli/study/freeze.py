@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, Why
 from tuner.cli.study.choosing import of_group
 from tuner.core import ConfigError, Phase
@@ -16,29 +16,29 @@ from tuner.presentation.figures import how_many
 from tuner.wire import Change, StudyView
 
 Study = Annotated[
-    str, typer.Argument(metavar="[STUDY]", help="The study's id, or its beginning; else a choice.")
+    str,
+    typer.Argument(
+        metavar="[STUDY]", help="The study's id or a unique prefix; or --group or --all."
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="All studies that are not stopped.")]
 
 
-@asks()
+@with_api()
 def freeze(
     api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
 ) -> Answer:
-    """Try nothing more until `thaw`; what is held stays.
-
-    A trial that runs is ended.
-    """
+    """Start no trials until `thaw`; holds stay. Ends running trials."""
     change = Change(who=getpass.getuser(), why=why)
     views = [api.freeze(one, change) for one in _chosen(api, study, group, every)]
     return _answer(views, "frozen; thaw with `jouletune study thaw`")
 
 
-@asks()
+@with_api()
 def thaw(
     api: Api, study: Study = "", group: OfGroup = "", every: All = False, why: Why = ""
 ) -> Answer:
-    """Let frozen studies try again."""
+    """Let frozen studies start trials again."""
     change = Change(who=getpass.getuser(), why=why)
     views = [api.thaw(one, change) for one in _chosen(api, study, group, every)]
     return _answer(views, "thawed")

@@ -12,7 +12,7 @@ import typer
 from db.exports import as_csv, as_json, as_parquet
 from db.history import HistoryQuestion, HistoryRow
 from tuner.cli.answers import Answer, Rows, chosen, show
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import Limit, OfGroup, OfStudy, Since, Until
 from tuner.cli.output import write_text
 from tuner.cli.study.choosing import of_group
@@ -38,7 +38,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-@asks()
+@with_api()
 def history(
     api: Api,
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
@@ -71,7 +71,7 @@ def history(
         raise ConfigError(
             f"--output does not take --format {form}", hint="give --format json, csv or parquet"
         )
-    asked = {
+    options = {
         "device": device,
         "workload": workload,
         "study": study,
@@ -81,8 +81,8 @@ def history(
         "verdict": verdict,
         "state": state,
     }
-    wanted = question(asked, datetime.now(timezone.utc))
-    rows = api.history(wanted) if limit is None else api.history(wanted, limit)[::-1]
+    query = question(options, datetime.now(timezone.utc))
+    rows = api.history(query) if limit is None else api.history(query, limit)[::-1]
     if group and not rows:
         of_group(api.studies(), group)  # refuses a group without studies
     if listed:
@@ -91,10 +91,10 @@ def history(
     _write(rows, form, output)
 
 
-def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
+def question(options: Mapping[str, str], now: datetime) -> HistoryQuestion:
     """Return the filters as a question. Raises InvalidInput for a word or a time that is none."""
-    found = {name: parsed(name, text, now, f"--{name}") for name, text in asked.items() if text}
-    return HistoryQuestion(**found)  # type: ignore[arg-type]
+    filters = {name: parsed(name, text, now, f"--{name}") for name, text in options.items() if text}
+    return HistoryQuestion(**filters)  # type: ignore[arg-type]
 
 
 def _write(rows: Sequence[HistoryRow], form: Format, output: Path | None) -> None:

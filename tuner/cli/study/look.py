@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, StudyId
 from tuner.cli.study.choosing import of_group
 from tuner.moments import when
 from tuner.presentation.facts import facts
 from tuner.presentation.figures import change, shown
 from tuner.presentation.standing import status, waiting
-from tuner.presentation.texts import asked_metrics, believed_rows
+from tuner.presentation.texts import believed_rows, requested_metrics
 from tuner.wire import StudyView
 
 COLUMNS = (
@@ -19,7 +19,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@asks(watch=True, lists=True)
+@with_api(watch=True, lists=True)
 def list_(api: Api, group: OfGroup = "") -> Answer:
     """List all studies, oldest first, one a line."""
     views = of_group(api.studies(), group)
@@ -34,7 +34,7 @@ def _row(view: StudyView) -> tuple[str, ...]:
         view.id,
         status(view),
         f"{first} +{len(others)}" if others else first,
-        shown(asked_metrics(view)[0], best.metrics, view.quantities) if best else "–",
+        shown(requested_metrics(view)[0], best.metrics, view.quantities) if best else "–",
         change(best.setting, view.baseline.setting) if best else "–",
         str(sum(view.trials.values())),
         view.workload,
@@ -44,24 +44,24 @@ def _row(view: StudyView) -> tuple[str, ...]:
     )
 
 
-@asks()
+@with_api()
 def show(api: Api, study: StudyId) -> Answer:
     """Show one study: status, baseline, best setting, saving and cost of exploring."""
     report, revisions = api.report(study), api.revisions(study)
-    found = {"study": report.study, "saving": report.saving, "bill": report.bill}
+    sections = {"study": report.study, "saving": report.saving, "bill": report.bill}
     lines = [f"{name:<12}{text}" for name, text in facts(report)]
     lines.append("revisions")
     lines += [f"  {r.revision:>3}  {when(r.at)}  {r.who}: {r.phase}, {r.why}" for r in revisions]
-    return Answer({**found, "revisions": revisions}, lines)
+    return Answer({**sections, "revisions": revisions}, lines)
 
 
-@asks()
+@with_api()
 def explain(api: Api, study: StudyId) -> Answer:
     """Show the predicted effect of each knob, and the settings that are not tried."""
-    told = api.explain(study)
-    lines: list[str | Rows] = [f"{told.policy}: {told.explanation.text}"]
-    if told.explained:
-        columns = ("setting", *(f">{m}" for m in told.metrics), ">keeps every limit", "remark")
+    beliefs = api.explain(study)
+    lines: list[str | Rows] = [f"{beliefs.policy}: {beliefs.explanation.text}"]
+    if beliefs.explained:
+        columns = ("setting", *(f">{m}" for m in beliefs.metrics), ">keeps every limit", "remark")
         nothing = "no predictions before the baseline is measured"
-        lines.append(Rows(columns, believed_rows(told), nothing))
-    return Answer(told, lines)
+        lines.append(Rows(columns, believed_rows(beliefs), nothing))
+    return Answer(beliefs, lines)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tuner import files
 from tuner.cli import answers, listing
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, OneStudy
 from tuner.cli.output import console, json_text, list_width, write_text
 from tuner.cli.study.choosing import chosen
@@ -48,7 +48,7 @@ class ReportFormat(StrEnum):
     HTML = "html"
 
 
-@asks()
+@with_api()
 def report(
     api: Api,
     study: OneStudy = "",
@@ -56,7 +56,7 @@ def report(
         str,
         typer.Option(
             metavar="TIME",
-            help=f"Without STUDY: studies active since then, like 2d or 2026-11-01 ({SINCE}).",
+            help=f"Without STUDY: studies active since this time, like 2d or 2026-11-01 ({SINCE}).",
             show_default=False,
         ),
     ] = "",
@@ -66,7 +66,7 @@ def report(
         typer.Option(
             "--format",
             "-o",
-            help="text, json, md (pictures beside it) or html (one file with everything).",
+            help="text, json, md (with picture files beside it) or html (one file).",
         ),
     ] = ReportFormat.TEXT,
     output: Annotated[
@@ -76,16 +76,16 @@ def report(
 ) -> None:
     """Report the savings of studies, their basis, and the cost of exploring.
 
-    Without STUDY: all studies active in the last 7 days, that is not stopped, or stopped since.
+    Without STUDY: all studies that were active in the last 7 days.
     """
     form = ReportFormat(answers.chosen(format, as_json, ReportFormat.TEXT))
     now = datetime.now(timezone.utc)
     views, start = chosen(api, study, since or ("" if study else SINCE), now, group)
-    found, faults = _all_reported(api, views)
+    reported, faults = _all_reported(api, views)
     of = f" of group {group}" if group else ""
     heading = f"Study {views[0].id}" if start is None else f"Studies{of} since {when(start)}"
     heading = "; ".join([heading, *faults])
-    _write(found, heading, now, form, output)
+    _write(reported, heading, now, form, output)
 
 
 def _all_reported(api: Api, views: Sequence[StudyView]) -> tuple[list[ReportedStudy], list[str]]:
@@ -94,17 +94,17 @@ def _all_reported(api: Api, views: Sequence[StudyView]) -> tuple[list[ReportedSt
     Raises:
         TuningError: it is the only one, or the tuner does not answer.
     """
-    found, faults = [], []
+    reported, faults = [], []
     for view in views:
         try:
-            found.append(_reported(api, view))
+            reported.append(_reported(api, view))
         except (ConnectionError, StoreError):
             raise
         except Exception as error:
             if len(views) == 1:
                 raise
             faults.append(f"study {view.id} cannot be reported: {error}")
-    return found, faults
+    return reported, faults
 
 
 def _reported(api: Api, view: StudyView) -> ReportedStudy:
@@ -113,7 +113,7 @@ def _reported(api: Api, view: StudyView) -> ReportedStudy:
 
 
 def _write(
-    found: Sequence[ReportedStudy],
+    reported: Sequence[ReportedStudy],
     heading: str,
     at: datetime,
     format: ReportFormat,
@@ -127,43 +127,43 @@ def _write(
     """
     pictures: dict[str, str] = {}
     if format is ReportFormat.TEXT:
-        text = _as_text(found, heading)
+        text = _as_text(reported, heading)
     elif format is ReportFormat.JSON:
-        told = [document(one.outcome) for one in found]
-        text = json_text(told[0] if len(told) == 1 else {"studies": told}) + "\n"
+        outcomes = [document(one.outcome) for one in reported]
+        text = json_text(outcomes[0] if len(outcomes) == 1 else {"studies": outcomes}) + "\n"
     elif format is ReportFormat.HTML:
-        text = documents.html(found, heading, at)
+        text = documents.html(reported, heading, at)
     else:
-        pictures = _pictures(found) if output is not None else {}
+        pictures = _pictures(reported) if output is not None else {}
         names = {} if output is None else {one: _beside(output, one).name for one in pictures}
-        text = documents.markdown(found, heading, at, names)
-        if output is None and found:
+        text = documents.markdown(reported, heading, at, names)
+        if output is None and reported:
             typer.echo("no pictures without --output FILE", err=True)
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"))
         return
     _write_all({_beside(output, one): svg for one, svg in pictures.items()} | {output: text})
     beside = f", {how_many(len(pictures), 'picture')} beside it" if pictures else ""
-    typer.echo(f"{how_many(len(found), 'study', 'studies')} in {output}{beside}", err=True)
+    typer.echo(f"{how_many(len(reported), 'study', 'studies')} in {output}{beside}", err=True)
 
 
-def _as_text(found: Sequence[ReportedStudy], heading: str) -> str:
+def _as_text(reported: Sequence[ReportedStudy], heading: str) -> str:
     out = io.StringIO()
     page = Console(file=out, width=console().width, markup=False, highlight=False)
-    page.print(f"{heading}: {summed(found)}", soft_wrap=True)
-    if len(found) > 1:
+    page.print(f"{heading}: {summed(reported)}", soft_wrap=True)
+    if len(reported) > 1:
         names = [MARKS.get(name, name) for name in COLUMNS]
-        for line in listing.lines(names, overview(found), list_width()):
+        for line in listing.lines(names, overview(reported), list_width()):
             page.print(line, soft_wrap=True)
-    for one in found:
+    for one in reported:
         print_outcome(page, one.outcome)
     return out.getvalue()
 
 
-def _pictures(found: Sequence[ReportedStudy]) -> dict[str, str]:
+def _pictures(reported: Sequence[ReportedStudy]) -> dict[str, str]:
     """Return an SVG for each study that has measured something."""
-    charts = {one.id: next(iter(one.charts().values()), None) for one in found}
-    titles = {one.id: one.title for one in found}
+    charts = {one.id: next(iter(one.charts().values()), None) for one in reported}
+    titles = {one.id: one.title for one in reported}
     return {id: svg(drawn(c, titles[id])) for id, c in charts.items() if c is not None}
 
 

@@ -8,22 +8,22 @@ from typing import Annotated
 import typer
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, asks
+from tuner.cli.asking import Api, with_api
 from tuner.cli.options import Limit, StudyId
 from tuner.core import ConfigError, NotFound, TrialState, Verdict, render_setting
 from tuner.moments import when
 from tuner.presentation.figures import change, duration, figure, joined, percent, shown
-from tuner.presentation.texts import asked_metrics, remark
+from tuner.presentation.texts import remark, requested_metrics
 from tuner.study.moves import in_words
 from tuner.wire import StudyView, TrialView
 
 
-@asks(watch=True, lists=True)
+@with_api(watch=True, lists=True)
 def list_(api: Api, study: StudyId, limit: Limit = None) -> Answer:
     """List the trials of a study, one a line, judged by the current constraints."""
     view, trials = api.study(study), api.trials(study)[-(limit or 0) :]
     loads = ["~at load"] if any(t.context for t in trials) else []
-    metrics = (f">{metric}" for metric in asked_metrics(view))
+    metrics = (f">{metric}" for metric in requested_metrics(view))
     columns = (
         ">#",
         "result",
@@ -38,13 +38,18 @@ def list_(api: Api, study: StudyId, limit: Limit = None) -> Answer:
     return Answer(trials, Rows(columns, rows, f"study {view.id} has no trials yet"))
 
 
-@asks()
+@with_api()
 def show(
     api: Api,
-    study: Annotated[str, typer.Argument(metavar="STUDY[/NUMBER]", help="The trial's study.")],
-    number: Annotated[int | None, typer.Argument(metavar="NUMBER", show_default=False)] = None,
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY[/NUMBER]", help="The study, or study/trial.")
+    ],
+    number: Annotated[
+        int | None,
+        typer.Argument(metavar="NUMBER", help="The trial's number.", show_default=False),
+    ] = None,
 ) -> Answer:
-    """Show one trial: its setting, every metric, its verdict and the reason for it."""
+    """Show one trial: setting, metrics, verdict and reason."""
     name, _, inner = study.partition("/")
     if number is None and inner.isdecimal():
         number = int(inner)
@@ -93,7 +98,7 @@ def _row(trial: TrialView, view: StudyView, loads: bool) -> tuple[str, ...]:
     return (
         str(trial.number),
         result(trial.state, trial.verdict, cut=trial.censored),
-        *(shown(metric, trial.metrics, view.quantities) for metric in asked_metrics(view)),
+        *(shown(metric, trial.metrics, view.quantities) for metric in requested_metrics(view)),
         change(trial.setting, view.baseline.setting),
         *([in_words(trial.context)] if loads else []),
         str(trial.phase),

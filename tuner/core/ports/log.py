@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from tuner.core.devices import Delivery, Event, MetricSample, Observation, WindowPoint
+from tuner.core.devices import Delivery, Event, MetricCourse, MetricSample, Observation, WindowPoint
 from tuner.core.goals import Limit
 
 __all__ = ["Deliveries", "Events", "Observations"]
@@ -40,10 +40,11 @@ class Observations(Protocol):
 
     def recent(
         self, studies: Collection[str], metrics: Collection[str], since: datetime, last: int
-    ) -> Sequence[WindowPoint]:
-        """Return metrics of each device's last windows in some studies, by their start.
+    ) -> Sequence[MetricCourse]:
+        """Return metrics over the last windows of each device in some studies.
 
-        At most `last` held windows begun since a time, and as many of the latest trials.
+        Of the windows begun since a time, in holds and in the latest `last` trials of a study, at most
+        `last` of a device, and as many that are of all devices of a study.
         """
 
     def course(

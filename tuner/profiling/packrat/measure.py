@@ -77,8 +77,10 @@ def measure_model(
             sample = timer.window(shapes, windows.seconds, allocator)
             return TimedBatches(sample.latency_s, sample.stderr_s, sample.foreign)
 
-        def step(what: str) -> None:
-            progress(f"{which.name}: {what}", len(bench.cells) + 2 * windows.count * len(batches))
+        def step(activity: str) -> None:
+            progress(
+                f"{which.name}: {activity}", len(bench.cells) + 2 * windows.count * len(batches)
+            )
 
         timed = QuietTimer(window, windows.most_foreign)
         bench = ModelBench(len(cores), batches, windows.count, timed, step)

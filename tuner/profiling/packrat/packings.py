@@ -178,7 +178,7 @@ class ModelBench:
             for g in groups
         )
 
-    def _turns(self, groups: Sequence[Group], batch: int, what: str) -> list[Pair]:
+    def _turns(self, groups: Sequence[Group], batch: int, activity: str) -> list[Pair]:
         """Return windows of the fat instance and of a packing, in pairs, each first in its turn."""
         fat = [(self.threads, batch)]
         packed = [(g.threads, g.batch) for g in groups for _ in range(g.instances)]
@@ -186,7 +186,7 @@ class ModelBench:
             lambda: self.timed(fat),
             lambda: self.timed(packed),
             self.windows,
-            lambda turn: self.report(f"batch {batch}: {what}, turn {turn} of {self.windows}"),
+            lambda turn: self.report(f"batch {batch}: {activity}, turn {turn} of {self.windows}"),
         )
 
     def _point(self, cell: Cell) -> None:

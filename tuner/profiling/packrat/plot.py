@@ -35,7 +35,7 @@ def draw(path: Path, request: PlanRequest) -> None:
         "Packrat, predicted": lambda b: _predicted(request, b),
     }
     for (label, value), marker in zip(lines.items(), "osD", strict=True):
-        x, y = _known(batches, value)
+        x, y = _available(batches, value)
         axes.plot(x, y, marker=marker, label=label)
     best = _measured(request)
     if best:
@@ -66,12 +66,12 @@ def _batches(request: PlanRequest) -> list[int]:
     return [2**k for k in range(most.bit_length())]
 
 
-def _known(
+def _available(
     batches: Sequence[int], seconds: Callable[[int], float | None]
 ) -> tuple[list[int], list[float]]:
     """Return the batch sizes for which there is a value, and the values in milliseconds."""
-    known = {b: s for b in batches if (s := seconds(b)) is not None}
-    return list(known), [1000.0 * s for s in known.values()]
+    values = {b: s for b in batches if (s := seconds(b)) is not None}
+    return list(values), [1000.0 * s for s in values.values()]
 
 
 def _predicted(request: PlanRequest, batch: int) -> float | None:

@@ -94,21 +94,21 @@ class Timer:
             used, first = used + threads, first + items
         await asyncio.sleep(QUIET_MOST_S)
         busy_s, own_s, began = self._busy_s(), self._own_s(), time.perf_counter()
-        taken: list[float] = []
-        while len(taken) < LEAST_BATCHES or time.perf_counter() - began < seconds:
+        durations_s: list[float] = []
+        while len(durations_s) < LEAST_BATCHES or time.perf_counter() - began < seconds:
             started = time.perf_counter()
             await asyncio.gather(*(instance.run(items) for instance, items in parts))
-            taken.append(time.perf_counter() - started)
+            durations_s.append(time.perf_counter() - started)
         spent = time.perf_counter() - began
         foreign_s = (self._busy_s() - busy_s) - (self._own_s() - own_s)
-        stderr = statistics.stdev(taken) / math.sqrt(len(taken))
+        stderr = statistics.stdev(durations_s) / math.sqrt(len(durations_s))
         share = max(0.0, foreign_s) / (spent * (os.cpu_count() or 1))
-        return TimedWindow(statistics.fmean(taken), stderr, len(taken), share)
+        return TimedWindow(statistics.fmean(durations_s), stderr, len(durations_s), share)
 
     async def _instance(self, placement: Placement, items: int) -> Instance:
         """Return the instance at a place, started and warmed up for `items` if needed."""
         if placement not in self._instances:
-            instance = await launch(self._recipe, placement.allocator, lambda gone: None)
+            instance = await launch(self._recipe, placement.allocator, lambda ended: None)
             self._instances[placement] = instance
             self._warm[placement] = set()
             await instance.ready

@@ -43,7 +43,7 @@ class Roll:
     def tell(self) -> None:
         """Store how this tuner is. Raises StoreError."""
         store, now = self.loop.store, self.loop.now()
-        told = TunerReplica(
+        replica = TunerReplica(
             id=self.id,
             host=self.host,
             version=self.version,
@@ -56,10 +56,10 @@ class Roll:
             cpu_s=sum(self.process.cpu_times()[:2]),
             memory_bytes=self.process.memory_info().rss,
         )
-        store.replicas.tell(told)
+        store.replicas.tell(replica)
         if not self._began:
-            self._began.append(told)
-            self._warn(told)
+            self._began.append(replica)
+            self._warn(replica)
 
     def _warn(self, own: TunerReplica) -> None:
         others = [r for r in self.loop.store.replicas.list() if r.id != own.id]

@@ -37,7 +37,7 @@ from tuner.core import (
 )
 from tuner.moments import day
 from tuner.service.clock.replicas import FORGOTTEN, TELL_S
-from tuner.study.confirm import asked, duel
+from tuner.study.confirm import confirmation_load, duel
 from tuner.study.drift import drift
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
@@ -68,9 +68,9 @@ class HeldRow:
     at: Context
     present: Context
 
-    def drift(self, metric: str, seen: Sequence[MetricSample]) -> str | None:
+    def drift(self, metric: str, samples: Sequence[MetricSample]) -> str | None:
         """Return how its windows of the same load have drifted, None where they have not."""
-        own = [w for w in seen if w.setting == setting_key(self.setting)]
+        own = [w for w in samples if w.setting == setting_key(self.setting)]
         like = [w for w in own if self._is_like(w.context)]
         why = drift(metric, self.expected, like) if own else None
         return None if why is None else f"{why} while {render_setting(self.setting)} was held"
@@ -140,12 +140,12 @@ class Maintenance:
         before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
         store.replicas.prune(self.loop.now() - FORGOTTEN)
         store.audit.prune(self.loop.now() - timedelta(days=max(self.keep_days, AUDIT_DAYS)))
-        told = min((d.event for d in store.deliveries.list()), default=store.events.newest())
-        untold = next(iter(store.events.after(told, 1)), None)
-        of_events = before if untold is None else min(before, untold.at)
-        gone = _shorten(store.observations, before), _shorten(store.events, of_events)
-        if any(gone):
-            text = f"{gone[0]} observations and {gone[1]} events from before {day(before)}"
+        delivered = min((d.event for d in store.deliveries.list()), default=store.events.newest())
+        undelivered = next(iter(store.events.after(delivered, 1)), None)
+        of_events = before if undelivered is None else min(before, undelivered.at)
+        deleted = _shorten(store.observations, before), _shorten(store.events, of_events)
+        if any(deleted):
+            text = f"{deleted[0]} observations and {deleted[1]} events from before {day(before)}"
             self.loop.changes.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:
@@ -157,23 +157,23 @@ class Maintenance:
         if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
             return None
         metric, since = study.objective.metric, self.loop.store.studies.latest(study.id).at
-        seen = self.loop.store.observations.samples(study.id, metric, since, MOST_WINDOWS)
-        if not seen:
+        samples = self.loop.store.observations.samples(study.id, metric, since, MOST_WINDOWS)
+        if not samples:
             return None
-        drifts = (row.drift(metric, seen) for row in self._rows(study, study.plan))
+        drifts = (row.drift(metric, samples) for row in self._rows(study, study.plan))
         return next((why for why in drifts if why is not None), None)
 
     def _rows(self, study: Study, plan: Plan) -> tuple[HeldRow, ...]:
         """Return what the rows of a held plan should show, worked out again once that may have changed."""
         trials = self.loop.store.trials
         key = (study.revision, trials.count(study.id))
-        known = self._expected.get(study.id)
-        if known is None or known[0] != key:
+        cached = self._expected.get(study.id)
+        if cached is None or cached[0] != key:
             past = Past(study=study, trials=tuple(trials.list(study.id)))
             rows = (_held_row(past, plan, row) for row in plan.rows)
-            known = key, tuple(row for row in rows if row is not None)
-            self._expected[study.id] = known
-        return known[1]
+            cached = key, tuple(row for row in rows if row is not None)
+            self._expected[study.id] = cached
+        return cached[1]
 
 
 def _turn(device: str, at: datetime, *, online: bool) -> Event:
@@ -181,9 +181,9 @@ def _turn(device: str, at: datetime, *, online: bool) -> Event:
     return Event(at=at, kind=kind, text=text, device=device)
 
 
-def _shorten(kept: Observations | Events, before: datetime) -> int:
-    oldest = kept.oldest()
-    return 0 if oldest is None else kept.prune(min(before, oldest + PRUNED_AT_ONCE))
+def _shorten(records: Observations | Events, before: datetime) -> int:
+    oldest = records.oldest()
+    return 0 if oldest is None else records.prune(min(before, oldest + PRUNED_AT_ONCE))
 
 
 def _held_row(past: Past, plan: Plan, row: Row) -> HeldRow | None:
@@ -191,7 +191,7 @@ def _held_row(past: Past, plan: Plan, row: Row) -> HeldRow | None:
 
     The baseline what it ever did; the tuning windows of any other setting were selected for looking good.
     """
-    study, at = past.study, asked(past.study, plan, row)
+    study, at = past.study, confirmation_load(past.study, plan, row)
     if study.rests(row.setting):
         evidence = past.behind(plan, row)
         at, shown = ANYWHERE if evidence is past.evidence else plan.context(row), evidence.baseline

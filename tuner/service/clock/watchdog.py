@@ -26,17 +26,17 @@ class Watchdog:
 
     def __init__(self, ping: Callable[[], None]) -> None:
         self._ping = ping
-        self._asked: asyncio.Task[None] | None = None
+        self._probe: asyncio.Task[None] | None = None
 
     async def tell(self) -> None:
         """Say so, unless the ping of last time is still out, and ask again."""
-        if self._asked is not None and not self._asked.done():
+        if self._probe is not None and not self._probe.done():
             log.warning(
                 "event=no_ping the database has not answered, so systemd gets no watchdog ping"
             )
             return
         notify("READY=1\nWATCHDOG=1")
-        self._asked = asyncio.create_task(self._ask())
+        self._probe = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:
         with suppress(StoreError):
@@ -63,23 +63,23 @@ class Readiness:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._check, self._patience_s, self._clock = check, patience_s, clock
-        self._asked: asyncio.Task[StoreError | None] | None = None
-        self._asked_s = -math.inf
+        self._probe: asyncio.Task[StoreError | None] | None = None
+        self._probed_s = -math.inf
 
     async def prove(self) -> None:
         """Return quietly when the store takes writes. Raises StoreError: says why not."""
-        asked = self._asked
-        if asked is None or (asked.done() and self._clock() - self._asked_s >= FRESH_S):
-            asked = self._asked = asyncio.create_task(self._ask())
-            self._asked_s = self._clock()
-        if not asked.done():
-            await asyncio.wait({asked}, timeout=self._patience_s)
-        if not asked.done():
+        probe = self._probe
+        if probe is None or (probe.done() and self._clock() - self._probed_s >= FRESH_S):
+            probe = self._probe = asyncio.create_task(self._ask())
+            self._probed_s = self._clock()
+        if not probe.done():
+            await asyncio.wait({probe}, timeout=self._patience_s)
+        if not probe.done():
             raise StoreError(
-                f"the database has not taken a write for {self._clock() - self._asked_s:.0f} s",
+                f"the database has not taken a write for {self._clock() - self._probed_s:.0f} s",
                 hint="check its log, its locks and its disk",
             )
-        if refused := asked.result():
+        if refused := probe.result():
             raise StoreError(refused.message, hint=refused.hint)
 
     async def _ask(self) -> StoreError | None:

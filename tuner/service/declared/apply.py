@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.core import Conflict, Phase, Study, TuningError
+from tuner.core import Conflict, Event, Phase, Study, TuningError
 from tuner.service.constraining import constrain, revise
 from tuner.service.creation import store
 from tuner.service.declared.desired import Desired, desired
@@ -23,14 +24,14 @@ FLEET = "fleet file"
 
 def diff(loop: Loop, draft: FleetDraft) -> FleetDiff:
     """Return what a file would change; raises as `Operations.diff_fleet` does."""
-    wanted, planned = _planned(loop, draft)
-    return _view(draft, wanted, planned)
+    target, planned = _planned(loop, draft)
+    return _view(draft, target, planned)
 
 
 def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
     """Make the changes of a file; raises as `Operations.apply_fleet` does."""
     with loop.changes.lock(FLEET):
-        wanted, planned = _planned(loop, draft)
+        target, planned = _planned(loop, draft)
         now = fingerprint(planned)
         if draft.expects and draft.expects != now:
             raise Conflict(
@@ -38,28 +39,31 @@ def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
                 hint="look at the diff once more, then apply",
             )
         why = f"{draft.name} {_digest(draft)}{f': {draft.why}' if draft.why else ''}"
-        for one in planned:
-            try:
-                _make(loop, one, draft.who, why)
-            except TuningError as error:
-                subject = ", ".join(one.shown.devices)
-                error.message = f"{one.shown.action} of {subject}: {error.message}"
-                error.hint = "; then ".join(filter(None, [error.hint, "apply the file again"]))
-                raise
-        return _view(draft, wanted, planned)
+        created = list[Event]()
+        try:
+            for one in planned:
+                created += _make(loop, one, draft.who, why)
+        except TuningError as error:
+            subject = ", ".join(one.shown.devices)
+            error.message = f"{one.shown.action} of {subject}: {error.message}"
+            error.hint = "; then ".join(filter(None, [error.hint, "apply the file again"]))
+            raise
+        finally:
+            loop.changes.note_all(created)  # together: a commit for each costs more than its study
+        return _view(draft, target, planned)
 
 
 def _planned(loop: Loop, draft: FleetDraft) -> tuple[Desired, list[Planned]]:
-    wanted = desired(loop, TomlText.parse(draft.name, "\n".join(draft.lines)))
-    return wanted, changes(loop, wanted, prune=draft.prune)
+    target = desired(loop, TomlText.parse(draft.name, "\n".join(draft.lines)))
+    return target, changes(loop, target, prune=draft.prune)
 
 
-def _view(draft: FleetDraft, wanted: Desired, planned: list[Planned]) -> FleetDiff:
+def _view(draft: FleetDraft, target: Desired, planned: list[Planned]) -> FleetDiff:
     declared = {one.shown.devices for one in planned if one.study is not None}
     return FleetDiff(
         changes=tuple(one.shown for one in planned),
-        same=len(wanted.studies) - len(declared),
-        empty=tuple(wanted.empty),
+        same=len(target.studies) - len(declared),
+        empty=tuple(target.empty),
         digest=_digest(draft),
         fingerprint=fingerprint(planned),
     )
@@ -70,25 +74,26 @@ def _digest(draft: FleetDraft) -> str:
     return f"sha256:{hashlib.sha256(whole).hexdigest()[:12]}"
 
 
-def _make(loop: Loop, one: Planned, who: str, why: str) -> None:
-    """Make one change."""
+def _make(loop: Loop, one: Planned, who: str, why: str) -> Sequence[Event]:
+    """Make one change, and return the events that are still to be written."""
     if one.study is None:
         halt(loop, one.shown.study, Phase.STOPPED, Change(who=who, why=why))
     elif one.shown.action == "create":
-        store(loop, one.study, who, why)
+        return (store(loop, one.study, who, why),)
     else:
         _change(loop, one.shown.study, one.study, who, why)
+    return ()
 
 
 @looking_again
-def _change(loop: Loop, study: str, wanted: Study, who: str, why: str) -> None:
+def _change(loop: Loop, study: str, target: Study, who: str, why: str) -> None:
     """Bring a study that continues to what is declared; each step is whole by itself."""
     with loop.changes.lock(study):
-        texts = tuple(map(str, wanted.constraints))
+        texts = tuple(map(str, target.constraints))
         constrain(loop, study, ConstraintChange(constraints=texts, who=who, why=why))
-        limits = ExplorationChange(exploration=wanted.exploration, who=who, why=why)
+        limits = ExplorationChange(exploration=target.exploration, who=who, why=why)
         set_exploration(loop, study, limits)
-        found = loop.store.studies.get(study)
-        if found.group != wanted.group:
-            named = replace(found, group=wanted.group)
+        current = loop.store.studies.get(study)
+        if current.group != target.group:
+            named = replace(current, group=target.group)
             revise(loop, loop.changes.with_reason(named), who, why, kind="group")

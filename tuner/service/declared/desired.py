@@ -94,10 +94,10 @@ def _of_group(
     loop: Loop, text: TomlText, file: FleetFile, at: int, members: Sequence[Device]
 ) -> Iterator[Declared]:
     """Yield the studies of a group."""
-    group, known = file.groups[at], {device.id: device for device in members}
+    group, by_id = file.groups[at], {device.id: device for device in members}
     own = {table.device: number for number, table in enumerate(group.studies)}
     for name, number in own.items():
-        if name not in known or group.together:
+        if name not in by_id or group.together:
             why = (
                 "its study has all of its devices" if group.together else "it is not in this group"
             )
@@ -111,7 +111,7 @@ def _of_group(
             exploration = exploration.within(table.exploration)
         try:
             draft = _draft(group, table, team, exploration)
-            yield Declared(drafted(loop, draft, known), exploration)
+            yield Declared(drafted(loop, draft, by_id), exploration)
         except TuningError as error:
             raise _placed(text, error, at, place, table, team) from error
 

@@ -43,15 +43,15 @@ def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
         kept.add(like.id)
         # A freeze that the file says nothing of stays, also where the study is replaced.
         limits = declared.exploration.over(like.exploration)
-        wanted = replace(study, exploration=limits)
-        if reasons := tuple(_replacing(like, wanted)):
+        target = replace(study, exploration=limits)
+        if reasons := tuple(_replacing(like, target)):
             stops[like.id] = _stop(like, study.group)
-            others.append(_create(wanted, reasons))
-        elif details := tuple(_changing(like, wanted)):
-            others.append(Planned(_change("change", like, wanted, details), wanted))
+            others.append(_create(target, reasons))
+        elif details := tuple(_changing(like, target)):
+            others.append(Planned(_change("change", like, target, details), target))
     if prune:
-        gone = (s for s in active.values() if isinstance(s, Study) and s.group)
-        stops |= {s.id: _stop(s, "") for s in gone if s.id not in kept | stops.keys()}
+        grouped = (s for s in active.values() if isinstance(s, Study) and s.group)
+        stops |= {s.id: _stop(s, "") for s in grouped if s.id not in kept | stops.keys()}
     return [*stops.values(), *others]
 
 
@@ -100,33 +100,33 @@ def _stop(study: Study | UnreadableStudy, group: str) -> Planned:
     return Planned(shown, None)
 
 
-def _change(action: Action, present: Study, wanted: Study, details: Sequence[str]) -> FleetChange:
+def _change(action: Action, present: Study, target: Study, details: Sequence[str]) -> FleetChange:
     new = action == "create"
     return FleetChange(
         action=action,
-        group=wanted.group,
-        devices=wanted.devices,
+        group=target.group,
+        devices=target.devices,
         study="" if new else present.id,
         revision=0 if new else present.revision,
         details=tuple(details),
     )
 
 
-def _replacing(present: Study, wanted: Study) -> Iterator[str]:
+def _replacing(present: Study, target: Study) -> Iterator[str]:
     """Yield the differences that make it another study."""
     for name in ("objective", "second_objective", "policy", "seed"):
-        then, now = getattr(present, name), getattr(wanted, name)
+        then, now = getattr(present, name), getattr(target, name)
         if then != now:
             yield f"{name}: {_aim(then)} → {_aim(now)}"
     # A changed constraint grants new trials: more than were declared are no difference.
-    granted = replace(present.terms, trials=min(present.terms.trials, wanted.terms.trials))
+    granted = replace(present.terms, trials=min(present.terms.trials, target.terms.trials))
     for field in fields(Terms):
-        then, now = getattr(granted, field.name), getattr(wanted.terms, field.name)
+        then, now = getattr(granted, field.name), getattr(target.terms, field.name)
         if then != now:
             yield f"terms.{field.name}: {then} → {now}"
     then_knobs, now_knobs = (
         {k.name: (k.values, str(k.condition or "")) for k in s.space.knobs}
-        for s in (present, wanted)
+        for s in (present, target)
     )
     for name in dict.fromkeys([*then_knobs, *now_knobs]):
         then, now = then_knobs.get(name, ((), "")), now_knobs.get(name, ((), ""))
@@ -134,17 +134,17 @@ def _replacing(present: Study, wanted: Study) -> Iterator[str]:
             yield f"{name}: {_values(*then)} → {_values(*now)}"
 
 
-def _changing(present: Study, wanted: Study) -> Iterator[str]:
+def _changing(present: Study, target: Study) -> Iterator[str]:
     """Yield the differences that a study can take while it continues."""
-    if present.constraints != wanted.constraints:
-        then, now = (", ".join(map(str, s.constraints)) or "none" for s in (present, wanted))
+    if present.constraints != target.constraints:
+        then, now = (", ".join(map(str, s.constraints)) or "none" for s in (present, target))
         yield f"constraints: {then} → {now}"
     for field in fields(Exploration):
-        then, now = (getattr(s.exploration, field.name) for s in (present, wanted))
+        then, now = (getattr(s.exploration, field.name) for s in (present, target))
         if then != now:
             yield f"exploration.{field.name}: {_shown(then)} → {_shown(now)}"
-    if present.group != wanted.group:
-        yield f"group: {present.group or 'none'} → {wanted.group}"
+    if present.group != target.group:
+        yield f"group: {present.group or 'none'} → {target.group}"
 
 
 def _aim(value: object) -> str:

@@ -32,13 +32,13 @@ class ExplorationTable(Table):
 
     def within(self, inner: ExplorationTable) -> ExplorationTable:
         """Return this table with what an inner one says."""
-        said = {f.name: getattr(inner, f.name) for f in fields(inner)}
-        return replace(self, **{n: value for n, value in said.items() if value is not None})
+        values = {f.name: getattr(inner, f.name) for f in fields(inner)}
+        return replace(self, **{n: value for n, value in values.items() if value is not None})
 
     def over(self, present: Exploration) -> Exploration:
         """Return the limits that it represents; a freeze that it says nothing of stays as it is."""
-        said = {f.name: getattr(self, f.name) for f in fields(Exploration)}
-        named = {n: value for n, value in said.items() if value is not None}
+        values = {f.name: getattr(self, f.name) for f in fields(Exploration)}
+        named = {n: value for n, value in values.items() if value is not None}
         return Exploration(**{"frozen": present.frozen, **named})
 
 
@@ -81,9 +81,10 @@ class GroupTable(Table):
         return all(
             (trait := device.trait(name)) is not None
             and any(
-                fnmatchcase(trait, p) for p in ([wanted] if isinstance(wanted, str) else wanted)
+                fnmatchcase(trait, p)
+                for p in ([patterns] if isinstance(patterns, str) else patterns)
             )
-            for name, wanted in self.select.items()
+            for name, patterns in self.select.items()
         )
 
 

@@ -16,18 +16,18 @@ PLAIN: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="s
 """What is no message of ours: values of the vocabulary."""
 
 
-def rendered(found: object, status: int = 200) -> Response:
+def rendered(answer: object, status: int = 200) -> Response:
     """Return results as a response: a message, values, or nothing."""
-    if isinstance(found, Response):
-        return found
-    if found is None:
+    if isinstance(answer, Response):
+        return answer
+    if answer is None:
         return Response(status_code=status)
-    return Response(_json(found), status, media_type="application/json")
+    return Response(_json(answer), status, media_type="application/json")
 
 
-def _json(found: object) -> str | bytes:
-    if isinstance(found, Message):
-        return found.model_dump_json()
-    if isinstance(found, list) and all(isinstance(one, Message) for one in found):
-        return f"[{','.join(one.model_dump_json() for one in found)}]"
-    return PLAIN.dump_json(found)
+def _json(answer: object) -> str | bytes:
+    if isinstance(answer, Message):
+        return answer.model_dump_json()
+    if isinstance(answer, list) and all(isinstance(one, Message) for one in answer):
+        return f"[{','.join(one.model_dump_json() for one in answer)}]"
+    return PLAIN.dump_json(answer)

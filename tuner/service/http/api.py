@@ -253,8 +253,8 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
         if message.wait_s > 0.0 and not _is_news(answer, message):
             loop.presence.note_contact(device, message.wait_s)
             look_again_s = LOOK_AGAIN_S if isinstance(answer, Idle) else message.wait_s
-            gone = partial(loop.presence.hung_up, device)
-            ask_again(request, Recall(device, mark, message.wait_s, look_again_s, gone))
+            on_disconnect = partial(loop.presence.hung_up, device)
+            ask_again(request, Recall(device, mark, message.wait_s, look_again_s, on_disconnect))
         return _one(answer)
 
     @router.post("/trials/renew", response_model=Registered)
@@ -289,7 +289,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
     async def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
         """Tell what a hold shows, or that it ended."""
         _spoken(message)
-        return _one(await held.told(caller, message))
+        return _one(await held.report(caller, message))
 
     return router
 

@@ -58,10 +58,10 @@ async def received(receive: Receive, most: int) -> tuple[Receive, int]:
         size += len(messages[-1].get("body", b""))
         if size > most:
             raise too_large(most)
-    known = iter(messages)
+    remaining = iter(messages)
 
     async def again() -> Message:
-        return next(known, None) or await receive()
+        return next(remaining, None) or await receive()
 
     return again, size
 
@@ -86,14 +86,14 @@ class ThreadedRoute(APIRoute):
             return answer
 
         async def handle(request: Request) -> Response:
-            asked = _Parsed(request.scope, request.receive)
-            if _is_json(request) and (body := await asked.body()):
-                asked.parsed = await run_in_threadpool(_parse, model, body)
+            wrapped = _Parsed(request.scope, request.receive)
+            if _is_json(request) and (body := await wrapped.body()):
+                wrapped.parsed = await run_in_threadpool(_parse, model, body)
             try:
-                return await answer(asked)
+                return await answer(wrapped)
             except RequestValidationError:
-                if isinstance(asked.parsed, Refusal):
-                    raise asked.parsed from None
+                if isinstance(wrapped.parsed, Refusal):
+                    raise wrapped.parsed from None
                 raise
 
         return handle

@@ -133,7 +133,7 @@ class Feed:
         for follower in self._followers:
             follower.set()
 
-    async def follow(self, wanted: EventFilter, after: int | None) -> AsyncIterator[bytes]:
+    async def follow(self, event_filter: EventFilter, after: int | None) -> AsyncIterator[bytes]:
         """Give what comes after an event, or else from now on, until the server ends."""
         new = asyncio.Event()
         self._followers.add(new)
@@ -146,7 +146,7 @@ class Feed:
                 new.clear()
                 if place is None or place < self._count - len(self._entries):
                     page = await run_in_threadpool(
-                        self._events.after, at, PAGE, wanted.study, wanted.device
+                        self._events.after, at, PAGE, event_filter.study, event_filter.device
                     )
                     last = page[-1].id if page else at
                     # At once: the list moves on while the follower takes its time over the page.
@@ -158,7 +158,7 @@ class Feed:
                 entries = self._from(place)
                 place += len(entries)
                 for entry in entries:
-                    if wanted.takes(entry) and not 0 < entry.id <= at:
+                    if event_filter.takes(entry) and not 0 < entry.id <= at:
                         at = entry.id or at
                         yield entry.text
                 if not entries and not await _set_within(new, SILENT_S):
@@ -193,13 +193,13 @@ class Feed:
 
     async def _read(self) -> None:
         """Append what is new, and wake the followers; a missing database is queried again."""
-        self._read_to = await self._asked(self._events.newest)
+        self._read_to = await self._answer_of(self._events.newest)
         self._begun.set()
         while True:
             await self._new.wait()
             self._new.clear()
             changed, self._changed = self._changed, set()
-            page = await self._asked(self._events.after, self._read_to, PAGE)
+            page = await self._answer_of(self._events.after, self._read_to, PAGE)
             self._read_to = page[-1].id if page else self._read_to
             if len(page) == PAGE:
                 self._new.set()
@@ -209,7 +209,7 @@ class Feed:
                 self._count += 1
             self.wake()
 
-    async def _asked(self, question: Callable[..., T], *given: int) -> T:
+    async def _answer_of(self, question: Callable[..., T], *given: int) -> T:
         while True:
             try:
                 return await run_in_threadpool(question, *given)

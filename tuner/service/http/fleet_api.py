@@ -52,11 +52,11 @@ def operator_routes(
     operations, rows = fleet.operations, verbs_of(Verbs)
     does = {verb.name: getattr(operations, verb.name) for verb in rows if verb.name != "follow"}
 
-    def events(**asked: Any) -> Response:  # noqa: ANN401  as declared
-        found = [
-            {**asdict(event), "at": event.at.isoformat()} for event in operations.events(**asked)
+    def events(**filters: Any) -> Response:  # noqa: ANN401  as declared
+        listed = [
+            {**asdict(event), "at": event.at.isoformat()} for event in operations.events(**filters)
         ]
-        return Response(json.dumps(found), media_type="application/json")
+        return Response(json.dumps(listed), media_type="application/json")
 
     tokens = verbs_of(TokenVerbs)
     return (
@@ -85,9 +85,9 @@ def _stream_route(
 
         With `plain` none has a name, so that a browser hears all of them by one listener.
         """
-        known = after if last_event_id is None else last_event_id
+        since = after if last_event_id is None else last_event_id
         whole = await run_in_threadpool(operations.full_id, study) if study else study
-        entries = feed.follow(EventFilter(whole, device), known)
+        entries = feed.follow(EventFilter(whole, device), since)
         caller: Caller = request.state.caller
         return EventStream(unnamed(entries) if plain else entries, places, caller.name)
 

@@ -124,7 +124,7 @@ class Gate:
         self._sessions = sessions
         self._hosts = frozenset(host.lower() for host in hosts)
         self._client_certs = client_certs
-        self._asked = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
+        self._requests = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
         self._bytes = RateLimit(AGENT_BYTES_A_DAY / DAY_S, AGENT_BYTES_A_DAY, clock)
         self._stored = RateLimit(STORED_PER_S, STORED_AT_ONCE, clock)
         self._failed = sessions.failed
@@ -208,7 +208,7 @@ class Gate:
                     f"the agent {caller.name} sent no client certificate, and this tuner requires one",
                     hint="set client_cert and client_key in agent.toml",
                 )
-            if again_s := self._asked.take(caller.name):
+            if again_s := self._requests.take(caller.name):
                 raise _too_many(f"the token {caller.name}", again_s)
         except Unauthorised as error:
             return _to_sign_in(request) if _is_browser(request) else refused(error)
@@ -224,8 +224,8 @@ class Gate:
         cookie = request.cookies.get(COOKIE, "")
         if cookie and not given:
             return await run_in_threadpool(self._signed_in, request, cookie)
-        if (known := self._access.remembered(given)) is not None:
-            return known
+        if (caller := self._access.remembered(given)) is not None:
+            return caller
         try:
             if not given:
                 raise no_token()
@@ -290,14 +290,14 @@ class Gate:
             log.error("event=audit_missed method=%s status=%s: %s", request.method, status, error)
 
     def _is_ours(self, authority: str) -> bool:
-        found = AUTHORITY.fullmatch(authority)
-        return found is not None and found[1].strip("[]").lower() in self._hosts
+        match = AUTHORITY.fullmatch(authority)
+        return match is not None and match[1].strip("[]").lower() in self._hosts
 
 
 def _is_browser(request: Request) -> bool:
     """Return whether the request is for a page."""
-    asked = request.headers.get("accept", "")
-    return "text/html" in asked and not request.scope["path"].startswith(API)
+    accepted = request.headers.get("accept", "")
+    return "text/html" in accepted and not request.scope["path"].startswith(API)
 
 
 def _shows_anything(request: Request) -> bool:
@@ -319,7 +319,7 @@ def _address(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def _too_many(who: str, again_s: float) -> RateLimited:
+def _too_many(client: str, again_s: float) -> RateLimited:
     return RateLimited(
-        f"rate limit exceeded by {who}", hint=f"retry in {math.ceil(again_s)} s", again_s=again_s
+        f"rate limit exceeded by {client}", hint=f"retry in {math.ceil(again_s)} s", again_s=again_s
     )

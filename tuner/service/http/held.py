@@ -21,7 +21,7 @@ MOST_TOGETHER = 200
 MOST_WAITING = 5 * MOST_TOGETHER
 """How many wait to be stored: after hours without a tuner each of a fleet's agents has hundreds to tell."""
 
-Told = tuple[Caller, HoldReport]
+CallerReport = tuple[Caller, HoldReport]
 
 
 class HeldWindows:
@@ -32,10 +32,10 @@ class HeldWindows:
 
     def __init__(self, loop: Loop, access: Access, busy: Callable[[], Busy]) -> None:
         self._loop, self._access, self._busy = loop, access, busy
-        self._waiting: list[tuple[Told, asyncio.Future[Receipt]]] = []
+        self._waiting: list[tuple[CallerReport, asyncio.Future[Receipt]]] = []
         self._taking: asyncio.Task[None] | None = None
 
-    async def told(self, caller: Caller, message: HoldReport) -> Receipt:
+    async def report(self, caller: Caller, message: HoldReport) -> Receipt:
         """Return once a message is stored. Raises what it is refused for, Busy among it."""
         if len(self._waiting) >= MOST_WAITING:
             raise self._busy()
@@ -53,7 +53,7 @@ class HeldWindows:
             del self._waiting[:MOST_TOGETHER]
             answers: Sequence[Receipt | Exception]
             try:
-                answers = await run_in_threadpool(self._taken, [told for told, _ in some])
+                answers = await run_in_threadpool(self._taken, [report for report, _ in some])
             except Exception as error:  # noqa: BLE001  the reporting client gets the error
                 answers = [error] * len(some)
             for (_, receipt), answer in zip(some, answers, strict=True):
@@ -64,25 +64,26 @@ class HeldWindows:
                 else:
                     receipt.set_result(answer)
 
-    def _taken(self, told: Sequence[Told]) -> Sequence[Receipt | Exception]:
+    def _taken(self, reports: Sequence[CallerReport]) -> Sequence[Receipt | Exception]:
         """Take all at once; each by itself where one of them breaks what takes them."""
         try:
-            return self._all(told)
+            return self._all(reports)
         except StoreError:
             raise
         except Exception as error:  # whose fault it was shows when each is taken alone
-            if len(told) == 1:
+            if len(reports) == 1:
                 log.exception(
-                    "event=hold_not_taken the hold reported by %s was rejected", told[0][1].device
+                    "event=hold_not_taken the hold reported by %s was rejected",
+                    reports[0][1].device,
                 )
                 return [error]
-            return [self._taken([one])[0] for one in told]
+            return [self._taken([one])[0] for one in reports]
 
-    def _all(self, told: Sequence[Told]) -> Sequence[Receipt | TuningError]:
-        refused = [self._refusal(caller, message.device) for caller, message in told]
-        own = [message for (_, message), no in zip(told, refused, strict=True) if no is None]
-        taken = iter(self._loop.hold_reports.observe_all(own))
-        return [no or next(taken) for no in refused]
+    def _all(self, reports: Sequence[CallerReport]) -> Sequence[Receipt | TuningError]:
+        refused = [self._refusal(caller, message.device) for caller, message in reports]
+        own = [message for (_, message), no in zip(reports, refused, strict=True) if no is None]
+        receipts = iter(self._loop.hold_reports.observe_all(own))
+        return [no or next(receipts) for no in refused]
 
     def _refusal(self, caller: Caller, device: str) -> TuningError | None:
         try:

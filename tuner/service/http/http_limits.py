@@ -131,7 +131,7 @@ class LimitedHttp(H11Protocol):
 
     def _watch(self) -> None:
         """Note whom the connection waits for now; where that has changed, for how long it may."""
-        stage = self._whom()
+        stage = self._expected_stage()
         if stage is self._stage:
             return
         self._stage = stage
@@ -146,7 +146,7 @@ class LimitedHttp(H11Protocol):
         if len(self._unfinished) > self._limits.unfinished:
             next(iter(self._unfinished))._drop()
 
-    def _whom(self) -> Stage:
+    def _expected_stage(self) -> Stage:
         if self.flow.write_paused or self.transport.is_closing():
             return Stage.TAKING
         waiting = {h11.IDLE: Stage.HEAD, h11.SEND_BODY: Stage.BODY}
@@ -164,7 +164,7 @@ class LimitedHttp(H11Protocol):
         self._dropped()
 
     def _late(self) -> None:
-        if self._whom() is Stage.TAKING:
+        if self._expected_stage() is Stage.TAKING:
             self._drop()
         else:
             self._refuse(408, "timeout", "the request did not arrive in time")
@@ -190,11 +190,11 @@ class LimitedHttp(H11Protocol):
 def _with_certificate(app: ASGIApp, subject: str) -> ASGIApp:
     """Return the application with the client's checked certificate, as in ASGI's TLS extension."""
 
-    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+    async def with_subject(scope: Scope, receive: Receive, send: Send) -> None:
         extensions = {**scope.get("extensions", {}), "tls": {"client_cert_name": subject}}
         await app({**scope, "extensions": extensions}, receive, send)
 
-    return told
+    return with_subject
 
 
 def limited_http(
@@ -223,13 +223,13 @@ class LogLimit(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is to be logged."""
         now, place = self._clock(), (record.pathname, record.lineno)
-        began, seen = self._seen.get(place, (now, 0))
+        began, count = self._seen.get(place, (now, 0))
         if now - began >= self._every_s:
-            if seen > self._most:
+            if count > self._most:
                 record.msg = (
-                    f"{record.getMessage()} ({seen - self._most} similar lines were not logged)"
+                    f"{record.getMessage()} ({count - self._most} similar lines were not logged)"
                 )
                 record.args = None
-            began, seen = now, 0
-        self._seen[place] = (began, seen + 1)
-        return seen < self._most
+            began, count = now, 0
+        self._seen[place] = (began, count + 1)
+        return count < self._most

@@ -59,17 +59,17 @@ class Labelled(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
-        known: dict[str, Mapping[str, str]] = {}
+        labels: dict[str, Mapping[str, str]] = {}
         with suppress(StoreError):  # FleetCollector says that the database does not answer
-            known = {device.id: device.labels for device in self._store.devices.list()}
+            labels = {device.id: device.labels for device in self._store.devices.list()}
         for family in self._inner.collect():
-            family.samples = [self._labelled(sample, known) for sample in family.samples]
+            family.samples = [self._labelled(sample, labels) for sample in family.samples]
             yield family
 
-    def _labelled(self, sample: Sample, known: Mapping[str, Mapping[str, str]]) -> Sample:
+    def _labelled(self, sample: Sample, labels: Mapping[str, Mapping[str, str]]) -> Sample:
         if "device" not in sample.labels:
             return sample
-        own = known.get(sample.labels["device"], {})
+        own = labels.get(sample.labels["device"], {})
         return sample._replace(
             labels={**sample.labels, **{name: own.get(name, "") for name in self._names}}
         )

@@ -25,7 +25,7 @@ OTHERS = {
     AccessRole.ADMIN: (),
 }
 """Who may ask for what is a role's, beside an admin."""
-TOLD = {"who": Who, "why": str}
+QUERY_FIELDS = {"who": Who, "why": str}
 
 
 def verb_routes(
@@ -53,27 +53,29 @@ def may_ask(verb: Verb) -> Any:  # noqa: ANN401  FastAPI's own
 
 def _endpoint(verb: Verb, do: Callable[..., object]) -> Callable[..., Response]:
     """Return what answers a request, with the signature that FastAPI reads."""
-    apart = {name: found for name, p in verb.takes.items() if (found := _apart(verb, p.annotation))}
+    apart = {
+        name: fields for name, p in verb.takes.items() if (fields := _apart(verb, p.annotation))
+    }
 
     def answer(caller: Caller, **given: Any) -> Response:  # noqa: ANN401  as declared
         for name, parts in apart.items():
-            told = {part: given.pop(part) for part in parts}
-            given[name] = verb.takes[name].annotation(**told)
+            values = {part: given.pop(part) for part in parts}
+            given[name] = verb.takes[name].annotation(**values)
         return rendered(do(**{n: _signed(v, caller) for n, v in given.items()}), verb.status)
 
     asking = Annotated[Caller, may_ask(verb)]
-    taken: dict[str, tuple[Any, Any]] = {"caller": (asking, inspect.Parameter.empty)}
+    parameters: dict[str, tuple[Any, Any]] = {"caller": (asking, inspect.Parameter.empty)}
     for name, parameter in verb.takes.items():
-        taken |= apart.get(name) or {name: (parameter.annotation, parameter.default)}
+        parameters |= apart.get(name) or {name: (parameter.annotation, parameter.default)}
     answer.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
             )
-            for name, (kind, default) in taken.items()
+            for name, (kind, default) in parameters.items()
         ]
     )
-    answer.__annotations__ = {name: kind for name, (kind, _) in taken.items()}
+    answer.__annotations__ = {name: kind for name, (kind, _) in parameters.items()}
     answer.__name__, answer.__doc__ = verb.name, verb.text
     return answer
 
@@ -85,7 +87,10 @@ def _apart(verb: Verb, kind: Any) -> dict[str, tuple[Any, Any]]:  # noqa: ANN401
         aware = {name: AwareDatetime | None for name in types if types[name] == datetime | None}
         return {name: (aware.get(name, types[name]), None) for name in types}
     if not verb.bodied and isinstance(kind, type) and issubclass(kind, BaseModel):
-        return {name: (TOLD[name], kind.model_fields[name].default) for name in verb.told}
+        return {
+            name: (QUERY_FIELDS[name], kind.model_fields[name].default)
+            for name in verb.query_fields
+        }
     return {}
 
 

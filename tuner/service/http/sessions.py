@@ -100,12 +100,12 @@ class Sessions:
         Raises:
             Unauthorised: not signed in, or no longer.
         """
-        said, _, mac = cookie.rpartition(":")
+        payload, _, mac = cookie.rpartition(":")
         nobody = Unauthorised("not signed in", hint="sign in again")
         # Before anything is looked up: a forged cookie costs no more than this.
-        if not hmac.compare_digest(mac.encode(), self._mac(f"session:{said}").encode()):
+        if not hmac.compare_digest(mac.encode(), self._mac(f"session:{payload}").encode()):
             raise nobody
-        name, until, mark = said.split(":")
+        name, until, mark = payload.split(":")
         if int(until) <= self.now().timestamp():
             raise nobody
         if not name:
@@ -119,8 +119,8 @@ class Sessions:
         return self._mac(f"form:{cookie}")
 
     def _signed(self, name: str, mark: str) -> str:
-        said = f"{name}:{int((self.now() + LASTS).timestamp())}:{mark}"
-        return f"{said}:{self._mac(f'session:{said}')}"
+        payload = f"{name}:{int((self.now() + LASTS).timestamp())}:{mark}"
+        return f"{payload}:{self._mac(f'session:{payload}')}"
 
     def _mark(self, name: str) -> str:
         """Return a mark that identifies this token, and no later token of the same name."""

@@ -35,14 +35,14 @@ class Why(Enum):
 class Recall:
     """To be repeated at news of a device after a mark, or after `look_again_s`; all within `wait_s`.
 
-    `gone` is called where the caller hangs up.
+    `on_disconnect` is called where the caller hangs up.
     """
 
     device: str
     mark: int
     wait_s: float
     look_again_s: float
-    gone: Callable[[], None]
+    on_disconnect: Callable[[], None]
 
 
 def ask_again(request: Request, recall: Recall) -> None:
@@ -127,7 +127,7 @@ class LongPoll:
             if left > 0.0 and not self._waiting.over:
                 why = await self._waiting.for_news(receive, recall, min(left, recall.look_again_s))
             if why is Why.GONE:
-                recall.gone()
+                recall.on_disconnect()
                 return
             if self._waiting.over or until - now() <= 0.0:
                 break
@@ -144,10 +144,10 @@ class Replayed:
 
     def again(self) -> Receive:
         """Return what receives the body from its beginning."""
-        known = iter(tuple(self._received))
+        remaining = iter(tuple(self._received))
 
         async def receive() -> Message:
-            message = next(known, None)
+            message = next(remaining, None)
             if message is None:
                 message = await self._receive()
                 if message["type"] == "http.request":

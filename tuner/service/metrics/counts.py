@@ -178,11 +178,11 @@ class Counts(Telemetry):
 
     def keep(self, devices: Sequence[str]) -> None:
         """Forget the last windows and levels of all devices but these; what was counted stays."""
-        known = set(devices)
+        current = set(devices)
         with self._lock:
-            for kept in (self._held, self._levels):
-                for gone in kept.keys() - known:
-                    del kept[gone]
+            for recorded in (self._held, self._levels):
+                for outdated in recorded.keys() - current:
+                    del recorded[outdated]
 
     def _pair(self, device: str, workload: str) -> tuple[str, str]:
         pair = self._device(device), workload

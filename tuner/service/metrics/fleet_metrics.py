@@ -51,7 +51,7 @@ class FleetCollector(Collector):
         )
         store = self._fleet.operations.loop.store
         try:
-            view, studies = self._fleet.view(), store.studies.stored()
+            view, studies = self._fleet.view(), self._fleet.studies()
             deliveries, newest = store.deliveries.list(), store.events.newest()
             recent = store.events.list(last=RECENT)
         except StoreError:
@@ -150,19 +150,19 @@ def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterat
     power: Values = {}
     broken: Values = {}
     for row in rows:
-        seen, device = windows.get(row.device), row.device
-        if seen is None or row.level is not Level.HOLD or row.study != seen.study.id:
+        held, device = windows.get(row.device), row.device
+        if held is None or row.level is not Level.HOLD or row.study != held.study.id:
             continue
-        study = seen.study
-        for metric, estimate in seen.window.estimates.items():
+        study = held.study
+        for metric, estimate in held.window.estimates.items():
             quantity = quantity_of(metric, study.quantities)
             if quantity.kind is Kind.TIME and quantity.unit == "ms":
                 name = metric.removesuffix("_ms")
                 latency[device, study.workload, name] = estimate.mean / MS_PER_S
-        drawn = seen.window.estimates.get(called(POWER, study.quantities))
+        drawn = held.window.estimates.get(called(POWER, study.quantities))
         if drawn is not None:
             power[device, study.workload, str(drawn.origin)] = drawn.mean
-        broken[device, study.id] = float(bool(seen.broken))
+        broken[device, study.id] = float(bool(held.broken))
     yield _gauge(
         "jouletune_held_latency_seconds",
         "Latencies and other times in the last held window.",
@@ -208,17 +208,17 @@ def _studies(
         ("study", "workload", "policy", "phase"),
         {(s.id, s.workload, s.policy, str(s.phase)): 1.0 for s in active},
     )
-    known = {s.id: summary for s in studies if (summary := summaries.get(s.id)) is not None}
+    by_study = {s.id: summary for s in studies if (summary := summaries.get(s.id)) is not None}
     yield _one(
         "jouletune_studies_pending",
         "Studies not yet evaluated, so missing in sums over studies.",
-        float(len(studies) - len(known)),
+        float(len(studies) - len(by_study)),
     )
     yield _gauge(
         "jouletune_study_limit_not_met",
         "Whether the held setting is proven to break a limit.",
         ("study",),
-        {(s.id,): float(known[s.id].unmet) for s in active if s.id in known},
+        {(s.id,): float(by_study[s.id].unmet) for s in active if s.id in by_study},
     )
     yield _gauge(
         "jouletune_study_saving_ratio",
@@ -227,7 +227,7 @@ def _studies(
         {
             (s.id,): saving.mean
             for s in active
-            if s.id in known and (saving := known[s.id].saving) is not None
+            if s.id in by_study and (saving := by_study[s.id].saving) is not None
         },
     )
     yield _gauge(
@@ -236,11 +236,11 @@ def _studies(
         ("state", "verdict"),
         _summed(
             ((str(state), str(verdict or "none")), float(n))
-            for summary in known.values()
+            for summary in by_study.values()
             for (state, verdict), n in summary.trials.items()
         ),
     )
-    bills = [(s.origin, s.saved_j, s.explored_j) for s in known.values()]
+    bills = [(s.origin, s.saved_j, s.explored_j) for s in by_study.values()]
     yield _gauge(
         "jouletune_saved_joules",
         "Energy saved by holding, from the studies' bills.",

@@ -61,7 +61,7 @@ class Courier:
     def begin(self) -> Callable[[], None]:
         """Start to deliver in a thread; return the function that ends it."""
         self.take_up()
-        unsubscribe = self._store.bus.subscribe(self._heard)
+        unsubscribe = self._store.bus.subscribe(self._on_notice)
         thread = threading.Thread(target=self._run, name=f"to {self._name}", daemon=True)
         thread.start()
 
@@ -72,7 +72,7 @@ class Courier:
 
         return end
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         if notice.topic is Topic.EVENTS:
             self._new.set()
 

@@ -52,10 +52,10 @@ class HoldReports:
 
     def observe(self, message: HoldReport) -> Receipt:
         """Take a window of a hold, or its end, which sends the study back to its baseline."""
-        told = self.observe_all([message])[0]
-        if isinstance(told, TuningError):
-            raise told
-        return told
+        outcome = self.observe_all([message])[0]
+        if isinstance(outcome, TuningError):
+            raise outcome
+        return outcome
 
     def observe_all(self, messages: Sequence[HoldReport]) -> Sequence[Receipt | TuningError]:
         """Take reports of holds, all windows in one transaction; what one is refused, is its answer.
@@ -63,14 +63,14 @@ class HoldReports:
         Raises:
             StoreError: the database does not answer.
         """
-        asked = self.store.studies.list(among={message.study for message in messages})
-        studies = {study.id: study for study in asked}
+        listed = self.store.studies.list(among={message.study for message in messages})
+        studies = {study.id: study for study in listed}
         doubts = {
             n: why
             for n, m in enumerate(messages)
             if m.study in studies and (why := held_doubt(m, studies[m.study]))
         }
-        told = [
+        judged = [
             (m, o)
             for n, m in enumerate(messages)
             if n not in doubts and (o := self._observation(m)) is not None
@@ -80,13 +80,13 @@ class HoldReports:
                 if message.study not in studies:
                     studies[message.study] = self.store.studies.get(message.study)
                 require_member(message.device, studies[message.study])
-            new = self.store.observations.add_all([observation for _, observation in told])
+            new = self.store.observations.add_all([observation for _, observation in judged])
         except (NotFound, InvalidInput, Unreadable) as error:
             if len(messages) == 1:
                 return [error]
             return [answer for message in messages for answer in self.observe_all([message])]
         self._note_doubts([(messages[n], why) for n, why in doubts.items()])
-        for message in (m for (m, _), kept in zip(told, new, strict=True) if kept):
+        for message in (m for (m, _), added in zip(judged, new, strict=True) if added):
             self._note_held(studies[message.study], message)
             if why := self._unbilled(studies[message.study], message):
                 self._note_doubts([(message, why)])
@@ -172,8 +172,8 @@ class HoldReports:
             study, trials, lambda number: self.store.trials.reports(study.id, number)
         )
         since = self.store.studies.latest(study.id).at
-        seen = self.store.observations.list(study.id, MOST_CANARY_WINDOWS)
-        windows = [o for o in seen if o.device == study.terms.canary and o.at > since]
+        observations = self.store.observations.list(study.id, MOST_CANARY_WINDOWS)
+        windows = [o for o in observations if o.device == study.terms.canary and o.at > since]
         result = canary.judged(Past(study=study, trials=trials), own, windows)
         if result is None:
             return

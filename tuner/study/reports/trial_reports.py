@@ -51,8 +51,8 @@ class TrialReports:
         outcome = credible(message.outcome, study)
         with self.changes.lock(message.study):
             trial = self._trial(message.study, message.trial)
-            known = self.store.trials.reports(message.study, message.trial)
-            own = [r for r in known if r.device == message.device]
+            reports = self.store.trials.reports(message.study, message.trial)
+            own = [r for r in reports if r.device == message.device]
             if any((r.token, r.nonce) == (message.token, message.nonce) for r in own):
                 return Receipt(result="duplicate")
             late = trial.state.final or not self._in_force(message)
@@ -103,16 +103,16 @@ class TrialReports:
             study.space.check(message.setting)
             outcome = credible(message.outcome, study)
             why = f"decided by the agent while the tuner was unreachable; {message.key}"
-            seen = study.revision, self.store.trials.count(study.id)
-            known = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
-            if known is not None and known.state.final:
+            version = study.revision, self.store.trials.count(study.id)
+            trial = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
+            if trial is not None and trial.state.final:
                 return Receipt(result="duplicate")
-            if known is None:
+            if trial is None:
                 self.changes.abort(study, "its agent continued without the tuner")
-                known = self.store.trials.begin(
-                    study.id, message.setting, Phase.TUNING, why, self.now(), seen=seen
+                trial = self.store.trials.begin(
+                    study.id, message.setting, Phase.TUNING, why, self.now(), seen=version
                 )
-            self.changes.end(known, study, outcome)
+            self.changes.end(trial, study, outcome)
             if outcome.measurement is not None:
                 self.telemetry.measured(study, message.device, outcome.measurement)
             return Receipt(result="closed")
@@ -129,9 +129,9 @@ class TrialReports:
 
     def _trial(self, study: str, number: int) -> Trial:
         for look in (self.store.trials.running, self.changes.trials):
-            found = next((t for t in reversed(look(study)) if t.number == number), None)
-            if found is not None:
-                return found
+            trial = next((t for t in reversed(look(study)) if t.number == number), None)
+            if trial is not None:
+                return trial
         raise NotFound(f"study {study} has no trial {number}", hint="list its trials")
 
     def reap(self) -> int:

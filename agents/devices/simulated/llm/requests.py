@@ -52,18 +52,18 @@ def read_trace(path: Path) -> tuple[Request, ...]:
     """
     try:
         with path.open(encoding="utf-8", newline="") as lines:
-            found = tuple(_row(row) for row in csv.DictReader(lines))
+            requests = tuple(_row(row) for row in csv.DictReader(lines))
     except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
         raise InvalidInput(
             f"{path} is no trace of requests: {error}",
             hint=f"give a CSV file with the columns {', '.join(COLUMNS)}",
         ) from error
-    if not found or any(a.arrival_s > b.arrival_s for a, b in itertools.pairwise(found)):
+    if not requests or any(a.arrival_s > b.arrival_s for a, b in itertools.pairwise(requests)):
         raise InvalidInput(
             f"{path} has no requests, or they are not in the order of their arrival",
             hint="sort them by arrival_s",
         )
-    return found
+    return requests
 
 
 def _row(row: dict[str, str]) -> Request:

@@ -199,8 +199,8 @@ class LlmServer:
 
     def _pace(self) -> tuple[Phases, Phases]:
         """Return the phases at the clock in force, and those that the power limit leaves to prefill."""
-        found = self._paces.get(self._mhz)
-        if found is None:
+        pace = self._paces.get(self._mhz)
+        if pace is None:
             board, low, high = self.board, float(self.board.clocks_mhz[0]), self._mhz
             if board.at(high).prefill_w > board.limit_w:
                 for _ in range(24):
@@ -208,8 +208,8 @@ class LlmServer:
                     fits = board.at(middle).prefill_w <= board.limit_w
                     low, high = (middle, high) if fits else (low, middle)
                 high = low
-            found = self._paces[self._mhz] = (board.at(self._mhz), board.at(high))
-        return found
+            pace = self._paces[self._mhz] = (board.at(self._mhz), board.at(high))
+        return pace
 
     def _room(self) -> int:
         """Return how many tokens more the cache takes, a step of those that decode set aside."""
@@ -219,16 +219,16 @@ class LlmServer:
         """Return what of the queue is prefilled in the next step; empty where there is no room."""
         budget, room = self.board.chunk_tokens - self._batch, self._room()
         places = self.board.most_requests - self._batch
-        found: list[tuple[Job, int]] = []
+        chunks: list[tuple[Job, int]] = []
         for job in self._waiting:
             left = job.tokens - job.filled
-            fits = left <= room or not (self._batch or found)
-            if budget <= 0 or len(found) >= places or not fits:
+            fits = left <= room or not (self._batch or chunks)
+            if budget <= 0 or len(chunks) >= places or not fits:
                 break
             now = min(left, budget)
-            found.append((job, now))
+            chunks.append((job, now))
             budget, room = budget - now, room - left
-        return tuple(found)
+        return tuple(chunks)
 
     def _mixed(self, pace: Phases, capped: Phases, chunks: tuple[tuple[Job, int], ...]) -> Segment:
         a, b, c = capped.prefill
@@ -260,9 +260,9 @@ class LlmServer:
         self._make_room()
         slower, hungrier = self._factors
         growth = pace.decode[2] * self._batch
-        first, wanted = self._step_s(pace), seconds / slower
+        first, budget_s = self._step_s(pace), seconds / slower
         linear = first - growth / 2.0
-        steps = 2.0 * wanted / (linear + math.sqrt(linear * linear + 2.0 * growth * wanted))
+        steps = 2.0 * budget_s / (linear + math.sqrt(linear * linear + 2.0 * growth * budget_s))
         soonest = self._ends[0][0] - self._step
         space = (self.board.kv_tokens - self._context) // self._batch
         count = max(1, min(math.ceil(steps), soonest, space))
@@ -334,14 +334,14 @@ class LlmServer:
     def _answer(self, job: Job) -> None:
         job.decoding = False
         self._served += 1
-        asked = job.request
-        further = asked.output_tokens - 1
+        request = job.request
+        further = request.output_tokens - 1
         tpot = (self._now - job.first_s) / further if further else 0.0
         self._done.append(
             ServedRequest(
-                asked.arrival_s,
-                job.first_s - asked.arrival_s,
+                request.arrival_s,
+                job.first_s - request.arrival_s,
                 tpot,
-                self._now - asked.arrival_s,
+                self._now - request.arrival_s,
             )
         )

@@ -152,7 +152,7 @@ class LlmMeter:
 
     def close(self, served: list[ServedRequest]) -> None:
         """Hand nothing more to the window of that list."""
-        self._open = [kept for kept in self._open if kept is not served]
+        self._open = [window for window in self._open if window is not served]
 
 
 class LlmWindow:

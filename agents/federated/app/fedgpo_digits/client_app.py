@@ -28,14 +28,16 @@ def train(message: Message, context: Context) -> Message:
     """Train with the batch size and the epochs that the message asks for."""
     of, config = _federation(context), message.content["config"]
     steps = int(config["averaging-steps"]) if "averaging-steps" in config else 0
-    asked = LocalTraining(int(config["batch-size"]), int(config["local-epochs"]), steps)
+    training = LocalTraining(int(config["batch-size"]), int(config["local-epochs"]), steps)
     number = int(config["server-round"]) - 1
     own = of.fleet[_number(context)]
     began = weights_of(message.content["arrays"])
     order = (of.seed, 7, own.number, number)
-    found = trained(of.task, began, own.samples, asked.batch, asked.epochs, order, asked.steps)
-    before, after = (of.task.own_accuracy(w, own.samples) for w in (began, found))
-    cost, now = of.cost(own, asked, number)
+    updated = trained(
+        of.task, began, own.samples, training.batch, training.epochs, order, training.steps
+    )
+    before, after = (of.task.own_accuracy(w, own.samples) for w in (began, updated))
+    cost, now = of.cost(own, training, number)
     metrics = {
         "num-examples": len(own.samples),
         "energy-j": cost.compute_j + cost.communication_j,
@@ -50,7 +52,7 @@ def train(message: Message, context: Context) -> Message:
         "data-classes": of.held(own),
         "own-gain": after - before,
     }
-    content = RecordDict({"arrays": arrays_of(found), "metrics": MetricRecord(metrics)})
+    content = RecordDict({"arrays": arrays_of(updated), "metrics": MetricRecord(metrics)})
     return Message(content, reply_to=message)
 
 

@@ -167,12 +167,12 @@ def test_a_hold_that_ended_is_not_taken_up_again(rig: Rig) -> None:
 def test_the_end_is_told_once(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
-    assert keeper.untold is None
+    assert keeper.unreported is None
     keeper.end("broken")
-    untold = holder(rig).untold
-    assert untold is not None and untold.ended == "broken"
-    keeper.told()
-    assert holder(rig).untold is None
+    unreported = holder(rig).unreported
+    assert unreported is not None and unreported.ended == "broken"
+    keeper.mark_reported()
+    assert holder(rig).unreported is None
 
 
 def test_a_hold_ends_also_where_the_device_does_not_go_back(rig: Rig) -> None:
@@ -223,8 +223,8 @@ def test_on_a_full_disk_a_hold_ends_all_the_same(
             "a restart takes up nothing that has ended"
         )
     keeper.persist()
-    untold = holder(rig).untold
-    assert untold is not None and untold.ended == "broken"
+    unreported = holder(rig).unreported
+    assert unreported is not None and unreported.ended == "broken"
 
 
 def test_a_hold_that_ended_is_not_found_again_though_neither_disk_nor_device_obeyed(
@@ -247,9 +247,9 @@ def test_broken_windows_count_also_where_they_cannot_be_written(
     keeper = holder(rig)
     keeper.take(order())
     monkeypatch.setattr(os, "fsync", FULL)
-    said = [keeper.observed(seen(60.0)) for _ in range(BROKEN_WINDOWS)]
-    assert said[:-1] == [""] * (BROKEN_WINDOWS - 1)
-    assert "in 3 windows in a row" in said[-1]
+    reasons = [keeper.observed(seen(60.0)) for _ in range(BROKEN_WINDOWS)]
+    assert reasons[:-1] == [""] * (BROKEN_WINDOWS - 1)
+    assert "in 3 windows in a row" in reasons[-1]
 
 
 def test_a_hold_that_cannot_be_written_is_not_taken_up(
@@ -271,7 +271,9 @@ def test_a_dropped_hold_may_be_ordered_again(rig: Rig) -> None:
     keeper.take(order())
     keeper.drop()
     assert rig.setting == rig.target.space.default
-    assert holder(rig).current is None and keeper.refuses(order()) == "" and keeper.untold is None
+    assert (
+        holder(rig).current is None and keeper.refuses(order()) == "" and keeper.unreported is None
+    )
     keeper.take(order())
     assert rig.setting == HELD
 

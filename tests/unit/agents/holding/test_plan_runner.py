@@ -11,8 +11,8 @@ import pytest
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.plan_runner import (
-    ASKED_TICK_S,
     AWAITED_TICK_S,
+    POLLED_TICK_S,
     QUEUE_FACTOR,
     TICK_S,
     PlanRunner,
@@ -176,7 +176,7 @@ def test_a_queue_that_builds_up_is_acted_on_as_soon_as_it_is_long(scene: Scene) 
     scene.until_held(HELD, 0.2)
 
 
-@pytest.mark.parametrize(("waits", "tick_s"), [(False, ASKED_TICK_S), (True, AWAITED_TICK_S)])
+@pytest.mark.parametrize(("waits", "tick_s"), [(False, POLLED_TICK_S), (True, AWAITED_TICK_S)])
 def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(
     tmp_path: Path, waits: bool, tick_s: float
 ) -> None:
@@ -260,8 +260,8 @@ def test_a_signal_that_raises_what_nobody_foresaw_costs_no_hold_and_one_line(
     scene.work.started, known = broken, scene.work.started  # type: ignore[method-assign]
     scene.pass_s(10)
     assert scene.rig.setting == BUSY
-    said = [r.message for r in caplog.records if "event=not_followed" in r.message]
-    assert len(said) == 1 and "ZeroDivisionError: no price today" in said[0]
+    messages = [r.message for r in caplog.records if "event=not_followed" in r.message]
+    assert len(messages) == 1 and "ZeroDivisionError: no price today" in messages[0]
     scene.work.started = known  # type: ignore[method-assign]
     scene.work.depth = 2.0
     scene.until_held(HELD)

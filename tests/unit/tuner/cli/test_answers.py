@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.main import get_command
 
-from tuner.cli.answers import Answer, Rows, tells
-from tuner.cli.asking import Api, asks
+from tuner.cli.answers import Answer, Rows, with_json
+from tuner.cli.asking import Api, with_api
 
 
 def called(verb: object, *given: str) -> object:
@@ -19,7 +19,7 @@ def called(verb: object, *given: str) -> object:
     return get_command(around)(list(given), standalone_mode=False)
 
 
-@tells
+@with_json
 def count(upto: Annotated[int, typer.Argument()], odd: bool = False) -> Answer:
     """Count."""
     rows = [(str(n),) for n in range(1, upto + 1, 1 + odd)]
@@ -43,7 +43,7 @@ def test_what_failed_is_printed_and_exits_with_1(capsys: pytest.CaptureFixture[s
 
 
 def test_a_verb_that_asks_has_the_shared_options_after_its_own() -> None:
-    @asks(watch=True)
+    @with_api(watch=True)
     def look(api: Api, study: Annotated[str, typer.Argument()] = "", as_json: bool = False) -> None:
         """Look."""
 

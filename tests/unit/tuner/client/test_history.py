@@ -13,7 +13,7 @@ from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tuner.client.history import History
 from tuner.core import ConfigError, InvalidInput, StoreError, TrialState, Verdict
-from tuner.verbs.questions import asked_of
+from tuner.verbs.questions import narrowed
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +51,17 @@ def test_what_is_not_installed_is_said_with_what_installs_it(
     absent: str, tried: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, absent, None)
-    with raised(ConfigError, absent) as told:
+    with raised(ConfigError, absent) as refused:
         tried.frame()
-    assert "jouletune[client]" in told.value.hint
+    assert "jouletune[client]" in refused.value.hint
 
 
 def test_keywords_narrow_as_the_command_line_does() -> None:
     before = datetime.now(UTC)
-    asked = asked_of(None, {"since": "2d", "verdict": "feasible", "state": TrialState.FAILED})
-    assert asked.since is not None and asked.since - before >= timedelta(days=-2)
-    assert (asked.verdict, asked.state) == (Verdict.FEASIBLE, TrialState.FAILED)
-    assert asked_of(HistoryQuestion(device="a"), {"study": "s1"}).device == "a"
+    question = narrowed(None, {"since": "2d", "verdict": "feasible", "state": TrialState.FAILED})
+    assert question.since is not None and question.since - before >= timedelta(days=-2)
+    assert (question.verdict, question.state) == (Verdict.FEASIBLE, TrialState.FAILED)
+    assert narrowed(HistoryQuestion(device="a"), {"study": "s1"}).device == "a"
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_keywords_narrow_as_the_command_line_does() -> None:
 )
 def test_a_keyword_that_says_nothing_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(InvalidInput, match=name):
-        asked_of(None, {name: value})
+        narrowed(None, {name: value})

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 
-from tests.builders import START
-from tuner.core import Limit, WindowPoint
+from tuner.core import Limit
 from tuner.web.sparklines import HEIGHT, sparkline
 
 
-def point(minute: int, value: float) -> WindowPoint:
-    at = START + timedelta(minutes=minute)
-    return WindowPoint(
-        study="s1",
-        device="sim",
-        metric="latency_p99_ms",
-        at=at,
-        mean=value,
-        least=value,
-        most=value,
-    )
+def point(minute: int, value: float) -> tuple[float, float]:
+    return 60.0 * minute, value
 
 
 def heights(svg: str) -> list[float]:
-    (found,) = re.findall(r'<polyline points="([^"]*)"', svg)
-    return [float(pair.split(",")[1]) for pair in found.split()]
+    (points,) = re.findall(r'<polyline points="([^"]*)"', svg)
+    return [float(pair.split(",")[1]) for pair in points.split()]
 
 
 def test_the_label_says_the_last_value_and_the_limit() -> None:

@@ -120,7 +120,7 @@ def test_a_power_without_a_label_is_no_rail_of_a_board_that_is_not_known(tmp_pat
     nameless_sensor(tmp_path)
     monitors = find_monitors(tmp_path)
     assert monitors.rails == {} and monitors.total == ()
-    assert "ina238 at 1-0044 has no label" in monitors.not_found
+    assert "ina238 at 1-0044 has no label" in monitors.missing_rails
 
 
 def test_a_known_board_without_its_rail_has_no_total_of_another_boards(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ def test_a_known_board_without_its_rail_has_no_total_of_another_boards(tmp_path:
     sensor(tmp_path, "VDD_IN", "VDD_GPU_SOC")
     monitors = find_monitors(tmp_path)
     assert monitors.total == ()
-    assert monitors.not_found == "not found: VDD_CPU_CV, VIN_SYS_5V0"
+    assert monitors.missing_rails == "not found: VDD_CPU_CV, VIN_SYS_5V0"

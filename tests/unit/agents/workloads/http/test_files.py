@@ -59,7 +59,7 @@ class Pool(ThreadingHTTPServer):
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), PoolHandler)
         self.folder, self.starts, self.status = folder, 0, 200
-        self.tells_start = True
+        self.has_start_time = True
         self.same = False
         """Whether the command leaves it as it was started."""
         self.taken_up: list[str] = []
@@ -74,7 +74,7 @@ class PoolHandler(Spoken):
     server: Pool
 
     def do_GET(self) -> None:
-        if self.path == "/metrics" and self.server.tells_start:
+        if self.path == "/metrics" and self.server.has_start_time:
             name = "process_start_time_seconds"
             text = f"# TYPE {name} gauge\n{name} {self.server.starts}\n".encode()
             self.send_response(200)
@@ -92,13 +92,13 @@ class PoolHandler(Spoken):
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[Pool]:
-    found = Pool(tmp_path)
+    serving = Pool(tmp_path)
     (tmp_path / "pool.json").write_text('{"pool":{"workers":4}}')
     (tmp_path / "pool.env").write_text("CODEC=fast")
-    threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
-    yield found
-    found.shutdown()
-    found.server_close()
+    threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
+    yield serving
+    serving.shutdown()
+    serving.server_close()
 
 
 def script(pool: Pool, code: str = "") -> list[str]:
@@ -127,9 +127,9 @@ def opened(
 
 @pytest.fixture
 def side(pool: Pool) -> Iterator[Side]:
-    found = opened(pool)
-    yield found
-    found.close()
+    attached = opened(pool)
+    yield attached
+    attached.close()
 
 
 class TestKnobs(SettableContract):

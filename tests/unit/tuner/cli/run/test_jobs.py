@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import METRICS, device
 from tests.errors import raised
-from tuner.cli.run.jobs import Wishes, asked_jobs, draft
+from tuner.cli.run.jobs import Wishes, draft, requested_jobs
 from tuner.cli.runfile import RunJob
 from tuner.core import Better, InvalidInput, Metric, Quantity
 
@@ -16,7 +16,7 @@ TABLE_METRICS = tuple(Metric(m) for m in ("energy_j", "latency_ms"))
 
 
 def test_without_flags_it_is_the_simulated_board_and_then_this_machine() -> None:
-    simulated, real = asked_jobs(Wishes())
+    simulated, real = requested_jobs(Wishes())
     assert (simulated.spec, simulated.policy) == ("simulated:orin", "polythrottle")
     assert (real.spec, real.seed) == ("cpu=reference", 0)
     assert simulated.constraints is not None
@@ -27,8 +27,8 @@ def test_without_flags_it_is_the_simulated_board_and_then_this_machine() -> None
 
 
 def test_a_board_that_is_named_has_no_limit_of_the_demonstration() -> None:
-    assert asked_jobs(Wishes(device="simulated:orin"))[0].constraints is None
-    first, second = asked_jobs(Wishes(constraints=("latency_p99_ms <= 50",)))
+    assert requested_jobs(Wishes(device="simulated:orin"))[0].constraints is None
+    first, second = requested_jobs(Wishes(constraints=("latency_p99_ms <= 50",)))
     assert first.constraints == second.constraints == ("latency_p99_ms <= 50",)
 
 
@@ -43,7 +43,7 @@ def test_flags_reach_the_job() -> None:
         window_s=3.0,
         seed=4,
     )
-    assert asked_jobs(wishes) == [
+    assert requested_jobs(wishes) == [
         RunJob(
             device="simulated:a100/bert",
             policy="sobol",
@@ -57,13 +57,13 @@ def test_flags_reach_the_job() -> None:
 
 
 def test_an_objective_of_the_workload_itself_is_left_to_the_tuner_to_judge() -> None:
-    assert asked_jobs(Wishes(device="cpu", objective="score"))[0].objective == "score"
+    assert requested_jobs(Wishes(device="cpu", objective="score"))[0].objective == "score"
 
 
 def test_the_cpu_runs_the_reference_unless_told_otherwise() -> None:
-    assert asked_jobs(Wishes(device="cpu"))[0].spec == "cpu=reference"
+    assert requested_jobs(Wishes(device="cpu"))[0].spec == "cpu=reference"
     served = Wishes(device="cpu", workload="http://127.0.0.1:80")
-    assert asked_jobs(served)[0].spec == "cpu=http://127.0.0.1:80"
+    assert requested_jobs(served)[0].spec == "cpu=http://127.0.0.1:80"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_can_be_seen_to_be_wrong_is_refused_before_anything_starts(
     wishes: Wishes, named: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        asked_jobs(wishes)
+        requested_jobs(wishes)
     assert named in str(caught.value)
 
 

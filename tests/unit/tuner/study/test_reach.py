@@ -1,0 +1,152 @@
+"""How far rows are confirmed where each window has another load: by windows at whatever loads came by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import trial
+from tests.unit.tuner.bo.test_load import BY, LIMIT_MS, SPACE, shown, truth
+from tests.unit.tuner.bo.test_load import asked as planning
+from tuner.core import LOAD_REACH, Limit, Past, Phase, Plan, Row, Setting, Trial
+from tuner.study.follow import confirming_rows, row_duel, why_grow
+from tuner.study.moves import Assign, Move
+from tuner.study.reach import Reach, reach_of
+
+SLOW, FAST = {"gpu.clock_mhz": 900}, {"gpu.clock_mhz": 1200}
+HOME = SPACE.default
+PLAN = Plan(
+    (Row(33.0, SLOW, at=31.0), Row(52.0, FAST, at=50.0), Row(math.inf, HOME)), BY, eager=True
+)
+
+
+def windows(*seen: tuple[Setting, float], phase: Phase = Phase.CONFIRMING) -> list[Trial]:
+    return [trial(n, at, shown(at, load), phase=phase) for n, (at, load) in enumerate(seen, 1)]
+
+
+def baselines(*loads: float) -> list[Trial]:
+    """Return baseline windows, numbered after all others."""
+    made = windows(*((HOME, load) for load in loads), phase=Phase.BASELINE)
+    return [replace(t, number=t.number + 900) for t in made]
+
+
+def confirming(trials: Sequence[Trial], now: float, limit: str = f"<= {LIMIT_MS}") -> Past:
+    at = replace(planning(limit=limit), phase=Phase.CONFIRMING, plan=PLAN)
+    return Past(study=at, trials=tuple(trials), context={BY: now})
+
+
+def reach(trials: Sequence[Trial], setting: Setting = SLOW, low: float = 0.0) -> Reach:
+    return reach_of(confirming(trials, 30.0), setting, low)
+
+
+def test_a_setting_reaches_the_highest_load_that_two_windows_keep_the_limits_at() -> None:
+    seen = windows((SLOW, 33.0), (SLOW, 28.0), (SLOW, 27.0), (SLOW, 22.0))
+    assert reach([*seen, *baselines(25.0, 33.0)]).load == 28.0
+
+
+def test_one_window_at_each_load_confirms_nothing() -> None:
+    assert reach([*windows((SLOW, 20.0), (SLOW, 31.0)), *baselines(25.0, 33.0)]).load == 0.0
+
+
+def test_what_breaks_a_limit_at_a_high_load_is_still_confirmed_at_a_lower_one() -> None:
+    assert truth(SLOW, 50.0)[1] > LIMIT_MS > truth(SLOW, 31.0)[1]
+    seen = windows((SLOW, 50.0), (SLOW, 51.0), (SLOW, 31.0), (SLOW, 30.0))
+    assert reach([*seen, *baselines(28.0, 33.0)]).load == 31.0
+
+
+def test_a_window_that_was_cut_short_bars_its_load_and_all_above() -> None:
+    seen = windows((SLOW, 31.0), (SLOW, 30.5), (SLOW, 25.0), (SLOW, 24.0), (SLOW, 27.0))
+    broke = Limit("latency_p99_ms", "<=", LIMIT_MS)
+    cut = [*seen[:4], replace(seen[4], broke=broke)]
+    assert reach([*seen, *baselines(24.0, 29.0)]).load == 31.0
+    assert reach([*cut, *baselines(24.0, 29.0)]).load == 25.0
+
+
+def test_the_gain_is_that_beside_the_baseline_at_the_same_load() -> None:
+    """An item takes less energy at a higher load, whatever the clock: that is no gain."""
+    seen = [*windows((SLOW, 30.0), (SLOW, 31.0)), *baselines(22.0, 24.0)]
+    found = reach_of(confirming(seen, 30.0), SLOW)
+    saving = 1.0 - truth(SLOW, 30.5)[0] / truth(HOME, 30.5)[0]
+    assert found.result.won and found.saving(planning()) == pytest.approx(saving, abs=0.03)
+    assert 1.0 - truth(SLOW, 30.5)[0] / truth(HOME, 23.0)[0] > saving + 0.04
+
+
+def test_a_gain_that_the_load_alone_explains_confirms_nothing() -> None:
+    late = [replace(t, setting=FAST) for t in windows((HOME, 30.0), (HOME, 31.0))]
+    found = reach([*late, *baselines(22.0, 24.0)], FAST)
+    assert found.load == 0.0 and "not proven" in found.result.why
+
+
+def test_windows_of_much_lower_loads_say_nothing_of_a_row() -> None:
+    seen = [*windows((FAST, 20.0), (FAST, 21.0)), *baselines(20.0, 22.0)]
+    assert reach(seen, FAST).load == 21.0
+    assert reach(seen, FAST, low=50.0).load == 0.0
+
+
+def test_the_lowest_row_made_for_the_load_now_is_measured_next() -> None:
+    some = baselines(30.0, 31.0)
+    step = confirming_rows(confirming(some, 26.0), some)
+    assert isinstance(step, Assign) and step.setting == SLOW and not step.context
+    step = confirming_rows(confirming(some, 51.0), some)
+    assert isinstance(step, Assign) and step.setting == HOME, "no baseline near that load yet"
+
+
+def test_where_no_row_can_be_measured_now_what_is_confirmed_is_held_up_to_its_load() -> None:
+    seen = [*windows((SLOW, 28.0), (SLOW, 27.0)), *baselines(28.0, 29.0)]
+    step = confirming_rows(confirming(seen, 500.0), seen)
+    assert isinstance(step, Move) and step.plan is not None
+    held, home = step.plan.rows
+    assert (held.setting, held.at, home.setting) == (SLOW, 28.0, HOME)
+    assert held.below == pytest.approx(28.0 * LOAD_REACH)
+    assert "up to arrival_rate_per_s = 28" in step.why
+
+
+def test_never_worse_than_one_setting_what_is_confirmed_higher_serves_rows_that_are_not() -> None:
+    seen = [*windows((FAST, 50.0), (FAST, 51.0)), *baselines(42.0, 45.0)]
+    step = confirming_rows(confirming(seen, 500.0), seen)
+    assert isinstance(step, Move) and step.plan is not None
+    assert [row.setting for row in step.plan.rows] == [FAST, HOME]
+    assert step.plan.rows[0].below == 52.0
+
+
+def test_a_row_whose_load_never_lasts_is_measured_no_more_in_the_end() -> None:
+    seen = [*windows(*((SLOW, 27.0 + 0.1 * n) for n in range(10))), *baselines(28.0, 29.0)]
+    step = confirming_rows(confirming(seen, 31.0), seen)
+    assert isinstance(step, Move) and step.plan is not None and len(step.plan.rows) == 2
+
+
+def test_a_relative_limit_needs_the_baseline_at_the_very_load() -> None:
+    seen = [*windows((FAST, 50.0), (FAST, 51.0)), *baselines(36.0, 37.0)]
+    past = confirming(seen, 50.0, "<= 1.6x baseline")
+    assert reach_of(past, FAST).load == 0.0
+    step = confirming_rows(past, seen)
+    assert isinstance(step, Assign) and step.setting == HOME
+
+
+def test_a_row_rests_on_its_windows_and_on_the_baseline_moved_to_their_load() -> None:
+    seen = [*windows((SLOW, 30.0), (SLOW, 31.0)), *baselines(24.0, 26.0)]
+    duel = row_duel(confirming(seen, 30.0), PLAN.rows[0])
+    assert duel is not None
+    before, after = duel
+    assert before["energy_j"].mean == pytest.approx(truth(HOME, 30.5)[0], rel=0.04)
+    assert after["latency_p99_ms"].mean == pytest.approx(truth(SLOW, 30.5)[1], rel=0.03)
+    assert row_duel(confirming(seen, 30.0), PLAN.rows[2]) is None
+
+
+def test_a_hold_is_not_left_for_a_row_that_was_measured_often_enough() -> None:
+    class Same:
+        def suggest(self, past: Past) -> object:
+            from tuner.core import Done
+
+            return Done(PLAN, "made up")
+
+    few = [*windows((SLOW, 27.0), (SLOW, 27.5)), *baselines(28.0, 29.0)]
+    many = [*windows(*((SLOW, 27.0 + 0.1 * n) for n in range(10))), *baselines(28.0, 29.0)]
+    held = Plan((Row(27.0, SLOW, at=26.0), Row(math.inf, HOME)), BY, eager=True)
+    for seen, grows in ((few, True), (many, False)):
+        past = confirming(seen, 31.0)
+        holding = replace(past, study=replace(past.study, phase=Phase.HOLDING, plan=held))
+        assert bool(why_grow(holding, Same())) is grows  # type: ignore[arg-type]

@@ -1,0 +1,182 @@
+"""How far a setting is confirmed where the load is the world's: by windows at the loads that came by.
+
+Limits are judged at the highest load that enough windows showed: so far a setting reaches. What it gains is
+judged beside the baseline at the same load; how a metric goes with the load, all settings' windows show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from tuner import guard
+from tuner.core import (
+    LOAD_STEP,
+    Estimate,
+    Past,
+    Phase,
+    Setting,
+    SettingKey,
+    Study,
+    Trial,
+    TrialState,
+    confirms_at,
+    improvement,
+    pool_windows,
+    quantity_of,
+    setting_key,
+)
+from tuner.study.confirm import CONFIRM_WINDOWS, PENDING, ConfirmResult, Duel, compared, lost
+
+NEAR = LOAD_STEP**4
+"""Between loads whose ratio is no larger (1.56) a metric is taken to be a power of the load. Ours."""
+
+Windows = Sequence[tuple[float, Trial]]
+"""Windows, each with the load that was measured in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The highest load at which a setting is confirmed, 0 for none; why; baseline and setting there."""
+
+    load: float
+    result: ConfirmResult
+    duel: Duel | None = None
+
+    def saving(self, study: Study) -> float:
+        """Return what the setting gains there, as a share where there is one; -inf for nothing known."""
+        if self.duel is None:
+            return -math.inf
+        before, after = map(study.objective.score, self.duel)
+        if before is None or after is None:
+            return -math.inf
+        return improvement(before, after, study.objective.sign).amount.mean
+
+
+def reach_of(past: Past, setting: Setting, low: float = 0.0) -> Reach:
+    """Return how far a setting is confirmed, by its confirming windows at loads from `low` on."""
+    own = own_windows(past, setting, low)
+    failed = [t for _, t in own if t.state is TrialState.FAILED]
+    if len(failed) >= guard.MOST_FAILURES:
+        return Reach(0.0, lost(f"trial {failed[-1].number} failed: {failed[-1].reason}"))
+    result = PENDING
+    for load in sorted({x for x, t in own if t.solid}, reverse=True):
+        result, duel = _confirmed(past, setting, load, own)
+        if result.won:
+            return Reach(load, result, duel)
+    # What is lost at its lowest load is lost at all.
+    return Reach(0.0, result)
+
+
+def own_windows(past: Past, setting: Setting, low: float = 0.0) -> Windows:
+    """Return a setting's confirming windows at loads from `low` on, and what is compared with those."""
+    by = past.study.terms.plan_by
+    mine = [t for t in past.trials if t.phase is Phase.CONFIRMING and t.tries(setting)]
+    ended = [t for t in mine if t.state.evidence or t.state is TrialState.FAILED]
+    loads = ((t.ran_at.get(by, low), t) for t in ended)
+    return [(x, t) for x, t in loads if x * LOAD_STEP**2 >= low]
+
+
+def baseline_windows(past: Past, load: float) -> Windows:
+    """Return the baseline's windows of any phase near a load: they did not select it."""
+    return [(x, t) for x, t in _solid_near(past, load) if t.tries(past.study.baseline)]
+
+
+def _confirmed(
+    past: Past, setting: Setting, load: float, own: Windows
+) -> tuple[ConfirmResult, Duel | None]:
+    """Judge a setting at a load: the limits by the windows there, the gain by all that are near."""
+    study = past.study
+    bad = next((t for x, t in own if t.censored and confirms_at(load, x)), None)
+    if bad is not None:
+        return lost(f"trial {bad.number} {bad.state}: {bad.reason}"), None
+    there = [t.shown for x, t in own if t.solid and confirms_at(x, load)]
+    if len(there) < CONFIRM_WINDOWS:
+        return PENDING, None
+    evidence, shown = past.at({study.terms.plan_by: load}), pool_windows(there, study.quantities)
+    if not guard.may_hold(shown, evidence.limits):
+        may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
+        unproven = lost("its confirming windows do not prove that it meets the limits")
+        return (PENDING if evidence.limits is None or may_be else unproven), None
+    near = [(x, t) for x, t in own if t.solid and x <= load * LOAD_STEP**2 and x * NEAR >= load]
+    rival = baseline_windows(past, load)
+    if len(rival) < CONFIRM_WINDOWS:
+        return PENDING, None
+    duel = _beside(past, load, rival, near, shown)
+    return compared(study, evidence, *duel), duel
+
+
+def _beside(
+    past: Past, load: float, rival: Windows, own: Windows, shown: Mapping[str, Estimate]
+) -> Duel:
+    """Return what baseline and setting show at the mean load of the setting's windows.
+
+    Of tails `shown` has what the setting did at its highest load; the baseline's are of any near load.
+    """
+    study = past.study
+    at = fmean(math.log(x) for x, _ in own)
+    off = abs(fmean(math.log(x) for x, _ in rival) - at)
+    solid = _solid_near(past, load)
+    slopes = {
+        name: _slope([(x, t, t.shown[name].mean) for x, t in solid if name in t.shown])
+        for name in shown
+        if not quantity_of(name, study.quantities).tail
+    }
+    before, after = (
+        pool_windows([_moved(x, t, at, slopes) for x, t in some], study.quantities)
+        for some in (rival, own)
+    )
+    for name, (_, doubt) in slopes.items():
+        if (seen := before.get(name)) is not None:
+            before[name] = replace(seen, stderr=math.hypot(seen.stderr, seen.mean * doubt * off))
+    tails = {name: seen for name, seen in shown.items() if name not in slopes}
+    return before, {**after, **tails}
+
+
+def _moved(
+    load: float, trial: Trial, at: float, slopes: Mapping[str, tuple[float, float]]
+) -> dict[str, Estimate]:
+    """Return what a window showed, moved to another load along the slopes; `at` is its logarithm."""
+    moved = dict(trial.shown)
+    for name, (slope, _) in slopes.items():
+        if (e := moved.get(name)) is not None:
+            by = math.exp(slope * (at - math.log(load)))
+            moved[name] = replace(
+                e, mean=by * e.mean, stderr=by * e.stderr, low=by * e.low, high=by * e.high
+            )
+    return moved
+
+
+def _solid_near(past: Past, load: float) -> Windows:
+    """Return the windows of any setting that were measured to the end near a load."""
+    by = past.study.terms.plan_by
+    solid = [(t.ran_at.get(by, 0.0), t) for t in past.trials if t.solid]
+    return [(x, t) for x, t in solid if load <= x * NEAR <= load * NEAR**2]
+
+
+def _slope(seen: Sequence[tuple[float, Trial, float]]) -> tuple[float, float]:
+    """Return the power of the load that a metric goes with, the same for each setting, and its error.
+
+    Before anything is seen it is 0 ± 1: what a device takes at rest makes an item's energy fall as fast as
+    the load rises, and no faster.
+    """
+    if any(value <= 0.0 for _, _, value in seen):
+        return 0.0, 0.0
+    groups: dict[SettingKey, list[tuple[float, float]]] = defaultdict(list)
+    for load, trial, value in seen:
+        groups[setting_key(trial.setting)].append((math.log(load), math.log(value)))
+    apart = [
+        (x - fmean(p[0] for p in group), y - fmean(p[1] for p in group))
+        for group in groups.values()
+        for x, y in group
+    ]
+    freedom = len(apart) - len(groups) - 1
+    spread = math.fsum(x * x for x, _ in apart)
+    if freedom < 1 or spread <= 0.0:
+        return 0.0, 1.0
+    slope = math.fsum(x * y for x, y in apart) / spread
+    variance = math.fsum((y - slope * x) ** 2 for x, y in apart) / freedom / spread
+    return slope / (1.0 + variance), math.sqrt(variance / (1.0 + variance))
