@@ -73,7 +73,7 @@ def test_a_plan_is_held_and_in_force_again_whoever_was_killed(scene: Stage) -> N
     prompts = scene.folder / "prompts.json"
     prompts.write_text(json.dumps([f"prompt {i}" for i in range(64)]))
     scene.start_tuner()
-    scene.start_agent("cpu", f"llama_cpp:{url}#callers:2,prompts:{prompts},tokens:32")
+    scene.start_agent("cpu", f"llama_cpp:{url}#callers:2,prompts:{prompts},tokens:96")
     study = scene.create(
         policy="speculation",
         objective="maximize throughput_per_s",
