@@ -73,11 +73,11 @@ def test_a_plan_is_held_and_in_force_again_whoever_was_killed(scene: Stage) -> N
     prompts = scene.folder / "prompts.json"
     prompts.write_text(json.dumps([f"prompt {i}" for i in range(64)]))
     scene.start_tuner()
-    scene.start_agent("cpu", f"llama_cpp:{url}#callers:2,prompts:{prompts},tokens:96")
+    scene.start_agent("cpu", f"llama_cpp:{url}#callers:2,prompts:{prompts},tokens:64")
     study = scene.create(
         policy="speculation",
         objective="maximize throughput_per_s",
-        terms={"trials": 12, "window_s": 1.0, "max_window_s": 2.0},
+        terms={"trials": 12, "window_s": 1.0, "max_window_s": 4.0},
     )
     scene.await_phase(study, "holding", deadline_s=300.0)
     view = scene.call("GET", f"/studies/{study}")
