@@ -102,9 +102,9 @@ def _named(kind: Any) -> str:  # noqa: ANN401  a type
 
 def schema() -> str:
     """Return the JSON Schema of fleet files, for editors."""
-    found = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    found |= TypeAdapter(FleetFile).json_schema()
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    document |= TypeAdapter(FleetFile).json_schema()
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def generated() -> dict[Path, str]:

@@ -116,10 +116,10 @@ class TrialsContract:
 
     def test_the_load_that_a_trial_was_asked_for_is_kept(self, store: Store) -> None:
         load = {"requests_in_system": 8, "price": -0.125}
-        asked = store.trials.begin("s1", setting(), Phase.TUNING, "", START, load)
+        trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START, load)
         whatever = begin(store)
-        assert (asked.context, whatever.context) == (load, {})
-        store.trials.end("s1", asked.number, completed(), LATER)
+        assert (trial.context, whatever.context) == (load, {})
+        store.trials.end("s1", trial.number, completed(), LATER)
         assert [t.context for t in store.trials.list("s1")] == [load, {}]
 
     def test_the_device_that_tries_alone_is_kept(self, store: Store) -> None:
@@ -157,11 +157,11 @@ class TrialsContract:
         where = (("s2", 2), ("s1", 4), ("s1", 1), ("s2", 1), ("s1", 3), ("s1", 2))
         hidden = {"sim": ("s2", 2), "other": ("s1", 2)}.get(device or "")
         wanted = [w for w in where if (among is None or w[0] in among) and w != hidden]
-        asked = [
+        pages = [
             [(name, t.number) for name, t in store.trials.latest(2, skip, among, device=device)]
             for skip in (0, 2, 4, 6)
         ]
-        assert asked == [wanted[n : n + 2] for n in (0, 2, 4, 6)]
+        assert pages == [wanted[n : n + 2] for n in (0, 2, 4, 6)]
         since, until = START + timedelta(minutes=2), START + timedelta(minutes=4)
         between = store.trials.latest(
             9, 0, among, since, until, TrialState.COMPLETED, device=device

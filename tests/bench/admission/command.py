@@ -19,11 +19,11 @@ def admission(
     from tuner.cli.output import console, echo_json
 
     with console(stderr=True).status("made-up pairs") as status:
-        found = [judged(seed) for seed in range(pairs)]
+        comparisons = [judged(seed) for seed in range(pairs)]
         measured = live(rounds, status.update)
     made_up = []
     for kind in KINDS:
-        own = [one for one in found if one.kind == kind]
+        own = [one for one in comparisons if one.kind == kind]
         could = [one for one in own if one.oracle > 0.0]
         made_up.append(
             {

@@ -78,9 +78,9 @@ def command(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def job(command: list[str]) -> Iterator[FineTuningJob]:
-    found = FineTuningJob(command, HostClock())
-    yield found
-    found.close()
+    started = FineTuningJob(command, HostClock())
+    yield started
+    started.close()
 
 
 def trained(command: list[str]) -> int:
