@@ -13,6 +13,7 @@ from statistics import NormalDist
 from tuner import guard
 from tuner.core import (
     ANYWHERE,
+    CYCLE,
     Context,
     Estimate,
     Evidence,
@@ -52,8 +53,8 @@ CONFIRM_CANDIDATES = 3
 PROVEN = NormalDist().inv_cdf(0.975)
 """So many standard errors prove a gain. After one contender whose gain they do not prove no other is asked:
 each further one would have a chance of its own to win by luck."""
-CONFIRM_MOST = 30
-"""How many windows end the phase, however many rows there are; what is not settled then is lost."""
+CONFIRM_MOST, MOST_OF_ROW = 30, 6
+"""How many windows end the phase, or so many for each row; what is not settled then is lost."""
 
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
@@ -182,7 +183,8 @@ def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> Confi
     result = _judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
         result = _unmeasurable(study, own, at)
-    if result == PENDING and len(windows) >= CONFIRM_MOST:
+    most = max(CONFIRM_MOST, MOST_OF_ROW * len(plan.rows))
+    if result == PENDING and sum(CYCLE not in t.context for t in windows) >= most:
         return lost(f"{len(windows)} confirming windows gave no clear result")
     return result
 
