@@ -191,7 +191,7 @@ bench-speculation: $(VENV)/.installed-dev
 
 # Fine-tuning paced beside inference: made-up pairs, and two real processes here; a quarter of an hour.
 bench-admission: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.bench.admission >build/bench/admission.json
+	mkdir -p build/bench && $(BIN)/python -m tests.bench admission >build/bench/admission.json
 	$(BIN)/python docs/figures.py admission build/bench/admission.json
 
 # Plans by the load on simulated servers of language models, beside governors and oracles: half an hour on two
@@ -267,6 +267,11 @@ bench-declared: $(VENV)/.installed-dev
 bench-pages: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) --output build/bench/pages.json
 	$(BIN)/python docs/figures.py pages build/bench/pages.json
+
+# An operator's tasks in steps on the pages and in commands, counted and timed: two minutes.
+bench-tasks: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.browser.tasks --output build/bench/tasks.json
+	$(BIN)/python docs/figures.py tasks build/bench/tasks.json
 
 # The pages in a real browser: every page at two widths, an operator's tasks in clicks, and the state of
 # the actuator against what is shown, in 8 states of real processes. A quarter of an hour.

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner.core import Metric, Signal, Space, Study
+from tuner.core import Metric, Plan, Signal, Space, Study
 
 Json = dict[str, Any]
 """An object of a JSON document."""
@@ -50,8 +50,7 @@ class Documents(Generic[Kept]):
         if "created_at" in doc:
             doc["created_at"] = doc["created_at"].isoformat()
         if doc.get("plan") is not None:
-            for row in doc["plan"]["rows"]:
-                row["below"] = row["below"] if math.isfinite(row["below"]) else None
+            doc["plan"] = _opened(doc["plan"])
         return doc
 
     def decode(self, doc: Json) -> Kept:
@@ -62,7 +61,7 @@ class Documents(Generic[Kept]):
         only = [dict(zip(names, row, strict=True)) for row in space["only"]]
         doc["space"] = space | {"only": only}
         if plan is not None:
-            doc["plan"] = plan | {"rows": [_ended(row) for row in plan["rows"]]}
+            doc["plan"] = _ended(plan)
         try:
             return self._adapter.validate_python(doc, extra="forbid")
         except ValidationError as error:
@@ -71,9 +70,26 @@ class Documents(Generic[Kept]):
             raise ValueError(f"{where}: {first['msg']}") from error
 
 
-def _ended(row: Json) -> Json:
-    return row | {"below": math.inf} if row["below"] is None else row
+def plan_document(plan: Plan) -> Json:
+    """Return a plan as a JSON object."""
+    return _opened(PLANS.dump_python(plan, warnings=False))
 
 
+def plan_of(doc: Json) -> Plan:
+    """Return the plan of a JSON object. Raises ValueError, KeyError, InvalidInput."""
+    return PLANS.validate_python(_ended(doc))
+
+
+def _opened(plan: Json) -> Json:
+    rows = [r | {"below": r["below"] if math.isfinite(r["below"]) else None} for r in plan["rows"]]
+    return plan | {"rows": rows}
+
+
+def _ended(plan: Json) -> Json:
+    rows = [r | {"below": math.inf} if r["below"] is None else r for r in plan["rows"]]
+    return plan | {"rows": rows}
+
+
+PLANS = TypeAdapter(Plan)
 STUDIES = Documents(Study)
 DESCRIPTIONS = Documents(Description)

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from sqlalchemy import JSON, DateTime, Dialect, Double, String, TypeDecorator
 
+from db.codec import Json, plan_document, plan_of
 from tuner.compat import StrEnum
-from tuner.core import Limit
+from tuner.core import Limit, Plan
 
 Member = TypeVar("Member", bound=StrEnum)
 
@@ -68,6 +69,21 @@ class LimitText(TypeDecorator[Limit]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Limit | None:
         """Return the limit of a text."""
         return None if value is None else Limit.parse(value)
+
+
+class PlanDocument(TypeDecorator[Plan]):
+    """A plan, as a JSON object."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: Plan | None, dialect: Dialect) -> Json | None:
+        """Return the object of a plan."""
+        return None if value is None else plan_document(value)
+
+    def process_result_value(self, value: Json | None, dialect: Dialect) -> Plan | None:
+        """Return the plan of an object."""
+        return None if value is None else plan_of(value)
 
 
 class TextOrNull(TypeDecorator[str]):

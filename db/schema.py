@@ -27,7 +27,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.columns import CountsByNumber, LimitText, Named, OpenEnd, TextList, TextOrNull, UtcDateTime
+from db.columns import (
+    CountsByNumber,
+    LimitText,
+    Named,
+    OpenEnd,
+    PlanDocument,
+    TextList,
+    TextOrNull,
+    UtcDateTime,
+)
 from tuner.core import (
     AccessRole,
     Context,
@@ -35,6 +44,7 @@ from tuner.core import (
     Limit,
     Origin,
     Phase,
+    Plan,
     Scope,
     Setting,
     TrialState,
@@ -74,6 +84,7 @@ class Base(DeclarativeBase):
         Mapping[int, int]: CountsByNumber,
         tuple[str, ...]: TextList,
         Limit: LimitText,
+        Plan: PlanDocument,
         **{kind: Named(kind) for kind in NAMED},
     }
 
@@ -195,6 +206,7 @@ class TrialRow(Base):
     broke: Mapped[Limit | None]
     reason: Mapped[str]
     device: Mapped[str] = mapped_column("device_id", TextOrNull, key="device", nullable=True)
+    plan: Mapped[Plan | None]
 
 
 class TrialStateRow(Base):

@@ -103,8 +103,8 @@ class Direct:
         fields = VERBS[verb]
 
         def ask(peer: Peer, *values: object) -> dict[str, Any]:
-            asked = dict(zip(fields, values, strict=False))  # a trial's name may be left out
-            return asyncio.run(self.inner.ask(peer, verb, asked))
+            message = dict(zip(fields, values, strict=False))  # a trial's name may be left out
+            return asyncio.run(self.inner.ask(peer, verb, message))
 
         return ask
 

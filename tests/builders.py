@@ -153,7 +153,7 @@ def trial(
     reason: str = "",
     context: Context | None = None,
 ) -> Trial:
-    found = measurement if measurement is not None or not state.evidence else window()
+    measured = measurement if measurement is not None or not state.evidence else window()
     return Trial(
         number=number,
         setting=at or setting(),
@@ -162,7 +162,7 @@ def trial(
         state=state,
         started_at=START,
         ended_at=START if state.final else None,
-        measurement=found,
+        measurement=measured,
         broke=broke,
         reason=reason,
     )
@@ -202,8 +202,8 @@ def past(at: Study, trials: Sequence[Trial]) -> Past:
 
 def baseline(at: Study, seen: Measurement | None = None) -> list[Trial]:
     """Return the two windows of a study's baseline."""
-    found = seen or surface(at.baseline)
-    return [trial(n, at.baseline, found, phase=Phase.BASELINE) for n in (1, 2)]
+    measured = seen or surface(at.baseline)
+    return [trial(n, at.baseline, measured, phase=Phase.BASELINE) for n in (1, 2)]
 
 
 def asked(count: int, **changes: Any) -> Study:  # noqa: ANN401

@@ -153,14 +153,14 @@ def steady(
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         seconds = now - began
         items = float(int(per_s * seconds + 1e-9))
-        found: dict[str, float | Estimate] = {
+        estimates: dict[str, float | Estimate] = {
             "energy_j": watts * seconds,
             "items": items,
             "cpu_s": cpu_share * seconds,
         }
         if items:
-            found["latency_p99_ms"] = tail(p99_ms, int(items))
-        return found
+            estimates["latency_p99_ms"] = tail(p99_ms, int(items))
+        return estimates
 
     return shows
 

@@ -20,8 +20,8 @@ Number = int | float | complex
 
 def literals(source: str) -> list[tuple[int, Number]]:
     """Return the line and the value of every number that is not plain, in their order."""
-    found = [(line, number) for line, number in _numbers(ast.parse(source)) if number not in PLAIN]
-    return sorted(found, key=lambda place: place[0])
+    places = [(line, number) for line, number in _numbers(ast.parse(source)) if number not in PLAIN]
+    return sorted(places, key=lambda place: place[0])
 
 
 def _numbers(node: ast.AST) -> Iterator[tuple[int, Number]]:

@@ -18,11 +18,11 @@ from tests.ports import reserved_port
 
 def binaries() -> Path:
     """Return the folder of the newest server's programs; skip the test where there is none."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
     on_path = shutil.which("initdb")
-    if not found and on_path is None:
+    if not programs and on_path is None:
         pytest.skip("no PostgreSQL server here (initdb was not found): apt install postgresql")
-    return found[-1].parent if found else Path(str(on_path)).parent
+    return programs[-1].parent if programs else Path(str(on_path)).parent
 
 
 @contextmanager
@@ -93,8 +93,8 @@ def new_database(server: str, name: str) -> str:
 def dump(url: str) -> str:
     """Return a database as text, without what tells when and where it was written."""
     text = _client("pg_dump", url, "--no-owner")
-    told = ("-- Dumped ", "\\restrict ", "\\unrestrict ")
-    return "".join(line for line in text.splitlines(True) if not line.startswith(told))
+    dated = ("-- Dumped ", "\\restrict ", "\\unrestrict ")
+    return "".join(line for line in text.splitlines(True) if not line.startswith(dated))
 
 
 def restore(url: str, path: Path) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 TOP = Path(__file__).parents[1]
 PAGE = TOP / "docs" / "promises.md"
 HEAD = """\
-# What it promises when something goes wrong
+# Promises: what happens when something fails
 This page lists failures and their consequences. Tests prove each row; `python -m tests.promises --tests`
-names them. `make promises` writes this page from the marks of the tests.
+lists them. `make promises` writes this page from the marks of the tests.
 
 | failure | consequence | tests |
 |---|---|---|
@@ -36,8 +36,10 @@ class Promise:
 
 def promises(top: Path = TOP) -> list[Promise]:
     """Return the promises of all tests, ordered by what goes wrong, then by file and line."""
-    found = [one for file in sorted((top / "tests").rglob("*.py")) for one in marked(file)]
-    return sorted(found, key=lambda one: one.wrong.lower())
+    marked_promises = [
+        one for file in sorted((top / "tests").rglob("*.py")) for one in marked(file)
+    ]
+    return sorted(marked_promises, key=lambda one: one.wrong.lower())
 
 
 def marked(file: Path) -> Iterator[Promise]:
@@ -54,11 +56,11 @@ def marked(file: Path) -> Iterator[Promise]:
                 yield Promise(wrong, then, node.name)
 
 
-def page(found: list[Promise]) -> str:
+def page(listed: list[Promise]) -> str:
     """Return docs/promises.md. Raises ValueError where no test says what happens."""
     rows = []
-    for wrong in dict.fromkeys(one.wrong for one in found):
-        of = [one for one in found if one.wrong == wrong]
+    for wrong in dict.fromkeys(one.wrong for one in listed):
+        of = [one for one in listed if one.wrong == wrong]
         then = "; ".join(one.then for one in of if one.then)
         if not then:
             raise ValueError(f"{of[0].test} promises something when {wrong!r}; no mark says what")

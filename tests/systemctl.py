@@ -44,7 +44,7 @@ class FakeSystemctl:
     def calls(self) -> list[list[str]]:
         return [json.loads(line) for line in (self._folder / "calls").read_text().splitlines()]
 
-    def with_json(self, **properties: str) -> None:
+    def reports(self, **properties: str) -> None:
         """Have it tell properties."""
         self._state = json.loads((self._folder / "state").read_text())
         told = self._state["told"]

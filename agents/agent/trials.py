@@ -94,6 +94,7 @@ class TrialRunner:
             expected=order.expected,
             context=order.context,
             follows=order.follows,
+            plan=order.plan,
         )
         name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
         try:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.core import Clock, Context, InvalidInput, Signal
+from tuner.core import CYCLE, HIGH, LOW, Clock, Context, InvalidInput, Signal
 
 STEP_S = 0.05
 """The longest sleep of a caller, so that a stop is noticed soon."""
@@ -29,6 +29,9 @@ REQUESTS = Signal("requests_in_system", askable=True)
 ARRIVALS = Signal("arrival_rate_per_s", "1/s", askable=True)
 """What our load can be requested: a number of callers, or a rate of arrivals."""
 
+CROSSING = {f"{REQUESTS.name}{LOW}", f"{REQUESTS.name}{HIGH}", CYCLE}
+"""What a load that goes up and down is requested by."""
+
 UNSENT = "not sent: all callers were busy"
 
 
@@ -38,20 +41,27 @@ class LoadShape:
 
     Closed loop (no rate): each of `callers` sends its next request when the last is answered. Open
     loop: Poisson arrivals at `rate_per_s`, or those of a trace at `arrivals_s`, which begins again after
-    its mean gap; at most `callers` are under way at once.
+    its mean gap; at most `callers` are under way at once. With `low` callers a closed loop goes from these
+    to `callers` and back, by doubling and halving, in `cycle_s`.
 
     Raises:
-        InvalidInput: no callers, or a rate that is not positive and finite, or a rate and a trace.
+        InvalidInput: no callers, or a rate that is not positive and finite, or a rate and a trace; a round
+            of no time, or not from fewer callers to more.
     """
 
     callers: int = 4
     rate_per_s: float | None = None
     arrivals_s: tuple[float, ...] = ()
+    low: int = 0
+    cycle_s: float = 0.0
 
     @classmethod
     def from_context(cls, context: Context) -> LoadShape:
         """Return the load that a context asks for. Raises InvalidInput where it asks for no load."""
         rest = dict(context)
+        if rest.keys() == CROSSING:
+            low, high = (round(rest[f"{REQUESTS.name}{end}"]) for end in (LOW, HIGH))
+            return cls(high, low=low, cycle_s=rest[CYCLE])
         inside, rate = rest.pop(REQUESTS.name, None), rest.pop(ARRIVALS.name, None)
         if rest or (inside is None) is (rate is None):
             raise InvalidInput(
@@ -63,6 +73,13 @@ class LoadShape:
     def __post_init__(self) -> None:
         if self.callers < 1:
             raise InvalidInput(f"a load needs at least one caller, not {self.callers}")
+        if (self.low or self.cycle_s) and not (
+            self.closed and 0 < self.low < self.callers and 0.0 < self.cycle_s < math.inf
+        ):
+            raise InvalidInput(
+                f"no load goes from {self.low} to {self.callers} callers and back in {self.cycle_s:g} s",
+                hint="give fewer callers for the low end, and the seconds of a round",
+            )
         rate = self.rate_per_s
         if rate is not None and not (math.isfinite(rate) and rate > 0.0):
             raise InvalidInput(f"an arrival rate must be positive and finite, not {rate}")
@@ -82,14 +99,41 @@ class LoadShape:
     @property
     def context(self) -> Context:
         """The load that is sent whatever the setting; an open loop's rate is measured."""
-        return {REQUESTS.name: float(self.callers)} if self.closed else {}
+        steady = self.closed and not self.low
+        return {REQUESTS.name: float(self.callers)} if steady else {}
+
+    def active(self, seconds: float) -> int:
+        """Return how many callers send so long after the start."""
+        if not self.low:
+            return self.callers
+        doublings = math.ceil(math.log2(self.callers / self.low))
+        up = [min(self.callers, self.low << step) for step in range(doublings + 1)]
+        steps = [*up, *up[-2:0:-1]]
+        return steps[int(seconds / self.cycle_s * len(steps)) % len(steps)]
 
     def __str__(self) -> str:
+        if self.low:
+            return f"closed loop of {self.low} to {self.callers} and back in {self.cycle_s:.4g} s"
         if self.closed:
             return f"closed loop of {self.callers}"
         if self.arrivals_s:
             return f"a trace of {len(self.arrivals_s)} arrivals in {self.round_s:.4g} s"
         return f"open loop at {self.rate_per_s:g}/s"
+
+
+def sent(context: Context, signal: str) -> dict[str, float]:
+    """Return a load by a signal as our callers have it: what counts the requests counts callers.
+
+    Raises:
+        InvalidInput: it names the callers, too.
+    """
+    targets = {
+        REQUESTS.name + name.removeprefix(signal) if signal and name.startswith(signal) else name: n
+        for name, n in context.items()
+    }
+    if len(targets) != len(context):
+        raise InvalidInput(f"{' and '.join(context)} are the same load; set one of them")
+    return targets
 
 
 class LoadCaller(Protocol):
@@ -163,8 +207,8 @@ class LoadRun:
         self._began = clock.monotonic()
         self._due = self._began
         self._threads = [
-            threading.Thread(target=self._work, args=(c,), name="load", daemon=True)
-            for c in self._callers
+            threading.Thread(target=self._work, args=(n, c), name="load", daemon=True)
+            for n, c in enumerate(self._callers)
         ]
         for thread in self._threads:
             thread.start()
@@ -207,8 +251,8 @@ class LoadRun:
             thread.join(timeout=1.0)
         return self.read()
 
-    def _work(self, caller: LoadCaller) -> None:
-        while (due := self._next()) is not None:
+    def _work(self, number: int, caller: LoadCaller) -> None:
+        while self._takes_part(number) and (due := self._next()) is not None:
             wrong = caller.send()
             now = self._clock.monotonic()
             with self._lock:
@@ -220,6 +264,14 @@ class LoadRun:
                     self._latencies.append(now - due)
             if wrong and self._shape.closed:
                 self._reach(now + PAUSE_S)
+
+    def _takes_part(self, number: int) -> bool:
+        """Wait until this caller is one of those that send; False where the run was stopped before."""
+        while number >= self._shape.active(self._clock.monotonic() - self._began):
+            if self._stopping.is_set():
+                return False
+            self._clock.sleep(STEP_S)
+        return True
 
     def _next(self) -> float | None:
         """Return when the next request was due, once it is; None where there is none any more.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from weakref import WeakSet
 
-from agents.load.generator import REQUESTS, LoadRun, LoadShape
+from agents.load.generator import REQUESTS, LoadRun, LoadShape, sent
 from agents.load.stats import shown_by
 from agents.speculation.caller import PromptCaller, PromptDeck, TokenTimes
 from agents.speculation.client import SIGNAL, SpeculationClient
@@ -18,7 +18,6 @@ from tuner.core import (
     Clock,
     Context,
     Estimate,
-    InvalidInput,
     Kind,
     MeasurementError,
     Metric,
@@ -198,16 +197,11 @@ class PromptMeter:
 
     def offering(self, context: Context) -> PromptMeter:
         """Return the meter at another load. Raises InvalidInput where none is asked for."""
-        targets = {
-            REQUESTS.name if name == SIGNAL else name: value for name, value in context.items()
-        }
-        if len(targets) != len(context):
-            raise InvalidInput(f"{SIGNAL} and {REQUESTS.name} are the same load; set one of them")
         other = PromptMeter(
             self._client,
             self._address,
             self._deck,
-            LoadShape.from_context(targets),
+            LoadShape.from_context(sent(context, SIGNAL)),
             self._clock,
             self._seed,
         )

@@ -12,6 +12,8 @@ from agents.target.window import TargetWindow, Usage
 from agents.target.window_counts import WindowCounts
 from tuner.core import (
     FOREIGN_SHARE,
+    NO_TABLE,
+    ActuationError,
     Clock,
     Conflict,
     Context,
@@ -21,6 +23,7 @@ from tuner.core import (
     MeasurementError,
     Now,
     Outcome,
+    Plan,
     Quantities,
     Setting,
     TrialState,
@@ -59,7 +62,8 @@ class Ask:
 
     `expected` is the load that the window is to be compared with, empty for none; `context` is the load
     to ask for, nothing for whatever load there is. `follows` is a signal whose mean the window is to
-    tell as its load, too.
+    tell as its load, too. `plan` is a table for the workload to go by instead of the setting, its first
+    row's.
     """
 
     metrics: tuple[str, ...]
@@ -69,6 +73,7 @@ class Ask:
     expected: Context = field(default_factory=dict)
     context: Context = field(default_factory=dict)
     follows: str = ""
+    plan: Plan | None = None
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -126,7 +131,8 @@ class Measurer:
         rng = random.Random(f"{self.seed}/{name}")
         try:
             check()
-            self.target.apply(setting)
+            if not self.target.apply(setting, ask.plan) and ask.plan is not None:
+                raise ActuationError(f"the workload {NO_TABLE}")
             self.pause(self.target.settle_s, check)
             for redo in range(REDOS + 1):
                 self.pause(redo * ask.window_s, check)  # what spoils a window often passes
@@ -174,7 +180,7 @@ class Measurer:
                 broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
             else:
                 broke = self._fill_by_runs(window, self.runs, ask, check)
-            changed = self._changed(setting)
+            changed = self._changed(setting, ask.plan)
             window.stop()
         except BaseException:
             window.discard()
@@ -252,7 +258,10 @@ class Measurer:
                 return limit
         return None
 
-    def _changed(self, setting: Setting) -> str:
+    def _changed(self, setting: Setting, plan: Plan | None) -> str:
+        if plan is not None:
+            gone = not self.target.follows(plan)
+            return "another process ended the table that is followed" if gone else ""
         now = self.target.read()
         wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
         if not wrong:

@@ -37,6 +37,7 @@ from tuner.core import (
     Measurement,
     Outcome,
     Phase,
+    Plan,
     Report,
     Setting,
     Trial,
@@ -87,6 +88,7 @@ class SqlTrials:
         context: Context = ANYWHERE,
         seen: tuple[int, int] | None = None,
         device: str = "",
+        plan: Plan | None = None,
     ) -> Trial:
         """Store a RUNNING trial under the next number and return it. Raises NotFound, StaleRevision."""
         as_seen = StudyRow.id == study
@@ -110,6 +112,7 @@ class SqlTrials:
                 phase=phase,
                 context=dict(context),
                 device=device,
+                plan=plan,
                 started_at=at,
                 why=why,
             )

@@ -253,16 +253,16 @@ def _scored(surface: TrueSurface, devices: int, seed: int, store: Store, now_s: 
         ),
         key=lambda end: end[0],
     )
-    found = [(0.0, 0.0)]
+    points = [(0.0, 0.0)]
     for end, trial in ends:
-        if surface.keeps(trial.setting) and surface.saving(trial.setting) > found[-1][1]:
-            found.append((end, surface.saving(trial.setting)))
+        if surface.keeps(trial.setting) and surface.saving(trial.setting) > points[-1][1]:
+            points.append((end, surface.saving(trial.setting)))
     return ApartRun(
         surface=surface.name,
         devices=devices,
         seed=seed,
         saving=surface.saving(held),
-        found=tuple(found),
+        found=tuple(points),
         tuned=ends[-1][0] if ends else 0.0,
         held=now_s / WINDOW_S,
         tried=len(tuning),

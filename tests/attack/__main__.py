@@ -37,10 +37,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("attacks", nargs="*", choices=[*names, []], default=[])
     parser.add_argument("--output", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     found: list[Scenario] = []
     for attack in ATTACKS:
-        if asked.attacks and attack.__name__ not in asked.attacks:
+        if arguments.attacks and attack.__name__ not in arguments.attacks:
             continue
         told = Scenario(attack.__name__)
         began = time.monotonic()
@@ -63,8 +63,8 @@ def main() -> int:
         },
     }
     text = json.dumps(document, indent=2, default=str) + "\n"
-    if asked.output is not None:
-        asked.output.write_text(text)
+    if arguments.output is not None:
+        arguments.output.write_text(text)
     else:
         sys.stdout.write(text)
     return 1 if document["did_not_hold"] else 0

@@ -95,8 +95,8 @@ class Site:
         """Return how many refusals were counted and not stored."""
         text = self.ask("GET", "/metrics", self.admin)[1].decode()
         pattern = rf'jouletune_requests_refused_total{{status="{status}"}} (\S+)'
-        found = re.search(pattern, text)
-        return float(found[1]) if found else 0.0
+        match = re.search(pattern, text)
+        return float(match[1]) if match else 0.0
 
     @contextmanager
     def watched(self, scenario: Scenario) -> Iterator[None]:

@@ -31,5 +31,5 @@ def header(seed: int | None = None) -> dict[str, Any]:
 def machine(root: Path = Path("/")) -> str:
     """Return the processor's name, and how many cores this process may use."""
     cores = len(os.sched_getaffinity(0))
-    found = re.search(r"^model name\s*: (.*)$", (root / "proc/cpuinfo").read_text(), re.MULTILINE)
-    return f"{cores} cores of {found[1].strip() if found else platform.machine()}"
+    match = re.search(r"^model name\s*: (.*)$", (root / "proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{cores} cores of {match[1].strip() if match else platform.machine()}"

@@ -37,14 +37,14 @@ class MountedBoard:
     @property
     def told(self) -> Mapping[str, Any]:
         """What the board is at: `energy_j`, `items`, `celsius`, and the files `altered`."""
-        found: Mapping[str, Any] = self.http.get(f"{self.url}/board").json()
-        return found
+        board: Mapping[str, Any] = self.http.get(f"{self.url}/board").json()
+        return board
 
     @property
     def altered(self) -> Mapping[str, str]:
         """The files that are not as they were found."""
-        found: Mapping[str, str] = self.told["altered"]
-        return found
+        altered: Mapping[str, str] = self.told["altered"]
+        return altered
 
     def file(self, pattern: str) -> Path:
         """Return the first file of a pattern under the root."""

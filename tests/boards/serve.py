@@ -149,12 +149,12 @@ class Handler(Spoken):
                 return self.answer(200, {"batch": machine.batch})
             if self.path == "/board":
                 machine.advance()
-                told = {
+                status = {
                     "energy_j": machine.energy_j,
                     "items": machine.items,
                     "celsius": machine.celsius,
                 }
-                return self.answer(200, {**told, "altered": self.server.board.altered})
+                return self.answer(200, {**status, "altered": self.server.board.altered})
             text = machine.metrics().encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
@@ -162,29 +162,29 @@ class Handler(Spoken):
         self.wfile.write(text)
 
     def do_POST(self) -> None:
-        asked: dict[str, Any] = json.loads(self.body())
+        request: dict[str, Any] = json.loads(self.body())
         with self.server.lock:
             board, machine = self.server.board, self.server.board.machine
             machine.advance()
             if self.path == "/config":
-                if asked.get("batch") not in BATCHES:
+                if request.get("batch") not in BATCHES:
                     return self.answer(422, {})
-                machine.batch = asked["batch"]
+                machine.batch = request["batch"]
                 return self.answer(200, {"batch": machine.batch})
-            if "faults" in asked:
-                board.faults.update(asked["faults"])
-            if asked.get("reset"):
+            if "faults" in request:
+                board.faults.update(request["faults"])
+            if request.get("reset"):
                 board.reset()
-            if "cap" in asked:
-                board.cap(asked["cap"])
-            if asked.get("restart_counters"):
+            if "cap" in request:
+                board.cap(request["cap"])
+            if request.get("restart_counters"):
                 board.restart_counters()
-            if asked.get("manual"):
+            if request.get("manual"):
                 machine.take_by_hand()
-            for path, text in asked.get("write", {}).items():
+            for path, text in request.get("write", {}).items():
                 board.nodes[path].write(text)
-            if "pass_s" in asked:
-                machine.pass_s(asked["pass_s"])
+            if "pass_s" in request:
+                machine.pass_s(request["pass_s"])
             self.answer(200, {})
 
 

@@ -74,15 +74,15 @@ def server(
     by_limit = dict(zip(map(id, limits), chosen, strict=True))
 
     def extra(limit: Limits) -> dict[str, Node]:
-        found: dict[str, Node] = {}
+        extra_nodes: dict[str, Node] = {}
         for file, choice in by_limit[id(limit)].items():
             plural = (
                 "scaling_available_governors"
                 if file == "scaling_governor"
                 else "energy_performance_available_preferences"
             )
-            found |= {file: choice.node(), plural: fixed(" ".join(choice.offered))}
-        return found
+            extra_nodes |= {file: choice.node(), plural: fixed(" ".join(choice.offered))}
+        return extra_nodes
 
     nodes, counters = policies(limits, cpus, extra, driver), list[Counter]()
     if boost is not None:

@@ -194,8 +194,8 @@ def granted_study(
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-3000:] or done.stdout[-3000:])
     assert there.altered == {}, there.altered
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    granted: dict[str, Any] = json.loads(done.stdout)
+    return granted
 
 
 def trials_of(folder: Path) -> list[Trial]:
@@ -215,13 +215,13 @@ def outcome(name: str, policy: str, seed: int, trials: int, truth: Truth) -> Out
     with tempfile.TemporaryDirectory(prefix="board-") as folder:
         began = time.monotonic()
         with mounted(name, Path(folder) / "root") as there:
-            told = study(there, policy, seed, trials, Path(folder))
+            report = study(there, policy, seed, trials, Path(folder))
         made = trials_of(Path(folder))
     first = next(t for t in made if t.phase is Phase.BASELINE and "latency_p99_ms" in t.shown)
     limit_ms = LIMIT * first.shown["latency_p99_ms"].mean
     possible = truth.possible(limit_ms)
     tried = [truth.of(t.setting, limit_ms) for t in made if t.phase is Phase.TUNING]
-    held = told["best"]["setting"] if told.get("best") else {}
+    held = report["best"]["setting"] if report.get("best") else {}
     saving, kept = truth.of(held, limit_ms)
     near = (n for n, (saved, good) in enumerate(tried, 1) if good and saved >= 0.95 * possible)
     return Outcome(
@@ -246,17 +246,17 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--output", type=Path)
-    asked = parser.parse_args(arguments)
-    found: list[dict[str, Any]] = []
-    for name in asked.boards.split(","):
+    options = parser.parse_args(arguments)
+    runs: list[dict[str, Any]] = []
+    for name in options.boards.split(","):
         truth = Truth(name)
-        for policy, seed in product(asked.policies.split(","), range(asked.seeds)):
-            one = outcome(name, policy, seed, asked.trials, truth)
-            found.append(asdict(one) | {"captured": one.captured})
-            sys.stdout.write(f"{json.dumps(found[-1])}\n")
+        for policy, seed in product(options.policies.split(","), range(options.seeds)):
+            one = outcome(name, policy, seed, options.trials, truth)
+            runs.append(asdict(one) | {"captured": one.captured})
+            sys.stdout.write(f"{json.dumps(runs[-1])}\n")
             sys.stdout.flush()
-            if asked.output:
-                asked.output.write_text(json.dumps({**header(), "runs": found}, indent=1))
+            if options.output:
+                options.output.write_text(json.dumps({**header(), "runs": runs}, indent=1))
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        found.start_tuner()
-        yield found
+    with stage(tmp_path) as playing:
+        playing.start_tuner()
+        yield playing
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     npm, folder = shutil.which("npm"), tmp_path_factory.mktemp("axe")
     if npm is None:
         pytest.skip("no npm here: apt install npm")
-    asked = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), AXE]
-    if subprocess.run(asked, timeout=120, check=False).returncode:
+    command = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), AXE]
+    if subprocess.run(command, timeout=120, check=False).returncode:
         pytest.skip(f"npm does not give {AXE}")
     return (folder / "node_modules/axe-core/axe.min.js").read_text()
 
@@ -35,10 +35,10 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 def faults(page: Page, axe: str) -> list[str]:
     """Return what axe-core finds that is serious or critical."""
     page.evaluate(axe)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    violations = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
     return [
         f"{fault['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
-        for fault in found
+        for fault in violations
         if fault["impact"] in ("serious", "critical")
         for node in fault["nodes"]
     ]

@@ -49,8 +49,8 @@ class Board:
         return str(self.page.locator("#devices tbody tr").first.inner_text())
 
     def shown_mhz(self) -> int:
-        found = re.search(r"gpu\.clock_mhz=(\d+)", self.row())
-        return int(found[1]) if found else FASTEST_MHZ
+        match = re.search(r"gpu\.clock_mhz=(\d+)", self.row())
+        return int(match[1]) if match else FASTEST_MHZ
 
     def actual_mhz(self) -> int:
         return int(self.nvml.get("lock_max")) or FASTEST_MHZ

@@ -28,10 +28,10 @@ DRIVERS: Mapping[str, Discover] = {
 
 def choices(driver: KnobDriver) -> tuple[dict[str, Value], ...]:
     """Return three settings of all knobs, none of them as the board was found."""
-    found = driver.read()
+    original = driver.read()
     picked: list[dict[str, Value]] = [{}, {}, {}]
     for knob, values in driver.ranges().items():
-        others = [value for value in values if value != found[knob]]
+        others = [value for value in values if value != original[knob]]
         for number, setting in enumerate(picked):
             setting[knob] = others[number % len(others)]
     return tuple(picked)
@@ -83,11 +83,11 @@ class BoardTheatre(Theatre):
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
         """Return the driver; with points there is a boundary before each file that it writes, too."""
-        found = self.discover(str(self.board.root))
+        drivers = self.discover(str(self.board.root))
         if points is None:
-            return found
+            return drivers
         count_calls(points, Path, {"write_text": "file write"})
-        return [CountedDriver(driver, points) for driver in found]
+        return [CountedDriver(driver, points) for driver in drivers]
 
     def check_original(self) -> str:
         altered = self.board.altered

@@ -90,5 +90,5 @@ class PatientTuner(StubTuner):
         return self.held_polls > 4 or bool(self._ends(order))
 
     def _ends(self, order: HoldOrder) -> list[dict[str, Any]]:
-        told = self.told("/holds/report")
-        return [m for m in told if m["ended"] and m["revision"] == order.revision]
+        reports = self.told("/holds/report")
+        return [m for m in reports if m["ended"] and m["revision"] == order.revision]

@@ -174,7 +174,7 @@ class Stage:
 
     def play(self) -> None:
         """Two trials around a hold, then the end; what is refused is refused, as to any agent."""
-        asked: tuple[tuple[str, Any], ...] = (
+        requests: tuple[tuple[str, Any], ...] = (
             ("acquire", (5.0,)),
             ("apply", (TRIED,)),
             ("renew", (5.0,)),
@@ -184,7 +184,7 @@ class Stage:
             ("hold", (HELD, 1000.0)),
             ("release", ()),
         )
-        for verb, details in asked:
+        for verb, details in requests:
             with suppress(Exception):  # as whoever answers a peer contains it
                 getattr(self.actuator, verb)(PEER, GPU, *details)
         self.actuator.gone(PEER)
@@ -258,7 +258,7 @@ class CappedStage(Stage):
     """A trial and a hold of a ceiling that the kernel caps, now lower, now higher, until it cools."""
 
     def play(self) -> None:
-        asked: tuple[tuple[str, Any], ...] = (
+        requests: tuple[tuple[str, Any], ...] = (
             ("hold", (CEILING_HELD, 1000.0)),
             ("cap", CAP),
             ("renew", (5.0,)),
@@ -269,7 +269,7 @@ class CappedStage(Stage):
             ("hold", (CEILING_HELD, 1000.0)),
             ("release", ()),
         )
-        for verb, details in asked:
+        for verb, details in requests:
             with suppress(Exception):  # as whoever answers a peer contains it
                 if verb == "cap":
                     self.theatre.happens(cap=details)

@@ -200,7 +200,7 @@ def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: 
     before.grant()
     before.acquire(peer, GPU, 5.0)
     before.apply(peer, GPU, TRIED)
-    found: Mapping[str, object] = theatre.values
+    untouched: Mapping[str, object] = theatre.values
     assert theatre.restore() == {}
-    assert theatre.values == found
+    assert theatre.values == untouched
     assert not theatre.journalled

@@ -61,8 +61,8 @@ def content(path: Path) -> list[str]:
 
 
 def whole(path: Path) -> bool:
-    found = check(f"sqlite:///{path}", lambda: START)
-    return all(c.well for c in found if c.about not in ("last backup", "room"))
+    checks = check(f"sqlite:///{path}", lambda: START)
+    return all(c.well for c in checks if c.about not in ("last backup", "room"))
 
 
 @pytest.fixture

@@ -115,8 +115,8 @@ class Theatre:
     @property
     def values(self) -> dict[str, Any]:
         """What the hardware is set to."""
-        found: dict[str, Any] = fake.load(self.hardware)["devices"][GPU]["values"]
-        return found
+        values: dict[str, Any] = fake.load(self.hardware)["devices"][GPU]["values"]
+        return values
 
     def happens(self, cap: int | None = None, lower: int = 0, reload: str = "") -> None:
         """Do to the hardware what `behind` says."""
@@ -176,8 +176,8 @@ class Theatre:
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
         """Return the drivers, as the hand finds them in its own process."""
-        found = fake.discover(str(self.hardware))
-        return [CountedDriver(d, points) for d in found] if points else found
+        drivers = fake.discover(str(self.hardware))
+        return [CountedDriver(d, points) for d in drivers] if points else drivers
 
     def restore(self) -> dict[str, str]:
         """Do what the next start does, and return what it could not put back."""

@@ -39,12 +39,12 @@ class DriverContract:
             assert driver.read()[knob] in ((value,) if readable else (value, None))
 
     def test_what_was_read_can_be_written_back(self, driver: KnobDriver) -> None:
-        found = dict(driver.read())
-        for knob, value in found.items():
+        original = dict(driver.read())
+        for knob, value in original.items():
             if value is not None and knob in driver.ranges():
                 driver.write(knob, other_value(driver, knob))
                 driver.write(knob, value)
-        assert driver.read() == found
+        assert driver.read() == original
 
     def test_a_float_that_equals_a_value_is_that_value(self, driver: KnobDriver) -> None:
         for knob, values in driver.ranges().items():
@@ -79,5 +79,5 @@ class DriverContract:
         assert driver.epoch == epoch
 
     def test_all_of_it_survives_the_line_to_the_actuator(self, driver: KnobDriver) -> None:
-        told = [dict(driver.read()), {k: list(v) for k, v in driver.ranges().items()}]
-        assert json.loads(json.dumps(told)) == told
+        message = [dict(driver.read()), {k: list(v) for k, v in driver.ranges().items()}]
+        assert json.loads(json.dumps(message)) == message

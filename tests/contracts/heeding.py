@@ -51,8 +51,8 @@ class HeedingContract:
         changes, named = self.asked[part]
         terms = {k: v for k, v in changes.items() if k in ("safety", "mode")}
         own = {k: v for k, v in changes.items() if k not in terms}
-        asked = replace(self.plain, **own, terms=replace(self.plain.terms, **terms))  # type: ignore[arg-type]
-        return asked, named
+        changed = replace(self.plain, **own, terms=replace(self.plain.terms, **terms))  # type: ignore[arg-type]
+        return changed, named
 
     @pytest.mark.parametrize("part", [*PARTS, "mode", "limit"])
     def test_each_part_is_heeded_or_refused_by_name(self, policy: Policy, part: str) -> None:
@@ -63,11 +63,11 @@ class HeedingContract:
             policy.heeds if isinstance(policy, SaysWhatItHeeds) else {"objective", "constraints"}
         )
         refuse_unsupported(self.plain, policy)
-        asked, named = self.with_part(part)
+        changed, named = self.with_part(part)
         try:
-            refuse_unsupported(asked, policy)
+            refuse_unsupported(changed, policy)
         except InvalidInput as refused:
-            assert named in refused.message and asked.policy in refused.message
+            assert named in refused.message and changed.policy in refused.message
             assert refused.hint
         else:
             assert part in heeds or not says

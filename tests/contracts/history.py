@@ -171,8 +171,8 @@ class HistoryContract:
         assert [c.setting for c in pareto(store, "s1", ["latency_p99_ms"])] == [setting()]
 
     def test_more_is_better_where_the_study_says_so(self, store: Store) -> None:
-        found = store.studies.get("s1")
-        slower = replace(found, constraints=(Constraint.parse("latency_p99_ms >= 1"),))
+        stored = store.studies.get("s1")
+        slower = replace(stored, constraints=(Constraint.parse("latency_p99_ms >= 1"),))
         store.studies.revise(slower, "ann", "", START)
         assert [c.setting for c in pareto(store, "s1")] == [setting(600)]
 
@@ -193,5 +193,5 @@ class HistoryContract:
         for one, cells in zip(objects, table, strict=True):
             assert (one["study"], str(one["number"])) == (cells["study"], cells["number"])
             assert str(one["setting"]["gpu.clock_mhz"]) == cells["knob:gpu.clock_mhz"]
-            told = one["metrics"].get("energy_j", {"mean": ""})
-            assert str(told["mean"]) == cells["energy_j"]
+            estimate = one["metrics"].get("energy_j", {"mean": ""})
+            assert str(estimate["mean"]) == cells["energy_j"]

@@ -49,8 +49,8 @@ def killed_after(url: str, trials: int) -> int:
         for _ in range(trials):
             assert writer.stdout.readline(), "the writer ended by itself"
         writer.kill()
-        told = writer.stdout.read().split("\n")[:-1]
-    return int(told[-1]) if told else 0
+        printed = writer.stdout.read().split("\n")[:-1]
+    return int(printed[-1]) if printed else 0
 
 
 class KilledWriterContract:

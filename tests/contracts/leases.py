@@ -72,9 +72,9 @@ class LeasesContract:
         other = store.leases.grant("other", "s1", trial, "host", END)
         assert other.nonce != lease.nonce
         for nonce in ("", other.nonce):
-            with raised(StaleToken, "nonce") as told:
+            with raised(StaleToken, "nonce") as refused:
                 store.leases.renew("sim", lease.token, nonce, END + timedelta(seconds=5))
-            assert lease.nonce not in str(told.value)
+            assert lease.nonce not in str(refused.value)
         assert store.leases.get("sim") == lease
 
     def test_what_is_over_is_not_renewed(self, store: Store, trial: Trial) -> None:

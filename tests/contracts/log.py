@@ -111,8 +111,8 @@ class ObservationsContract:
     def test_the_last_ones_are_told_oldest_first(self, store: Store) -> None:
         for minute in (2, 0, 3, 1):
             store.observations.add_all([observation(minute)])
-        told = [[o.at.minute for o in store.observations.list("s1", n)] for n in (None, 2, 9, 0)]
-        assert told == [[0, 1, 2, 3], [2, 3], [0, 1, 2, 3], []]
+        minutes = [[o.at.minute for o in store.observations.list("s1", n)] for n in (None, 2, 9, 0)]
+        assert minutes == [[0, 1, 2, 3], [2, 3], [0, 1, 2, 3], []]
 
     def test_what_windows_show_of_one_metric_is_told_by_their_start(self, store: Store) -> None:
         mixed: Setting = {"on": True, "n": 1, "ratio": 0.5, "name": "größe"}
@@ -139,9 +139,9 @@ class ObservationsContract:
         trial = store.trials.begin("s1", setting(), Phase.TUNING, "", last, device="sim")
         store.trials.end("s1", trial.number, completed(7.0, 70.0), last)
         names = ["latency_p99_ms", "power_w"]
-        found = store.observations.recent(["s1"], names, START, 2)
-        assert {(p.study, p.device) for p in found} == {("s1", "sim")}
-        (latency,) = (p.points for p in found if p.metric == "latency_p99_ms")
+        points = store.observations.recent(["s1"], names, START, 2)
+        assert {(p.study, p.device) for p in points} == {("s1", "sim")}
+        (latency,) = (p.points for p in points if p.metric == "latency_p99_ms")
         held = observation(3).measurement.started_at
         assert latency == ((held.timestamp(), 100.0), (last.timestamp(), 70.0))
         assert store.observations.recent([], names, START, 2) == ()
@@ -152,8 +152,8 @@ class ObservationsContract:
             trial = store.trials.begin("s1", setting(), Phase.TUNING, "", at)
             store.trials.end("s1", trial.number, completed(7.0, at.minute + 70.0), at)
         since = START + timedelta(minutes=1)
-        (found,) = store.observations.recent(["s1"], ["latency_p99_ms"], since, 9)
-        assert (found.device, found.points) == ("", ((since.timestamp(), 71.0),))
+        (course,) = store.observations.recent(["s1"], ["latency_p99_ms"], since, 9)
+        assert (course.device, course.points) == ("", ((since.timestamp(), 71.0),))
 
     def test_a_course_merges_the_windows_of_a_step_of_time(self, store: Store) -> None:
         for minute, latency in enumerate((90.0, 110.0, 100.0, 130.0)):
@@ -161,8 +161,8 @@ class ObservationsContract:
             shown = replace(window(latency_p99_ms=latency), started_at=kept.measurement.started_at)
             store.observations.add_all([replace(kept, measurement=shown)])
         names = ["latency_p99_ms"]
-        found = store.observations.course("sim", ["s1"], names, EARLY, 172_800.0)
-        assert [(p.mean, p.least, p.most) for p in found] == [(107.5, 90.0, 130.0)]
+        points = store.observations.course("sim", ["s1"], names, EARLY, 172_800.0)
+        assert [(p.mean, p.least, p.most) for p in points] == [(107.5, 90.0, 130.0)]
         fine = store.observations.course("sim", ["s1"], names, START, 1.0)
         assert [p.mean for p in fine] == [110.0, 100.0, 130.0]
         assert store.observations.course("other", ["s1"], names, EARLY, 60.0) == ()
@@ -227,11 +227,11 @@ class EventsContract:
 
     def test_events_kept_at_once_are_told_in_their_order(self, store: Store) -> None:
         assert store.events.add_all([]) == ()
-        asked = (event(0, device="d"), event(0), event(0, study="s"))
-        kept = store.events.add_all(asked)
-        assert kept == asked
+        events = (event(0, device="d"), event(0), event(0, study="s"))
+        kept = store.events.add_all(events)
+        assert kept == events
         assert sorted(e.id for e in kept) == [e.id for e in kept]
-        assert store.events.list() == asked
+        assert store.events.list() == events
         assert [e.id for e in store.events.after(0, None)] == [e.id for e in kept]
 
     def test_events_of_one_study_or_device(self, store: Store) -> None:

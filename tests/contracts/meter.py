@@ -28,8 +28,8 @@ class MeterContract:
         later()
         shown = window.stop()
         for metric in side.metrics:
-            told = shown.totals
-            assert metric.name in shown.estimates or RATIOS[metric.quantity].total in told
+            totals = shown.totals
+            assert metric.name in shown.estimates or RATIOS[metric.quantity].total in totals
 
     def test_nothing_is_shown_that_is_not_listed_or_a_total(self, side: Side, later: Later) -> None:
         window = side.meter.start()

@@ -52,22 +52,22 @@ def predicate(index: ReflectedIndex) -> str:
 
 def described(connection: Connection) -> dict[str, object]:
     """Return all that tells one schema from another, as the database itself tells it."""
-    told = inspect(connection)
+    inspector = inspect(connection)
     return {
         table: {
             "columns": {
-                c["name"]: (str(c["type"]), c["nullable"]) for c in told.get_columns(table)
+                c["name"]: (str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)
             },
-            "primary key": told.get_pk_constraint(table),
-            "foreign keys": sorted(map(str, told.get_foreign_keys(table))),
-            "uniques": sorted(map(str, told.get_unique_constraints(table))),
-            "checks": sorted(map(str, told.get_check_constraints(table))),
+            "primary key": inspector.get_pk_constraint(table),
+            "foreign keys": sorted(map(str, inspector.get_foreign_keys(table))),
+            "uniques": sorted(map(str, inspector.get_unique_constraints(table))),
+            "checks": sorted(map(str, inspector.get_check_constraints(table))),
             "indexes": sorted(
                 (str(i["name"]), i["column_names"], i["unique"], predicate(i))
-                for i in told.get_indexes(table)
+                for i in inspector.get_indexes(table)
             ),
         }
-        for table in told.get_table_names()
+        for table in inspector.get_table_names()
         if table != "alembic_version"
     }
 

@@ -27,8 +27,8 @@ class ReplicasContract:
     def test_a_tuner_is_as_it_told_last(self, store: Store) -> None:
         other = replace(ONE, id="a1", leads=False, bus_lag_s=None, agents={})
         later = replace(ONE, seen_at=START + timedelta(seconds=10), leads=False)
-        for told in (ONE, other, later):
-            store.replicas.tell(told)
+        for replica in (ONE, other, later):
+            store.replicas.tell(replica)
         assert list(store.replicas.list()) == [other, later]
 
     def test_tuners_that_tell_nothing_for_long_are_forgotten(self, store: Store) -> None:

@@ -18,16 +18,16 @@ def trial_states(
 ) -> Sequence[tuple[TrialState, int, datetime]]:
     """Return a trial's history: state, attempt, and when it came to that."""
     assert isinstance(store, SqlStore)
-    asked = select(TrialStateRow.state, TrialStateRow.attempt, TrialStateRow.at)
-    asked = asked.where(TrialStateRow.study == study, TrialStateRow.trial == number)
+    query = select(TrialStateRow.state, TrialStateRow.attempt, TrialStateRow.at)
+    query = query.where(TrialStateRow.study == study, TrialStateRow.trial == number)
     with store._database.look() as connection:
-        rows = connection.execute(asked.order_by(TrialStateRow.id)).all()
+        rows = connection.execute(query.order_by(TrialStateRow.id)).all()
     return tuple((state, attempt, at) for state, attempt, at in rows)
 
 
 def applied_to(store: Store, device: str) -> Sequence[Applied]:
     """Return what a device was set to, latest first."""
     assert isinstance(store, SqlStore)
-    asked = APPLIED.all.where(AppliedRow.device == device).order_by(AppliedRow.id.desc())
+    query = APPLIED.all.where(AppliedRow.device == device).order_by(AppliedRow.id.desc())
     with store._database.look() as connection:
-        return tuple(APPLIED.read(row) for row in connection.execute(asked))
+        return tuple(APPLIED.read(row) for row in connection.execute(query))

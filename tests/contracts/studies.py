@@ -99,10 +99,10 @@ class StudiesContract:
 
     def test_a_study_comes_back_as_it_was_stored(self, store: Store) -> None:
         store.studies.add(rich_study(), "ann", "to save energy")
-        found = store.studies.get("rich")
-        assert found == rich_study()
-        assert type(found.space.knob("turbo").values[0]) is bool
-        assert type(found.space.knob("voltage_v").values[2]) is float
+        stored = store.studies.get("rich")
+        assert stored == rich_study()
+        assert type(stored.space.knob("turbo").values[0]) is bool
+        assert type(stored.space.knob("voltage_v").values[2]) is float
 
     def test_changing_what_was_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
         mine = {"turbo": True}
@@ -183,13 +183,13 @@ class StudiesContract:
         assert store.studies.get("s1").plan == Plan.single(setting())
 
     def test_an_unknown_study_is_not_found(self, store: Store) -> None:
-        with_api = (
+        calls = (
             store.studies.get,
             store.studies.revisions,
             store.studies.latest,
             store.studies.delete,
         )
-        for ask in with_api:
+        for ask in calls:
             with raised(NotFound, "nobody"):
                 ask("nobody")
         with raised(NotFound, "s1"):
@@ -221,8 +221,8 @@ class StudiesContract:
         assert (
             store.studies.get("s1") == stopped == replace(second, phase=Phase.STOPPED, revision=3)
         )
-        told = [(r.who, r.why, r.at, r.study) for r in store.studies.revisions("s1")]
-        assert told == [
+        revisions = [(r.who, r.why, r.at, r.study) for r in store.studies.revisions("s1")]
+        assert revisions == [
             ("ann", "first", START, study()),
             ("bob", "tighter", LATER, second),
             ("ann", "enough", LATER, stopped),
@@ -280,8 +280,8 @@ class DeviceOwnershipContract:
         store.studies.add(study(), "me", "because")
         created = store.studies.get("s1")
         store.trials.begin("s1", setting(), Phase.TUNING, "", START)
-        found = store.studies.situation("sim")
-        assert found == Situation(
+        situation = store.studies.situation("sim")
+        assert situation == Situation(
             applied=applied(at=setting(800)),
             study=created,
             since=created.created_at,
@@ -291,9 +291,9 @@ class DeviceOwnershipContract:
         store.trials.end("s1", 1, completed(1.0, 1.0), LATER)
         store.stops.order(FleetStop(at=START, who="me"))
         revised = store.studies.revise(created.moved(Phase.PAUSED), "me", "", LATER)
-        found = store.studies.situation("sim")
-        assert (found.study, found.since, found.trials) == (revised, LATER, 1)
-        assert (found.running, found.stopped) == (False, True)
+        situation = store.studies.situation("sim")
+        assert (situation.study, situation.since, situation.trials) == (revised, LATER, 1)
+        assert (situation.running, situation.stopped) == (False, True)
         store.studies.revise(revised.moved(Phase.STOPPED), "me", "", LATER)
         assert store.studies.situation("sim").study is None
 

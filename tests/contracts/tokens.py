@@ -40,9 +40,9 @@ class TokensContract:
     ) -> None:
         store.tokens.add(agent())
         assert store.tokens.add(replace(agent(), created_at=END)) is False
-        with raised(Conflict, "agent@host") as told:
+        with raised(Conflict, "agent@host") as refused:
             store.tokens.add(agent("b"))
-        assert "token revoke agent@host" in told.value.hint
+        assert "token revoke agent@host" in refused.value.hint
         with pytest.raises(Conflict):
             store.tokens.add(replace(agent(), role=AccessRole.OPERATOR))
         assert store.tokens.list() == (agent(),)

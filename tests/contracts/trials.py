@@ -23,7 +23,9 @@ from tuner.core import (
     Origin,
     Outcome,
     Phase,
+    Plan,
     Report,
+    Row,
     Scope,
     Setting,
     StaleRevision,
@@ -114,10 +116,10 @@ class TrialsContract:
 
     def test_the_load_that_a_trial_was_asked_for_is_kept(self, store: Store) -> None:
         load = {"requests_in_system": 8, "price": -0.125}
-        asked = store.trials.begin("s1", setting(), Phase.TUNING, "", START, load)
+        trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START, load)
         whatever = begin(store)
-        assert (asked.context, whatever.context) == (load, {})
-        store.trials.end("s1", asked.number, completed(), LATER)
+        assert (trial.context, whatever.context) == (load, {})
+        store.trials.end("s1", trial.number, completed(), LATER)
         assert [t.context for t in store.trials.list("s1")] == [load, {}]
 
     def test_the_device_that_tries_alone_is_kept(self, store: Store) -> None:
@@ -129,6 +131,16 @@ class TrialsContract:
         assert [t.device for t in store.trials.running("s1")] == [""]
         assert [t.number for _, t in store.trials.latest(9, device="sim")] == [2, 1]
         assert [t.number for _, t in store.trials.latest(9, device="other")] == [2]
+
+    def test_the_table_that_is_followed_is_kept(self, store: Store) -> None:
+        rows = (Row(2.5, setting(600), at=2.0), Row(math.inf, setting(), 0.5, 8.0))
+        table = Plan(rows, "decoding_requests", 0.2, eager=True)
+        at = rows[0].setting, Phase.CONFIRMING, "", START
+        followed = store.trials.begin("s1", *at, table.crossing(10.0), plan=table)
+        assert begin(store).plan is None
+        store.trials.end("s1", followed.number, completed(), LATER)
+        assert [t.plan for t in store.trials.list("s1")] == [table, None]
+        assert not store.trials.list("s1")[0].tries(rows[0].setting), "it is no trial of one row"
 
     @pytest.mark.parametrize("among", [None, ("s1",), ("s1", "s2"), ()])
     @pytest.mark.parametrize("device", [None, "sim", "other"])
@@ -145,11 +157,11 @@ class TrialsContract:
         where = (("s2", 2), ("s1", 4), ("s1", 1), ("s2", 1), ("s1", 3), ("s1", 2))
         hidden = {"sim": ("s2", 2), "other": ("s1", 2)}.get(device or "")
         wanted = [w for w in where if (among is None or w[0] in among) and w != hidden]
-        asked = [
+        pages = [
             [(name, t.number) for name, t in store.trials.latest(2, skip, among, device=device)]
             for skip in (0, 2, 4, 6)
         ]
-        assert asked == [wanted[n : n + 2] for n in (0, 2, 4, 6)]
+        assert pages == [wanted[n : n + 2] for n in (0, 2, 4, 6)]
         since, until = START + timedelta(minutes=2), START + timedelta(minutes=4)
         between = store.trials.latest(
             9, 0, among, since, until, TrialState.COMPLETED, device=device

@@ -149,15 +149,15 @@ def _tensors(
     missing = [name for name in _names(shape) if name not in weights]
     if missing:
         raise ValueError(f"the model has no weight {missing[0]!r}")
-    found = []
+    tensors = []
     for name, written in _names(shape).items():
         values = weights[name].detach().to("cpu", torch.float32)
         part = name.removeprefix("model.layers.").partition(".")[2].removesuffix(".weight")
         if part in _ROTATED:
             heads = shape.heads if part == "self_attn.q_proj" else shape.kv_heads
             values = _interleaved(values, heads)
-        found.append((written, values.contiguous().numpy()))
-    return found
+        tensors.append((written, values.contiguous().numpy()))
+    return tensors
 
 
 def _names(shape: TextModelConfig) -> dict[str, str]:

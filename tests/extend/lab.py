@@ -83,12 +83,12 @@ class Lab:
         study = self.verbs.create(draft).id
         for _ in range(most):
             self.agent.step()
-            found = self.verbs.study(study)
-            if found.phase is Phase.HOLDING:
+            view = self.verbs.study(study)
+            if view.phase is Phase.HOLDING:
                 self.agent.step()  # takes the hold up
-                return found
-            assert found.phase is not Phase.PAUSED, found.phase_why
-        raise AssertionError(f"{study} is still {found.phase}: {found.phase_why}")
+                return view
+            assert view.phase is not Phase.PAUSED, view.phase_why
+        raise AssertionError(f"{study} is still {view.phase}: {view.phase_why}")
 
     def follow(self, seconds: int) -> None:
         """Let time pass while a plan is held, a look at its signal each second."""

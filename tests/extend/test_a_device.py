@@ -81,9 +81,9 @@ def board(site: Path) -> Board:
 
 @pytest.fixture
 def side(board: Board) -> Iterator[Side]:
-    found = open_device(f"twoclock:{board.folder}", seed=0, state_dir=None)
-    yield found
-    found.close()
+    opened = open_device(f"twoclock:{board.folder}", seed=0, state_dir=None)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ CLIENTS, PERIOD_S = 4, 0.05
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        yield found
+    with stage(tmp_path) as playing:
+        yield playing
 
 
 def documented() -> str:

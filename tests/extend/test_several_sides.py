@@ -151,11 +151,11 @@ def true_energy_j(world: World, setting: Setting) -> float:
 def tuned(tmp_path: Path) -> Iterator[tuple[World, Lab, Setting]]:
     world = World()
     with lab(tmp_path, target(world), world.time) as opened:
-        found = opened.tune(
+        view = opened.tune(
             StudyDraft(devices=(DEVICE,), constraints=(f"latency_p99_ms <= {LIMIT}x baseline",))
         )
-        assert found.plan is not None
-        yield world, opened, found.plan.rows[0].setting
+        assert view.plan is not None
+        yield world, opened, view.plan.rows[0].setting
 
 
 def test_it_is_tuned_as_one_and_saves_on_both(tuned: tuple[World, Lab, Setting]) -> None:

@@ -58,9 +58,9 @@ pytestmark = pytest.mark.skipif(
 def blocks() -> list[str]:
     """Return the page's Python, the changed line first."""
     section = PAGE.read_text("utf-8").partition("## Adopt it in a Flower app")[2]
-    found = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
-    assert len(found) == 2, "the changed line, and what opens the tuner"
-    return found
+    code_blocks = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    assert len(code_blocks) == 2, "the changed line, and what opens the tuner"
+    return code_blocks
 
 
 def adopted(database: Path) -> str:
@@ -75,7 +75,7 @@ def adopted(database: Path) -> str:
     return start.replace(f"    {new}\n", f"{indent(opened, '    ')}    {new}\n") + CLOSED
 
 
-def client(kind: str, told: dict[str, float]) -> Node:
+def client(kind: str, extra: dict[str, float]) -> Node:
     """Return a client that nears the mark by half in each epoch, and tells its class and some metrics."""
 
     def answer(message: Message) -> Message:
@@ -84,17 +84,17 @@ def client(kind: str, told: dict[str, float]) -> Node:
         config = message.content["config"]
         steps = int(config["local-epochs"])
         assert int(config["batch-size"]) > 0
-        found = tuple(w + (1.0 - w) * (1.0 - 0.9**steps) for w in weights_of(arrays_in(message)))
-        metrics = MetricRecord({"num-examples": 10, **{k: v * steps for k, v in told.items()}})
-        content = RecordDict({"arrays": arrays_of(found), "metrics": metrics})
+        weights = tuple(w + (1.0 - w) * (1.0 - 0.9**steps) for w in weights_of(arrays_in(message)))
+        metrics = MetricRecord({"num-examples": 10, **{k: v * steps for k, v in extra.items()}})
+        content = RecordDict({"arrays": arrays_of(weights), "metrics": metrics})
         return Message(content, reply_to=message)
 
     return answer
 
 
 def arrays_in(message: Message) -> ArrayRecord:
-    found: ArrayRecord = message.content["arrays"]
-    return found
+    arrays: ArrayRecord = message.content["arrays"]
+    return arrays
 
 
 def evaluated(_: int, arrays: ArrayRecord) -> MetricRecord:
@@ -102,9 +102,9 @@ def evaluated(_: int, arrays: ArrayRecord) -> MetricRecord:
 
 
 def trials(database: Path) -> list[dict[str, Any]]:
-    asked = ["history", "--workload", "federated", "--db", f"sqlite:///{database}"]
+    command = ["history", "--workload", "federated", "--db", f"sqlite:///{database}"]
     ran = subprocess.run(
-        [PYTHON, "-c", JOULETUNE, *asked, "--format", "json"],
+        [PYTHON, "-c", JOULETUNE, *command, "--format", "json"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -113,10 +113,10 @@ def trials(database: Path) -> list[dict[str, Any]]:
     return sorted(json.loads(ran.stdout), key=lambda row: row["number"])
 
 
-def run(database: Path, told: dict[str, float]) -> list[dict[str, Any]]:
+def run(database: Path, metrics: dict[str, float]) -> list[dict[str, Any]]:
     scope: dict[str, Any] = {"INITIAL": arrays_of((np.zeros(3),)), "EVALUATE": evaluated}
     exec(compile(adopted(database), "server_app.py", "exec"), scope)
-    grid = LocalGrid({node: client("high", told) for node in range(60)})
+    grid = LocalGrid({node: client("high", metrics) for node in range(60)})
     context = RunContext(1, 0, {}, RecordDict(), {"num-server-rounds": ROUNDS})
     scope["app"](grid, context)
     return trials(database)

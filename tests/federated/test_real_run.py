@@ -42,11 +42,11 @@ pytestmark = pytest.mark.skipif(
 
 def rounds(database: Path) -> list[dict[str, Any]]:
     """Return the rounds, as an operator would ask for them."""
-    asked = ["history", "--db", f"sqlite:///{database}", "--format", "json"]
-    told = subprocess.run(
-        [PYTHON, "-c", JOULETUNE, *asked], capture_output=True, text=True, check=True, timeout=120
+    command = ["history", "--db", f"sqlite:///{database}", "--format", "json"]
+    done = subprocess.run(
+        [PYTHON, "-c", JOULETUNE, *command], capture_output=True, text=True, check=True, timeout=120
     )
-    return sorted(json.loads(told.stdout), key=lambda row: row["number"])
+    return sorted(json.loads(done.stdout), key=lambda row: row["number"])
 
 
 def in_process(of: FederatedTraining, database: Path) -> None:
@@ -91,8 +91,8 @@ def test_a_goal_ends_a_real_run_whose_tuner_and_server_were_killed(tmp_path: Pat
     command += ["--rounds", "150", "--clients", str(MANY), "--python", PYTHON, "--goal", "0.85"]
     with (tmp_path / "first.log").open("wb") as log:
         first = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        told = wait_for(lambda: completed(database) >= 2 or first.poll() is not None)
-        assert told and first.poll() is None, (tmp_path / "first.log").read_text()[-3000:]
+        ready = wait_for(lambda: completed(database) >= 2 or first.poll() is not None)
+        assert ready and first.poll() is None, (tmp_path / "first.log").read_text()[-3000:]
         for word in (str(tmp_path / "goal.sqlite.federation"), "serverapp"):
             for process in psutil.process_iter(["cmdline"]):
                 if word in " ".join(process.info["cmdline"] or ()) and ours(process):
@@ -108,10 +108,10 @@ def test_a_goal_ends_a_real_run_whose_tuner_and_server_were_killed(tmp_path: Pat
     before = completed(database)
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    found = rounds(database)
-    assert before < len(found) < before + 150, "the goal ended it"
-    assert found[-1]["metrics"]["accuracy"]["mean"] >= 0.85
-    assert [row["number"] for row in found] == [*range(1, len(found) + 1)]
+    rows = rounds(database)
+    assert before < len(rows) < before + 150, "the goal ended it"
+    assert rows[-1]["metrics"]["accuracy"]["mean"] >= 0.85
+    assert [row["number"] for row in rows] == [*range(1, len(rows) + 1)]
 
 
 def wait_for(there: Callable[[], bool], seconds: float = 300.0) -> bool:

@@ -28,9 +28,9 @@ def _identified() -> None:
 def reply(
     arrays: ArrayRecord, metrics: Mapping[str, int | float | list[int] | list[float]], node: int = 1
 ) -> Message:
-    asked = Message(RecordDict(), dst_node_id=node, message_type="train")
+    query = Message(RecordDict(), dst_node_id=node, message_type="train")
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord(dict(metrics))})
-    return Message(content, reply_to=asked)
+    return Message(content, reply_to=query)
 
 
 def array(data: bytes) -> Array:
@@ -72,20 +72,20 @@ def test_metrics_that_some_lack_or_cannot_mean_are_not_averaged_and_the_others_s
 ):
     first = reply(SENT, {"num-examples": 3, "loss": 0.5, "per-label": [0.1, 0.2], "own": 1.0})
     second = reply(SENT, {"num-examples": 4, "loss": float("nan"), "per-label": [0.3, 0.4]})
-    found = sound([first, second], SENT, KnownClients())
-    kept = [dict(r.message.content["metrics"]) for r in found]
+    accepted = sound([first, second], SENT, KnownClients())
+    kept = [dict(r.message.content["metrics"]) for r in accepted]
     assert kept == [
         {"num-examples": 3, "per-label": [0.1, 0.2]},
         {"num-examples": 4, "per-label": [0.3, 0.4]},
     ]
-    assert found[0].metrics == {"num-examples": 3.0, "loss": 0.5, "own": 1.0}
+    assert accepted[0].metrics == {"num-examples": 3.0, "loss": 0.5, "own": 1.0}
 
 
 def test_lists_of_other_lengths_are_not_averaged() -> None:
     first = reply(SENT, {"num-examples": 3, "per-label": [0.1, 0.2]})
     second = reply(SENT, {"num-examples": 4, "per-label": [0.3]})
-    found = sound([first, second], SENT, KnownClients())
-    assert [set(r.message.content["metrics"]) for r in found] == [{"num-examples"}] * 2
+    accepted = sound([first, second], SENT, KnownClients())
+    assert [set(r.message.content["metrics"]) for r in accepted] == [{"num-examples"}] * 2
 
 
 def test_records_of_other_names_are_averaged_with_the_rest() -> None:

@@ -205,13 +205,13 @@ def test_clients_that_cannot_say_their_class_are_of_the_first_and_are_not_asked_
 @pytest.mark.parametrize("silent", [True, False], ids=["no reply", "an error"])
 def test_a_client_that_could_not_say_its_class_once_is_asked_again(silent: bool) -> None:
     of = training()
-    asked: list[int] = []
+    queried: list[int] = []
 
     def mute_once(node: int, answer: Node) -> Node:
         def told(message: Message) -> Message | None:
             if message.metadata.message_type == "query":
-                asked.append(node)
-                if asked.count(node) == 1:
+                queried.append(node)
+                if queried.count(node) == 1:
                     if silent:
                         return None
                     raise ConnectionError("the battery is empty")
@@ -222,7 +222,7 @@ def test_a_client_that_could_not_say_its_class_once_is_asked_again(silent: bool)
     tuner = Scripted(of.space, [setting(of, k=20, high=1, mid=5, low=10)])
     grid = LocalGrid({n: mute_once(n, a) for n, a in nodes(of).items()})
     ran(of, grid, tuner, rounds=3)
-    assert sorted(asked) == sorted([*nodes(of)] * 2), "each twice: who has said it is not asked"
+    assert sorted(queried) == sorted([*nodes(of)] * 2), "each twice: who has said it is not asked"
     trains = [m for m in grid.sent if m.metadata.message_type == "train"]
     assert {m.content["config"]["local-epochs"] for m in trains[:20]} == {1}
     assert {m.content["config"]["local-epochs"] for m in trains[20:]} == {1, 5, 10}
@@ -334,13 +334,13 @@ def test_clients_that_do_not_come_are_waited_for_once() -> None:
 
 def test_carbon_is_by_the_intensity_of_each_class() -> None:
     of = training()
-    told = []
+    metrics = []
     for intensity in (360.0, {"high": 360.0, "mid": 0.0, "low": 720.0}, {"high": 360.0}):
         tuner = Scripted(of.space, [setting(of, k=20)])
         strategy = FedGPO(tuner, FedAvg(**NO_EVALUATION), wait_s=0.0, g_per_kwh=intensity)
         strategy.start(LocalGrid(nodes(of)), arrays_of(of.weights), num_rounds=1)
-        told.append(tuner.told[0].metrics)
-    same, classes, missing = told
+        metrics.append(tuner.told[0].metrics)
+    same, classes, missing = metrics
     assert same["carbon_g"] == pytest.approx(same["energy_j"] * 1e-4)
     by_class = classes["energy_high_j"] + 2.0 * classes["energy_low_j"]
     assert classes["carbon_g"] == pytest.approx(1e-4 * by_class) and "carbon_g" not in missing

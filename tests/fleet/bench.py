@@ -107,11 +107,11 @@ def studies_that_ask(count: int) -> list[Past]:
     clocks, limits = tuple(range(400, 1400, 40)), tuple(range(100, 300, 10))
     space = Space((knob("gpu.clock_mhz", clocks, 1360), knob("gpu.power_limit_w", limits, 290)))
     assert space.size == 500
-    found = []
+    tried = []
     for number in range(count):
         at = replace(asked(40), id=f"s{number}", seed=number, space=space)
-        found.append(_tried(at, number))
-    return found
+        tried.append(_tried(at, number))
+    return tried
 
 
 def _tried(at: Study, number: int) -> Past:
@@ -138,15 +138,15 @@ def asking(given: argparse.Namespace) -> Any:  # noqa: ANN401
     """Have many studies ask at once, in turns by one process, by two and by Ray; each is warm before."""
     limit_threads()
     pasts, warm = studies_that_ask(given.studies), studies_that_ask(4)
-    found: dict[str, Any] = {"studies": given.studies, "settings": 500, "trials": 20, "runs": []}
+    timings: dict[str, Any] = {"studies": given.studies, "settings": 500, "trials": 20, "runs": []}
     decided: dict[str, list[Any]] = {}
     for by in 2 * (ONE, TWO, RAY):
         with _workers(by) as workers:
             seconds, suggestions = _asked_at_once(workers, pasts, warm)
         decided.setdefault(by, suggestions)
-        found["runs"].append({"by": by, "seconds": seconds})
+        timings["runs"].append({"by": by, "seconds": seconds})
     alike = zip(*decided.values(), strict=True)
-    return {**found, "same": sum(all(s == first for s in rest) for first, *rest in alike)}
+    return {**timings, "same": sum(all(s == first for s in rest) for first, *rest in alike)}
 
 
 @contextmanager

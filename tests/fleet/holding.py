@@ -93,7 +93,7 @@ def _template(url: str, spec: str) -> None:
     store.devices.put(device)
     first = device.space.knobs[0]
     held = {**device.space.default, first.name: first.values[len(first.values) // 2]}
-    asked = Study(
+    holding = Study(
         id=PATTERN,
         devices=(PATTERN,),
         workload=device.workload,
@@ -106,7 +106,7 @@ def _template(url: str, spec: str) -> None:
         phase=Phase.BASELINE,
         created_at=now,
     )
-    store.studies.add(asked, "bench", "it holds already")
+    store.studies.add(holding, "bench", "it holds already")
     for at, phase in ((device.space.default, Phase.BASELINE), (held, Phase.CONFIRMING)) * 2:
         trial = store.trials.begin(PATTERN, at, phase, "made up", now)
         window = model.window(at, now, 10.0, rng)

@@ -57,7 +57,7 @@ class Site:
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
         """Ask through the balancer, again where a tuner is just gone."""
-        found: list[httpx.Response] = []
+        answers: list[httpx.Response] = []
 
         def answered() -> bool:
             with suppress(httpx.TransportError):
@@ -68,13 +68,13 @@ class Site:
                     headers={"Authorization": f"Bearer {ADMIN}"},
                     timeout=60.0,
                 )
-                found.append(answer)
+                answers.append(answer)
                 return answer.status_code < 500
             return False
 
-        until(answered, lambda: f"{method} {path}: {found[-1:]}", START_S)
-        assert found[-1].status_code < 400, found[-1].text
-        return found[-1].json()
+        until(answered, lambda: f"{method} {path}: {answers[-1:]}", START_S)
+        assert answers[-1].status_code < 400, answers[-1].text
+        return answers[-1].json()
 
 
 @contextmanager
@@ -232,15 +232,15 @@ def assert_whole(url: str, studies: list[str], trials: int) -> int:
     store = open_store(url, create=False)
     counted = 0
     for name in studies:
-        study, found = store.studies.get(name), store.trials.list(name)
-        counted += len(found)
+        study, kept_trials = store.studies.get(name), store.trials.list(name)
+        counted += len(kept_trials)
         assert study.phase is Phase.HOLDING, f"{name} is stuck in {study.phase}"
-        assert [t.number for t in found] == list(range(1, len(found) + 1))
-        assert all(t.state.final for t in found), f"{name} still runs a trial"
-        windows = Counter(t.phase for t in found if t.state.evidence)
+        assert [t.number for t in kept_trials] == list(range(1, len(kept_trials) + 1))
+        assert all(t.state.final for t in kept_trials), f"{name} still runs a trial"
+        windows = Counter(t.phase for t in kept_trials if t.state.evidence)
         assert windows[Phase.BASELINE] == 2, f"{name}: {windows}"
         assert windows[Phase.TUNING] == trials, f"{name}: {windows}"
-        for trial in found:
+        for trial in kept_trials:
             reports = Counter(
                 r.device for r in store.trials.reports(name, trial.number) if not r.late
             )

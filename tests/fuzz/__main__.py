@@ -44,11 +44,11 @@ def fuzz(cases: int, seed: int, folder: Path) -> dict[str, Any]:
         sources.append(Gpus(build(folder), folder, gpus).cases(rng))
     for number in range(cases):
         next(sources[number % len(sources)])()
-    found = [*hosts.found, *gpus.found]
+    crashes = [*hosts.found, *gpus.found]
     return {
         "seed": seed,
         "cases": hosts.cases + gpus.cases,
-        "crashes": len(found),
+        "crashes": len(crashes),
         "hosts": {"cases": hosts.cases, "crashes": len(hosts.found)},
         "nvml": {
             "cases": gpus.cases,
@@ -57,7 +57,7 @@ def fuzz(cases: int, seed: int, folder: Path) -> dict[str, Any]:
             "codes": len(CODES),
             "skipped": "" if compiler() is not None else NO_COMPILER,
         },
-        "crashed": found,
+        "crashed": crashes,
     }
 
 
@@ -83,12 +83,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("cases", type=int, nargs="?", default=5000)
     parser.add_argument("seed", type=int, nargs="?", default=0)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.getLogger().addHandler(logging.NullHandler())
     with surroundings() as folder:
-        told = fuzz(asked.cases, asked.seed, folder)
-    sys.stdout.write(f"{json.dumps(told, indent=1)}\n")
-    return 1 if told["crashes"] else 0
+        result = fuzz(options.cases, options.seed, folder)
+    sys.stdout.write(f"{json.dumps(result, indent=1)}\n")
+    return 1 if result["crashes"] else 0
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ def sections(file: Path) -> dict[str, str]:
     """Return the sections of a golden file by their names; none where there is no file."""
     if not file.exists():
         return {}
-    _, *found = SECTION.split(file.read_text(encoding="utf-8"))
-    return dict(zip(found[::2], found[1::2], strict=True))
+    _, *parts = SECTION.split(file.read_text(encoding="utf-8"))
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def golden(command: str, situation: str, printed: str) -> None:

@@ -22,12 +22,12 @@ def knobs() -> NvidiaKnobs:
     if os.environ.get("JOULETUNE_HARDWARE") != "1":
         pytest.skip("only `make test-hardware` looks at the hardware")
     try:
-        found = discover()
+        discovered = discover()
     except TuningError as error:
         pytest.skip(f"no GPU that answers: {error}")
-    if not found:
+    if not discovered:
         pytest.skip("no NVIDIA driver is installed here")
-    return found[0]
+    return discovered[0]
 
 
 @pytest.fixture(scope="session")

@@ -216,7 +216,7 @@ def test_readings_may_differ_and_settings_may_not() -> None:
 def test_a_step_a_quantum_and_a_ratio_are_read_from_a_series() -> None:
     rows = [(n * 0.01, 1000.0 + (n // 10) * 5000.0, 50_000.0) for n in range(100)]
     moved = steps(rows, 1)
-    told = described(moved)
-    assert told["steps"] == 9 and told["quantum"] == 5000
-    assert told["interval_ms"]["p50"] == pytest.approx(100.0)
+    description = described(moved)
+    assert description["steps"] == 9 and description["quantum"] == 5000
+    assert description["interval_ms"]["p50"] == pytest.approx(100.0)
     assert ratio(rows, moved, 2) == pytest.approx(1.0)

@@ -55,8 +55,8 @@ def test_the_clock_rises_under_load(knobs: NvidiaKnobs, loaded: dict[str, str]) 
 
 def test_who_computes_is_told(knobs: NvidiaKnobs, loaded: dict[str, str]) -> None:
     gpu = Gpu(knobs.uuid)
-    found = gpu.call("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
-    assert found, "the server computes, so somebody must be seen to"
+    processes = gpu.call("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+    assert processes, "the server computes, so somebody must be seen to"
 
 
 def test_a_window_is_measured(knobs: NvidiaKnobs, loaded: dict[str, str], tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_a_window_is_measured(knobs: NvidiaKnobs, loaded: dict[str, str], tmp_pa
 
 
 def test_the_doctor_examines_it(knobs: NvidiaKnobs) -> None:
-    told = json.loads(console("doctor", "--json"))["findings"]
-    (found,) = [f for f in told if f["about"] == "nvidia:0"]
-    assert found["there"] and knobs.board in found["seen"]
+    findings = json.loads(console("doctor", "--json"))["findings"]
+    (finding,) = [f for f in findings if f["about"] == "nvidia:0"]
+    assert finding["there"] and knobs.board in finding["seen"]
 
 
 @pytest.mark.slow

@@ -32,16 +32,16 @@ class Running:
         self.client = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
 
     def get(self, path: str) -> dict[str, Any]:
-        told: dict[str, Any] = self.client.get(path).raise_for_status().json()
-        return told
+        reply: dict[str, Any] = self.client.get(path).raise_for_status().json()
+        return reply
 
     def put(self, **knobs: object) -> httpx.Response:
         return self.client.put("/knobs", json=knobs)
 
     def workers(self) -> list[int]:
         """The processes that serve, or are to."""
-        told = self.get("/stats")
-        return [p for p in told["pids"] if p not in (self.process.pid, *told["spare_pids"])]
+        stats = self.get("/stats")
+        return [p for p in stats["pids"] if p not in (self.process.pid, *stats["spare_pids"])]
 
     def kill_spares(self) -> None:
         for pid in self.get("/stats")["spare_pids"]:

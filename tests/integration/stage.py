@@ -173,12 +173,12 @@ class Stage:
 
 @contextmanager
 def stage(folder: Path, toml: str = "lease_s = 3.0\n") -> Iterator[Stage]:
-    found = Stage(folder, toml=toml)
+    site = Stage(folder, toml=toml)
     try:
-        yield found
+        yield site
     finally:
-        for name in list(found.processes):
-            found.kill(name)
+        for name in list(site.processes):
+            site.kill(name)
 
 
 class Wire:

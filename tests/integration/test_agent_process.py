@@ -161,13 +161,13 @@ def trial(window_s: float = 10.0) -> Assignment:
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
     """Where the toy workload is started and killed."""
-    with stage(tmp_path) as found:
-        yield found
+    with stage(tmp_path) as playing:
+        yield playing
 
 
 def hold_of_toy() -> HoldOrder:
-    told: Setting = {"batch_size": 4}
-    order = hold().model_copy(update={"plan": Plan.single(told), "baseline": {"batch_size": 1}})
+    setting: Setting = {"batch_size": 4}
+    order = hold().model_copy(update={"plan": Plan.single(setting), "baseline": {"batch_size": 1}})
     return order.model_copy(update={"metrics": ("latency_mean_ms",), "observe_s": 600.0})
 
 

@@ -23,26 +23,26 @@ DRAFT: dict[str, Any] = {
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        found.start_tuner()
-        yield found
+    with stage(tmp_path) as playing:
+        playing.start_tuner()
+        yield playing
 
 
 @pytest.fixture
 def hosts(played: Stage) -> Iterator[dict[str, Stage]]:
     """Agents of hosts of their own, each with a simulated GPU."""
-    found = {}
+    by_name = {}
     for name in HOSTS:
         (played.folder / name).mkdir()
-        found[name] = Stage(
+        by_name[name] = Stage(
             played.folder / name,
             tuner_port=played.tuner_port,
             agent_token_file=played.token_file,
             agent_toml=f'name = "{name}"\n',
         )
-        found[name].start_agent("simulated:a100")
-    yield found
-    for host in found.values():
+        by_name[name].start_agent("simulated:a100")
+    yield by_name
+    for host in by_name.values():
         for process in list(host.processes):
             host.kill(process)
 
@@ -59,13 +59,13 @@ def alone(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_each_device_tries_settings_of_its_own_and_all_hold_the_same(
     played: Stage, hosts: dict[str, Stage]
 ) -> None:
-    found = devices(played)
-    study = played.create(devices=found, **{**DRAFT, "policy": "sobol"})
+    names = devices(played)
+    study = played.create(devices=names, **{**DRAFT, "policy": "sobol"})
     played.await_phase(study, "holding", 120.0)
     trials = played.trials(study)
     assert [t["number"] for t in trials] == list(range(1, len(trials) + 1))
     tuning = [t for t in trials if t["phase"] == "tuning"]
-    assert {t["device"] for t in tuning} == set(found)
+    assert {t["device"] for t in tuning} == set(names)
     assert {t["device"] for t in trials if t["phase"] != "tuning"} == {""}
     assert len(tuning) <= 9
 
@@ -73,7 +73,7 @@ def test_each_device_tries_settings_of_its_own_and_all_hold_the_same(
         return {str(d["applied"]["setting"]) for d in played.call("GET", "/devices")}
 
     until(lambda: len(held()) == 1, "not all hold the plan")
-    for one in found:
+    for one in names:
         shown = played.call("GET", f"/history?device={one}&study={study}")
         mine = [t["number"] for t in trials if t["device"] in ("", one)]
         assert sorted(row["number"] for row in shown) == mine

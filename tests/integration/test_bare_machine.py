@@ -37,15 +37,15 @@ def pytest_without_everything(*options: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.slow
 def test_every_test_is_collected_where_everything_is_missing() -> None:
     """Without libfuse https://github.com/mxmlnkn/mfusepy raises OSError as it is imported."""
-    found = pytest_without_everything("--collect-only", "-q", "-m", "")
-    assert found.returncode == 0, found.stdout[-3000:]
+    done = pytest_without_everything("--collect-only", "-q", "-m", "")
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 @pytest.mark.slow
 def test_what_is_missing_skips_with_its_reason_and_the_way_to_have_it() -> None:
-    found = pytest_without_everything("-q", "-rs", "-m", "not long", *NEEDING)
-    assert found.returncode == 0, found.stdout[-3000:]
-    reasons = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)$", found.stdout, re.MULTILINE)
+    done = pytest_without_everything("-q", "-rs", "-m", "not long", *NEEDING)
+    assert done.returncode == 0, done.stdout[-3000:]
+    reasons = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)$", done.stdout, re.MULTILINE)
     assert len(reasons) >= 5
     assert [reason for reason in reasons if "apt install" not in reason] == []
     packages = ("fuse3", "postgresql", "chromium", "gcc", "prometheus", "systemd")

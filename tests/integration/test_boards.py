@@ -78,10 +78,10 @@ def test_a_run_saves_what_the_board_shows_and_leaves_every_file_as_it_was(
     mount: Mount, tmp_path: Path
 ) -> None:
     board, truth = mount("orin"), Truth("orin")
-    told = study(board, "sobol", 3, 6, tmp_path)
+    report = study(board, "sobol", 3, 6, tmp_path)
     tried = [t for t in trials_of(tmp_path) if t.phase is Phase.TUNING]
     assert len(tried) == 6
-    _, kept = truth.of(told["best"]["setting"], LIMIT * truth.grid[truth.default][1])
+    _, kept = truth.of(report["best"]["setting"], LIMIT * truth.grid[truth.default][1])
     assert kept
     assert board.altered == {}
 

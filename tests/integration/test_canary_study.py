@@ -120,9 +120,9 @@ def crash(played: Stage) -> None:
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with stage(tmp_path) as played:
         played.start_tuner()
-        found = Fleet(played)
-        found.register()
-        yield found
+        enrolled = Fleet(played)
+        enrolled.register()
+        yield enrolled
 
 
 def begun(fleet: Fleet) -> tuple[str, float]:
@@ -141,8 +141,8 @@ def test_a_plan_is_held_on_the_rest_when_the_canary_confirms_it_through_every_cr
     crash(fleet.played)
     assert fleet.played.phase(study) == "canary"
     assert fleet.ask(CANARY) == fleet.held[CANARY], "the same hold as before"
-    told = fleet.ask(OTHER)
-    assert isinstance(told, Release) and f"canary {CANARY}" in told.why
+    answer = fleet.ask(OTHER)
+    assert isinstance(answer, Release) and f"canary {CANARY}" in answer.why
     fleet.show(joules)
     crash(fleet.played)
     assert fleet.played.phase(study) == "canary"

@@ -25,16 +25,16 @@ def test_every_example_of_the_page_runs_in_its_order(
         here.start_tuner()
         here.start_agent("simulated:orin")
         here.device()
-        said = []
+        outputs = []
         for number, block in enumerate(BLOCKS):
             text = block.replace("127.0.0.1:8790", f"127.0.0.1:{here.tuner_port}")
             exec(compile(text, f"client.md, example {number + 1}", "exec"), known)
-            said.append(capsys.readouterr().out)
+            outputs.append(capsys.readouterr().out)
         (study,) = here.call("GET", "/studies")
-    assert all(said), "an example prints nothing"
+    assert all(outputs), "an example prints nothing"
     assert study["phase"] == "stopped" and study["trials"]["completed"] > 4
     assert study["constraints"] == ["latency_p99_ms <= 1.5x baseline"]
     assert "study " in Path("study.svg").read_text()
     assert Path("trials.parquet").stat().st_size > 0
-    assert "1 studies paused" in said[-2]
-    assert "not_found" in said[-1]
+    assert "1 studies paused" in outputs[-2]
+    assert "not_found" in outputs[-1]

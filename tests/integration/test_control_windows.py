@@ -26,9 +26,9 @@ BRISK = [
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        found.tuner = BRISK
-        yield found
+    with stage(tmp_path) as playing:
+        playing.tuner = BRISK
+        yield playing
 
 
 def controls(played: Stage, study: str) -> list[dict[str, Any]]:
@@ -94,14 +94,14 @@ def test_what_was_saved_is_counted_from_the_control_windows(played: Stage) -> No
     until(lambda: completed(played, study) >= 2, lambda: f"none: {played.log('agent')}")
 
     def bill() -> dict[str, Any]:
-        found: dict[str, Any] = played.call("GET", f"/studies/{study}/report")["bill"]
-        return found
+        current: dict[str, Any] = played.call("GET", f"/studies/{study}/report")["bill"]
+        return current
 
     until(lambda: bill()["controls"] >= 2, "the bill does not rest on them")
-    found = bill()
-    assert found["saved_stderr_j"] > 0.0
-    assert found["measured_again_at"] is not None
-    assert found["extrapolated_since"] is None
+    first = bill()
+    assert first["saved_stderr_j"] > 0.0
+    assert first["measured_again_at"] is not None
+    assert first["extrapolated_since"] is None
     command = [*JOULETUNE, "study", "show", study, "--db", played.db]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert "20.0 % of the windows of a hold re-measure the baseline" in shown.stdout

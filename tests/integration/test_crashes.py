@@ -26,8 +26,8 @@ DRAFT = {
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        yield found
+    with stage(tmp_path) as playing:
+        yield playing
 
 
 def start(played: Stage) -> int:

@@ -14,9 +14,9 @@ from tests.integration.stage import Stage, stage, until
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        found.start_tuner()
-        yield found
+    with stage(tmp_path) as playing:
+        playing.start_tuner()
+        yield playing
 
 
 def status(played: Stage, token: str, path: str) -> int:

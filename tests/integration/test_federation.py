@@ -36,7 +36,7 @@ def spec(of: FederatedTraining) -> FederationSpec:
 
 def rounds(tuner: FederatedTuner, of: FederatedTraining, count: int) -> list[Setting]:
     """Train some rounds as a strategy does; return their settings."""
-    found = []
+    settings = []
     for _ in range(count):
         state = of.state()
         setting = tuner.begin(state)
@@ -48,15 +48,15 @@ def rounds(tuner: FederatedTuner, of: FederatedTraining, count: int) -> list[Set
             seconds=result.metrics["round_s"],
         )
         tuner.end(outcome)
-        found.append(setting)
-    return found
+        settings.append(setting)
+    return settings
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        found.start_tuner()
-        yield found
+    with stage(tmp_path) as playing:
+        playing.start_tuner()
+        yield playing
 
 
 def connected(scene: Stage, of: FederatedTraining) -> FederatedTuner:

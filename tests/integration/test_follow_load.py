@@ -89,7 +89,7 @@ class Served:
     def report(self, order: Assignment, load: float) -> None:
         seen = replace(shown(order.setting, load), started_at=self.time.now())
         outcome = Outcome(state=TrialState.COMPLETED, measurement=seen)
-        told = TrialReport(
+        report = TrialReport(
             device="sim",
             study=order.study,
             trial=order.trial,
@@ -98,7 +98,7 @@ class Served:
             nonce=order.nonce,
             outcome=outcome,
         )
-        assert self.loop.trial_reports.record(told).result == "closed"
+        assert self.loop.trial_reports.record(report).result == "closed"
 
     def observe(self, order: HoldOrder, load: float) -> None:
         setting = _row(order.plan, load)
@@ -161,8 +161,8 @@ def test_a_plan_grows_as_loads_come_by_and_never_holds_an_unconfirmed_row() -> N
 def test_a_report_says_what_each_row_rests_on_beside_the_baseline_at_its_load() -> None:
     served = Served()
     served.run(DAY[:60])
-    found, trials = served.store.studies.get("s1"), served.store.trials.list("s1")
-    report = look(served.loop, found, trials, study_view(found, trials, "")).report
+    stored, trials = served.store.studies.get("s1"), served.store.trials.list("s1")
+    report = look(served.loop, stored, trials, study_view(stored, trials, "")).report
     assert len(report.rows) == len(served.plan.rows) >= 3
     for row in report.rows:
         if row.setting == SPACE.default:

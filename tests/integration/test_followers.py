@@ -43,10 +43,10 @@ sys.exit(main())
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        found.tuner = [sys.executable, "-c", IMPATIENT]
-        found.start_tuner()
-        yield found
+    with stage(tmp_path) as playing:
+        playing.tuner = [sys.executable, "-c", IMPATIENT]
+        playing.start_tuner()
+        yield playing
 
 
 def follow(played: Stage, token: str) -> socket.socket:

@@ -14,9 +14,9 @@ from tuner.errors import ActuationError
 @pytest.mark.slow
 def test_nothing_crashes_and_the_answer_is_one_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["60", "0"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["cases"], told["crashes"], told["crashed"]) == (60, 0, [])
-    assert told["hosts"]["cases"] >= 40
+    result = json.loads(capsys.readouterr().out)
+    assert (result["cases"], result["crashes"], result["crashed"]) == (60, 0, [])
+    assert result["hosts"]["cases"] >= 40
 
 
 def test_an_error_of_ours_is_an_answer_and_any_other_a_crash_with_its_place() -> None:
@@ -26,5 +26,5 @@ def test_an_error_of_ours_is_an_answer_and_any_other_a_crash_with_its_place() ->
     with crashes.case("b"), crashes.contained("agent: b"):
         raise IndexError("nothing there")
     assert crashes.cases == 2
-    (found,) = crashes.found
-    assert found["case"] == "agent: b" and "test_fuzz.py" in found["where"]
+    (crash,) = crashes.found
+    assert crash["case"] == "agent: b" and "test_fuzz.py" in crash["where"]

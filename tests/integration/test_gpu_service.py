@@ -77,9 +77,9 @@ def service(bench: Bench) -> Iterator[Path]:
     restart.chmod(0o755)
     last = [str(knob), sys.executable, str(folder / "server.py"), str(bench.nvml.library)]
     subprocess.run([str(restart), "0", *last], env=bench.environ, check=True)
-    told = folder / "knob.port"
-    until(lambda: told.exists() and bool(told.read_text()), START_S)
-    port = told.read_text()
+    port_file = folder / "knob.port"
+    until(lambda: port_file.exists() and bool(port_file.read_text()), START_S)
+    port = port_file.read_text()
     file = bench.folder / "service.toml"
     file.write_text(f"""
 name = "engine"

@@ -54,16 +54,16 @@ def silent(port: int, begun: bytes) -> Iterator[list[socket.socket]]:
             caller.close()
 
 
-def health(found: Stage) -> int:
-    return httpx.get(f"http://127.0.0.1:{found.tuner_port}/v1/health", timeout=60.0).status_code
+def health(site: Stage) -> int:
+    return httpx.get(f"http://127.0.0.1:{site.tuner_port}/v1/health", timeout=60.0).status_code
 
 
-def log_bytes(found: Stage) -> int:
-    return (found.folder / "tuner.log").stat().st_size
+def log_bytes(site: Stage) -> int:
+    return (site.folder / "tuner.log").stat().st_size
 
 
-def resident_bytes(found: Stage) -> int:
-    status = Path(f"/proc/{found.processes['tuner'].pid}/status").read_text()
+def resident_bytes(site: Stage) -> int:
+    status = Path(f"/proc/{site.processes['tuner'].pid}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(line.split()[1]) * 1024
 

@@ -23,11 +23,11 @@ QUICKLY = ("--trials", "4", "--policy", "sobol", "--seed", "1")
 def services(tmp_path: Path) -> Iterator[Stage]:
     folder = tmp_path / "services"
     folder.mkdir()
-    with stage(folder) as found:
-        found.start_tuner()
-        found.start_agent("simulated:orin")
-        found.device()
-        yield found
+    with stage(folder) as playing:
+        playing.start_tuner()
+        playing.start_agent("simulated:orin")
+        playing.device()
+        yield playing
 
 
 def run(services: Stage, folder: Path, *arguments: str) -> tuple[int, str, str]:
@@ -58,11 +58,11 @@ def test_what_a_run_found_is_confirmed_and_held_by_the_services(
 ) -> None:
     code, out, err = run(services, tmp_path, "--device", "simulated:orin", "--json")
     assert code == 0, err
-    found = json.loads(out)
-    assert found["won"], "the seed finds something"
+    result = json.loads(out)
+    assert result["won"], "the seed finds something"
     (study,) = services.call("GET", "/studies")
-    assert (study["id"], study["phase"]) == (found["kept"]["id"], "holding")
-    assert study["constraints"] == found["study"]["constraints"]
+    assert (study["id"], study["phase"]) == (result["kept"]["id"], "holding")
+    assert study["constraints"] == result["study"]["constraints"]
     assert {t["phase"] for t in services.trials(study["id"])} == {
         "baseline",
         "tuning",
@@ -71,7 +71,7 @@ def test_what_a_run_found_is_confirmed_and_held_by_the_services(
     default = study["baseline"]["setting"]
     (row,) = study["plan"]["rows"]
     assert row["setting"] != default
-    best = found["best"]["setting"]
+    best = result["best"]["setting"]
     for trial in services.trials(study["id"]):
         for knob, value in trial["setting"].items():
             assert value in (default[knob], best[knob]), "it tries what the run chose, and no other"

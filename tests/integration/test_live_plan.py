@@ -74,12 +74,12 @@ class Shown:
     @property
     def failures(self) -> Counter[str]:
         """What the server did not answer well: what nobody was free to send is none of it."""
-        found: Counter[str] = Counter()
+        failures: Counter[str] = Counter()
         for phase in self.phases:
-            found.update(phase.failures)
+            failures.update(phase.failures)
         for ours in (UNSENT, CUT_OFF):
-            del found[ours]
-        return found
+            del failures[ours]
+        return failures
 
     @property
     def unsent(self) -> int:
@@ -94,7 +94,7 @@ class Shown:
     def each_p99_ms(self, share: float) -> list[float]:
         """Return it phase by phase."""
         latencies = [p.latencies_s for p in self.phases if p.share == share]
-        return [1000.0 * quantile_estimate(found, 0.99).mean for found in latencies]
+        return [1000.0 * quantile_estimate(values_s, 0.99).mean for values_s in latencies]
 
     def mean_ms(self, share: float) -> float:
         return fmean(self.latencies_ms(share))
@@ -185,20 +185,20 @@ class Live:
 @contextmanager
 def switches(client: httpx.Client) -> Iterator[list[float]]:
     """Collect how long each change of instances within the block took, as the server tells it."""
-    found: list[float] = []
+    seconds: list[float] = []
     stop = threading.Event()
 
     def watch() -> None:
         before = client.get("/stats").json()["switches"]
         while not stop.wait(0.2):
-            told = client.get("/stats").json()
-            if told["switches"] != before:
-                before = told["switches"]
-                found.append(told["switch"]["starting_s"] + told["switch"]["draining_s"])
+            stats = client.get("/stats").json()
+            if stats["switches"] != before:
+                before = stats["switches"]
+                seconds.append(stats["switch"]["starting_s"] + stats["switch"]["draining_s"])
 
     thread = threading.Thread(target=watch)
     thread.start()
-    yield found
+    yield seconds
     stop.set()
     thread.join()
 

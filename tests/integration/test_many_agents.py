@@ -18,11 +18,11 @@ MANY = 400
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        found.token_file.touch(0o600)
-        found.token_file.write_text(ADMIN)
-        found.start_tuner()
-        yield found
+    with stage(tmp_path) as playing:
+        playing.token_file.touch(0o600)
+        playing.token_file.write_text(ADMIN)
+        playing.start_tuner()
+        yield playing
 
 
 def create(played: Stage, devices: list[str], trials: int, window_s: float) -> str:

@@ -13,26 +13,26 @@ from tests.integration.stage import Stage, stage
 def test_tuner_and_agent_say_that_they_are_ready_and_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with stage(tmp_path) as found:
-        with listening(tmp_path / "tuner.notify", monkeypatch) as told:
-            found.start_tuner()
-            assert told.recv(100) == b"READY=1\nWATCHDOG=1"
-        with listening(tmp_path / "agent.notify", monkeypatch) as told:
-            found.start_agent("simulated:a100")
-            assert ready(found, told) == b"READY=1"
-            assert told.recv(100) == b"WATCHDOG=1"
+    with stage(tmp_path) as site:
+        with listening(tmp_path / "tuner.notify", monkeypatch) as receiver:
+            site.start_tuner()
+            assert receiver.recv(100) == b"READY=1\nWATCHDOG=1"
+        with listening(tmp_path / "agent.notify", monkeypatch) as receiver:
+            site.start_agent("simulated:a100")
+            assert ready(site, receiver) == b"READY=1"
+            assert receiver.recv(100) == b"WATCHDOG=1"
 
 
 def listening(path: Path, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
-    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    told.bind(str(path))
-    told.settimeout(30.0)
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.bind(str(path))
+    receiver.settimeout(30.0)
     monkeypatch.setenv("NOTIFY_SOCKET", str(path))
-    return told
+    return receiver
 
 
-def ready(found: Stage, told: socket.socket) -> bytes:
+def ready(site: Stage, receiver: socket.socket) -> bytes:
     try:
-        return told.recv(100)
+        return receiver.recv(100)
     except TimeoutError:
-        raise AssertionError(found.log("agent")) from None
+        raise AssertionError(site.log("agent")) from None

@@ -49,9 +49,9 @@ class Host:
         )
 
     def start(self, verb: str) -> subprocess.Popen[bytes]:
-        told = self.config if verb == "serve" else self.folder / "state"
+        argument = self.config if verb == "serve" else self.folder / "state"
         environ = {**os.environ, **self.nvml.environment(), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "agents.actuator.main", verb, str(told)]
+        command = [sys.executable, "-m", "agents.actuator.main", verb, str(argument)]
         self.running.append(subprocess.Popen(command, env=environ))
         return self.running[-1]
 

@@ -23,8 +23,8 @@ LONG = {**DRAFT, "terms": {"trials": 3, "window_s": 100.0, "max_window_s": 100.0
 
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        yield found
+    with stage(tmp_path) as playing:
+        yield playing
 
 
 def start(played: Stage) -> int:

@@ -28,9 +28,9 @@ path = "/"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    found = Folder(tmp_path)
-    yield found
-    found.close()
+    opened = Folder(tmp_path)
+    yield opened
+    opened.close()
 
 
 @pytest.mark.slow

@@ -27,8 +27,8 @@ CALLERS = 4
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as found:
-        yield found
+    with stage(tmp_path) as playing:
+        yield playing
 
 
 def start_batching(scene: Stage) -> int:

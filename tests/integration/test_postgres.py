@@ -188,9 +188,9 @@ def test_a_full_disk_says_to_free_space(server: str) -> None:
     database = database_of(server)
     fails = "DO $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
     full = pytest.raises(StoreError, match="cannot grow: could not extend")
-    with full as told, database.write() as connection:
+    with full as refused, database.write() as connection:
         connection.execute(text(fails))
-    assert "free space" in told.value.hint
+    assert "free space" in refused.value.hint
     database.engine.dispose()
 
 
@@ -275,9 +275,9 @@ def test_a_wrong_password_is_told_to_nobody(
         text=True,
         check=False,
     )
-    told = done.stdout + done.stderr
-    assert "password authentication failed" in told
-    assert "s3cr3t" not in told
+    output = done.stdout + done.stderr
+    assert "password authentication failed" in output
+    assert "s3cr3t" not in output
 
 
 def test_a_database_that_is_not_there_is_a_store_error(server: str) -> None:

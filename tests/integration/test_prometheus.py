@@ -58,9 +58,9 @@ class Monitored:
 
     def value(self, expression: str) -> float | None:
         """Return the one value of an expression; None where there is none."""
-        found = self.query(expression)
-        assert len(found) < 2, found
-        return float(found[0]["value"][1]) if found else None
+        samples = self.query(expression)
+        assert len(samples) < 2, samples
+        return float(samples[0]["value"][1]) if samples else None
 
     def becomes(self, expression: str, right: Callable[[float], bool]) -> None:
         """Wait until the one value of an expression is right."""
@@ -73,16 +73,16 @@ class Monitored:
 
     def fires(self, alert: str) -> dict[str, Any]:
         """Wait until an alert fires and return it."""
-        found: list[dict[str, Any]] = []
+        matching: list[dict[str, Any]] = []
 
         def firing() -> bool:
             alerts = self._ask("alerts")["data"]["alerts"]
             named = [a for a in alerts if a["labels"]["alertname"] == alert]
-            found[:] = [a for a in named if a["state"] == "firing"]
-            return bool(found)
+            matching[:] = [a for a in named if a["state"] == "firing"]
+            return bool(matching)
 
         until(firing, lambda: f"{alert} does not fire: {self._ask('alerts')['data']}")
-        return found[0]
+        return matching[0]
 
     def textfile(self) -> Path:
         """Have the actuator's figures written, as the timer does, and return the file."""
@@ -148,8 +148,8 @@ def sorted_ids(played: Stage) -> tuple[str, str]:
 
 def named(played: Stage, part: str) -> str:
     """Return the id of the one device with a word in its id."""
-    (found,) = [d for d in played.call("GET", "/devices") if part in d["device"]["id"]]
-    return str(found["device"]["id"])
+    (device,) = [d for d in played.call("GET", "/devices") if part in d["device"]["id"]]
+    return str(device["device"]["id"])
 
 
 def start_prometheus(made: Monitored) -> None:
@@ -226,8 +226,8 @@ def scraped(monitored: Monitored) -> tuple[str, str]:
 def queries() -> list[str]:
     """Return every expression of the dashboard, its variables filled in."""
     dashboard = json.loads((DEPLOY / "grafana/jouletune.json").read_text())
-    found = [t["expr"] for panel in dashboard["panels"] for t in panel.get("targets", ())]
-    return [e.replace("$device", ".*").replace("$__rate_interval", "1m") for e in found]
+    expressions = [t["expr"] for panel in dashboard["panels"] for t in panel.get("targets", ())]
+    return [e.replace("$device", ".*").replace("$__rate_interval", "1m") for e in expressions]
 
 
 def test_the_rules_are_sound_and_fire_when_they_should_and_not_before() -> None:
@@ -249,10 +249,10 @@ def test_every_target_is_up_and_each_output_is_as_prometheus_wants_it(
 
 def test_the_page_names_every_figure_and_no_other(monitored: Monitored) -> None:
     outputs = [*scraped(monitored), monitored.textfile().read_text()]
-    told = {name for text in outputs for name in re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)}
+    names = {name for text in outputs for name in re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)}
     page = (DEPLOY.parent / "docs/monitoring.md").read_text()
     tables = "\n".join(line for line in page.splitlines() if line.startswith("| `jouletune_"))
-    assert told == set(re.findall(r"`(jouletune_\w+)", tables))
+    assert names == set(re.findall(r"`(jouletune_\w+)", tables))
 
 
 def test_prometheus_has_what_the_tuner_and_the_agent_measured(monitored: Monitored) -> None:
@@ -280,12 +280,12 @@ def test_prometheus_has_what_the_tuner_and_the_agent_measured(monitored: Monitor
 
 def test_every_query_of_the_dashboard_returns_data(monitored: Monitored) -> None:
     def numbers(expression: str) -> list[float]:
-        found = [float(row["value"][1]) for row in monitored.query(expression)]
-        return [value for value in found if not math.isnan(value)]
+        values = [float(row["value"][1]) for row in monitored.query(expression)]
+        return [value for value in values if not math.isnan(value)]
 
-    asked = queries()
-    assert len(asked) > 30
-    without = set(asked)
+    expressions = queries()
+    assert len(expressions) > 30
+    without = set(expressions)
 
     def all_answered() -> bool:
         without.difference_update([e for e in without if numbers(e)])

@@ -22,8 +22,8 @@ from tuner.tls import ClientTls
 from tuner.wire import Poll, Release
 
 
-def addressed_to(found: Stage, name: str) -> int:
-    url = f"http://127.0.0.1:{found.tuner_port}/v1/health"
+def addressed_to(site: Stage, name: str) -> int:
+    url = f"http://127.0.0.1:{site.tuner_port}/v1/health"
     return httpx.get(url, headers={"Host": name}, timeout=60.0).status_code
 
 
@@ -31,12 +31,12 @@ def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_n
     tmp_path: Path,
 ) -> None:
     reach = 'host = "0.0.0.0"\nbehind_proxy = true\n'
-    with stage(tmp_path, f'{reach}names = ["Tuner.test"]\n') as found:
-        found.start_tuner()
-        assert addressed_to(found, f"tuner.test:{found.tuner_port}") == 200
-        assert addressed_to(found, "other.test") == 400
-        log = found.log("tuner")
-        assert f"WARNING event=no_tls on 0.0.0.0:{found.tuner_port}" in log
+    with stage(tmp_path, f'{reach}names = ["Tuner.test"]\n') as site:
+        site.start_tuner()
+        assert addressed_to(site, f"tuner.test:{site.tuner_port}") == 200
+        assert addressed_to(site, "other.test") == 400
+        log = site.log("tuner")
+        assert f"WARNING event=no_tls on 0.0.0.0:{site.tuner_port}" in log
         assert (
             "INFO event=names allowed host names are 0.0.0.0, 127.0.0.1, ::1, localhost, tuner.test;"
             in log
@@ -47,20 +47,20 @@ def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_n
 def test_who_asks_is_told_by_a_proxy_only_where_there_is_one(
     tmp_path: Path, behind_proxy: bool
 ) -> None:
-    with stage(tmp_path, "behind_proxy = true\n" if behind_proxy else "") as found:
-        found.start_tuner()
-        url = f"http://127.0.0.1:{found.tuner_port}/v1/studies"
+    with stage(tmp_path, "behind_proxy = true\n" if behind_proxy else "") as site:
+        site.start_tuner()
+        url = f"http://127.0.0.1:{site.tuner_port}/v1/studies"
         codes = set()
         for guess in range(30):
-            said = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"192.0.2.{guess}"}
-            codes.add(httpx.get(url, headers=said, timeout=60.0).status_code)
+            headers = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"192.0.2.{guess}"}
+            codes.add(httpx.get(url, headers=headers, timeout=60.0).status_code)
         assert codes == ({401} if behind_proxy else {401, 429})
 
 
 def test_without_names_it_warns_of_those_it_guessed(tmp_path: Path) -> None:
-    with stage(tmp_path, 'host = "0.0.0.0"\nbehind_proxy = true\n') as found:
-        found.start_tuner()
-        assert "WARNING event=names allowed host names are " in found.log("tuner")
+    with stage(tmp_path, 'host = "0.0.0.0"\nbehind_proxy = true\n') as site:
+        site.start_tuner()
+        assert "WARNING event=names allowed host names are " in site.log("tuner")
 
 
 def test_without_tls_nobody_else_is_let_in_unless_a_proxy_speaks_it(
@@ -87,22 +87,22 @@ def encrypted(tmp_path: Path, authority: trustme.CA) -> Iterator[Stage]:
     client = authority.issue_cert("agent@host")
     client.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
     toml = f'tls_cert = "{tmp_path}/cert.pem"\ntls_key = "{tmp_path}/key.pem"\n'
-    with stage(tmp_path, f'{toml}client_ca = "{tmp_path}/ca.pem"\n') as found:
-        found.tls = ssl.create_default_context(cafile=tmp_path / "ca.pem")
-        found.start_tuner()
-        yield found
+    with stage(tmp_path, f'{toml}client_ca = "{tmp_path}/ca.pem"\n') as site:
+        site.tls = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+        site.start_tuner()
+        yield site
 
 
 def test_with_tls_who_does_not_believe_its_authority_asks_nothing(
     encrypted: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"serving https://127.0.0.1:{encrypted.tuner_port}" in encrypted.log("tuner")
-    asked = ["device", "list", "--tuner", f"https://127.0.0.1:{encrypted.tuner_port}"]
-    asked += ["--token-file", str(encrypted.token_file)]
-    assert main(asked) == 2
+    command = ["device", "list", "--tuner", f"https://127.0.0.1:{encrypted.tuner_port}"]
+    command += ["--token-file", str(encrypted.token_file)]
+    assert main(command) == 2
     assert "certificate verify failed" in capsys.readouterr().err
     monkeypatch.setenv("JOULETUNE_CA_FILE", str(encrypted.folder / "ca.pem"))
-    assert main(asked) == 0
+    assert main(command) == 0
     assert "no devices yet" in capsys.readouterr().out
 
 
@@ -126,6 +126,6 @@ def test_an_agent_needs_a_certificate_where_the_tuner_asks_for_one(
 
 
 def test_a_tuner_on_loopback_warns_of_nothing(tmp_path: Path) -> None:
-    with stage(tmp_path) as found:
-        found.start_tuner()
-        assert "WARNING" not in found.log("tuner")
+    with stage(tmp_path) as site:
+        site.start_tuner()
+        assert "WARNING" not in site.log("tuner")

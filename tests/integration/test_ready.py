@@ -12,35 +12,35 @@ import pytest
 from tests.integration.stage import Stage, stage, until
 
 
-def ask(found: Stage, path: str) -> httpx.Response:
-    return httpx.get(f"http://127.0.0.1:{found.tuner_port}/v1/{path}", timeout=60.0)
+def ask(site: Stage, path: str) -> httpx.Response:
+    return httpx.get(f"http://127.0.0.1:{site.tuner_port}/v1/{path}", timeout=60.0)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_tuner_that_is_told_to_end_has_done_what_it_was_asked(
     tmp_path: Path, ending: signal.Signals
 ) -> None:
-    with stage(tmp_path) as found:
-        found.start_tuner()
-        tuner = found.processes["tuner"]
+    with stage(tmp_path) as site:
+        site.start_tuner()
+        tuner = site.processes["tuner"]
         tuner.send_signal(ending)
         assert tuner.wait(timeout=60.0) == 0
-        log = found.log("tuner")
+        log = site.log("tuner")
         assert "error" not in log
-        assert f"trials are kept in {found.db}" in log and str(found.token_file) in log
+        assert f"trials are kept in {site.db}" in log and str(site.token_file) in log
 
 
 @pytest.mark.promise("the database fails, stops answering or fills up")
 @pytest.mark.slow
 def test_a_tuner_on_a_disk_that_takes_nothing_is_not_ready_until_it_does(tmp_path: Path) -> None:
-    with stage(tmp_path) as found:
-        found.start_tuner()
-        tuner = found.processes["tuner"].pid
+    with stage(tmp_path) as site:
+        site.start_tuner()
+        tuner = site.processes["tuner"].pid
         soft, hard = resource.prlimit(tuner, resource.RLIMIT_FSIZE)
         resource.prlimit(tuner, resource.RLIMIT_FSIZE, (1, hard))
-        until(lambda: ask(found, "ready").status_code == 503, "it says that it is ready")
-        told = ask(found, "ready").json()
-        assert (told["code"], str(tmp_path) in told["message"]) == ("store", True)
-        assert ask(found, "health").status_code == 200
+        until(lambda: ask(site, "ready").status_code == 503, "it says that it is ready")
+        problem = ask(site, "ready").json()
+        assert (problem["code"], str(tmp_path) in problem["message"]) == ("store", True)
+        assert ask(site, "health").status_code == 200
         resource.prlimit(tuner, resource.RLIMIT_FSIZE, (soft, hard))
-        until(lambda: ask(found, "ready").status_code == 200, "it does not recover")
+        until(lambda: ask(site, "ready").status_code == 200, "it does not recover")

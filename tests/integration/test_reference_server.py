@@ -56,10 +56,10 @@ def gets_on(run: LoadRun) -> bool:
 
 
 def test_it_starts_at_one_instance_on_all_cores(server: Running) -> None:
-    told = server.get("/knobs")
-    assert told["setting"] == DEFAULT
-    assert {k["name"] for k in told["knobs"]} == set(DEFAULT)
-    assert all(s["instances"] * s["threads"] <= len(CORES) for s in told["only"])
+    knobs = server.get("/knobs")
+    assert knobs["setting"] == DEFAULT
+    assert {k["name"] for k in knobs["knobs"]} == set(DEFAULT)
+    assert all(s["instances"] * s["threads"] <= len(CORES) for s in knobs["only"])
     (worker,) = server.workers()
     assert os.sched_getaffinity(worker) == set(CORES)
 
@@ -69,10 +69,10 @@ def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
     server.kill_spares()
     (first,) = server.workers()
     before = server.get("/stats")["cpu_s"]
-    told = server.put(instances=2, threads=1).json()
-    assert told["setting"] == {"instances": 2, "threads": 1, "batch_size": 1, **KEEPS}
-    assert told["switch"]["starting_s"] > told["switch"]["draining_s"] > 0.0
-    assert server.get("/stats")["switch"] == told["switch"]
+    reply = server.put(instances=2, threads=1).json()
+    assert reply["setting"] == {"instances": 2, "threads": 1, "batch_size": 1, **KEEPS}
+    assert reply["switch"]["starting_s"] > reply["switch"]["draining_s"] > 0.0
+    assert server.get("/stats")["switch"] == reply["switch"]
     workers = server.workers()
     assert len(workers) == 2 and first not in workers
     held = [os.sched_getaffinity(pid) for pid in workers]
@@ -154,11 +154,11 @@ def test_cpu_time_is_that_of_all_its_processes(server: Running) -> None:
         times = [psutil.Process(p).cpu_times() for p in server.get("/stats")["pids"]]
         return float(sum(t.user + t.system for t in times))
 
-    told, counted = server.get("/stats")["cpu_s"], seen()
+    before_s, counted = server.get("/stats")["cpu_s"], seen()
     run = server.load()
     time.sleep(1.0)
     run.stop()
-    used = server.get("/stats")["cpu_s"] - told
+    used = server.get("/stats")["cpu_s"] - before_s
     assert used > 0.2
     # /proc counts in ticks of 10 ms and the readings are some milliseconds apart.
     assert used == pytest.approx(seen() - counted, abs=0.1)
@@ -238,9 +238,9 @@ def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> 
     assert eventually(lambda: len(run.read().latencies_s) > 10)
     os.kill(worker, signal.SIGKILL)
     assert eventually(lambda: run.read().failed > 0)
-    told = server.client.post("/infer")
-    assert told.status_code == 503
-    assert told.json()["error"]["code"] in ("instance_died", "no_instance")
+    answer = server.client.post("/infer")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] in ("instance_died", "no_instance")
     assert gets_on(run)
     tally = run.stop(grace_s=30.0)
     after = server.get("/stats")

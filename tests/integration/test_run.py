@@ -75,14 +75,14 @@ class Folder:
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes that work in this folder."""
-        found = []
+        running = []
         for process in psutil.process_iter():
             try:
                 if process.cwd() == str(self.path) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                    running.append(process)
             except psutil.Error:
                 continue
-        return found
+        return running
 
     def close(self) -> None:
         for process in self._started:
@@ -92,9 +92,9 @@ class Folder:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    found = Folder(tmp_path)
-    yield found
-    found.close()
+    opened = Folder(tmp_path)
+    yield opened
+    opened.close()
 
 
 def until(done: Callable[[], bool], seconds: float = 40.0) -> None:
@@ -106,20 +106,20 @@ def until(done: Callable[[], bool], seconds: float = 40.0) -> None:
 
 @pytest.mark.slow
 def test_a_simulated_board_is_tuned_and_scored(folder: Folder) -> None:
-    found = folder.run("--device", "simulated:orin", "--trials", "4", "--seed", "1")
-    assert found["study"]["policy"] == "polythrottle"
-    assert found["study"]["constraints"] == [LIMIT]
-    assert sum(t["phase"] == "tuning" for t in found["trials"]) == 4
-    assert {e["origin"] for e in found["baseline"]["metrics"].values()} == {"simulated"}
-    truth = found["truth"]
+    result = folder.run("--device", "simulated:orin", "--trials", "4", "--seed", "1")
+    assert result["study"]["policy"] == "polythrottle"
+    assert result["study"]["constraints"] == [LIMIT]
+    assert sum(t["phase"] == "tuning" for t in result["trials"]) == 4
+    assert {e["origin"] for e in result["baseline"]["metrics"].values()} == {"simulated"}
+    truth = result["truth"]
     energy = {name: truth[name]["metrics"]["energy_j"] for name in ("baseline", "best", "oracle")}
     gain = (energy["baseline"] - energy["best"]) / (energy["baseline"] - energy["oracle"])
-    assert found["captured"] == pytest.approx(gain)
+    assert result["captured"] == pytest.approx(gain)
     assert energy["oracle"] < energy["baseline"]
     limit = 1.2 * truth["baseline"]["metrics"]["latency_p99_ms"]
-    assert found["feasible"] == (truth["best"]["metrics"]["latency_p99_ms"] <= limit)
-    assert found["control"]["policy"] == "sobol"
-    assert found["control"]["trials"] >= 6
+    assert result["feasible"] == (truth["best"]["metrics"]["latency_p99_ms"] <= limit)
+    assert result["control"]["policy"] == "sobol"
+    assert result["control"]["trials"] >= 6
     assert folder.processes() == []
     assert not list((folder.state / "agent" / "journal").glob("*.journal"))
     studies = json.loads(folder.ask("study", "list", "--json")[1])
@@ -160,10 +160,10 @@ def test_a_table_is_replayed_by_its_own_metrics(folder: Folder) -> None:
             seconds = 100.0 / clock
             joules = 5.0 + 3.0 * abs(step - 4) + 1.0
             writer.writerow(["b|w", "b", "w", clock, joules, seconds, joules / seconds])
-    found = folder.run("--device", "replay:measured.csv", "--trials", "3", "--policy", "sobol")
-    assert found["study"]["constraints"] == ["latency_ms <= 1.2x baseline"]
-    assert {e["origin"] for e in found["baseline"]["metrics"].values()} == {"replayed"}
-    assert found["truth"]["oracle"]["setting"] == {"clock_mhz": 1500}
+    result = folder.run("--device", "replay:measured.csv", "--trials", "3", "--policy", "sobol")
+    assert result["study"]["constraints"] == ["latency_ms <= 1.2x baseline"]
+    assert {e["origin"] for e in result["baseline"]["metrics"].values()} == {"replayed"}
+    assert result["truth"]["oracle"]["setting"] == {"clock_mhz": 1500}
 
 
 @pytest.mark.slow
@@ -190,13 +190,13 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(folder: Folder) -> Non
     assert folder.processes() == []
     before = read_run(folder.state)
     done = folder.trials()
-    found = folder.run("--resume")
+    result = folder.run("--resume")
     assert before is not None
-    assert found["study"]["id"] == before.jobs[0].study
-    numbers = [t["number"] for t in found["trials"]]
+    assert result["study"]["id"] == before.jobs[0].study
+    numbers = [t["number"] for t in result["trials"]]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > done >= 3
-    spent = [t for t in found["trials"] if t["state"] != "aborted"]
+    spent = [t for t in result["trials"] if t["state"] != "aborted"]
     assert sum(t["phase"] == "tuning" for t in spent) == 12
     code, _, err = folder.ask("run", "--resume")
     assert code == 2

@@ -86,14 +86,14 @@ def test_every_answer_is_documented_and_none_is_our_fault(
     role: str, schema: schemathesis.schemas.BaseSchema, tokens: dict[str, str]
 ) -> None:
     headers = {"Authorization": f"Bearer {tokens[role]}"}
-    asked = 0
+    requests = 0
     for result in schema.get_all_operations():
         operation = result.ok()  # type: ignore[union-attr]
         if operation.path == STREAM:
             continue
-        asked += 1
+        requests += 1
         _play(lambda case: case.call_and_validate(headers=headers, checks=CHECKS), operation)
-    assert asked >= 30
+    assert requests >= 30
 
 
 def _play(

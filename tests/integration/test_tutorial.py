@@ -159,9 +159,9 @@ class Reader:
 
 @pytest.fixture
 def reader(library: Path, tmp_path: Path) -> Iterator[Reader]:
-    found = Reader(tmp_path, FakeNvml(library, tmp_path / "nvml.state", manual=False))
-    yield found
-    found.end()
+    opened = Reader(tmp_path, FakeNvml(library, tmp_path / "nvml.state", manual=False))
+    yield opened
+    opened.end()
 
 
 @pytest.mark.slow

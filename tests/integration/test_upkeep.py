@@ -28,8 +28,8 @@ def found(tmp_path: Path) -> Iterator[Stage]:
         yield made
 
 
-def ended(found: Stage, study: str) -> int:
-    return sum(trial["state"] == "completed" for trial in found.trials(study))
+def ended(site: Stage, study: str) -> int:
+    return sum(trial["state"] == "completed" for trial in site.trials(study))
 
 
 @pytest.mark.promise("a tool is killed while it restores or prunes the database")
@@ -72,11 +72,11 @@ def test_pruning_beside_a_tuner_says_what_goes_and_keeps_an_active_study(
     until(lambda: ended(found, first) >= 2, "no trials are made")
     found.call("POST", f"/studies/{first}/stop", {})
     second = found.create(terms={"trials": 3, "window_s": 0.5})
-    asked = ["db", "prune", "--db", found.db, "--keep-stopped", "0"]
-    assert main([*asked, "--dry-run"]) == 0
+    command = ["db", "prune", "--db", found.db, "--keep-stopped", "0"]
+    assert main([*command, "--dry-run"]) == 0
     assert "1 stopped studies with" in capsys.readouterr().out
     assert len(found.call("GET", "/studies")) == 2
-    assert main([*asked, "--yes", "--vacuum"]) == 0
+    assert main([*command, "--yes", "--vacuum"]) == 0
     assert [s["id"] for s in found.call("GET", "/studies")] == [second]
     found.await_phase(second, "holding")
 

@@ -100,8 +100,8 @@ def _fetch(version: str, folder: Path) -> None:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stdout + done.stderr).strip()[-LOG_TAIL:]
-        raise Unbuildable(f"{' '.join(command[:3])} … failed: {said}")
+        output = (done.stdout + done.stderr).strip()[-LOG_TAIL:]
+        raise Unbuildable(f"{' '.join(command[:3])} … failed: {output}")
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def weights(shape: TextModelConfig, seed: int = 0) -> dict[str, Tensor]:
     def matrix(rows: int, columns: int, scale: float) -> Tensor:
         return torch.randn(rows, columns, generator=made) * scale / math.sqrt(columns)
 
-    found = {
+    tensors = {
         "model.embed_tokens.weight": matrix(shape.vocab, shape.dim, math.sqrt(shape.dim)),
         "lm_head.weight": matrix(shape.vocab, shape.dim, 4.0),
         "model.norm.weight": 1.0 + 0.1 * torch.randn(shape.dim, generator=made),
@@ -46,11 +46,11 @@ def weights(shape: TextModelConfig, seed: int = 0) -> dict[str, Tensor]:
             "mlp.down_proj": (shape.dim, shape.hidden, scale),
         }
         for part, size in sizes.items():
-            found[f"model.layers.{layer}.{part}.weight"] = matrix(*size)
+            tensors[f"model.layers.{layer}.{part}.weight"] = matrix(*size)
         for part in ("input_layernorm", "post_attention_layernorm"):
             norm = 1.0 + 0.1 * torch.randn(shape.dim, generator=made)
-            found[f"model.layers.{layer}.{part}.weight"] = norm
-    return found
+            tensors[f"model.layers.{layer}.{part}.weight"] = norm
+    return tensors
 
 
 def logits(shape: TextModelConfig, weight: dict[str, Tensor], tokens: Sequence[int]) -> Tensor:

@@ -39,8 +39,8 @@ class RunningProxy:
         response = self.put("/knobs", {"speculation_length": length})
         assert response.json() == {"setting": {"speculation_length": length}}, response.text
 
-    def complete(self, **asked: Any) -> dict[str, Any]:  # noqa: ANN401  JSON
-        response = self.client.post("/completion", json={"prompt": "x", **asked})
+    def complete(self, **fields: Any) -> dict[str, Any]:  # noqa: ANN401  JSON
+        response = self.client.post("/completion", json={"prompt": "x", **fields})
         assert response.is_success, response.text
         return dict(response.json())
 

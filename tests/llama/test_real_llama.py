@@ -124,10 +124,10 @@ def test_each_length_shows_in_what_is_drafted(real: RealServer, proxy: RunningPr
 
 def test_the_proxy_passes_a_stream_on_byte_for_byte(proxy: RunningProxy) -> None:
     proxy.set_length(0)
-    asked = {"prompt": "x = ", "n_predict": 8, "temperature": 0, "stream": True, "id_slot": 0}
-    asked["speculative.n_max"] = 0  # named by the caller, it is left alone
-    through = proxy.client.post("/completion", json=asked).content
-    direct = httpx.post(f"{proxy.stats()['server_url']}/completion", json=asked, trust_env=False)
+    request = {"prompt": "x = ", "n_predict": 8, "temperature": 0, "stream": True, "id_slot": 0}
+    request["speculative.n_max"] = 0  # named by the caller, it is left alone
+    through = proxy.client.post("/completion", json=request).content
+    direct = httpx.post(f"{proxy.stats()['server_url']}/completion", json=request, trust_env=False)
     head, _, last = through.rpartition(b"data: ")
     assert head == direct.content.rpartition(b"data: ")[0]
     # The last event has the timings, which differ.

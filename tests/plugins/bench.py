@@ -75,17 +75,17 @@ def main() -> None:
     words.add_argument("--output", type=Path, required=True)
     words.add_argument("--foreign-share", type=float, default=0.3)
     given = words.parse_args()
-    told = json.loads(given.output.read_text()) if given.output.exists() else {}
+    results = json.loads(given.output.read_text()) if given.output.exists() else {}
     for name in given.names or list(SERVERS):
         try:
             with started(name) as running:
-                told[name] = tuned(running, name, given.foreign_share)
+                results[name] = tuned(running, name, given.foreign_share)
         except pytest.skip.Exception as skipped:
             sys.stdout.write(f"{name}: skipped, {skipped}\n")
             continue
         given.output.parent.mkdir(parents=True, exist_ok=True)
-        given.output.write_text(json.dumps({**told, **header()}, indent=2) + "\n")
-        sys.stdout.write(f"{name}: {told[name]['study']['why']}\n")
+        given.output.write_text(json.dumps({**results, **header()}, indent=2) + "\n")
+        sys.stdout.write(f"{name}: {results[name]['study']['why']}\n")
 
 
 if __name__ == "__main__":

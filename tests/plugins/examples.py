@@ -23,11 +23,11 @@ class Example:
 
     def __init__(self, title: str) -> None:
         text = PAGE.read_text(encoding="utf-8")
-        found = re.search(
+        match = re.search(
             rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
         )
-        assert found, f"{PAGE} has no section {title!r}"
-        self.title, self._text = title, found[1]
+        assert match, f"{PAGE} has no section {title!r}"
+        self.title, self._text = title, match[1]
 
     def block(self, language: str) -> str:
         """Return the one block in a language, or the one file of it that the section links to."""
@@ -48,8 +48,8 @@ class Example:
 
     def inline(self, begins: str) -> str:
         """Return the one piece of a sentence that begins so."""
-        (found,) = set(re.findall(rf"`({re.escape(begins)}[^`]+)`", self._text))
-        return str(found)
+        (match,) = set(re.findall(rf"`({re.escape(begins)}[^`]+)`", self._text))
+        return str(match)
 
     def file(self, changes: Mapping[str, str]) -> str:
         """Return its TOML with paths and ports of one's own in the place of the page's."""

@@ -88,17 +88,17 @@ def nginx(folder: Path) -> Iterator[Running]:
     lines = (f"<p>{n} {' '.join(WORDS[n % 7 :])} {n * n}</p>" for n in range(2500))
     (folder / "html" / "index.html").write_text("\n".join(lines))
     (folder / "conf" / "gzip.conf").write_text("gzip_comp_level 6;\n")
-    said = example.block("nginx")
+    config = example.block("nginx")
     for old, new in {
         "/var/log/nginx/sent.log": str(folder / "sent.log"),
         "/etc/nginx/jouletune": str(folder / "conf"),
     }.items():
-        assert old in said
-        said = said.replace(old, new)
+        assert old in config
+        config = config.replace(old, new)
     (folder / "nginx.conf").write_text(
         f"worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;\n"
         "events { worker_connections 64; }\n"
-        f"http {{ {said} types {{ text/html html; }}\n"
+        f"http {{ {config} types {{ text/html html; }}\n"
         f"client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;\n"
         f"fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n"
         f"server {{ listen 127.0.0.1:{port}; root {folder}/html; }} }}\n"

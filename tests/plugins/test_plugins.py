@@ -26,8 +26,8 @@ def test_everything_in_its_file_works(example: tuple[str, Running]) -> None:
     folder = running.file.parent
     done = jouletune(running, folder, "workload", "check", str(running.file), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)["findings"]
-    assert found and all(one["there"] for one in found)
+    findings = json.loads(done.stdout)["findings"]
+    assert findings and all(one["there"] for one in findings)
 
 
 def test_its_study_holds_nothing_above_a_limit(example: tuple[str, Running]) -> None:

@@ -21,9 +21,9 @@ def modules() -> Iterator[str]:
     for room in ROOMS:
         package = importlib.import_module(room)
         yield room
-        for found in pkgutil.walk_packages(package.__path__, f"{room}.", onerror=lambda _: None):
-            if not found.name.startswith(APART) and not found.name.endswith("__main__"):
-                yield found.name
+        for module in pkgutil.walk_packages(package.__path__, f"{room}.", onerror=lambda _: None):
+            if not module.name.startswith(APART) and not module.name.endswith("__main__"):
+                yield module.name
     yield "tuner.cli.app"
 
 

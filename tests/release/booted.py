@@ -63,14 +63,14 @@ class Tried:
     def install(self) -> dict[str, Any]:
         """Onto a host with files of 0.1.0: nothing runs, nothing is enabled, changed files stay."""
         former.place(self.machine)
-        told = self.dpkg("--force-confold", "-i", "/root/old-agent.deb", "/root/old-tuner.deb")
+        output = self.dpkg("--force-confold", "-i", "/root/old-agent.deb", "/root/old-tuner.deb")
         for service in SERVICES:
             assert not self.site.up(service)
             assert self.machine.call("systemctl", "is-enabled", service).returncode != 0
         etc = self.machine.root / "etc/jouletune"
         assert (etc / "agent.toml").read_text() == former.CONFIG
         assert (etc / "actuator.toml").read_text() == former.GRANTED
-        return told
+        return output
 
     def from_0_1_0(self) -> dict[str, Any]:
         """The tuner's start copies and migrates, orders to stop are there, the agent takes up its hold.
@@ -91,9 +91,9 @@ class Tried:
         site.until(lambda: site.held() and site.gpu[0] == former.HELD_MHZ, "the hold is not kept")
         assert after > before == self.python(SCHEMA, f"{DATABASE}.schema-{before}")
         log = machine.run("journalctl", "-o", "cat", "-u", "jouletune-tuner").splitlines()
-        said = next(x for x in log if "to roll back, stop the tuner" in x)
+        line = next(x for x in log if "to roll back, stop the tuner" in x)
         self.forget()
-        return {"schema": [before, after], "said": json.loads(said)["message"]}
+        return {"schema": [before, after], "said": json.loads(line)["message"]}
 
     def forget(self) -> None:
         """Leave the host as a first installation does: only the packages' files."""
@@ -122,14 +122,14 @@ class Tried:
     def upgrade(self) -> dict[str, Any]:
         """What is held is held again; files that were changed stay."""
         held, former = self.site.gpu, self.version()
-        told = self.dpkg("-i", "/root/new-agent.deb", "/root/new-tuner.deb")
+        output = self.dpkg("-i", "/root/new-agent.deb", "/root/new-tuner.deb")
         assert self.version() > former
         assert all(self.site.up(service) for service in SERVICES), self.machine.log()
         self.site.until(lambda: self.site.gpu == held, "the hold is not taken up again")
         assert self.site.phase() == "holding"
         etc = self.machine.root / "etc/jouletune"
         assert (etc / "actuator.toml").read_text() == ACTUATOR
-        return told
+        return output
 
     def run_smoke(self) -> dict[str, Any]:
         """The smoke test with the installed commands, beside the services."""
@@ -143,8 +143,8 @@ class Tried:
         )
         site = "opt/jouletune/current/lib/python3.*/site-packages"
         (noted,) = self.machine.root.glob(f"{site}/tuner/commit.txt")
-        told = self.machine.run(*command, frozen, noted.read_text().strip())
-        return {"steps": json.loads(told.splitlines()[-1])}
+        output = self.machine.run(*command, frozen, noted.read_text().strip())
+        return {"steps": json.loads(output.splitlines()[-1])}
 
     def refuse_downgrade(self) -> dict[str, Any]:
         """A database of a newer release: the older package is refused in words, and all goes on."""
@@ -164,18 +164,18 @@ class Tried:
     def remove(self) -> dict[str, Any]:
         """The hardware is put back; data stay."""
         assert self.site.gpu != ORIGINAL
-        told = self.dpkg("-r", "jouletune-tuner", "jouletune")
+        output = self.dpkg("-r", "jouletune-tuner", "jouletune")
         assert self.site.gpu == ORIGINAL
         for kept in ("etc/jouletune/token", "etc/jouletune/agent.toml", DATABASE.lstrip("/")):
             assert (self.machine.root / kept).exists(), kept
         assert not (self.machine.root / "opt/jouletune").exists()
-        return told
+        return output
 
     def purge(self) -> dict[str, Any]:
         """It says what it deletes, and nothing is left."""
-        said = self.machine.run("dpkg", "-P", "jouletune-tuner", "jouletune")
+        output = self.machine.run("dpkg", "-P", "jouletune-tuner", "jouletune")
         for path in ("/var/lib/jouletune-tuner", "/etc/jouletune/token"):
-            assert path in said, said
+            assert path in output, output
         left = self.site.files() - self.site.before
         left = {path for path in left - system_files(left) if not path.startswith("/var/lib/dpkg")}
         assert left == set(), left

@@ -54,17 +54,17 @@ class Results:
         """
         began = time.monotonic()
         try:
-            told: dict[str, Any] = {"result": "ok", **step()}
+            step_result: dict[str, Any] = {"result": "ok", **step()}
         except CannotRun as error:
-            told = {"not_run": str(error)}
+            step_result = {"not_run": str(error)}
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
             where = traceback.extract_tb(error.__traceback__)[-1].line
-            told = {"result": "failed", "why": f"{where}: {error}"[-3000:]}
-        self.note(name, root, {"seconds": round(time.monotonic() - began, 1), **told})
-        return told.get("result") == "ok"
+            step_result = {"result": "failed", "why": f"{where}: {error}"[-3000:]}
+        self.note(name, root, {"seconds": round(time.monotonic() - began, 1), **step_result})
+        return step_result.get("result") == "ok"
 
-    def note(self, name: str, root: str, told: dict[str, Any]) -> None:
-        step = {"step": name, "root": root, **told}
+    def note(self, name: str, root: str, step_result: dict[str, Any]) -> None:
+        step = {"step": name, "root": root, **step_result}
         with self.alone:
             self.steps.append(step)
             # Roots are tried side by side.
@@ -141,20 +141,20 @@ def whole(results: Results, release: str, again: bool) -> None:
 def last_built(release: str, version: str = "", *_: str) -> Packages:
     """Return a pair of packages of the last run."""
     folder = KEPT / "tried" / (version or "new")
-    found = [
+    files_by_kind = [
         sorted(folder.glob(f"{n}_*+deb{NUMBERS[release]}_*.deb"))
         for n in ("jouletune", "jouletune-tuner")
     ]
-    assert all(found), f"{folder} has no packages for {release}"
-    return Packages(*(files[-1] for files in found))
+    assert all(files_by_kind), f"{folder} has no packages for {release}"
+    return Packages(*(files[-1] for files in files_by_kind))
 
 
 def built(release: str, version: str = "", *options: str) -> Packages:
     """Build a pair of packages."""
     folder = KEPT / "tried" / (version or "new")
     command = [sys.executable, "deploy/build_deb.py", str(folder), "--release", release, *options]
-    told = run(*command, *(["--version", version] if version else [])).split()
-    return Packages(*map(Path, told))
+    paths = run(*command, *(["--version", version] if version else [])).split()
+    return Packages(*map(Path, paths))
 
 
 def judged(packages: Packages) -> dict[str, Any]:
@@ -167,15 +167,17 @@ def judged(packages: Packages) -> dict[str, Any]:
         [*command, *packages], capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
     lines = [words for line in done.stdout.splitlines() if len(words := line.split()) > 2]
-    found = {
+    by_severity = {
         kind: Counter(words[2] for words in lines if words[0] == f"{letter}:")
         for kind, letter in (("errors", "E"), ("warnings", "W"), ("overridden", "O"))
     }
     # 2: something was found, what is overridden included.
     assert done.returncode in (0, 2), done.stderr
-    assert not found["errors"], [line for line in done.stdout.splitlines() if line[:2] == "E:"]
-    told = {kind: dict(tags) for kind, tags in found.items()}
-    return {"lintian": told, "seconds": round(time.monotonic() - began, 1)}
+    assert not by_severity["errors"], [
+        line for line in done.stdout.splitlines() if line[:2] == "E:"
+    ]
+    by_kind = {kind: dict(tags) for kind, tags in by_severity.items()}
+    return {"lintian": by_kind, "seconds": round(time.monotonic() - began, 1)}
 
 
 def prepared(release: str, base: list[Path]) -> int:
@@ -224,9 +226,9 @@ def wheel_steps(results: Results, release: str, root: str, base: Path) -> None:
 def wheels(release: str) -> list[str]:
     """Return the folders of wheels that the packages were built from; the tuner's holds the agent's."""
     python = {"bookworm": "3.11", "trixie": "3.13"}[release]
-    found = sorted(KEPT.glob(f"wheels-{python}-*"), key=lambda f: len(list(f.iterdir())))
-    assert found, f"no wheels of Python {python}"
-    return [str(found[-1])]
+    folders = sorted(KEPT.glob(f"wheels-{python}-*"), key=lambda f: len(list(f.iterdir())))
+    assert folders, f"no wheels of Python {python}"
+    return [str(folders[-1])]
 
 
 def inside(root: Path, command: str) -> str:
@@ -243,10 +245,10 @@ def smoked(root: Path, binaries: str) -> dict[str, Any]:
         run("cp", file, str(trial))
     (noted,) = root.glob("environment/lib/python3.*/site-packages/tuner/commit.txt")
     commit = noted.read_text().strip()
-    told = inside(
+    output = inside(
         root, f"python3 /smoke/smoke.py {binaries} /smoke/work /smoke/sqlite.sql {commit}"
     )
-    return {"steps": json.loads(told.splitlines()[-1])}
+    return {"steps": json.loads(output.splitlines()[-1])}
 
 
 def megabytes(file: Path) -> float:

@@ -33,12 +33,12 @@ class Away(Site):
     """A machine without a tuner: that runs on this host, in the machine's network."""
 
     def ask(self, *command: str) -> Any:  # noqa: ANN401 - JSON
-        told = subprocess.run(
+        done = subprocess.run(
             [*in_network(self.machine), str(BINARIES / "jouletune"), *command, *self.desk],
             capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
-        assert told.returncode == 0, told.stderr
-        return json.loads(told.stdout)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
     @property
     def desk(self) -> tuple[str, ...]:

@@ -57,8 +57,8 @@ class Trial:
             timeout=DEADLINE_S,
         )  # fmt: skip
         if done.returncode != code:
-            said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
-            raise Failed(f"{' '.join(command)} ended with {done.returncode}, not {code}: {said}")
+            output = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            raise Failed(f"{' '.join(command)} ended with {done.returncode}, not {code}: {output}")
         return done.stdout if code == 0 else done.stderr
 
     def start(self, name: str, *command: str) -> None:

@@ -73,8 +73,8 @@ class View:
     @cached_property
     def chance(self) -> Tensor:
         """Each row's probability to keep every limit."""
-        kept = torch.stack([m.weights @ m.kept for m in self.models])
-        return kept.prod(dim=0).clamp_max(1.0)
+        chances = torch.stack([m.weights @ m.kept for m in self.models])
+        return chances.prod(dim=0).clamp_max(1.0)
 
     @cached_property
     def overshoot(self) -> Tensor:

@@ -96,8 +96,8 @@ def _through(past: Past) -> Setting:
 
 def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
     every = -(-len(knob.values) // MOST_POINTS)
-    kept = [v for n, v in enumerate(knob.values) if n % every == 0 or v == through[knob.name]]
-    rows = [(value, search.grid.row({**through, knob.name: value})) for value in kept]
+    sampled = [v for n, v in enumerate(knob.values) if n % every == 0 or v == through[knob.name]]
+    rows = [(value, search.grid.row({**through, knob.name: value})) for value in sampled]
     inside = [(value, row) for value, row in rows if row is not None]
     return KnobSlice(
         knob=knob.name,

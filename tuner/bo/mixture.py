@@ -164,12 +164,12 @@ class Mixture:
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
         weights = torch.softmax(logs.flatten(), dim=0)
-        kept = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
+        selected = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
         components = []
-        for rest, prior in (divmod(i, len(priors)) for i in kept.tolist()):
+        for rest, prior in (divmod(i, len(priors)) for i in selected.tolist()):
             factor, law_fits = factors[prior][rest].clone(), fits[prior][rest]
             components.append(self._component(priors[prior], rests[rest], factor, law_fits))
-        return components, weights[kept] / weights[kept].sum()
+        return components, weights[selected] / weights[selected].sum()
 
     def _between(self, rests: Sequence[Leftover]) -> Tensor:
         """Return level, residual, roughness and noise between the readings, for each leftover."""
@@ -200,8 +200,8 @@ class Mixture:
         likely = shares > NEGLIGIBLE * shares.max()
         misses = (self.value - prior.centres[likely][:, self._at]).T
         solved = torch.cholesky_solve(misses, factor).T
-        kept = shares[likely] / shares[likely].sum()
-        return Component(prior, rest, factor, kept, likely, solved)
+        normalised = shares[likely] / shares[likely].sum()
+        return Component(prior, rest, factor, normalised, likely, solved)
 
     def _across(self, component: Component) -> Tensor:
         """Return the covariance of the readings with every metric at every row, flattened so."""

@@ -116,12 +116,12 @@ def observed(past: Past) -> Observed | Wait | Done:
     study, limits = past.study, past.limits
     if limits is None:
         return Wait("the baseline has not been measured yet")
-    seen: dict[SettingKey, ObservedSetting] = {}
+    by_key: dict[SettingKey, ObservedSetting] = {}
     deployable: list[ObservedSetting] = []
     for candidate in past.evidence.candidates:
         observation = _observation(candidate, study.objective, limits)
         if observation is not None:
-            seen[setting_key(candidate.setting)] = observation
+            by_key[setting_key(candidate.setting)] = observation
             if candidate.deployable and observation.feasible:
                 deployable.append(observation)
     tried = frozenset(
@@ -129,7 +129,7 @@ def observed(past: Past) -> Observed | Wait | Done:
     )
     left = study.space.size > len(tried)
     if past.left > 0 and left:
-        return Observed(study.space, seen, tried, past.spent)
+        return Observed(study.space, by_key, tried, past.spent)
     if past.running:
         return Wait("the last trial is still running")
     best = min(deployable, key=lambda o: o.loss, default=None)

@@ -72,10 +72,10 @@ class OutcomeModel:
     @cached_property
     def kept(self) -> Tensor:
         """How likely each row keeps all its limits: `components x rows`."""
-        kept = torch.ones(self.mean.shape[:2], dtype=torch.float64)
+        chance = torch.ones(self.mean.shape[:2], dtype=torch.float64)
         for column in self.margins:
-            kept = kept * ndtr(-self.mean[..., column] / self.sd[..., column])
-        return kept
+            chance = chance * ndtr(-self.mean[..., column] / self.sd[..., column])
+        return chance
 
     def trusted(self, sure: float) -> Tensor:
         """Return how likely a further window of each row leaves all its limits kept with a chance.
@@ -83,12 +83,12 @@ class OutcomeModel:
         `components x rows`; each limit by itself.
         """
         reach = torch.special.ndtri(torch.tensor(sure, dtype=torch.float64))
-        kept = torch.ones(self.mean.shape[:2], dtype=torch.float64)
+        chance = torch.ones(self.mean.shape[:2], dtype=torch.float64)
         for column in self.margins:
             mean, moved = self.mean[..., column], self.moved[..., column]
             left = (self.sd[..., column].square() - moved.square()).clamp_min(0.0).sqrt()
-            kept = kept * ndtr(-(mean + reach * left) / moved)
-        return kept
+            chance = chance * ndtr(-(mean + reach * left) / moved)
+        return chance
 
     def expected_below(self, best: float, widest: float) -> Tensor:
         """Return by how much a further window of each row is expected to show it below a cost.

@@ -178,13 +178,15 @@ class Search:
     def outlook(self, row: int) -> str:
         """Return in words what is expected of a row."""
         metric = self.study.objective.metric
-        kept = f", with a chance of {self.percent(row)} to meet every limit" if self.limits else ""
+        chance = (
+            f", with a chance of {self.percent(row)} to meet every limit" if self.limits else ""
+        )
         cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
         sign, scale = self.study.objective.sign, self.view.scales[metric]
         text = f"{metric} should be {_beside(sign * cost, scale)} the baseline"
         if cost > 0.0 > cost - Z95 * sd:
             text += f", at best {_beside(sign * (cost - Z95 * sd), scale)} it"
-        return text + kept
+        return text + chance
 
     def percent(self, row: int) -> str:
         """Return in words how likely a row keeps every limit."""

@@ -70,12 +70,12 @@ def shortened(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     first, *rest = text.split(" ")
-    kept = first
+    short = first
     for word in rest:
-        if cell_len(f"{kept} {word} {CUT}") > width:
+        if cell_len(f"{short} {word} {CUT}") > width:
             break
-        kept = f"{kept} {word}"
-    return f"{kept} {CUT}" if kept != text else text
+        short = f"{short} {word}"
+    return f"{short} {CUT}" if short != text else text
 
 
 def _column(name: str, values: tuple[str, ...]) -> Column:
@@ -96,13 +96,13 @@ def _fitted(columns: Sequence[Column], width: int) -> list[Column]:
     for column in columns[1:]:
         if column.optional and column.filled and _total([*shown, column]) <= width:
             shown.append(column)
-    kept = [column for column in columns if column in shown]
-    for place in reversed(range(len(kept))):
-        over = _total(kept) - width
-        if over > 0 and kept[place].short:
-            room = max(SHORTEST, len(kept[place].name), kept[place].width - over)
-            kept[place] = kept[place].narrowed(room)
-    return kept
+    fitting = [column for column in columns if column in shown]
+    for place in reversed(range(len(fitting))):
+        over = _total(fitting) - width
+        if over > 0 and fitting[place].short:
+            room = max(SHORTEST, len(fitting[place].name), fitting[place].width - over)
+            fitting[place] = fitting[place].narrowed(room)
+    return fitting
 
 
 def _least(columns: Sequence[Column]) -> int:

@@ -11,13 +11,21 @@ from types import MappingProxyType
 from tuner.core.knobs import Setting, setting_key
 from tuner.errors import InvalidInput
 
-__all__ = ["ANYWHERE", "Context", "Plan", "Row", "Signal"]
+__all__ = ["ANYWHERE", "CYCLE", "HIGH", "LOW", "NO_TABLE", "Context", "Plan", "Row", "Signal"]
 
 Context = Mapping[str, float]
 """Values of signals, by name: `arrival_rate_per_s`, `requests_in_system`, `decoding_requests`."""
 
 ANYWHERE: Context = MappingProxyType({})
 """The context of whatever runs: it is neither requested nor reported."""
+
+
+LOW, HIGH, CYCLE = "_low", "_high", "cycle_s"
+"""A load that goes up and down: two numbers of a signal, and the seconds of one round between them."""
+
+
+NO_TABLE = "cannot go by a table itself"
+"""In the reason of a trial of a plan that failed since its workload switches no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,12 @@ class Plan:
     def context(self, row: Row) -> Context:
         """Return the load that one of its rows was decided at, which may be any."""
         return ANYWHERE if row.at is None else {self.by: row.at}
+
+    def crossing(self, seconds: float) -> Context:
+        """Return the load that goes from its first row's to its last row's and back in that time."""
+        loads = [row.at for row in self.rows if row.at is not None]
+        low, high = min(loads), max(loads)
+        return {f"{self.by}{LOW}": low, f"{self.by}{HIGH}": high, CYCLE: seconds}
 
     def row(self, context: Context, current: int | None = None) -> int:
         """Return the index of the row for a situation, staying on `current` near its boundaries.

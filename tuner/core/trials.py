@@ -12,7 +12,7 @@ from tuner.core.errors import IllegalTransition, StaleToken
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting, setting_key
 from tuner.core.measurements import Estimate, Measurement
-from tuner.core.plans import Context
+from tuner.core.plans import Context, Plan
 
 __all__ = ["Lease", "Outcome", "Phase", "Report", "Trial", "TrialCare", "TrialState"]
 
@@ -93,7 +93,8 @@ class Trial:
     like any other; one of a study that holds is a control window, at the baseline. `context` is the
     load that was requested; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
     why it ended as it did. `device` is the one of several like devices that tries it alone; empty: all of
-    the study's do. What one alone shows is scaled to all (`tuner.study.apart`).
+    the study's do. What one alone shows is scaled to all (`tuner.study.apart`). `plan` is the table that is
+    followed instead of one setting, which is then its first row's.
     """
 
     number: int
@@ -101,6 +102,7 @@ class Trial:
     phase: Phase
     context: Context = field(default_factory=dict)
     device: str = ""
+    plan: Plan | None = None
     state: TrialState = TrialState.RUNNING
     attempt: int = 1
     started_at: datetime
@@ -181,8 +183,8 @@ class Trial:
         )
 
     def tries(self, setting: Setting) -> bool:
-        """Return whether this trial is of that setting."""
-        return setting_key(self.setting) == setting_key(setting)
+        """Return whether this trial is of that setting, and of no table."""
+        return self.plan is None and setting_key(self.setting) == setting_key(setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

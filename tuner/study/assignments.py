@@ -77,6 +77,7 @@ def assignment(
         context=trial.context,
         expected=trial.context or ({} if any_load else dict(baseline_context(study, trials))),
         follows=by,
+        plan=trial.plan,
         why=trial.why,
     )
 

@@ -1,7 +1,7 @@
 """The confirming phase: every row of a proposed plan against the baseline, in alternating windows.
 
 A row is confirmed at the load that it was decided at, where a trial can ask for that; else under
-whatever load runs.
+whatever load runs. A table of speculation lengths is confirmed as a whole then, too (`tuner.study.tables`).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tuner.study.moves import (
     rivals,
     without,
 )
+from tuner.study.tables import confirm_table, switches
 
 CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
@@ -74,7 +75,15 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         if pending is not None:
             at = confirmation_load(study, contender, pending)
             return _alternate(study, pending.setting, at, windows)
-        return Move(Phase.HOLDING, _reason(study, contender, rows, rejected), plan)
+        why = _reason(study, contender, rows, rejected)
+        if not switches(study, plan):
+            return Move(Phase.HOLDING, why, plan)
+        outcome = confirm_table(past, plan, windows)
+        if isinstance(outcome, Assign):
+            return outcome
+        if outcome.plan is not None:
+            return Move(Phase.HOLDING, f"{why}; {outcome.why}", outcome.plan)
+        rejected[outcome.why] = None
     reason = "; ".join(rejected) or "no setting left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 

@@ -359,7 +359,8 @@ class Loop:
         """Begin a trial and give it to the device that asks. Raises StaleRevision."""
         seen = study.revision, count
         trial = self.store.trials.begin(
-            study.id, step.setting, study.phase, step.why, self.now(), step.context, seen, alone
+            *(study.id, step.setting, study.phase, step.why, self.now(), step.context),
+            *(seen, alone, step.plan),
         )
         self.changes.publish(study)
         return self._granted(study, trial, device, poll.agent, trials)

@@ -25,11 +25,15 @@ LIMIT_NOT_MET = "LIMIT NOT MET"
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Run a trial of this setting in the study's present phase; `context` asks for a load."""
+    """Run a trial of this setting in the study's present phase; `context` asks for a load.
+
+    With a `plan` its table is followed, and the setting is its first row's.
+    """
 
     setting: Setting
     why: str
     context: Context = field(default_factory=dict)
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,10 @@ def assets() -> APIRouter:
     def asset(name: str, request: Request) -> Response:
         """Give one file."""
         file = file_of(name)
-        kept = "public, max-age=31536000, immutable" if request.query_params else "no-cache"
-        headers = {"Cache-Control": kept, "X-Content-Type-Options": "nosniff"}
+        cache_control = (
+            "public, max-age=31536000, immutable" if request.query_params else "no-cache"
+        )
+        headers = {"Cache-Control": cache_control, "X-Content-Type-Options": "nosniff"}
         return FileResponse(file, media_type=TYPES[file.suffix], headers=headers)
 
     return router

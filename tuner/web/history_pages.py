@@ -171,5 +171,5 @@ EXPORTS: dict[str, tuple[str, Callable[[Sequence[HistoryRow]], str | bytes]]] = 
 
 
 def _query(request: Request, *without: str) -> str:
-    kept = [(k, v) for k, v in request.query_params.multi_items() if k not in without and v]
-    return urlencode(kept)
+    parameters = [(k, v) for k, v in request.query_params.multi_items() if k not in without and v]
+    return urlencode(parameters)

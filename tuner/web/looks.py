@@ -69,12 +69,12 @@ class Explanations:
         store, study = self._operations.loop.store, self._operations.full_id(study)
         with self._lock:
             stamp = store.studies.get(study).revision, store.trials.count(study)
-            kept = self._kept.get(study)
-            if kept is None or kept[0] != stamp:
-                kept = self._kept[study] = stamp, self._operations.explain(study)
+            cached = self._kept.get(study)
+            if cached is None or cached[0] != stamp:
+                cached = self._kept[study] = stamp, self._operations.explain(study)
                 if len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
-            return kept[1]
+            return cached[1]
 
 
 class Judges:

@@ -88,11 +88,11 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
         revisions = operations.revisions(study)
         saving = gained(report)
         reason = status_reason(view)
-        kept = SUGGESTED.search(saving) or SUGGESTED.search(reason)
+        suggestion = SUGGESTED.search(saving) or SUGGESTED.search(reason)
         return pages.page(
             request, "study", report=report, view=view, table=trial_table(look, sort, only, page),
             sort=sort, only=only, reason=sentence(SUGGESTED.sub("", reason)),
-            gain=SUGGESTED.sub("", saving), kept=kept[1] if kept else "",
+            gain=SUGGESTED.sub("", saving), kept=suggestion[1] if suggestion else "",
             changed=last_change(revisions), revisions=revisions[::-1],
             cloud=against_limit(report, look.trials, look.front),
             course=course(report, look.trials), effects=knob_effects(report, look.trials),

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from agents.load.generator import REQUESTS
+from agents.load.generator import REQUESTS, sent
 from agents.load.meter import LoadMeter
 from agents.load.prometheus import QUANTILES
 from agents.workloads.http.exposition import Snapshot
@@ -21,7 +21,6 @@ from tuner.core import (
     Better,
     Context,
     Estimate,
-    InvalidInput,
     Kind,
     MeasurementError,
     Meter,
@@ -97,11 +96,7 @@ class DerivedLoadMeter(DerivedMeter):
 
     def offering(self, context: Context) -> DerivedLoadMeter:
         """Return the meter at another load. Raises InvalidInput where none is requested."""
-        names = {self._exported.signal: REQUESTS.name}
-        targets = {names.get(name, name): value for name, value in context.items()}
-        if len(targets) != len(context):
-            raise InvalidInput(f"{' and '.join(context)} are the same load; set one of them")
-        meter = self._load.offering(targets)
+        meter = self._load.offering(sent(context, self._exported.signal))
         return DerivedLoadMeter(
             meter, self._exported, self._effects, self._snapshot, self._in_force
         )

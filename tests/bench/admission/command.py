@@ -10,7 +10,7 @@ import typer
 
 def admission(
     pairs: Annotated[int, typer.Option(min=4, help="Made-up pairs.")] = 48,
-    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 30,
+    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 20,
 ) -> None:
     """Pace fine-tuning by the latency beside it: on made-up pairs, then on a real one; one JSON."""
     from tests.bench.admission.live import live
@@ -19,11 +19,11 @@ def admission(
     from tuner.cli.output import console, echo_json
 
     with console(stderr=True).status("made-up pairs") as status:
-        found = [judged(seed) for seed in range(pairs)]
+        comparisons = [judged(seed) for seed in range(pairs)]
         measured = live(rounds, status.update)
     made_up = []
     for kind in KINDS:
-        own = [one for one in found if one.kind == kind]
+        own = [one for one in comparisons if one.kind == kind]
         could = [one for one in own if one.oracle > 0.0]
         made_up.append(
             {

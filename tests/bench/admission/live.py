@@ -6,11 +6,12 @@ the time, and paced by its limit.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,9 +26,9 @@ from agents.load.meter import LoadMeter
 from tuner.core import Limit
 
 METRIC = "latency_p99_ms"
-RATE_PER_S, WINDOW_S = 80.0, 4.0
-SLACK, ALONE = 2.0, 5
-"""The limit over the median tail of the windows before, and how many these are."""
+RATE_PER_S, WINDOW_S = 80.0, 6.0
+ALONE, KEPT, HEADROOM = 20, 0.95, 1.25
+"""The limit: a quarter above what 95 % of so many windows without fine-tuning keep, before the arms."""
 SLICES = (0.25, 0.5)
 NONE = "without fine-tuning"
 
@@ -78,9 +79,8 @@ def live(rounds: int, report: Callable[[str], None]) -> dict[str, object]:
         first = fine_tune_beside(
             meter, job, TimeSlices(0.0), unlimited, clock, WINDOW_S, lambda: False
         )
-        limit = Limit(
-            METRIC, "<=", SLACK * statistics.median(next(first).tail for _ in range(ALONE))
-        )
+        tails = [next(first).tail for _ in range(ALONE)]
+        limit = Limit(METRIC, "<=", HEADROOM * kept_by(KEPT, tails))
         pacers: dict[str, Pacer] = {
             NONE: TimeSlices(0.0),
             "unpaced": TimeSlices(1.0),
@@ -98,7 +98,18 @@ def live(rounds: int, report: Callable[[str], None]) -> dict[str, object]:
             report(f"round {turn + 1} of {rounds}")
             for name, arm in arms.items():
                 windows[name].append(next(arm))
-    return {"limit_ms": limit.value, "window_s": WINDOW_S, "arms": _told(windows)}
+    return {
+        "limit_ms": limit.value,
+        "headroom": HEADROOM,
+        "alone": {"windows": ALONE, "share": KEPT, "median_ms": statistics.median(tails)},
+        "window_s": WINDOW_S,
+        "arms": _told(windows),
+    }
+
+
+def kept_by(share: float, tails: Sequence[float]) -> float:
+    """Return the least limit that at least this share of windows keeps."""
+    return sorted(tails)[math.ceil(share * len(tails)) - 1]
 
 
 def _no_totals() -> Mapping[str, float]:

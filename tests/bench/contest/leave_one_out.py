@@ -94,9 +94,9 @@ def _generalisation(outcomes: Sequence[TaskResult], most_above: float) -> Genera
 
 def _choice(outcomes: Sequence[TaskResult], most_above: float) -> str:
     """Return the candidate that these outcomes speak for; of equals the first."""
-    found = rows(outcomes)
-    names = list(dict.fromkeys(row.tuner for row in found))
-    own = {name: [row for row in found if row.tuner == name] for name in names}
+    scored = rows(outcomes)
+    names = list(dict.fromkeys(row.tuner for row in scored))
+    own = {name: [row for row in scored if row.tuner == name] for name in names}
     above = {name: _windows(own[name]) for name in names}
     safe = [name for name in names if above[name] <= most_above]
     if not safe:

@@ -121,12 +121,12 @@ def rows(outcomes: Sequence[TaskResult]) -> list[ScoreRow]:
 
 def by_source(outcomes: Sequence[TaskResult]) -> list[SourceRow]:
     """Return one row per tuner, slack, budget and source."""
-    found = []
+    source_rows = []
     for group in _groups(outcomes):
         for source in dict.fromkeys(outcome.source for outcome, _ in group):
             part = [seen for seen in group if seen[0].source == source]
-            found.append(SourceRow(source=source, **_figures(part)))
-    return found
+            source_rows.append(SourceRow(source=source, **_figures(part)))
+    return source_rows
 
 
 def pairs(outcomes: Sequence[TaskResult]) -> list[Pair]:
@@ -136,12 +136,12 @@ def pairs(outcomes: Sequence[TaskResult]) -> list[Pair]:
 
 def pairs_by_source(outcomes: Sequence[TaskResult]) -> list[SourcePair]:
     """Return ours against each rival on each source wherever both ran."""
-    found = []
+    source_pairs = []
     for theirs, ours in _duels(outcomes):
         for source in dict.fromkeys(outcome.source for outcome, _ in theirs):
             part = [seen for seen in theirs if seen[0].source == source]
-            found.append(SourcePair(source=source, **_pair(part, ours)))
-    return found
+            source_pairs.append(SourcePair(source=source, **_pair(part, ours)))
+    return source_pairs
 
 
 def _duels(outcomes: Sequence[TaskResult]) -> Iterator[tuple[list[Seen], Mapping[Key, Checkpoint]]]:

@@ -13,30 +13,30 @@ from tuner.presentation.figures import percent
 OfSource = TypeVar("OfSource", SourceRow, SourcePair)
 
 
-def markdown(found: Standings) -> str:
+def markdown(results: Standings) -> str:
     """Return the standings as Markdown tables, those of each slack together."""
     parts = []
-    for slack in dict.fromkeys(r.slack for r in found.rows):
-        rows = [r for r in found.rows if r.slack == slack]
-        above = [s for s in found.seconds_above_limit if s.slack == slack]
+    for slack in dict.fromkeys(r.slack for r in results.rows):
+        rows = [r for r in results.rows if r.slack == slack]
+        above = [s for s in results.seconds_above_limit if s.slack == slack]
         parts += [
             f"Limit {slack:g} × the true baseline, {_count(rows[0].surfaces)}:",
             _main_table(rows, above),
         ]
-        duels = [p for p in found.pairs if p.slack == slack]
+        duels = [p for p in results.pairs if p.slack == slack]
         if duels:
             parts += ["Ours against each rival, paired by surface and seed:", _pairs_table(duels)]
-        own = [r for r in found.by_source if r.slack == slack]
+        own = [r for r in results.by_source if r.slack == slack]
         if len({r.source for r in own}) > 1:
             parts += ["By source:", _sources_table(own)]
-            apart = [p for p in found.pairs_by_source if p.slack == slack]
+            apart = [p for p in results.pairs_by_source if p.slack == slack]
             parts += (
                 ["Captured more than each rival, by source:", _apart_table(apart)] if apart else []
             )
-        for chosen in (g for g in found.generalisations if g.slack == slack):
+        for chosen in (g for g in results.generalisations if g.slack == slack):
             parts += [_choice(chosen), _choices_table(chosen)]
-    if found.controls:
-        parts += ["Flat surfaces, after confirming:", _controls_table(found.controls)]
+    if results.controls:
+        parts += ["Flat surfaces, after confirming:", _controls_table(results.controls)]
     return "\n\n".join(parts) or "no surface is worth tuning here"
 
 
@@ -133,27 +133,28 @@ def _by_source(rows: Sequence[OfSource]) -> list[OfSource]:
     return sorted(rows, key=lambda row: sources.index(row.source))
 
 
-def _choice(found: Generalisation) -> str:
+def _choice(choice: Generalisation) -> str:
     return (
-        f"Chosen on all sources: {found.chosen}, among {', '.join(found.candidates)}; "
+        f"Chosen on all sources: {choice.chosen}, among {', '.join(choice.candidates)}; "
         "chosen without the source that is scored:"
     )
 
 
-def _choices_table(found: Generalisation) -> str:
+def _choices_table(choice: Generalisation) -> str:
     """Return a row per source left out, then their mean beside the figure in-sample."""
-    at = _at(found.budgets)
+    at = _at(choice.budgets)
     lost = [
-        _doubtful(d, e, "+") for d, e in zip(found.difference, found.difference_stderr, strict=True)
+        _doubtful(d, e, "+")
+        for d, e in zip(choice.difference, choice.difference_stderr, strict=True)
     ]
     lines = [
         [one.source, one.chosen, _counts(one.captured), _counts(one.windows_above)]
-        for one in found.sources
+        for one in choice.sources
     ]
     lines += [
-        ["mean of them", "–", _counts(found.left_out), _counts(found.left_out_windows_above)],
-        ["in-sample", found.chosen, _counts(found.in_sample),
-         _counts(found.in_sample_windows_above)],
+        ["mean of them", "–", _counts(choice.left_out), _counts(choice.left_out_windows_above)],
+        ["in-sample", choice.chosen, _counts(choice.in_sample),
+         _counts(choice.in_sample_windows_above)],
         ["in-sample captures more by", "–", " / ".join(lost), "–"],
     ]  # fmt: skip
     return _table(

@@ -127,18 +127,18 @@ def load_problems(folder: Path) -> tuple[SurfaceProblem, ...]:
         ConfigError: `surfaces.toml` cannot be read, or does not fit a table.
     """
     named = _sections(folder)
-    found = tuple(
+    problems = tuple(
         SurfaceProblem(path.stem, surface)
         for path in sorted(folder.glob("*.csv"))
         if path.stem in named
         for surface in load_surfaces(path)
     )
-    if not found:
+    if not problems:
         raise InvalidInput(
             f"{folder / ROLES_FILE} names no table with anything to tune",
             hint="; ".join(remarks(folder)) or "a surface needs two settings that differ",
         )
-    return found
+    return problems
 
 
 def remarks(folder: Path) -> list[str]:
@@ -174,11 +174,11 @@ def _sections(folder: Path) -> set[str]:
             hint="name a folder of measured surfaces, one CSV file per source",
         )
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        sections = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {file}: {error}", hint="mend it") from error
     return {
         name
-        for name, section in found.items()
+        for name, section in sections.items()
         if isinstance(section, dict) or (folder / f"{name}.csv").exists()
     }

@@ -42,11 +42,11 @@ def load_surfaces(path: Path) -> tuple[Surface, ...]:
             f"{path} has no column {', '.join(missing)}",
             hint=f"name the objective and what is constrained in {path.with_name(ROLES_FILE)}",
         )
-    found = [
+    surfaces = [
         _surface(path, group, roles, list(dict.fromkeys([*columns, *_beside(group)])))
         for group in _by_surface(rows)
     ]
-    return tuple(surface for surface in found if surface.space.knobs)
+    return tuple(surface for surface in surfaces if surface.space.knobs)
 
 
 def presumed(path: Path) -> list[str]:

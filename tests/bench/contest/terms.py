@@ -143,29 +143,29 @@ def compete(problems: Sequence[SurfaceProblem], terms: ContestTerms, telling: Te
 
     todo = jobs_of(problems, terms)
     with _progress(len(todo)) as done:
-        found = standings(todo, run_all(todo, telling.jobs, done), terms)
-    _tell(found, telling)
-    if found.failures:
-        typer.echo(f"error: {len(found.failures)} of {len(todo)} studies broke down", err=True)
+        results = standings(todo, run_all(todo, telling.jobs, done), terms)
+    _tell(results, telling)
+    if results.failures:
+        typer.echo(f"error: {len(results.failures)} of {len(todo)} studies broke down", err=True)
         raise typer.Exit(1)
 
 
-def _tell(found: Standings, telling: Telling) -> None:
+def _tell(results: Standings, telling: Telling) -> None:
     """Print the standings, and write the files asked for. Raises StoreError where one cannot be."""
     from tests.bench.contest.plot import draw
     from tests.bench.contest.standings import markdown
     from tests.bench.result import header
     from tuner.cli.output import echo_json, json_text
 
-    told = {**header(telling.seed), **asdict(found)}
+    written = {**header(telling.seed), **asdict(results)}
     if telling.as_json:
-        echo_json(told)
+        echo_json(written)
     else:
-        typer.echo(markdown(found))
+        typer.echo(markdown(results))
     if (output := telling.output) is not None:
-        _write(output, lambda path: path.write_text(json_text(told) + "\n", encoding="utf-8"))
+        _write(output, lambda path: path.write_text(json_text(written) + "\n", encoding="utf-8"))
     if (plot := telling.plot) is not None:
-        _write(plot, lambda path: draw(found.rows, path))
+        _write(plot, lambda path: draw(results.rows, path))
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:

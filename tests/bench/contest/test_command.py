@@ -33,11 +33,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def without_seconds(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    assert found.pop("measured")["seconds"] >= 0.0
-    for row in (*found["rows"], *found["by_source"]):
+    written: dict[str, Any] = json.loads(text)
+    assert written.pop("measured")["seconds"] >= 0.0
+    for row in (*written["rows"], *written["by_source"]):
         assert row.pop("seconds_per_suggestion") >= 0.0
-    return found
+    return written
 
 
 def test_json_has_the_rows_on_stdout_and_nothing_else(
@@ -45,20 +45,20 @@ def test_json_has_the_rows_on_stdout_and_nothing_else(
 ) -> None:
     assert bench(folder, *QUICK, "--json") == 0
     out, err = capsys.readouterr()
-    found = json.loads(out)
-    assert set(found["measured"]) == {
+    written = json.loads(out)
+    assert set(written["measured"]) == {
         "version", "commit", "machine", "seed", "at", "seconds",
     }  # fmt: skip
-    assert set(found) == {
+    assert set(written) == {
         "measured", "seeds", "noise", "rows", "by_source", "pairs", "pairs_by_source", "controls",
         "seconds_above_limit", "generalisations", "failures",
     }  # fmt: skip
     asked = [(t, s, b) for t in ("sobol", "hillclimb") for s in (1.1, 1.25) for b in (2, 4)]
-    assert [(r["tuner"], r["slack"], r["budget"]) for r in found["rows"]] == asked
-    assert {frozenset(r) for r in found["rows"]} == {frozenset(ROW)}
-    assert {frozenset(r) for r in found["by_source"]} == {frozenset({*ROW, "source"})}
-    assert {r["surfaces"] for r in found["rows"]} == {1}, "the flat surface is left out"
-    assert found["failures"] == found["controls"] == []
+    assert [(r["tuner"], r["slack"], r["budget"]) for r in written["rows"]] == asked
+    assert {frozenset(r) for r in written["rows"]} == {frozenset(ROW)}
+    assert {frozenset(r) for r in written["by_source"]} == {frozenset({*ROW, "source"})}
+    assert {r["surfaces"] for r in written["rows"]} == {1}, "the flat surface is left out"
+    assert written["failures"] == written["controls"] == []
     assert "8 of 8 studies" in err
 
 
@@ -83,9 +83,9 @@ def test_tables_are_markdown_and_the_files_are_written(
     assert "Flat surfaces, after confirming:" in out
     widths = {line.count("|") for line in out.splitlines() if line.startswith("| sobol")}
     assert len(widths) == 2
-    found = json.loads(output.read_text())
-    assert [p["rival"] for p in found["pairs"]] == ["sobol"]
-    assert [(c["tuner"], c["surfaces"]) for c in found["controls"]] == [("ours", 1)]
+    written = json.loads(output.read_text())
+    assert [p["rival"] for p in written["pairs"]] == ["sobol"]
+    assert [(c["tuner"], c["surfaces"]) for c in written["controls"]] == [("ours", 1)]
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
@@ -99,16 +99,16 @@ def test_made_up_surfaces_are_told_by_kind_and_are_the_same_again(
         return without_seconds(capsys.readouterr().out)
 
     few = ("--sources", "queue,runtime", "--surfaces-per-source", "1")
-    found = told(*few)
-    assert found == told(*few)
-    assert found["failures"] == []
-    assert {(r["source"], r["surfaces"]) for r in found["by_source"]} == {
+    first = told(*few)
+    assert first == told(*few)
+    assert first["failures"] == []
+    assert {(r["source"], r["surfaces"]) for r in first["by_source"]} == {
         ("queue", 1),
         ("runtime", 1),
     }
-    assert {p["source"] for p in found["pairs_by_source"]} == {"queue", "runtime"}
+    assert {p["source"] for p in first["pairs_by_source"]} == {"queue", "runtime"}
     other = told(*few, "--seed", "1")
-    assert [r["captured"] for r in other["rows"]] != [r["captured"] for r in found["rows"]]
+    assert [r["captured"] for r in other["rows"]] != [r["captured"] for r in first["rows"]]
 
 
 def test_a_choice_is_scored_where_it_was_not_made(
@@ -134,10 +134,15 @@ def test_a_choice_is_scored_where_it_was_not_made(
     out = capsys.readouterr().out
     assert "| source left out | chosen | captured @2/4 |" in out
     assert "| in-sample captures more by |" in out
-    (found,) = json.loads(output.read_text())["generalisations"]
-    assert found["candidates"] == ["spread", "climb"]
-    assert [s["source"] for s in found["sources"]] == ["queue", "sockets", "tiles", "throttling"]
-    assert len(found["difference"]) == len(found["in_sample"]) == 2
+    (generalisation,) = json.loads(output.read_text())["generalisations"]
+    assert generalisation["candidates"] == ["spread", "climb"]
+    assert [s["source"] for s in generalisation["sources"]] == [
+        "queue",
+        "sockets",
+        "tiles",
+        "throttling",
+    ]
+    assert len(generalisation["difference"]) == len(generalisation["in_sample"]) == 2
 
 
 def test_a_ceiling_knows_every_setting_and_breaks_no_limit_for_it(
@@ -145,8 +150,8 @@ def test_a_ceiling_knows_every_setting_and_breaks_no_limit_for_it(
 ) -> None:
     options = ("--tuners", "ours,ceiling", "--seeds", "1", "--budgets", "1,2", "--slack", "1.1")
     assert bench(folder, *options, "--jobs", "1", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    ceilings = [r for r in found["rows"] if r["tuner"] == "ceiling"]
+    written = json.loads(capsys.readouterr().out)
+    ceilings = [r for r in written["rows"] if r["tuner"] == "ceiling"]
     assert [r["budget"] for r in ceilings] == [1, 2]
     assert len({r["captured"] for r in ceilings}) == 1
     assert ceilings[0]["captured"] > 0.0
@@ -278,6 +283,6 @@ def test_its_processes_end_with_it_at_once(folder: Path, killed: bool) -> None:
         run.kill() if killed else run.send_signal(2)
         assert run.wait(timeout=10) == (-9 if killed else 1)
         assert psutil.wait_procs(workers, timeout=10)[1] == []
-        said = run.stderr.read()
-        assert "Traceback" not in said
-        assert killed or said.endswith("error: interrupted\n")
+        errors = run.stderr.read()
+        assert "Traceback" not in errors
+        assert killed or errors.endswith("error: interrupted\n")

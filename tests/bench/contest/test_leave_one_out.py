@@ -30,20 +30,20 @@ def studies(names: tuple[str, ...] = tuple(CAPTURED)) -> list[TaskResult]:
 
 
 def test_each_source_is_scored_by_the_choice_of_the_others() -> None:
-    (found,) = generalisations(studies(), ["careful", "bold", "reckless"], most_above=1.0)
-    assert found.chosen == "bold", ".63 of all; reckless has too many windows above"
-    assert [(s.source, s.chosen) for s in found.sources] == [
+    (generalisation,) = generalisations(studies(), ["careful", "bold", "reckless"], most_above=1.0)
+    assert generalisation.chosen == "bold", ".63 of all; reckless has too many windows above"
+    assert [(s.source, s.chosen) for s in generalisation.sources] == [
         ("a", "careful"),
         ("b", "careful"),
         ("c", "bold"),
     ]
-    assert [s.captured for s in found.sources] == [(0.5, 0.5), (0.5, 0.5), (0.1, 0.1)]
-    assert found.in_sample == pytest.approx((1.9 / 3.0, 1.9 / 3.0))
-    assert found.left_out == pytest.approx((1.1 / 3.0, 1.1 / 3.0))
-    assert found.difference == pytest.approx((0.8 / 3.0, 0.8 / 3.0))
-    assert found.difference_stderr == pytest.approx((0.0, 0.0), abs=1e-9)
-    assert found.in_sample_windows_above == (1.0, 1.0)
-    assert found.left_out_windows_above == pytest.approx((1.0 / 3.0, 1.0 / 3.0))
+    assert [s.captured for s in generalisation.sources] == [(0.5, 0.5), (0.5, 0.5), (0.1, 0.1)]
+    assert generalisation.in_sample == pytest.approx((1.9 / 3.0, 1.9 / 3.0))
+    assert generalisation.left_out == pytest.approx((1.1 / 3.0, 1.1 / 3.0))
+    assert generalisation.difference == pytest.approx((0.8 / 3.0, 0.8 / 3.0))
+    assert generalisation.difference_stderr == pytest.approx((0.0, 0.0), abs=1e-9)
+    assert generalisation.in_sample_windows_above == (1.0, 1.0)
+    assert generalisation.left_out_windows_above == pytest.approx((1.0 / 3.0, 1.0 / 3.0))
 
 
 def test_windows_above_decide_what_may_be_chosen() -> None:

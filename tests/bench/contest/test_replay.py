@@ -122,12 +122,12 @@ def test_with_its_own_baseline_the_limit_is_as_noisy_as_the_score_is_not(
 ) -> None:
     policy = Scripted()
     played(policy, monkeypatch)
-    found = replay(task(problem, own_baseline=True, noise=0.02))
+    replayed = replay(task(problem, own_baseline=True, noise=0.02))
     past = policy.pasts[0]
     assert [str(c) for c in past.study.constraints] == ["latency_ms <= 1.1x baseline"]
     assert [t.phase for t in past.trials] == [Phase.BASELINE] * 2
     assert past.trials[0].shown != past.trials[1].shown
-    assert [c.wrong for c in found.checkpoints] == [False, True, True]
+    assert [c.wrong for c in replayed.checkpoints] == [False, True, True]
 
 
 def test_every_tuner_meets_the_same_noise_and_a_repeat_meets_a_fresh_one(
@@ -137,11 +137,11 @@ def test_every_tuner_meets_the_same_noise_and_a_repeat_meets_a_fresh_one(
         policy = Scripted(order)
         played(policy, monkeypatch)
         replay(task(problem, noise=0.02, budgets=(len(order),), **changes))
-        found: dict[object, list[float]] = {}
+        windows_by_setting: dict[object, list[float]] = {}
         for trial in policy.pasts[-1].trials:
             means = [e.mean for e in trial.shown.values()]
-            found.setdefault(setting_key(trial.setting), []).extend(means)
-        return found
+            windows_by_setting.setdefault(setting_key(trial.setting), []).extend(means)
+        return windows_by_setting
 
     one = windows((at(500, 1), at(500, 2), at(500, 1)))
     other = windows((at(500, 2), at(500, 1), at(500, 1)), tuner="sobol", slack=1.25)
@@ -175,10 +175,10 @@ def test_a_flat_surface_mostly_ends_at_the_baseline_and_then_claims_nothing(tmp_
     ends = []
     for seed in range(16):
         whole = task(flat, tuner="hillclimb", noise=0.02, seed=seed)
-        found = replay(whole, to_the_end=True).ending
-        assert found is not None
-        assert abs(found.true) <= 0.002
-        ends.append(found)
+        ending = replay(whole, to_the_end=True).ending
+        assert ending is not None
+        assert abs(ending.true) <= 0.002
+        ends.append(ending)
     at_rest = [e for e in ends if e.at_baseline]
     assert len(at_rest) > 8
     assert {(e.claimed, e.true) for e in at_rest} == {(0.0, 0.0)}
@@ -190,18 +190,18 @@ def test_a_real_saving_is_confirmed_and_claimed_by_the_production_steps(
 ) -> None:
     played(Scripted((at(500, 2),)), monkeypatch)
     whole = task(problem, slack=1.25, budgets=(1,), noise=0.01)
-    found = replay(whole, to_the_end=True).ending
-    assert found is not None
-    assert not found.at_baseline
-    assert found.true == pytest.approx(0.2)
-    assert found.claimed != found.true
-    assert found.claimed == pytest.approx(found.true, abs=4.0 * found.claimed_stderr)
+    ending = replay(whole, to_the_end=True).ending
+    assert ending is not None
+    assert not ending.at_baseline
+    assert ending.true == pytest.approx(0.2)
+    assert ending.claimed != ending.true
+    assert ending.claimed == pytest.approx(ending.true, abs=4.0 * ending.claimed_stderr)
 
 
 @pytest.mark.parametrize("tuner", list(TUNERS))
 def test_every_tuner_runs_and_does_so_again(problem: SurfaceProblem, tuner: str) -> None:
     def once() -> list[object]:
-        found = replay(task(problem, tuner=tuner, noise=0.02, budgets=(2, 3)))
-        return [replace(c, seconds=0.0) for c in found.checkpoints]
+        replayed = replay(task(problem, tuner=tuner, noise=0.02, budgets=(2, 3)))
+        return [replace(c, seconds=0.0) for c in replayed.checkpoints]
 
     assert once() == once()

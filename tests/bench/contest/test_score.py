@@ -138,8 +138,8 @@ def test_controls_tell_claims_from_truth() -> None:
             tuner="ours", source="a", surface="1", slack=1.1, seed=0, checkpoints=(), ending=ending
         )
 
-    (found,) = controls([ended(True, 0.0, 0.0), ended(False, 0.04, 0.005)], noise=0.02)
-    assert (found.studies, found.surfaces) == (2, 1)
-    assert (found.at_baseline, found.overclaimed, found.within_noise) == (0.5, 0.5, 1.0)
-    assert (found.claimed, found.true) == (0.02, 0.0025)
-    assert (found.trials, found.windows_above) == (12.0, 0.5)
+    (control,) = controls([ended(True, 0.0, 0.0), ended(False, 0.04, 0.005)], noise=0.02)
+    assert (control.studies, control.surfaces) == (2, 1)
+    assert (control.at_baseline, control.overclaimed, control.within_noise) == (0.5, 0.5, 1.0)
+    assert (control.claimed, control.true) == (0.02, 0.0025)
+    assert (control.trials, control.windows_above) == (12.0, 0.5)

@@ -178,9 +178,9 @@ def test_a_column_that_can_be_no_metric_is_refused_with_what_to_do(tmp_path: Pat
     path = tmp_path / "tiny.csv"
     path.write_text(path.read_text().replace("energy_j", "Energy_J"))
     (tmp_path / "surfaces.toml").write_text(ROLES.replace('"energy_j"', '"Energy_J"'))
-    with raised(ConfigError, "tiny.objective", "Energy_J") as found:
+    with raised(ConfigError, "tiny.objective", "Energy_J") as refused:
         load_problems(tmp_path)
-    assert "rename the column" in (found.value.hint or "")
+    assert "rename the column" in (refused.value.hint or "")
 
 
 def test_blanks_after_the_commas_change_nothing(tmp_path: Path) -> None:

@@ -51,19 +51,19 @@ def made(tuner: Tuner) -> Dialled:
 def test_a_file_names_variants_and_what_is_different(tmp_path: Path) -> None:
     file = tmp_path / "variants.toml"
     file.write_text(FILE)
-    found = load_variants(file)
-    assert list(found) == ["bold", "timid"]
-    assert (found["bold"].safety, found["timid"].safety) == (Safety.BALANCED, Safety.STRICT)
-    assert made(found["bold"]).dials == {"violation": 0.5}
-    assert made(found["bold"]).without == frozenset()
-    assert made(found["timid"]).without == {"leap"}
+    variants = load_variants(file)
+    assert list(variants) == ["bold", "timid"]
+    assert (variants["bold"].safety, variants["timid"].safety) == (Safety.BALANCED, Safety.STRICT)
+    assert made(variants["bold"]).dials == {"violation": 0.5}
+    assert made(variants["bold"]).without == frozenset()
+    assert made(variants["timid"]).without == {"leap"}
 
 
 @pytest.mark.usefixtures("dialled")
 def test_each_rule_is_left_out_by_itself() -> None:
-    found = without_each(["leap", "look"])
-    assert list(found) == ["ours-without-leap", "ours-without-look"]
-    assert made(found["ours-without-look"]).without == {"look"}
+    variants = without_each(["leap", "look"])
+    assert list(variants) == ["ours-without-leap", "ours-without-look"]
+    assert made(variants["ours-without-look"]).without == {"look"}
     with raised(InvalidInput, "luck") as caught:
         policy_of(without_each(["luck"])["ours-without-luck"])
     assert "leap, look" in str(caught.value.hint)

@@ -46,8 +46,8 @@ def _variant(where: str, name: str, table: object) -> Tuner:
         raise ConfigError(
             f"{where}: a tuner of that name is there already", hint="name it otherwise"
         )
-    found = checked(where, table, KEYS)
-    safety, rules = found.get("safety", Safety.BALANCED), found.get("without", [])
+    entry = checked(where, table, KEYS)
+    safety, rules = entry.get("safety", Safety.BALANCED), entry.get("without", [])
     if safety not in list(Safety):
         raise ConfigError(
             f"{where}: safety cannot be {safety!r}", hint=f"choose among {', '.join(Safety)}"
@@ -55,8 +55,8 @@ def _variant(where: str, name: str, table: object) -> Tuner:
     if not all(isinstance(rule, str) for rule in rules):
         raise ConfigError(f"{where}: without must be a list of names, not {rules!r}")
     return Tuner(
-        found.get("policy", TUNERS[OURS].policy),
+        entry.get("policy", TUNERS[OURS].policy),
         Safety(safety),
-        options=found.get("options", {}),
+        options=entry.get("options", {}),
         without=frozenset(rules),
     )

@@ -76,7 +76,7 @@ def declared(
         applied = [_applied(f"sqlite:///{folder / 'fleet.sqlite'}", devices)]
         with postgres.server(folder / "postgres", options="") as url:
             applied.append(_applied(url, devices))
-        found = {
+        timings = {
             **header(),
             "applied": [asdict(one) for one in applied],
             "killed": asdict(_killed(folder)),
@@ -86,9 +86,9 @@ def declared(
             "fronts": fronts(SEED),
         }
     if output is None:
-        echo_json(found)
+        echo_json(timings)
     else:
-        write_text(output, json_text(found) + "\n")
+        write_text(output, json_text(timings) + "\n")
 
 
 def _applied(url: str, devices: int) -> Applied:
@@ -109,8 +109,8 @@ def _applied(url: str, devices: int) -> Applied:
 def _timed(do: Callable[[], FleetDiff]) -> tuple[FleetDiff, float]:
     """Return what something gives, and its seconds."""
     began = time.monotonic()
-    found = do()
-    return found, round(time.monotonic() - began, 3)
+    outcome = do()
+    return outcome, round(time.monotonic() - began, 3)
 
 
 def _killed(folder: Path) -> Killed:

@@ -129,7 +129,7 @@ def questions(
             f"--slack cannot be {slack}: below 1 the baseline breaks the limit itself",
             hint="1.2 allows a fifth more than the baseline has",
         )
-    found = []
+    boards = []
     for device in devices:
         if known_truth(device) is None:
             raise InvalidInput(
@@ -138,7 +138,7 @@ def questions(
         for seed in range(seeds):
             for policy in policies:
                 load_policy(policy)
-                found.append(
+                boards.append(
                     BoardQuestion(
                         device=device,
                         policy=policy,
@@ -148,7 +148,7 @@ def questions(
                         fixed=tuple(fixed),
                     )
                 )
-    return found
+    return boards
 
 
 def answer(question: BoardQuestion) -> Answer:
@@ -223,9 +223,9 @@ class _Timed:
 
     def suggest(self, past: Past) -> Suggestion:
         began = time.process_time()
-        found = self._policy.suggest(past)
+        suggestion = self._policy.suggest(past)
         self.seconds.append(time.process_time() - began)
-        return found
+        return suggestion
 
 
 def _run(question: BoardQuestion, target: Target) -> tuple[Study, list[Trial], list[float]]:

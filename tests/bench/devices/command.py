@@ -52,19 +52,19 @@ def devices(
             now(f"{question.policy} on {question.device}, seed {question.seed}", len(answers))
             answers.append(answer(question))
         now("all studies ended", len(answers))
-    found = rows(answers)
+    board_rows = rows(answers)
     if as_json:
-        told = {"slack": slack, "trials": trials, "rows": found, "studies": answers}
-        echo_json({**header(), **told})
+        written = {"slack": slack, "trials": trials, "rows": board_rows, "studies": answers}
+        echo_json({**header(), **written})
     else:
-        _show(found, slack, trials)
+        _show(board_rows, slack, trials)
 
 
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _show(found: Sequence[BoardRow], slack: float, trials: int) -> None:
+def _show(board_rows: Sequence[BoardRow], slack: float, trials: int) -> None:
     from tuner.cli.output import console, print_list
     from tuner.presentation.figures import percent
 
@@ -80,7 +80,7 @@ def _show(found: Sequence[BoardRow], slack: float, trials: int) -> None:
                 percent(row.violations), f"{row.held_above} of {row.studies}",
                 f"{row.seconds_per_suggestion:.2f}",
             )
-            for row in found
+            for row in board_rows
         ),
     )  # fmt: skip
     typer.echo(

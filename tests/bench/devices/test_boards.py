@@ -65,13 +65,13 @@ def best_on_orin() -> Setting:
 
 @pytest.mark.parametrize(("device", "settings"), [("tx2", 5005), ("orin", 1820)])
 def test_the_boards_have_the_grids_of_the_paper(device: str, settings: int) -> None:
-    found = open_device(f"simulated:{device}", seed=0, state_dir=None).space
-    assert found.size == settings
-    assert {k.name.split(".")[0] for k in found.knobs} == {"gpu", "cpu", "batch_size"}
+    space = open_device(f"simulated:{device}", seed=0, state_dir=None).space
+    assert space.size == settings
+    assert {k.name.split(".")[0] for k in space.knobs} == {"gpu", "cpu", "batch_size"}
 
 
 def test_a_study_is_scored_by_the_true_values() -> None:
-    found = answer(ORIN)
+    scored = answer(ORIN)
     truth, space = (
         known_truth("simulated:orin"),
         open_device("simulated:orin", seed=0, state_dir=None).space,
@@ -79,21 +79,21 @@ def test_a_study_is_scored_by_the_true_values() -> None:
     assert truth is not None
     known = score(space, truth, Objective("energy_j"), LIMIT, space.default)
     most = known.oracle.metrics["energy_j"] / known.baseline.metrics["energy_j"]
-    assert found.possible == pytest.approx(1.0 - most)
-    assert found.saving <= found.possible
-    assert (found.settings, found.tried) == (1820, 3)
+    assert scored.possible == pytest.approx(1.0 - most)
+    assert scored.saving <= scored.possible
+    assert (scored.settings, scored.tried) == (1820, 3)
     again = answer(ORIN)
-    assert replace(again, seconds=0.0) == replace(found, seconds=0.0)
-    assert answer(replace(ORIN, seed=1)).saving != found.saving
+    assert replace(again, seconds=0.0) == replace(scored, seconds=0.0)
+    assert answer(replace(ORIN, seed=1)).saving != scored.saving
 
 
 def test_the_trial_that_came_near_the_oracle_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     best = best_on_orin()
     far = {**best, "batch_size": 1}
-    found = scripted(monkeypatch, far, best, far)
-    assert found.trials_to_near == 2
+    scored = scripted(monkeypatch, far, best, far)
+    assert scored.trials_to_near == 2
     # What was proposed last saves nothing; confirming went on to the next best.
-    assert found.saving == pytest.approx(found.possible)
+    assert scored.saving == pytest.approx(scored.possible)
     assert scripted(monkeypatch, far).trials_to_near is None
 
 
@@ -102,11 +102,11 @@ def test_settings_above_the_limit_are_counted_and_never_near(
 ) -> None:
     best = best_on_orin()
     slow = {**best, "gpu.clock_mhz": 204}
-    found = scripted(monkeypatch, slow, {**slow, "cpu.clock_mhz": 345.6})
-    assert (found.above, found.tried) == (2, 2)
-    assert found.trials_to_near is None
-    assert found.saving == 0.0
-    assert found.held_above is False
+    scored = scripted(monkeypatch, slow, {**slow, "cpu.clock_mhz": 345.6})
+    assert (scored.above, scored.tried) == (2, 2)
+    assert scored.trials_to_near is None
+    assert scored.saving == 0.0
+    assert scored.held_above is False
 
 
 def test_rows_average_over_seeds_and_keep_devices_and_policies_apart() -> None:
@@ -154,8 +154,17 @@ def test_what_cannot_be_run_is_refused_before_anything_runs(
 def run(*options: str) -> str:
     app = typer.Typer()
     app.command()(devices)
-    asked = ["--devices", "simulated:orin", "--policies", "sobol", "--seeds", "1", "--trials", "2"]
-    result = CliRunner().invoke(app, [*asked, *options])
+    arguments = [
+        "--devices",
+        "simulated:orin",
+        "--policies",
+        "sobol",
+        "--seeds",
+        "1",
+        "--trials",
+        "2",
+    ]
+    result = CliRunner().invoke(app, [*arguments, *options])
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -168,10 +177,10 @@ def test_the_command_says_that_its_figures_are_simulated() -> None:
 
 
 def test_the_command_prints_rows_as_json() -> None:
-    found = json.loads(run("--json"))
-    assert [row["policy"] for row in found["rows"]] == ["sobol"]
-    assert found["rows"][0]["origin"] == "simulated"
-    assert len(found["studies"]) == 1
+    written = json.loads(run("--json"))
+    assert [row["policy"] for row in written["rows"]] == ["sobol"]
+    assert written["rows"][0]["origin"] == "simulated"
+    assert len(written["studies"]) == 1
 
 
 def test_the_command_times_suggestions_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,36 +39,36 @@ def federated(
 ) -> None:
     """Compare policies on federations, all or those whose title contains a text."""
     setups = {r: by_name(r) for r in recipe} if recipe else federations(controls)
-    found: list[FederationComparison] = []
+    comparisons: list[FederationComparison] = []
     stepped: list[IntervalComparison] = []
     with Bench(cache, os.cpu_count() or 1, _report) as bench:
         for title, setup in setups.items():
             if only not in title:
                 continue
-            found.append(bench.compare(title, setup, rivals))
+            comparisons.append(bench.compare(title, setup, rivals))
             if title in STEPPED:
                 stepped.append(compare_intervals(bench, title, setup))
-            _write(output, found, stepped)
+            _write(output, comparisons, stepped)
             if plots and title in PICTURED:
-                draw(plots / PICTURED[title], asdict(found[-1]))
+                draw(plots / PICTURED[title], asdict(comparisons[-1]))
     _report(output.read_text(encoding="utf-8").rpartition('"judged": ')[2])
 
 
 def _write(
-    output: Path, found: list[FederationComparison], stepped: list[IntervalComparison]
+    output: Path, comparisons: list[FederationComparison], stepped: list[IntervalComparison]
 ) -> None:
     """Write all that is known, its judgement last."""
     judged = verdict(
-        [one for comparison in found for one in comparison.judged],
+        [one for comparison in comparisons for one in comparison.judged],
         [(one.ratio, one.kept) for one in stepped],
     )
-    told = {
+    written = {
         **header(),
-        "federations": [asdict(one) for one in found],
+        "federations": [asdict(one) for one in comparisons],
         "intervals": [asdict(one) for one in stepped],
         "judged": asdict(judged),
     }
-    files.write(output, json.dumps(told, indent=1, ensure_ascii=False))
+    files.write(output, json.dumps(written, indent=1, ensure_ascii=False))
 
 
 def _report(text: str) -> None:

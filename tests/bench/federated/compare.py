@@ -90,8 +90,8 @@ class Bench:
     def target(self, federation: FederationSetup, grid: Sequence[Fixed]) -> float:
         """Return the accuracy to come to: of whole trainings at some fixed settings."""
         jobs = [(federation, setting, SEEDS[0], self._cache, 1.0) for setting in grid]
-        found = self._pool.map(_kept, *zip(*jobs, strict=True))
-        return REACHED * max(run.final_accuracy for run in found)
+        runs = self._pool.map(_kept, *zip(*jobs, strict=True))
+        return REACHED * max(run.final_accuracy for run in runs)
 
     def fixed(
         self, federation: FederationSetup, grid: Sequence[Fixed], target: float
@@ -125,7 +125,7 @@ class Bench:
         policies = dict(zip(asked, played, strict=True))
         best = {metric: best_of(fixed, target, metric) for metric in OBJECTIVES}
         runs = {DEFAULTS: defaults, **{FIXED[m]: fixed[i] for m, i in best.items()}, **policies}
-        found = tuple(
+        judgements = tuple(
             judged(
                 metric,
                 target,
@@ -137,13 +137,13 @@ class Bench:
             )
             for metric, called in OBJECTIVES.items()
         )
-        for one in found:
+        for one in judgements:
             self._told(f"{title}: {told(one)}")
         return FederationComparison(
             title,
             target,
             grid[best["energy_j"]],
-            found,
+            judgements,
             tuple(_arm(name, own, defaults, target) for name, own in runs.items()),
             {name: _curve(own[0]) for name, own in runs.items()},
             [{k: float(str(v)) for k, v in s.items()} for s in policies[OURS][0].settings],

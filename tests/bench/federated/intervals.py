@@ -38,15 +38,15 @@ def compare_intervals(bench: Bench, title: str, federation: FederationSetup) -> 
     target = bench.target(by_steps, grid)
     fixed = bench.fixed(by_steps, grid, target)
     (ours,) = bench.played(by_steps, [(OURS, "energy_j")], target)
-    found = judged("energy_j", target, grid, fixed, ours, ours, fixed[0])
+    judgement = judged("energy_j", target, grid, fixed, ours, ours, fixed[0])
     return IntervalComparison(
         title,
         target,
         grid[best_of(fixed, target, "energy_j")],
-        found.ratio,
-        found.by_seed,
-        found.missed,
+        judgement.ratio,
+        judgement.by_seed,
+        judgement.missed,
         tuple(run.rounds_to(target) for run in ours),
         tuple(int(str(s["averaging_steps"])) for s in ours[0].settings),
-        found.ratio <= MOST and not found.missed,
+        judgement.ratio <= MOST and not judgement.missed,
     )

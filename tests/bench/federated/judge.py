@@ -95,14 +95,14 @@ def judged(
     )
 
 
-def verdict(found: Sequence[Judged], steps: Sequence[tuple[float, bool]]) -> Verdict:
+def verdict(judgements: Sequence[Judged], steps: Sequence[tuple[float, bool]]) -> Verdict:
     """Return the judgement of all; `steps` are a ratio, and whether it is kept, of each choice of them."""
 
     def ratios(objective: str) -> list[float]:
-        own = [j for j in found if j.objective == objective]
+        own = [j for j in judgements if j.objective == objective]
         return [j.ratio for j in own if not j.missed] or [j.ratio for j in own]
 
-    joules = [j for j in found if j.objective == "energy_j"]
+    joules = [j for j in judgements if j.objective == "energy_j"]
     mean = fmean(ratios("energy_j"))
     return Verdict(
         energy_mean=mean,
@@ -111,6 +111,8 @@ def verdict(found: Sequence[Judged], steps: Sequence[tuple[float, bool]]) -> Ver
         grams_worst=max(ratios("carbon_g")),
         time_over_defaults_worst=max(j.time_over_defaults for j in joules),
         interval_worst=max((ratio for ratio, _ in steps), default=None),
-        missed=sum(len(j.missed) for j in found),
-        kept=mean <= MOST_MEAN and all(j.kept for j in found) and all(kept for _, kept in steps),
+        missed=sum(len(j.missed) for j in judgements),
+        kept=mean <= MOST_MEAN
+        and all(j.kept for j in judgements)
+        and all(kept for _, kept in steps),
     )

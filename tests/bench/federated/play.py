@@ -106,18 +106,18 @@ def play_fixed(
     played = Played((), (), 0.0)
     while len(played.metrics) < federation.rounds and played.rounds_to(goal) is None:
         shown = _run(federation, training, same).metrics
-        told = {name: value for name, value in shown.items() if name in kept}
-        played = Played((*played.settings, same), (*played.metrics, told), 0.0)
+        metrics = {name: value for name, value in shown.items() if name in kept}
+        played = Played((*played.settings, same), (*played.metrics, metrics), 0.0)
     return played
 
 
 def spread(setting: Mapping[str, int], space: Space) -> Setting:
     """Return the setting of one K, B and E for every class; what is not named keeps its default."""
-    found = {
+    settings = {
         knob.name: setting.get(knob.name.partition(".")[0], knob.default) for knob in space.knobs
     }
-    space.check(found)
-    return found
+    space.check(settings)
+    return settings
 
 
 def _run(federation: FederationSetup, training: FederatedTraining, setting: Setting) -> RoundResult:

@@ -31,8 +31,8 @@ def sensors(seed: int) -> TrainingTask:
         features[:, i] = 0.5 * features[:, i - 1] + 0.87 * features[:, i]
     first = rng.normal(size=(FEATURES, UNITS)) / np.sqrt(FEATURES)
     second = rng.normal(size=(UNITS, KINDS))
-    told = np.tanh(features @ first) @ second
-    labels = (told - told.mean(axis=0)).argmax(axis=1).astype(np.int64)
+    logits = np.tanh(features @ first) @ second
+    labels = (logits - logits.mean(axis=0)).argmax(axis=1).astype(np.int64)
     tested = SAMPLES // 5
     return TrainingTask(
         "sensors", features[tested:], labels[tested:], features[:tested], labels[:tested]

@@ -109,22 +109,22 @@ class FederationSetup:
 def federations(controls: bool = False) -> dict[str, FederationSetup]:
     """Return the federations that are judged by title; with `controls`, also those with other powers."""
     devices = load_devices()
-    found = {
+    setups = {
         f"{task.__name__}, {'IID' if alpha is None else f'α = {alpha:g}'}": FederationSetup(
             task, alpha, devices, ROUNDS[task.__name__], participants=PARTICIPANTS
         )
         for task in (digits, made)
         for alpha in (None, 0.1)
     }
-    found["sensors, α = 0.3"] = by_name("tests.bench.federated.sensors:federation")
-    unlike = found["digits, α = 0.1"]
+    setups["sensors, α = 0.3"] = by_name("tests.bench.federated.sensors:federation")
+    unlike = setups["digits, α = 0.1"]
     if controls:
         for part, factor in itertools.product(("radio", "idle"), (0.5, 1.5)):
             scaled = devices.scaled(**{part: factor})
-            found[f"digits, α = 0.1, {part} power × {factor:g}"] = replace(unlike, devices=scaled)
+            setups[f"digits, α = 0.1, {part} power × {factor:g}"] = replace(unlike, devices=scaled)
         alike = replace(unlike, alpha=None, devices=devices.alike())
-        found["digits, all clients alike"] = alike
-    return found
+        setups["digits, all clients alike"] = alike
+    return setups
 
 
 def by_name(recipe: str) -> FederationSetup:
@@ -135,11 +135,11 @@ def by_name(recipe: str) -> FederationSetup:
     """
     module, _, function = recipe.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)()
+        setup = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidInput(
             f"there is no recipe {recipe}: {error}",
             hint="name a function that returns a FederationSetup, as MODULE:FUNCTION",
         ) from None
-    assert isinstance(found, FederationSetup), recipe
-    return found
+    assert isinstance(setup, FederationSetup), recipe
+    return setup

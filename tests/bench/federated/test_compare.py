@@ -30,14 +30,14 @@ def test_a_recipe_is_judged_and_its_fixed_settings_are_run_once(
     for _ in range(2):
         federated(output, cache, None, "", [f"{__name__}:small"], False, False)
     assert len(list(cache.glob("*.json"))) == 9 * 2
-    found = json.loads(output.read_text(encoding="utf-8"))
-    (one,) = found["federations"]
+    written = json.loads(output.read_text(encoding="utf-8"))
+    (one,) = written["federations"]
     arms = {arm["name"]: arm for arm in one["arms"]}
     assert one["best_fixed"]["local_epochs"] > 1 and arms["best fixed setting"]["reached"] == 2
     assert arms["Flower's defaults"]["saving"] == {"mean": 1.0, "stderr": 0.0}
     assert [j["objective"] for j in one["judged"]] == ["energy_j", "round_s", "carbon_g"]
     ratio = arms["fedgpo"]["energy_j"]["mean"] / arms["best fixed setting"]["energy_j"]["mean"]
-    assert one["judged"][0]["ratio"] == pytest.approx(ratio) == found["judged"]["energy_mean"]
+    assert one["judged"][0]["ratio"] == pytest.approx(ratio) == written["judged"]["energy_mean"]
     assert len(one["curves"]["fedgpo"]) == len(one["settings"])
 
 
@@ -65,8 +65,8 @@ def test_the_best_fixed_setting_is_the_cheapest_of_those_that_get_there_most_oft
 )
 def test_what_is_not_kept_is_found(ours: Played, kept: bool) -> None:
     usual = run(0.9, 0.9, 0.9)
-    found = judged("energy_j", 0.8, [HELD], [[usual]], [ours], [usual], [usual])
-    assert found.kept is kept and found.best_fixed == HELD
+    judgement = judged("energy_j", 0.8, [HELD], [[usual]], [ours], [usual], [usual])
+    assert judgement.kept is kept and judgement.best_fixed == HELD
 
 
 def test_there_are_five_and_controls() -> None:

@@ -223,8 +223,8 @@ class SimulatedFleet:
 
     async def _introduce(self, operator: AgentConnection, first: int) -> None:
         host, token = f"{OF_FLEET}host-{first // PER_HOST}", secrets.token_urlsafe(32)
-        asked = Enrolment(agent=host, digest=digest_of(token)).model_dump_json()
-        await self._insist(operator, "POST", "/v1/enrol", asked)
+        enrolment = Enrolment(agent=host, digest=digest_of(token)).model_dump_json()
+        await self._insist(operator, "POST", "/v1/enrol", enrolment)
         for number in range(first, min(first + PER_HOST, self._plan.agents)):
             agent = VirtualAgent(
                 device=f"{OF_FLEET}{number}",
@@ -293,8 +293,8 @@ class SimulatedFleet:
 
     async def _used(self) -> dict[str, TunerReplica]:
         """Return what the tuners at work have told of themselves, by their ids."""
-        told = _REPLICAS.validate_json((await self._operator("GET", "/v1/replicas")).body)
-        return {one.replica.id: one.replica for one in told if one.told_s < TOLD_S}
+        replicas = _REPLICAS.validate_json((await self._operator("GET", "/v1/replicas")).body)
+        return {one.replica.id: one.replica for one in replicas if one.told_s < TOLD_S}
 
     async def _operator(self, method: str, path: str, body: str = "") -> HttpAnswer:
         asking = AgentConnection(self._address, self._admin)

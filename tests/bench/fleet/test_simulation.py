@@ -29,11 +29,11 @@ def test_a_small_fleet_is_simulated_and_measured(
         monkeypatch.delenv(name, raising=False)
     url = f"sqlite:///{tmp_path / 'fleet.sqlite'}"
     assert run([*SMALL, "--window", "0.5", "--db", url, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["agents"] == 24 and told["orders"] == 3 and told["orders_lost"] == 0
-    assert told["trials_per_s"] > 0.0 and told["requests_per_s"] > 0.0
-    assert told["failed_per_s"] == 0.0
-    assert told["tuner_bytes"] >= told["tuner_bytes_before"] > 0
+    written = json.loads(capsys.readouterr().out)
+    assert written["agents"] == 24 and written["orders"] == 3 and written["orders_lost"] == 0
+    assert written["trials_per_s"] > 0.0 and written["requests_per_s"] > 0.0
+    assert written["failed_per_s"] == 0.0
+    assert written["tuner_bytes"] >= written["tuner_bytes_before"] > 0
     store = open_store(url, create=False)
     assert not [s for s in store.studies.list() if s.active], "a study was left"
     assert all(t.state.final for s in store.studies.list() for t in store.trials.list(s.id))

@@ -74,15 +74,15 @@ def load(
         from tests.bench.load.day import task
 
         tasks.append(task(specs[0] if devices else DAY_SERVER, max(slacks)))
-    found: list[CellRow] = []
+    cells: list[CellRow] = []
     for rows in _judged(tasks, jobs):
-        found += rows
+        cells += rows
         if output is not None:
-            _write(output, {**header(), "cells": found})
+            _write(output, {**header(), "cells": cells})
     if as_json:
-        echo_json({**header(), "cells": found})
+        echo_json({**header(), "cells": cells})
     else:
-        _show(found)
+        _show(cells)
 
 
 def _write(output: Path, result: object) -> None:
@@ -122,10 +122,10 @@ def _judged(tasks: Sequence[Task], jobs: int) -> Iterator[list[CellRow]]:
         yield from pool.map(judge_one, tasks)
 
 
-def _show(found: Sequence[CellRow]) -> None:
+def _show(cells: Sequence[CellRow]) -> None:
     from tuner.cli.output import console, print_list
 
-    for cell in found:
+    for cell in cells:
         typer.echo(
             f"{cell.server}, 1/{cell.share} of {cell.trace}: TTFT p99 <= {cell.ttft_p99_ms:.0f} ms, "
             f"TPOT p99 <= {cell.tpot_p99_ms:.1f} ms; {cell.windows} windows, {cell.seeds} seeds"

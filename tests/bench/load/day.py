@@ -38,14 +38,14 @@ def rate_per_s(now_s: float, crowds: list[tuple[float, float]]) -> float:
 def day(seed: int, until_s: float = DAY_S) -> list[Request]:
     """Return the requests of one day: a Poisson process whose rate is what it was a second ago."""
     crowds, rng = spikes(seed), Random(f"{seed}/day")
-    found: list[Request] = []
+    requests: list[Request] = []
     second = 0.0
     while second < until_s:
         rate, now = rate_per_s(second, crowds), second
         while (now := now + rng.expovariate(rate)) < second + 1.0:
-            found.append(typical(now, rng))
+            requests.append(typical(now, rng))
         second += 1.0
-    return found
+    return requests
 
 
 def task(server: str, slack: float) -> Task:

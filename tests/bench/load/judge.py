@@ -173,11 +173,11 @@ class Cell:
 
     def judged(self, make: Callable[[Sequence[Request]], Controller], seeds: range) -> list[Played]:
         """Play the judged half once a seed, each with a controller of its own."""
-        found = []
+        scores = []
         for seed in seeds:
             mine = shared(self.task.judged, self.share, seed)
-            found.append(play(self.open_server, mine, make(mine), seed, self.task.until_s))
-        return found
+            scores.append(play(self.open_server, mine, make(mine), seed, self.task.until_s))
+        return scores
 
     def score(self, runs: Sequence[Played]) -> Score:
         """Return joules, and by how much too often a limit is broken."""

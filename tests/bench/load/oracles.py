@@ -108,9 +108,9 @@ def descend(
             for place in (table[band] - step, table[band] + step):
                 if 0 <= place < places:
                     tried = (*table[:band], place, *table[band + 1 :])
-                    found = score(tried)
-                    if found.better(best):
-                        table, best, moved = tried, found, True
+                    scored = score(tried)
+                    if scored.better(best):
+                        table, best, moved = tried, scored, True
         if not moved or step > 1:
             step //= 2
     return table, best

@@ -60,13 +60,13 @@ def opener(spec: str) -> Opener:
         board = board_of(rest)
         return lambda requests, seed: LlmServer(board, iter(requests), seed=seed)
     try:
-        found: Any = getattr(import_module(kind), rest)
+        server: Any = getattr(import_module(kind), rest)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidInput(
             f"there is no server {spec!r}: {error}",
             hint="write module:NAME, a function of (requests, seed) on the path of Python",
         ) from error
-    return found  # type: ignore[no-any-return]
+    return server  # type: ignore[no-any-return]
 
 
 def first_half(trace: Sequence[Request]) -> list[Request]:

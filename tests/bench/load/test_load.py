@@ -43,9 +43,9 @@ def watts(controller: Controller, requests: Sequence[Request], until_s: float = 
 def test_a_window_is_299_requests_and_the_rest_goes_to_the_last() -> None:
     served = [ServedRequest(float(k), 0.1, 0.01, 1.0) for k in range(700)]
     served[3] = ServedRequest(3.0, 9.0, 0.01, 10.0)
-    found = windows(served)
-    assert [(begin, end) for begin, end, _, _ in found] == [(0.0, 298.0), (299.0, 699.0)]
-    assert found[0][2] == 0.1, "one of 299 is no p99"
+    cut = windows(served)
+    assert [(begin, end) for begin, end, _, _ in cut] == [(0.0, 298.0), (299.0, 699.0)]
+    assert cut[0][2] == 0.1, "one of 299 is no p99"
     assert windows(served[:298]) == []
     assert Limits(0.2, 0.02).worst(0.1, 0.03) == pytest.approx(1.5)
 
@@ -119,8 +119,8 @@ def test_a_plan_is_followed_by_the_agents_runner(tmp_path: Path) -> None:
 
 
 def test_clocks_are_told_from_the_slowest() -> None:
-    found = [s[CLOCK] for s in clocks(opener(SERVER)([], 0))]
-    assert found == sorted(found) and (found[0], found[-1]) == (720, 1980)
+    clocks_mhz = [s[CLOCK] for s in clocks(opener(SERVER)([], 0))]
+    assert clocks_mhz == sorted(clocks_mhz) and (clocks_mhz[0], clocks_mhz[-1]) == (720, 1980)
 
 
 @pytest.mark.parametrize("spec", ["simulated:cray", "no.such.module:server", "json:nothing"])

@@ -129,14 +129,16 @@ def roofline(rng: Random) -> SurfaceFormula:
         return chip.watts(clock, 0.25 + 0.75 * cores) + memory_w * memory * (0.3 + 0.7 * bus)
 
     def truth(setting: Setting) -> Mapping[str, float]:
-        asked = number(setting["gpu_clock_mhz"])
+        clock_mhz = number(setting["gpu_clock_mhz"])
         memory = number(setting["memory_clock_mhz"]) / memories[-1]
         limit = number(setting["power_limit_w"])
         steps = [
-            c for c in range(clocks[0], int(asked), 15) if power(c / clocks[-1], memory) <= limit
+            c
+            for c in range(clocks[0], int(clock_mhz), 15)
+            if power(c / clocks[-1], memory) <= limit
         ]
-        fits = power(asked / clocks[-1], memory) <= limit
-        clock = (asked if fits else max(steps, default=clocks[0])) / clocks[-1]
+        fits = power(clock_mhz / clocks[-1], memory) <= limit
+        clock = (clock_mhz if fits else max(steps, default=clocks[0])) / clocks[-1]
         time, *_ = times(clock, memory)
         drawn = min(power(clock, memory), max(limit, power(clocks[0] / clocks[-1], memory)))
         latency = latency_ms * time

@@ -32,8 +32,8 @@ def flat(seed: int, surfaces: int) -> tuple[SurfaceProblem, ...]:
     ended with.
     """
     turns = [(SOURCES[i % len(SOURCES)], i // len(SOURCES)) for i in range(surfaces)]
-    found = [_problem(seed, source, turn) for source, turn in turns]
-    return tuple(sorted(found, key=lambda problem: SOURCES.index(problem.source)))
+    problems = [_problem(seed, source, turn) for source, turn in turns]
+    return tuple(sorted(problems, key=lambda problem: SOURCES.index(problem.source)))
 
 
 def _problem(seed: int, source: str, turn: int) -> SurfaceProblem:

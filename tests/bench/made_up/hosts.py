@@ -135,7 +135,7 @@ UNDONE = ("turbo", "smt", "prefetch", "numa_balancing", "mitigations")
 def switches(rng: Random) -> SurfaceFormula:
     """Return a service with five to seven switches, most of no effect, some only together."""
     names = rng.sample(list(SWITCHES), rng.randint(5, 7))
-    told = {n: _effects(rng, n) for n in names}
+    effects = {n: _effects(rng, n) for n in names}
     pair = rng.sample(names, 2)
     together = (rng.uniform(-0.05, 0.08), rng.uniform(-0.1, 0.05))
     latency_ms, power_w = rng.uniform(3.0, 60.0), rng.uniform(60.0, 400.0)
@@ -144,8 +144,8 @@ def switches(rng: Random) -> SurfaceFormula:
 
     def truth(setting: Setting) -> Mapping[str, float]:
         turned = [n for n in names if setting[n] != SWITCHES[n][0]]
-        slower = sum(told[n][0] for n in turned)
-        hungrier = sum(told[n][1] for n in turned)
+        slower = sum(effects[n][0] for n in turned)
+        hungrier = sum(effects[n][1] for n in turned)
         if all(n in turned for n in pair):
             slower, hungrier = slower + together[0], hungrier + together[1]
         latency, power = latency_ms * math.exp(slower), power_w * math.exp(hungrier)

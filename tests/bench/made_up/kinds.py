@@ -45,10 +45,10 @@ def misnamed(names: Sequence[str], rng: Random) -> Mapping[str, str]:
     """Return for each knob the name of a knob that does something else."""
     true = roles_of(names)
     for _ in range(MOST_DRAWS):
-        found = dict(zip(names, rng.sample(NAMES, len(names)), strict=True))
-        said = roles_of(found.values())
-        if all(said[found[name]] is not true[name] for name in names):
-            return found
+        names_given = dict(zip(names, rng.sample(NAMES, len(names)), strict=True))
+        roles = roles_of(names_given.values())
+        if all(roles[names_given[name]] is not true[name] for name in names):
+            return names_given
     raise TuningError(f"no wrong names were found for {', '.join(names)}", hint="add some to NAMES")
 
 
@@ -85,8 +85,8 @@ def made_up(seed: int, surfaces: int) -> tuple[SurfaceProblem, ...]:
     """Return so many surfaces, dealt to the kinds in turn. More of them keep the first as they are."""
     kinds = list(KINDS)
     turns = [(kinds[i % len(kinds)], i // len(kinds)) for i in range(surfaces)]
-    found = [_problem(seed, kind, turn) for kind, turn in turns]
-    return tuple(sorted(found, key=lambda problem: kinds.index(problem.source)))
+    problems = [_problem(seed, kind, turn) for kind, turn in turns]
+    return tuple(sorted(problems, key=lambda problem: kinds.index(problem.source)))
 
 
 def _problem(seed: int, name: str, turn: int) -> SurfaceProblem:

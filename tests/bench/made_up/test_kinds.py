@@ -108,10 +108,10 @@ def test_names_tell_nothing_or_the_wrong_thing() -> None:
         assert Role.UNKNOWN not in {k.role for k in problem.surface.space.knobs}
     true = ("threads", "cpu_clock_mhz")
     for seed in range(20):
-        said = roles_of(misnamed(true, Random(seed)).values())
+        roles = roles_of(misnamed(true, Random(seed)).values())
         assert all(
             wrong is not right
-            for wrong, right in zip(said.values(), roles_of(true).values(), strict=True)
+            for wrong, right in zip(roles.values(), roles_of(true).values(), strict=True)
         )
 
 

@@ -68,8 +68,8 @@ def speculation_synthetic(
     from tuner.cli.output import console, echo_json
 
     with console(stderr=True).status("starting") as status:
-        found = synthetic(decoder, seeds, status.update)
-    echo_json({**header(), **found})
+        results = synthetic(decoder, seeds, status.update)
+    echo_json({**header(), **results})
 
 
 def _show(result: SpeculationResult) -> None:

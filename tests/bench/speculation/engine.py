@@ -178,8 +178,8 @@ class EngineBench:
             self._timer.work(batch, tokens, TEXT_STEP * (PROFILED + k))
             for k in range(self._terms.rounds)
         ]
-        found = estimates(shown, int(setting[LENGTH]))
-        return profiling_trial(number, setting, float(batch), found, phase)
+        shown_estimates = estimates(shown, int(setting[LENGTH]))
+        return profiling_trial(number, setting, float(batch), shown_estimates, phase)
 
     def _profiled(self, done: Done, trials: Sequence[Trial]) -> ProfiledTable:
         cells = {(t.context[SIGNAL], t.setting[LENGTH]) for t in trials if SIGNAL in t.context}
@@ -331,7 +331,7 @@ def drafts(
             tokens = bench.tokens(batch, seconds)
             timer.engine.apply({LENGTH: length, DRAFT: name})
             seen[name].append(timer.work(batch, tokens, TEXT_STEP * turn))
-    found = []
+    rates = []
     for name, windows in seen.items():
         parts, judged = windows[::2], windows[1::2]
         shown = estimates(parts, length)
@@ -339,8 +339,8 @@ def drafts(
         step_ms = length * shown["draft_ms"].mean + shown["verify_ms"].mean
         rate = estimates(judged, length)["throughput_per_s"]
         predicted = 1000.0 * batch * (1.0 + accepted) / step_ms
-        found.append(DraftRates(batch, length, name, predicted, rate.mean, rate.stderr))
-    return found
+        rates.append(DraftRates(batch, length, name, predicted, rate.mean, rate.stderr))
+    return rates
 
 
 def misranked(rates: Sequence[DraftRates]) -> int:

@@ -78,28 +78,28 @@ def load_sweep(path: Path, length: str, draft: Sequence[str], throughput: str) -
     Raises:
         ConfigError: it cannot be read, lacks a column, or has a value that is no number.
     """
-    names, found = (length, *draft), dict[SettingKey, float]()
+    names, throughputs = (length, *draft), dict[SettingKey, float]()
     try:
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 setting: Setting = {length: int(row[length])} | {n: float(row[n]) for n in draft}
-                found[setting_key(setting)] = float(row[throughput])
+                throughputs[setting_key(setting)] = float(row[throughput])
     except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{path} is no sweep of speculative decoding: {error!r}",
             hint=f"give a CSV file with the columns {', '.join((*names, throughput))}",
         ) from None
-    if not found or min(found.values()) <= 0.0:
+    if not throughputs or min(throughputs.values()) <= 0.0:
         raise ConfigError(
             f"{path} has no rows, or one without tokens per second", hint="give a measured sweep"
         )
-    first = dict(next(iter(found)))
+    first = dict(next(iter(throughputs)))
     columns: dict[str, tuple[Value, ...]] = {
-        name: tuple(sorted({dict(key)[name] for key in found}, key=float)) for name in names
+        name: tuple(sorted({dict(key)[name] for key in throughputs}, key=float)) for name in names
     }
     roles = dict.fromkeys(draft, Role.DRAFT) | {length: Role.SPECULATION_LENGTH}
     knobs = tuple(Knob(n, columns[n], first[n], Part.WORKLOAD, role=roles[n]) for n in names)
-    return Sweep(knobs, found)
+    return Sweep(knobs, throughputs)
 
 
 def replay_sweep(sweep: Sweep, baseline: Setting) -> SweepResult:

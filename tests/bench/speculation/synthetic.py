@@ -85,7 +85,7 @@ def untold(rng: random.Random) -> Decoder:
     """Return a decoder whose windows tell throughput alone, neither acceptance nor timings."""
     machine = knee(128)(rng)
     assert isinstance(machine, Decoder)
-    return replace(machine, with_json=False)
+    return replace(machine, detailed=False)
 
 
 DECODERS: Mapping[str, MakeDecoder] = {
@@ -205,13 +205,13 @@ def synthetic(decoder: str, seeds: int, report: Callable[[str], None]) -> dict[s
         InvalidInput: no such decoder.
     """
     decoders = {decoder: decoder_named(decoder)} if decoder else DECODERS
-    found = []
+    judgements = []
     for name, make in decoders.items():
         report(name)
-        found.append(asdict(judged(name, make, range(seeds))))
+        judgements.append(asdict(judged(name, make, range(seeds))))
     report("collapse of acceptance")
     fell = asdict(collapsed(range(seeds)))
-    return {"loads": LOADS, "seeds": seeds, "decoders": found, "collapse": fell}
+    return {"loads": LOADS, "seeds": seeds, "decoders": judgements, "collapse": fell}
 
 
 def decoder_named(text: str) -> MakeDecoder:

@@ -52,10 +52,10 @@ def test_a_quarter_of_a_tree_sweep_is_enough(tmp_path: Path) -> None:
 
 def test_it_is_as_good_as_what_it_holds(tmp_path: Path) -> None:
     sweep = loaded(written(tmp_path))
-    found = replay_sweep(sweep, sweep.settings[0])
-    truth = sweep.throughput_per_s[setting_key(found.held)]
-    assert found.loss == pytest.approx(1.0 - truth / sweep.best)
-    assert found.share == pytest.approx(found.points / 90)
+    replayed = replay_sweep(sweep, sweep.settings[0])
+    truth = sweep.throughput_per_s[setting_key(replayed.held)]
+    assert replayed.loss == pytest.approx(1.0 - truth / sweep.best)
+    assert replayed.share == pytest.approx(replayed.points / 90)
 
 
 def test_holes_in_the_table_are_never_measured(tmp_path: Path) -> None:
@@ -98,6 +98,6 @@ def test_of_a_measured_tree_sweep_a_quarter_is_measured_and_something_is_gained(
     sweep = loaded(path)
     assert len(sweep.settings) == 90
     slowest = min(sweep.settings, key=lambda s: sweep.throughput_per_s[setting_key(s)])
-    found = replay_sweep(sweep, slowest)
-    assert found.share <= 0.25
-    assert found.loss < 1.0 - sweep.throughput_per_s[setting_key(slowest)] / sweep.best
+    replayed = replay_sweep(sweep, slowest)
+    assert replayed.share <= 0.25
+    assert replayed.loss < 1.0 - sweep.throughput_per_s[setting_key(slowest)] / sweep.best

@@ -20,16 +20,16 @@ from tuner.core import InvalidInput
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_table_never_loses_to_plain_decoding_and_is_near_the_oracle(name: str) -> None:
-    found = judged(name, DECODERS[name], [0, 1])
-    assert found.over_plain_least >= 0.98
-    assert found.over_oracle_mean >= 0.96
+    judgement = judged(name, DECODERS[name], [0, 1])
+    assert judgement.over_plain_least >= 0.98
+    assert judgement.over_oracle_mean >= 0.96
 
 
 @pytest.mark.slow
 def test_a_collapse_of_acceptance_costs_next_to_nothing() -> None:
-    found = collapsed([0])
-    assert found.over_plain_least >= 0.98
-    assert found.over_plain_without_fallback < 0.98
+    collapse = collapsed([0])
+    assert collapse.over_plain_least >= 0.98
+    assert collapse.over_plain_without_fallback < 0.98
 
 
 def test_another_decoder_is_named_by_its_module() -> None:

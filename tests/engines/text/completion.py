@@ -49,19 +49,19 @@ def parsed(body: bytes) -> CompletionRequest:
 class Completion:
     """One request in the engine, read from the server's loop."""
 
-    def __init__(self, engine: TextEngine, asked: CompletionRequest) -> None:
+    def __init__(self, engine: TextEngine, request: CompletionRequest) -> None:
         loop, self._pieces = asyncio.get_running_loop(), asyncio.Queue[Piece]()
 
         def deliver(tokens: list[int], ended: bool) -> None:
             loop.call_soon_threadsafe(self._pieces.put_nowait, (tokens, ended))
 
         self._sequence = DecodingSequence(
-            encode(asked.prompt),
-            asked.n_predict,
+            encode(request.prompt),
+            request.n_predict,
             deliver,
-            asked.temperature,
-            asked.seed,
-            asked.ignore_eos,
+            request.temperature,
+            request.seed,
+            request.ignore_eos,
         )
         engine.submit(self._sequence)
 

@@ -15,8 +15,8 @@ def files(folder: Path | None = None) -> list[Path]:
     """Return the library's modules and packages, without tests and installed packages, in order."""
     root = folder or Path(sysconfig.get_paths()["stdlib"])
     left_out = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3"}
-    found = (p for p in root.rglob("*.py") if not left_out & set(p.relative_to(root).parts))
-    return sorted(found, key=lambda path: path.relative_to(root).as_posix())
+    paths = (p for p in root.rglob("*.py") if not left_out & set(p.relative_to(root).parts))
+    return sorted(paths, key=lambda path: path.relative_to(root).as_posix())
 
 
 def training_bytes(folder: Path | None = None) -> bytes:
@@ -28,12 +28,12 @@ def prompts(count: int, seed: int, folder: Path | None = None) -> list[str]:
     """Return pieces of held-out files, each from the beginning of a line; the same seed gives the same."""
     held_out = [p.read_text(errors="ignore") for p in files(folder)[::HELD_OUT]]
     long_enough = [text for text in held_out if len(text) > 4 * PROMPT_BYTES]
-    rng, found = random.Random(seed), []
+    rng, texts = random.Random(seed), []
     for _ in range(count):
         text = rng.choice(long_enough)
         start = text.rfind("\n", 0, rng.randrange(len(text) - 2 * PROMPT_BYTES)) + 1
-        found.append(text[start : start + PROMPT_BYTES])
-    return found
+        texts.append(text[start : start + PROMPT_BYTES])
+    return texts
 
 
 def noise(count: int, seed: int) -> list[str]:

@@ -16,8 +16,8 @@ def lookup(tokens: Sequence[int], count: int) -> list[int]:
     text = "".join(map(chr, tokens))
     drafted = ""
     while len(drafted) < count:
-        found = _following(text + drafted)
-        drafted += found or text[-1]
+        following = _following(text + drafted)
+        drafted += following or text[-1]
     return [ord(token) for token in drafted[:count]]
 
 

@@ -31,10 +31,10 @@ def open_models(folder: Path, drafts: Iterable[str] | None = None) -> Decoder:
     Raises:
         InvalidInput: a model cannot be read, or a draft does not go with the target.
     """
-    found = sorted(path.stem for path in folder.glob("*.pt") if path.stem != TARGET)
+    drafts_there = sorted(path.stem for path in folder.glob("*.pt") if path.stem != TARGET)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     target = load(folder, TARGET, device)
-    names = found if drafts is None else drafts
+    names = drafts_there if drafts is None else drafts
     return Decoder(target, {name: load(folder, name, device) for name in names}, SLOTS)
 
 

@@ -68,19 +68,19 @@ def calls_of(source: Path) -> tuple[list[str], list[str]]:
 
 def measure(names: Sequence[str], index: int, scale: float) -> dict[str, Any]:
     """Return each call's codes and times; connections first and last, as those are counted."""
-    found: dict[str, Any] = {"uid": os.geteuid()}
-    found["nvmlInit"] = connected = timed(pynvml.nvmlInit, (), CONNECTIONS)
+    timings: dict[str, Any] = {"uid": os.geteuid()}
+    timings["nvmlInit"] = connected = timed(pynvml.nvmlInit, (), CONNECTIONS)
     if connected["codes"] != {"0": CONNECTIONS}:
-        return found
+        return timings
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     uuid = str(pynvml.nvmlDeviceGetUUID(handle))
     repeats, until = max(CONNECTIONS, round(REPEATS * scale)), time.perf_counter() + ALL_CALLS_S
     more = ["nvmlDeviceGetFieldValues of power"] if "nvmlDeviceGetFieldValues" in names else []
     for name in [*names, *more]:
         if name not in ("nvmlInit", "nvmlShutdown"):
-            found[name] = _one(name, handle, uuid, repeats, until)
-    found["nvmlShutdown"] = timed(pynvml.nvmlShutdown, (), CONNECTIONS)
-    return found
+            timings[name] = _one(name, handle, uuid, repeats, until)
+    timings["nvmlShutdown"] = timed(pynvml.nvmlShutdown, (), CONNECTIONS)
+    return timings
 
 
 def _one(name: str, handle: object, uuid: str, repeats: int, until: float) -> dict[str, Any]:

@@ -258,9 +258,9 @@ def page(report: Mapping[str, Any]) -> str:
         moved = [report[f"energy_{how}"].get(name, {}) for how in ("idle", "steady", "on_off")]
         gaps = [str(one.get("interval_ms", {}).get("p50", "")) for one in moved]
         if any(moved):
-            told = read.get("p50_us", read.get("error"))
+            latency = read.get("p50_us", read.get("error"))
             lines.append(
-                f"| {name} | {told} | {' | '.join(gaps)} | {moved[1].get('quantum', '')} |"
+                f"| {name} | {latency} | {' | '.join(gaps)} | {moved[1].get('quantum', '')} |"
             )
     return "\n".join(lines) + "\n"
 

@@ -108,15 +108,15 @@ class FirstHour:
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         except pynvml.NVMLError as error:
             return {"why": str(error)}, None
-        told = sampling.told
+        query = sampling.told
         return {
             "index": self.index,
             "uuid": uuid,
-            "name": told(pynvml.nvmlDeviceGetName, handle),
-            "driver": told(pynvml.nvmlSystemGetDriverVersion),
-            "memory_mhz": told(pynvml.nvmlDeviceGetSupportedMemoryClocks, handle),
-            "limit_mw": told(pynvml.nvmlDeviceGetPowerManagementLimit, handle),
-            "limits_mw": told(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle),
+            "name": query(pynvml.nvmlDeviceGetName, handle),
+            "driver": query(pynvml.nvmlSystemGetDriverVersion),
+            "memory_mhz": query(pynvml.nvmlDeviceGetSupportedMemoryClocks, handle),
+            "limit_mw": query(pynvml.nvmlDeviceGetPowerManagementLimit, handle),
+            "limits_mw": query(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle),
         }, handle
 
     def _energy(self, name: str, handle: object) -> None:

@@ -114,5 +114,5 @@ def _windows(part: Mapping[str, Any]) -> Iterator[str]:
 
 def _doctor(name: str, part: Mapping[str, Any]) -> Iterator[str]:
     yield from ("", f"## {name.replace('_', ', ')}")
-    for found in part.get("findings", ()):
-        yield f"- {'yes' if found['there'] else 'NO'} {found['about']}: {found['seen']}"
+    for finding in part.get("findings", ()):
+        yield f"- {'yes' if finding['there'] else 'NO'} {finding['about']}: {finding['seen']}"

@@ -60,10 +60,10 @@ def windows(
         for row in rows
         if row.get("celsius") is not None and row.get("j_per_item")
     ]
-    found: dict[str, Any] = {"source": side.source, "cannot": dict(side.cannot), "windows": rows}
+    result: dict[str, Any] = {"source": side.source, "cannot": dict(side.cannot), "windows": rows}
     if (slope := _slope(both)) is not None:
-        found["j_per_item_per_k"] = slope
-    return found
+        result["j_per_item_per_k"] = slope
+    return result
 
 
 def window(side: Any, handle: object, load: Load, seconds: float) -> dict[str, Any]:  # noqa: ANN401

@@ -23,17 +23,17 @@ def energy(handle: object, seconds: float) -> dict[str, Any]:
     if isinstance(counter, str):
         return {"not_run": f"no energy counter: {counter}"}
     rows = series(seconds, POLL_S, lambda: _energies(handle))
-    found: dict[str, Any] = {"samples": len(rows), "seconds": rows[-1][0] if rows else 0.0}
+    result: dict[str, Any] = {"samples": len(rows), "seconds": rows[-1][0] if rows else 0.0}
     counter_steps = steps(rows, 1)
-    found["counter_mj"] = described(counter_steps)
+    result["counter_mj"] = described(counter_steps)
     for name, column in (("average_mw", 2), ("instant_mw", 3)):
         if any(not math.isnan(row[column]) for row in rows):
-            found[name] = described(steps(rows, column))
-            found[f"ratio_to_{name}"] = ratio(rows, counter_steps, column)
+            result[name] = described(steps(rows, column))
+            result[f"ratio_to_{name}"] = ratio(rows, counter_steps, column)
             known = [row[column] for row in rows if not math.isnan(row[column])]
-            found[name] |= {"least": min(known), "most": max(known)}
-    found["steps"] = [[round(t * 1000, 1), value] for t, value in counter_steps]
-    return found
+            result[name] |= {"least": min(known), "most": max(known)}
+    result["steps"] = [[round(t * 1000, 1), value] for t, value in counter_steps]
+    return result
 
 
 def _energies(handle: object) -> Row:

@@ -37,7 +37,7 @@ def shown() -> str:
 
 def lines(text: str) -> Mapping[str, str]:
     """Return each value by its place: the headings it is indented under, and its name."""
-    found: dict[str, str] = {}
+    by_place: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("="):
@@ -47,10 +47,10 @@ def lines(text: str) -> Mapping[str, str]:
         above = [one for one in above if one[0] < depth]
         place = " > ".join([*(heading for _, heading in above), name.strip(": ")])
         if colon or " :" in line:
-            found[place if place not in found else f"{place} ({len(found)})"] = value
+            by_place[place if place not in by_place else f"{place} ({len(by_place)})"] = value
         else:
             above.append((depth, name))
-    return found
+    return by_place
 
 
 def compared(before: str, after: str) -> dict[str, Any]:

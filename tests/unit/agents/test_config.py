@@ -42,7 +42,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('tunr = "http://x"', "unknown key 'tunr'; did you mean tuner?"),
         ("colour = 1", "known keys: tuner, name, token_file"),
@@ -61,8 +61,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("name = 3", "name must be a string"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_agent_config(write(tmp_path, text))
 
 

@@ -58,10 +58,10 @@ with tempfile.TemporaryDirectory() as folder:
     open_target(Attachment("cpu"), "c", 0, Path(folder), Path("/")).close()
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
-    found = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert found.stdout.strip() == "[]"
+    assert printed.stdout.strip() == "[]"
 
 
 def test_ids_are_stable_unlike_and_fit_for_a_url() -> None:
@@ -80,14 +80,14 @@ def test_ids_are_stable_unlike_and_fit_for_a_url() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attachment", "said"),
+    ("attachment", "message"),
     [
         (Attachment("toaster"), "toaster"),
         (Attachment("simulated:a100", "no-such"), "no-such"),
     ],
 )
 def test_what_cannot_be_opened_ends_the_agent_before_it_starts(
-    tmp_path: Path, attachment: Attachment, said: str
+    tmp_path: Path, attachment: Attachment, message: str
 ) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
@@ -97,7 +97,7 @@ def test_what_cannot_be_opened_ends_the_agent_before_it_starts(
         state_dir=tmp_path / "state",
         devices=(A100, attachment),
     )
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         serve(config, threading.Event())
 
 
@@ -278,8 +278,8 @@ def test_a_port_of_figures_that_is_taken_is_logged_and_keeps_no_device_waiting(
 def test_an_agent_without_a_device_is_ready_and_looks_again_until_it_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(agents.main, "notify", told.append)
+    notices: list[str] = []
+    monkeypatch.setattr(agents.main, "notify", notices.append)
     monkeypatch.setattr(agents.main, "LOOK_S", 0.01)
     file, looks = tmp_path / "agent.toml", list[int]()
     file.write_text("seed = 1\n")
@@ -292,10 +292,10 @@ def test_an_agent_without_a_device_is_ready_and_looks_again_until_it_has_one(
             file.write_text("seed = 1\n[[device]]\nspec = 'cpu'\n")
         return load_agent_config(file)
 
-    found = wait_for_device(read)
-    assert found is not None and found.devices == (Attachment("cpu"),)
-    assert told[0].startswith("READY=1") and "no device" in told[0]
-    assert len([text for text in told if text.startswith("READY")]) == 1
+    config = wait_for_device(read)
+    assert config is not None and config.devices == (Attachment("cpu"),)
+    assert notices[0].startswith("READY=1") and "no device" in notices[0]
+    assert len([text for text in notices if text.startswith("READY")]) == 1
     assert "[[device]]" in caplog.text
     assert "has no spec" in caplog.text
 

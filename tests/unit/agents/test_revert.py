@@ -117,16 +117,16 @@ def test_staying_without_an_agent_puts_back_and_pauses_nothing(tmp_path: Path) -
 def test_staying_waits_until_the_running_agent_has_put_back(tmp_path: Path) -> None:
     hold(tmp_path)
     journal = Journal(tmp_path / "journal")
-    found: list[list[str]] = []
+    reverted: list[list[str]] = []
     with files.lock(tmp_path, "agent"):
-        waiting = threading.Thread(target=lambda: found.append(stay(tmp_path)))
+        waiting = threading.Thread(target=lambda: reverted.append(stay(tmp_path)))
         waiting.start()
         while waiting.is_alive() and not journal.stays:
             time.sleep(0.01)
-        assert found == []
+        assert reverted == []
         journal.restore(DEVICE, open_target(A100, DEVICE, 0, tmp_path, Path("/")))
         waiting.join(30.0)
-    assert found == [[DEVICE]]
+    assert reverted == [[DEVICE]]
 
 
 def test_staying_says_what_the_running_agent_did_not_put_back(tmp_path: Path) -> None:

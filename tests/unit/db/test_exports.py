@@ -27,12 +27,12 @@ def test_no_cell_of_a_csv_begins_a_formula(begins: str) -> None:
     """https://owasp.org/www-community/attacks/CSV_Injection"""
     hostile = replace(row({"mode": f"{begins}1+1"}), devices=(f"{begins}HYPERLINK(1)",))
     hostile = replace(hostile, metrics={"delta_j": Estimate(-2.0, 0.1)})
-    (found,) = csv.DictReader(io.StringIO(as_csv([hostile]), newline=""))
-    assert found["devices"] == f"'{begins}HYPERLINK(1)"
-    assert found["knob:mode"] == f"'{begins}1+1"
-    assert found["delta_j"] == "-2.0", "a number stays one"
-    (found,) = csv.DictReader(io.StringIO(as_csv([row({"mode": "\r=1+1\x1b[2J"})]), newline=""))
-    assert found["knob:mode"] == "\ufffd=1+1\ufffd[2J"
+    (cells,) = csv.DictReader(io.StringIO(as_csv([hostile]), newline=""))
+    assert cells["devices"] == f"'{begins}HYPERLINK(1)"
+    assert cells["knob:mode"] == f"'{begins}1+1"
+    assert cells["delta_j"] == "-2.0", "a number stays one"
+    (cells,) = csv.DictReader(io.StringIO(as_csv([row({"mode": "\r=1+1\x1b[2J"})]), newline=""))
+    assert cells["knob:mode"] == "\ufffd=1+1\ufffd[2J"
 
 
 def row(at: Setting | None = None, metrics: Mapping[str, Estimate] | None = None) -> HistoryRow:

@@ -115,15 +115,16 @@ def test_a_store_answers_again_after_it_was_closed(tmp_path: Path) -> None:
 
 
 def test_every_transaction_is_told_with_its_time(tmp_path: Path) -> None:
-    told: list[tuple[str, float]] = []
+    transactions: list[tuple[str, float]] = []
     store = open_store(
-        f"sqlite:///{tmp_path / 'tuner.sqlite'}", timed=lambda kind, s: told.append((kind, s))
+        f"sqlite:///{tmp_path / 'tuner.sqlite'}",
+        timed=lambda kind, s: transactions.append((kind, s)),
     )
-    told.clear()
+    transactions.clear()
     store.devices.put(device("gpu"))
     store.devices.get("gpu")
     with pytest.raises(NotFound):
         store.devices.get("nobody")
     store.close()
-    assert [kind for kind, _ in told] == ["write", "read", "read"]
-    assert all(0.0 < seconds < 60.0 for _, seconds in told)
+    assert [kind for kind, _ in transactions] == ["write", "read", "read"]
+    assert all(0.0 < seconds < 60.0 for _, seconds in transactions)

@@ -178,12 +178,14 @@ def test_a_writer_that_waits_too_long_says_which_database(
 def test_a_full_disk_says_to_free_space(url: str) -> None:
     database = Database(read_url(url))
     event.listen(
-        database.engine, "connect", lambda found, _: found.execute("PRAGMA max_page_count = 1")
+        database.engine,
+        "connect",
+        lambda connection, _: connection.execute("PRAGMA max_page_count = 1"),
     )
     full = raised(StoreError, "full")
-    with full as told, database.write() as session:
+    with full as refused, database.write() as session:
         session.execute(text("CREATE TABLE large AS SELECT zeroblob(1000000)"))
-    assert "free space" in told.value.hint
+    assert "free space" in refused.value.hint
     database.engine.dispose()
 
 
@@ -197,17 +199,17 @@ def test_a_file_that_was_taken_from_under_a_tuner_is_said_and_nothing_is_acknowl
     path.rename(kept)
     if how == "replaced":
         shutil.copy(template, path)
-    asked: list[Callable[[], object]] = [
+    calls: list[Callable[[], object]] = [
         store.check_writable,
         store.ping,
         store.studies.list,
         lambda: store.studies.add(replace(study(), id="s2"), "ann", ""),
     ]
-    for ask in asked:
+    for ask in calls:
         with pytest.raises(StoreError, match=f"was {how} while it was in use") as refused:
             ask()
         assert "start it" in refused.value.hint
     assert path.exists() == (how == "replaced"), "no empty database is made in its place"
     path.unlink(missing_ok=True)
     kept.rename(path)
-    assert [found.id for found in store.studies.list()] == ["s1"]
+    assert [one.id for one in store.studies.list()] == ["s1"]

@@ -42,9 +42,9 @@ def ask(at: Study, trials: list[Trial]) -> Suggestion:
     assert answer.why
     if isinstance(answer, Try):
         at.space.check(answer.setting)
-        for told in answer.predicted.values():
-            assert math.isfinite(told.mean)
-            assert math.isfinite(told.sd)
+        for prediction in answer.predicted.values():
+            assert math.isfinite(prediction.mean)
+            assert math.isfinite(prediction.sd)
     if isinstance(answer, Done):
         for row in answer.plan.rows:
             at.space.check(row.setting)
@@ -113,8 +113,8 @@ def test_knobs_of_one_value_beside_others_change_nothing() -> None:
         at, space=Space((knob("fan", ("auto",), "auto"), *SPACE.knobs, knob("cap_w", (60,), 60)))
     )
     plain, _ = to_the_end(at, baseline(at), surface)
-    found, _ = to_the_end(padded, baseline(padded), surface)
-    kept = [{name: t.setting[name] for name in at.baseline} for t in found]
+    trials, _ = to_the_end(padded, baseline(padded), surface)
+    kept = [{name: t.setting[name] for name in at.baseline} for t in trials]
     assert kept == [t.setting for t in plain]
 
 
@@ -161,8 +161,8 @@ def test_trials_whose_meter_told_no_number_cost_trials_and_nothing_else() -> Non
         for n in (1, 2)
     ]
     more = replace(at, terms=replace(at.terms, trials=10))
-    _, found = to_the_end(more, [*trials, *broken], surface)
-    assert not holds_baseline(at, found)
+    _, played = to_the_end(more, [*trials, *broken], surface)
+    assert not holds_baseline(at, played)
 
 
 def test_a_meter_that_falls_silent_leaves_what_was_proven_before() -> None:

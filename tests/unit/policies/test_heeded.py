@@ -65,14 +65,14 @@ def test_a_federation_may_spend_the_least_of_joules_seconds_or_grams(metric: str
     )
 
 
-@pytest.mark.parametrize("asked", [GOAL, *(f"{metric} <= 5" for metric in LIMITS)])
-def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(asked: str) -> None:
-    at = federated(policy="fedgpo", constraints=(asked,))
+@pytest.mark.parametrize("constraint", [GOAL, *(f"{metric} <= 5" for metric in LIMITS)])
+def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(constraint: str) -> None:
+    at = federated(policy="fedgpo", constraints=(constraint,))
     refuse_unsupported(at, load_policy("fedgpo"))
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "constraint",
     [
         "accuracy <= 0.9",
         "accuracy >= 2",
@@ -81,11 +81,11 @@ def test_a_federation_heeds_a_goal_and_limits_of_its_rounds(asked: str) -> None:
         "failed <= 1",
     ],
 )
-def test_what_is_no_goal_and_no_limit_of_a_round_is_refused_by_name(asked: str) -> None:
-    at = federated(policy="fedgpo", constraints=(asked,))
+def test_what_is_no_goal_and_no_limit_of_a_round_is_refused_by_name(constraint: str) -> None:
+    at = federated(policy="fedgpo", constraints=(constraint,))
     with pytest.raises(InvalidInput, match="does not support the constraint") as refused:
         refuse_unsupported(at, load_policy("fedgpo"))
-    assert str(Constraint.parse(asked)) in refused.value.message
+    assert str(Constraint.parse(constraint)) in refused.value.message
 
 
 @pytest.mark.parametrize("name", [n for n in FEDERATIONS if n != "fedgpo"])

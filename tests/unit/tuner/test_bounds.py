@@ -66,13 +66,13 @@ def at(value: Any, path: Path) -> Any:  # noqa: ANN401
 def swollen(value: Any, path: Path) -> Any:  # noqa: ANN401
     """Return a message whose text, list or mapping at a place is far too large."""
     made = copy.deepcopy(value)
-    holder, found = at(made, path[:-1]), at(made, path)
-    if isinstance(found, str):
+    holder, original = at(made, path[:-1]), at(made, path)
+    if isinstance(original, str):
         large: Any = "x" * 100_000
-    elif isinstance(found, list):
-        large = (found or ["x"])[:1] * (MOST_SETTINGS + 1)
+    elif isinstance(original, list):
+        large = (original or ["x"])[:1] * (MOST_SETTINGS + 1)
     else:
-        large = {**found, **{f"k{n}": 1 for n in range(30_000)}}
+        large = {**original, **{f"k{n}": 1 for n in range(30_000)}}
     holder[path[-1]] = large
     return made
 
@@ -102,10 +102,10 @@ def test_no_text_list_or_mapping_of_a_message_is_unbounded(name: str) -> None:
         looked_at += 1
         content = json.dumps(swollen(whole, path))
         try:
-            found = adapter.validate_json(content)
+            parsed = adapter.validate_json(content)
         except ValidationError:
             continue
-        size = len(found.model_dump_json())
+        size = len(parsed.model_dump_json())
         assert size <= len(json.dumps(whole)) + 3 * MOST_SENTENCE, path
     assert looked_at or name == "registered"
 

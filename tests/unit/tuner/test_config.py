@@ -33,7 +33,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("prot = 1", "unknown key 'prot'.*did you mean port"),
         ("colour = 1", "unknown key 'colour'.*known keys"),
@@ -51,8 +51,8 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ('names = ["https://tuner:443"]', "names cannot hold 'https://tuner:443'"),
     ],
 )
-def test_a_wrong_file_names_the_key(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_wrong_file_names_the_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_tuner_config(written(tmp_path, text))
 
 
@@ -108,17 +108,17 @@ def test_a_taken_port_is_named() -> None:
 
 def test_what_a_connection_is_sent_does_not_wait_for_an_acknowledgement() -> None:
     async def at_once() -> int:
-        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        option: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def met(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             line = writer.get_extra_info("socket")
-            found.set_result(line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            option.set_result(line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
         listener = bind(TunerConfig(port=0))
         async with await asyncio.start_server(met, sock=listener):
             _, writer = await asyncio.open_connection(*listener.getsockname())
-            no_delay = await found
+            no_delay = await option
             writer.close()
             await writer.wait_closed()
         return no_delay

@@ -50,7 +50,7 @@ def test_webhooks_and_mail_are_read_with_their_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[[webhook]]\nname = "a"', "webhook 1 has no url"),
         ('[[webhook]]\nurl = "https://x"', "webhook 1 has no name"),
@@ -69,8 +69,8 @@ def test_webhooks_and_mail_are_read_with_their_defaults(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_named(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_makes_no_sense_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read(tmp_path, text)
 
 

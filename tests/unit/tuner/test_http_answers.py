@@ -66,7 +66,7 @@ class Hostile(BaseHTTPRequestHandler):
 def served(
     answer: bytes, *, packed: bool = False, chunks: int = 1, pause_s: float = 0.0
 ) -> Iterator[tuple[str, list[str]]]:
-    asked: list[str] = []
+    encodings: list[str] = []
     made = type(
         "Made",
         (Hostile,),
@@ -75,14 +75,14 @@ def served(
             "packed": packed,
             "chunks": chunks,
             "pause_s": pause_s,
-            "asked_for": asked,
+            "asked_for": encodings,
         },
     )
     server = ThreadingHTTPServer(("127.0.0.1", 0), made)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        yield f"http://127.0.0.1:{server.server_address[1]}", encodings
     finally:
         server.shutdown()
         thread.join()
@@ -109,11 +109,11 @@ def test_a_packed_answer_of_a_tuner_is_not_unpacked(
     """400 MB of zeros in 400 kB took an agent to 1.75 GB."""
     bomb = gzip.compress(b" " * BOMB_BYTES)
     assert len(bomb) < MOST_ANSWER_BYTES
-    with served(bomb, packed=True) as (url, asked):
+    with served(bomb, packed=True) as (url, encodings):
         with pytest.raises(LinkError, match=r"compressed \(gzip\)") as refused:
             ask(url, credentials, tmp_path)
         assert refused.value.hint
-        assert asked == ["identity"]
+        assert encodings == ["identity"]
 
 
 def test_an_endless_answer_of_a_tuner_is_given_up(credentials: Credentials, tmp_path: Path) -> None:

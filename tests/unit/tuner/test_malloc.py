@@ -33,21 +33,21 @@ def test_what_was_freed_is_given_back() -> None:
 
 
 def test_threads_share_two_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
-    library = SimpleNamespace(mallopt=lambda *of: asked.append(of))
+    options: list[tuple[int, int]] = []
+    library = SimpleNamespace(mallopt=lambda *of: options.append(of))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
     malloc.share()
-    assert asked == [(-8, 2)]
+    assert options == [(-8, 2)]
 
 
 def test_what_a_pass_has_freed_is_kept_and_mapped_by_itself_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: dict[int, int] = {}
-    library = SimpleNamespace(mallopt=lambda what, value: asked.update({what: value}) or 1)
+    options: dict[int, int] = {}
+    library = SimpleNamespace(mallopt=lambda what, value: options.update({what: value}) or 1)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
     assert malloc.keep()
-    assert asked == {
+    assert options == {
         malloc.M_MMAP_THRESHOLD: malloc.LARGEST_PIECE_BYTES,
         malloc.M_TRIM_THRESHOLD: malloc.MOST_KEPT_BYTES,
         malloc.M_TOP_PAD: malloc.STEP_BYTES,
@@ -92,28 +92,28 @@ def test_memory_that_is_kept_is_not_faulted_in_again_until_it_was_given_back() -
 
 
 def test_a_preloaded_allocator_is_asked_to_give_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    calls: list[object] = []
     library = SimpleNamespace(
-        MallocExtension_ReleaseFreeMemory=lambda: asked.append("tcmalloc"),
-        mallctl=lambda name, *_: asked.append(name),
+        MallocExtension_ReleaseFreeMemory=lambda: calls.append("tcmalloc"),
+        mallctl=lambda name, *_: calls.append(name),
     )
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
     malloc.trim()
-    assert asked == ["tcmalloc", b"arena.4096.purge"]
+    assert calls == ["tcmalloc", b"arena.4096.purge"]
 
 
 def test_a_c_library_that_has_none_of_it_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
+    names: list[str] = []
 
     class Musl:
         def __getattr__(self, name: str) -> object:
-            asked.append(name)
+            names.append(name)
             raise AttributeError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Musl())
     malloc.share()
     assert not malloc.keep()
     malloc.trim()
-    assert {"mallopt", "malloc_trim"} < set(asked)
+    assert {"mallopt", "malloc_trim"} < set(names)

@@ -40,9 +40,9 @@ def test_a_time_without_a_zone_is_utc() -> None:
     ["yesterday", "2  d", "-2d", "d", "2mo", "2026-13-01", "9999999w", "1" + "0" * 400 + "d"],
 )
 def test_anything_else_is_refused_with_the_forms(text: str) -> None:
-    with raised(InvalidInput, "--until") as told:
+    with raised(InvalidInput, "--until") as refused:
         moment("--until", text, START)
-    assert "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z" in told.value.hint
+    assert "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z" in refused.value.hint
 
 
 @pytest.mark.parametrize("text", ["", "5", "2h ago", "9999999999w", "1" + "0" * 400 + "d"])

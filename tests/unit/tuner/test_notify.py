@@ -13,12 +13,12 @@ from tuner.notify import notify
 @pytest.mark.parametrize("abstract", [False, True])
 def test_the_state_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
     name = f"{tmp_path}/notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(f"\0{name[1:]}" if abstract else name)
-        told.settimeout(5.0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(f"\0{name[1:]}" if abstract else name)
+        receiver.settimeout(5.0)
         monkeypatch.setenv("NOTIFY_SOCKET", f"@{name[1:]}" if abstract else name)
         notify("READY=1\nSTATUS=über")
-        assert told.recv(100).decode() == "READY=1\nSTATUS=über"
+        assert receiver.recv(100).decode() == "READY=1\nSTATUS=über"
 
 
 def test_a_manager_that_is_gone_stops_nobody(

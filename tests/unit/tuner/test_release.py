@@ -30,8 +30,8 @@ def test_it_tells_release_commit_schema_and_protocol(
     noted.write_text("0123456789ab\n")
     monkeypatch.setattr(release, "COMMIT", noted)
     assert app.main(["--version"]) == 0
-    told = f"commit 0123456789ab, database schema {SCHEMA}, wire protocol {PROTOCOL}"
-    assert capsys.readouterr().out == f"jouletune {version('jouletune')} ({told})\n"
+    details = f"commit 0123456789ab, database schema {SCHEMA}, wire protocol {PROTOCOL}"
+    assert capsys.readouterr().out == f"jouletune {version('jouletune')} ({details})\n"
 
 
 def test_a_checkout_tells_its_commit() -> None:
@@ -53,9 +53,9 @@ def test_another_distribution_with_a_package_of_our_name_stops_the_start(
         release.check_names()
     for command in (["agent", "serve"], ["tuner", "serve"], ["run"]):
         assert app.main([*command, "--json"]) == 2
-        said = json.loads(capsys.readouterr().err)
-        assert "`agents`" in said["message"] and "robots" in said["message"]
-        assert "a separate environment" in said["hint"]
+        problem = json.loads(capsys.readouterr().err)
+        assert "`agents`" in problem["message"] and "robots" in problem["message"]
+        assert "a separate environment" in problem["hint"]
 
 
 def test_a_commit_tagged_with_another_version_is_not_built(tmp_path: Path) -> None:

@@ -38,8 +38,12 @@ def test_what_goes_together_is_asked_for_together(files: Path) -> None:
 def test_files_that_are_no_use_are_named(files: Path) -> None:
     whole = ServerTls(cert=files / "cert.pem", key=files / "key.pem", client_ca=files / "ca.pem")
     whole.check()
-    for key, said in (("none.pem", "No such file"), ("other.pem", "cert.pem"), ("ca.pem", "cert")):
-        with pytest.raises(ConfigError, match=said):
+    for key, message in (
+        ("none.pem", "No such file"),
+        ("other.pem", "cert.pem"),
+        ("ca.pem", "cert"),
+    ):
+        with pytest.raises(ConfigError, match=message):
             ServerTls(cert=files / "cert.pem", key=files / key).check()
     with raised(ConfigError, "client_ca"):
         ServerTls(

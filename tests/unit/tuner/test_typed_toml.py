@@ -87,7 +87,7 @@ def test_what_is_nowhere_has_the_line_of_what_should_have_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("\nport = true", ", line 2: port must be an integer, not True"),
         ("port = 1.0", ", line 1: port must be an integer, not 1.0"),
@@ -113,8 +113,8 @@ def test_what_is_nowhere_has_the_line_of_what_should_have_it() -> None:
         ("port = ", " is not valid TOML"),
     ],
 )
-def test_what_does_not_fit_is_named(tmp_path: Path, text: str, said: str) -> None:
-    assert said in refused(tmp_path, text)
+def test_what_does_not_fit_is_named(tmp_path: Path, text: str, message: str) -> None:
+    assert message in refused(tmp_path, text)
 
 
 def test_an_integer_is_a_number_and_a_list_a_tuple(tmp_path: Path) -> None:

@@ -59,12 +59,12 @@ def apply(
     Lists the changes first, and asks before it stops a study. Idempotent.
     """
     draft = _draft(file, prune, why)
-    seen = api.diff_fleet(draft)
+    preview = api.diff_fleet(draft)
     if not as_json:
-        show(Answer(seen, list(_lines(seen))))
-    if any(change.action == "stop" for change in seen.changes):
+        show(Answer(preview, list(_lines(preview))))
+    if any(change.action == "stop" for change in preview.changes):
         confirm("stop the studies listed, and make the other changes?", yes)
-    applied = api.apply_fleet(draft.model_copy(update={"expects": seen.fingerprint}))
+    applied = api.apply_fleet(draft.model_copy(update={"expects": preview.fingerprint}))
     done = (
         f"{how_many(len(applied.changes), 'change')} made" if applied.changes else "nothing changed"
     )

@@ -41,18 +41,18 @@ def _tuner(one: ReplicaView) -> Finding:
         why = f"{replica.host}: no report for {one.told_s:.0f} s"
         return Finding(about, False, why, "check that it runs and reaches the database")
     lag = replica.bus_lag_s
-    heard = (
+    contact = (
         "gets no notices of other tuners"
         if lag is None
         else f"gets notices of the others after {lag * 1000.0:.0f} ms"
     )
-    seen = (
+    state = (
         f"{replica.host}: jouletune {replica.version} since {when(replica.started_at)}, "
-        f"{replica.memory_bytes / 1e6:.0f} MB, {heard}"
+        f"{replica.memory_bytes / 1e6:.0f} MB, {contact}"
     )
     if lag is not None and lag > SLOW_S:
-        return Finding(about, False, seen, "check the load of its machine and of the database")
-    return Finding(about, True, f"{seen}{'; leads' if replica.leads else ''}")
+        return Finding(about, False, state, "check the load of its machine and of the database")
+    return Finding(about, True, f"{state}{'; leads' if replica.leads else ''}")
 
 
 def _leader(at_work: Sequence[ReplicaView]) -> Finding:
@@ -79,7 +79,7 @@ def _protocols(at_work: Sequence[ReplicaView]) -> Finding:
     counts: Counter[int] = Counter()
     for one in at_work:
         counts.update(one.replica.agents)
-    seen = ", ".join(f"{n} speak protocol {protocol}" for protocol, n in sorted(counts.items()))
+    state = ", ".join(f"{n} speak protocol {protocol}" for protocol, n in sorted(counts.items()))
     old = sum(n for protocol, n in counts.items() if protocol < max(SERVED))
     hint = "upgrade these agents before the tuner's next release" if old else ""
-    return Finding("agents", not old, seen or "no agent had contact recently", hint)
+    return Finding("agents", not old, state or "no agent had contact recently", hint)

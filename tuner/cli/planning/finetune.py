@@ -110,9 +110,9 @@ def run(
             if not ended.is_set():  # Ctrl-C may end the inference with us
                 raise
         status = job.close()
-    kept = sum(window.kept for window in windows)
+    met = sum(window.kept for window in windows)
     ran = sum(window.finetuning_share for window in windows) / max(1, len(windows))
-    text = f"{limit.metric} kept in {kept} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
+    text = f"{limit.metric} kept in {met} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
     failed = status != 0 and not ended.is_set()
     return Answer({"windows": windows, "status": status}, text, failed=failed)
 

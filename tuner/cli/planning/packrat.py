@@ -95,8 +95,8 @@ def measured(
         for model in models:
             task = progress.add_task(model.name, total=None)
 
-            def step(what: str, total: int, task: TaskID = task) -> None:
-                progress.update(task, description=what, total=total, advance=1)
+            def step(activity: str, total: int, task: TaskID = task) -> None:
+                progress.update(task, description=activity, total=total, advance=1)
 
             results.append(measure_model(model, batches, cores, windows, seed, step))
             progress.remove_task(task)

@@ -107,7 +107,7 @@ class _Work:
     def _tune(self, study: str, title: str) -> StudyResult:
         """Watch a study until it holds something, and stop it: the run only shows what could be held."""
         write_run(self.state_dir, self.record)
-        api, seen = self.at_work.api, None
+        api, previous = self.at_work.api, None
         while True:
             self.at_work.check()
             view = api.study(study)
@@ -116,9 +116,9 @@ class _Work:
                     "every device is stopped, so nothing can be tried",
                     hint="lift it with `jouletune stop-all --lift`, then run `jouletune run --resume`",
                 )
-            if (now := (view.phase, view.revision, view.trials)) != seen:
+            if (now := (view.phase, view.revision, view.trials)) != previous:
                 self.display.update(title, view, api.trials(study))
-                seen = now
+                previous = now
             if settled(api, view):
                 _refuse_broken(api, view)
                 ended = outcome(api, study, self.job, self.device)

@@ -87,11 +87,11 @@ class Keeper:
             return
         self.kept = self.services.create(self.draft(result))
         title = f"held by the services: study {self.kept.id} at {self.where}"
-        seen = None
+        previous = None
         while not settled(self.services, self.kept):
-            if (now := (self.kept.phase, self.kept.revision, self.kept.trials)) != seen:
+            if (now := (self.kept.phase, self.kept.revision, self.kept.trials)) != previous:
                 display.update(title, self.kept, self.services.trials(self.kept.id))
-                seen = now
+                previous = now
             time.sleep(LOOK_S)
             self.kept = self.services.study(self.kept.id)
         display.update(title, self.kept, self.services.trials(self.kept.id))

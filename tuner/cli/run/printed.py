@@ -34,21 +34,21 @@ def unavailable(result: Result) -> Iterator[str]:
 
 def true_worth(worth: Score) -> str:
     """Return what a choice is worth by the device's true values."""
-    kept = "keeps" if worth.feasible else "BREAKS"
+    effect = "keeps" if worth.feasible else "BREAKS"
     if not worth.baseline_feasible:
         # The baseline stands for the best where nothing keeps the limits.
         if setting_key(worth.oracle.setting) == setting_key(worth.baseline.setting):
             return f"no setting meets the limits here; the choice {_saved(worth.saving_percent)}"
         best = render_setting(worth.oracle.setting)
         return (
-            f"the baseline truly breaks a limit; the choice {kept} them and "
+            f"the baseline truly breaks a limit; the choice {effect} them and "
             f"{_saved(worth.saving_percent)}; the best that meets them is {best}"
         )
     if worth.captured is None:
-        return f"no saving is possible here; the choice truly {kept} the limits"
+        return f"no saving is possible here; the choice truly {effect} the limits"
     return (
         f"{worth.saving_percent:.1f} % saved, {percent(worth.captured)} of the best possible "
-        f"({render_setting(worth.oracle.setting)}); it truly {kept} the limits"
+        f"({render_setting(worth.oracle.setting)}); it truly {effect} the limits"
     )
 
 

@@ -245,9 +245,9 @@ def _unfinished(state_dir: Path) -> RunRecord:
     """Return the run to go on with. Raises NotFound where there is none."""
     last = read_run(state_dir)
     if last is None or last.finished:
-        what = "the last run is complete" if last else "there was no run"
+        reason = "the last run is complete" if last else "there was no run"
         raise NotFound(
-            f"nothing to resume in {state_dir}: {what}", hint="start one with `jouletune run`"
+            f"nothing to resume in {state_dir}: {reason}", hint="start one with `jouletune run`"
         )
     return last
 

@@ -63,10 +63,14 @@ def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
     change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(texts))
     before = api.study(study).revision
     view = api.set_constraints(study, change)
-    kept = joined(view.constraints, "")
-    changed = f"constraints changed to {kept}" if kept else "constraints removed"
+    constraints = joined(view.constraints, "")
+    changed = f"constraints changed to {constraints}" if constraints else "constraints removed"
     if view.revision == before:
-        changed = f"the constraints were already {kept}" if kept else "it had no constraints"
+        changed = (
+            f"the constraints were already {constraints}"
+            if constraints
+            else "it had no constraints"
+        )
     doing = DOING.get(view.phase, f"the study is {view.phase}")
     return Answer(view, f"study {view.id}: {changed}; {doing}")
 

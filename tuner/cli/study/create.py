@@ -136,8 +136,8 @@ def create(
     view = api.create(draft)
     for text in _cautions(view, chosen=wishes is None):
         typer.echo(text, err=True)
-    kept = joined(view.constraints, "no constraint")
-    return Answer(view, f"study {view.id} created: {view.objective} under {kept}")
+    constraints = joined(view.constraints, "no constraint")
+    return Answer(view, f"study {view.id} created: {view.objective} under {constraints}")
 
 
 def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:

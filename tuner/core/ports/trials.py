@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from tuner.core.knobs import Setting
-from tuner.core.plans import ANYWHERE, Context
+from tuner.core.plans import ANYWHERE, Context, Plan
 from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialCare, TrialState
 
 __all__ = ["Leases", "Trials"]
@@ -26,6 +26,7 @@ class Trials(Protocol):
         context: Context = ANYWHERE,
         seen: tuple[int, int] | None = None,
         device: str = "",
+        plan: Plan | None = None,
     ) -> Trial:
         """Store a RUNNING trial under the next number and return it: of one device, or of all.
 

@@ -76,20 +76,20 @@ class RunningText:
         self.client = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
 
     def get(self, path: str) -> dict[str, Any]:
-        told: dict[str, Any] = self.client.get(path).raise_for_status().json()
-        return told
+        reply: dict[str, Any] = self.client.get(path).raise_for_status().json()
+        return reply
 
     def put(self, **knobs: object) -> httpx.Response:
         return self.client.put("/knobs", json=knobs)
 
-    def complete(self, prompt: str = KNOWN, **asked: object) -> dict[str, Any]:
-        body = {"prompt": prompt, "n_predict": 40, "ignore_eos": True, **asked}
-        told: dict[str, Any] = self.client.post("/completion", json=body).raise_for_status().json()
-        return told
+    def complete(self, prompt: str = KNOWN, **fields: object) -> dict[str, Any]:
+        body = {"prompt": prompt, "n_predict": 40, "ignore_eos": True, **fields}
+        reply: dict[str, Any] = self.client.post("/completion", json=body).raise_for_status().json()
+        return reply
 
-    def streamed(self, prompt: str = KNOWN, **asked: object) -> list[dict[str, Any]]:
+    def streamed(self, prompt: str = KNOWN, **fields: object) -> list[dict[str, Any]]:
         """Return the events of a streamed completion."""
-        body = {"prompt": prompt, "n_predict": 40, "ignore_eos": True, "stream": True, **asked}
+        body = {"prompt": prompt, "n_predict": 40, "ignore_eos": True, "stream": True, **fields}
         with self.client.stream("POST", "/generate", json=body) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             lines = list(response.iter_lines())

@@ -36,21 +36,21 @@ class Scripted:
 
 
 async def _events(engine: Scripted, most: int = 99) -> list[dict[str, Any]]:
-    told = []
+    events = []
     stream = cast(Any, engine.asked().events())
     async for event in stream:
-        told.append(json.loads(event.removeprefix(b"data: ")))
-        if len(told) == most:
+        events.append(json.loads(event.removeprefix(b"data: ")))
+        if len(events) == most:
             break
     await stream.aclose()
-    return told
+    return events
 
 
 def test_a_character_is_told_once_all_its_bytes_are_there() -> None:
-    told = asyncio.run(_events(Scripted(PIECES)))
-    assert [event["content"] for event in told] == ["h", "ä", "i"]
-    assert [event["tokens_predicted"] for event in told] == [2, 3, 5]
-    assert [event["stop"] for event in told] == [False, False, True]
+    events = asyncio.run(_events(Scripted(PIECES)))
+    assert [event["content"] for event in events] == ["h", "ä", "i"]
+    assert [event["tokens_predicted"] for event in events] == [2, 3, 5]
+    assert [event["stop"] for event in events] == [False, False, True]
 
 
 def test_a_whole_answer_is_the_pieces_together() -> None:

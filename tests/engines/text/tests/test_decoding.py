@@ -178,8 +178,10 @@ def sampled_thirds(length: int, draft: str, first_seed: int, count: int = 600) -
 
 
 def test_the_mark_of_a_texts_end_ends_a_request_and_what_follows_is_cut_off() -> None:
-    told: list[tuple[list[int], bool]] = []
-    sequence = DecodingSequence(encode("a"), 9, lambda tokens, ended: told.append((tokens, ended)))
+    pieces: list[tuple[list[int], bool]] = []
+    sequence = DecodingSequence(
+        encode("a"), 9, lambda tokens, ended: pieces.append((tokens, ended))
+    )
     assert sequence.take([65, EOS, 66]) == [65, EOS]
     assert sequence.ended and sequence.tokens == [*encode("a"), 65, EOS]
 

@@ -56,8 +56,8 @@ def test_sampling_is_repeated_by_its_seed(server: RunningText) -> None:
 
 def test_the_table_is_set_live_read_back_and_followed(server: RunningText) -> None:
     with server.loaded(4, KNOWN) as wrong:
-        told = server.client.put("/plan", json={"plan": PLAN}).raise_for_status().json()
-        assert [row["below"] for row in told["plan"]["rows"]] == [1.5, "Infinity"]
+        reply = server.client.put("/plan", json={"plan": PLAN}).raise_for_status().json()
+        assert [row["below"] for row in reply["plan"]["rows"]] == [1.5, "Infinity"]
         assert eventually(lambda: server.get("/plan")["row"] == 1, SLOW_S)
         assert eventually(lambda: server.get("/stats")["decoding"] == 4, SLOW_S)
         assert server.get("/knobs")["setting"] == {"speculation_length": 2, "draft": DRAFT}

@@ -32,10 +32,10 @@ class Told:
 
 
 def test_the_target_learns_the_text_and_a_draft_the_target(tmp_path: Path) -> None:
-    told = Told()
-    folder = trained(RECIPE, tmp_path, told, TEXT)
-    assert [len(told.bits[name]) for name in (TARGET, "small")] == [80, 40]
-    assert told.bits[TARGET][0] > 7.0 and told.bits[TARGET][-1] < 0.5
+    progress = Told()
+    folder = trained(RECIPE, tmp_path, progress, TEXT)
+    assert [len(progress.bits[name]) for name in (TARGET, "small")] == [80, 40]
+    assert progress.bits[TARGET][0] > 7.0 and progress.bits[TARGET][-1] < 0.5
     cpu = torch.device("cpu")
     tokens = torch.tensor([list(TEXT[:52])])
     target, small = (load(folder, name, cpu)(tokens).argmax(-1) for name in (TARGET, "small"))
@@ -54,19 +54,19 @@ def test_the_same_recipe_gives_the_same_models_and_is_trained_once(tmp_path: Pat
 def test_what_was_trained_before_an_end_is_kept(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         trained(RECIPE, tmp_path, Told(breaks_at="small"), TEXT)
-    told = Told()
-    trained(RECIPE, tmp_path, told, TEXT)
-    assert set(told.bits) == {"small"}
+    progress = Told()
+    trained(RECIPE, tmp_path, progress, TEXT)
+    assert set(progress.bits) == {"small"}
 
 
 def test_two_at_once_train_once(tmp_path: Path) -> None:
-    told = [Told(), Told()]
-    threads = [threading.Thread(target=trained, args=(RECIPE, tmp_path, t, TEXT)) for t in told]
+    progress = [Told(), Told()]
+    threads = [threading.Thread(target=trained, args=(RECIPE, tmp_path, t, TEXT)) for t in progress]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(len(t.bits) for t in told) == [0, 2]
+    assert sorted(len(t.bits) for t in progress) == [0, 2]
 
 
 def test_progress_is_shown_at_each_models_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,12 +64,12 @@ class Odd(DirectHand):
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         if (verb, uuid) in self.raises:
             raise self.raises[verb, uuid]
-        told = await super().ask(verb, uuid, *details)
+        reply = await super().ask(verb, uuid, *details)
         if verb == "describe":
-            return [about for about in told if about["uuid"] not in self.unplugged]
+            return [about for about in reply if about["uuid"] not in self.unplugged]
         if verb == "read":
-            return [{k: v for k, v in told[0].items() if k != self.untold}, told[1]]
-        return told
+            return [{k: v for k, v in reply[0].items() if k != self.untold}, reply[1]]
+        return reply
 
 
 @dataclass

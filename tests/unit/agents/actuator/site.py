@@ -46,8 +46,8 @@ class Site:
     def start(
         self, verb: str = "serve", config: Path | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
-        told = (config or self.config) if verb == "serve" else self.folder / "state"
-        command = [sys.executable, "-m", "agents.actuator.main", verb, str(told)]
+        argument = (config or self.config) if verb == "serve" else self.folder / "state"
+        command = [sys.executable, "-m", "agents.actuator.main", verb, str(argument)]
         log = (self.folder / "log").open("ab")
         with log:
             process = subprocess.Popen(

@@ -66,9 +66,9 @@ def test_a_cap_during_a_hold_is_reported_and_the_hold_goes_on(capped: Capped) ->
         capped.passes(9.0)
         capped.actuator.renew(ME, GPU, 10.0)
     assert capped.level() == "hold" and capped.asked == HELD
-    told = capped.told()
-    assert told["values"] == {CLOCK: None, LIMIT: 400, CEILING: HELD}
-    assert told["paused"] == "" and str(CAP) in str(told["throttled"])
+    status = capped.told()
+    assert status["values"] == {CLOCK: None, LIMIT: 400, CEILING: HELD}
+    assert status["paused"] == "" and str(CAP) in str(status["throttled"])
     assert capped.writes == [HELD, HELD], "ours is written once more, and no oftener"
     capped.cap(None)
     capped.actuator.renew(ME, GPU, 10.0)
@@ -229,15 +229,15 @@ def boosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Capped:
     return Capped(tmp_path / "b")
 
 
-@pytest.mark.parametrize(("found", "tried"), [("on", "off"), ("off", "on")])
+@pytest.mark.parametrize(("original", "tried"), [("on", "off"), ("off", "on")])
 def test_a_ceiling_that_boost_opened_as_we_were_killed_goes_back(
-    boosted: Capped, found: str, tried: str
+    boosted: Capped, original: str, tried: str
 ) -> None:
-    boosted.change(values={BOOST: found, CEILING: 2500})
+    boosted.change(values={BOOST: original, CEILING: 2500})
     boosted.trial({CEILING: HELD, BOOST: tried})
-    boosted.change(values={BOOST: found, CEILING: TOP})
+    boosted.change(values={BOOST: original, CEILING: TOP})
     boosted.start().replay()
-    assert (boosted.values[BOOST], boosted.asked) == (found, 2500)
+    assert (boosted.values[BOOST], boosted.asked) == (original, 2500)
     assert boosted.told()["paused"] == "" and not boosted.record.exists()
 
 

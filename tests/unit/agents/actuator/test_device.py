@@ -235,9 +235,9 @@ def test_above_its_fail_safe_a_device_is_never_set_though_it_was_found_there(
 
 def test_capabilities_tell_what_is_granted_and_what_was_found(bench: Bench) -> None:
     bench.trial()
-    told = bench.actuator.capabilities(YOU)
-    assert told["lease_s"] == 10.0
-    granted = told["devices"][0]["granted"]
+    capabilities = bench.actuator.capabilities(YOU)
+    assert capabilities["lease_s"] == 10.0
+    granted = capabilities["devices"][0]["granted"]
     assert set(granted) == {CLOCK, LIMIT}
     assert granted[LIMIT][0] >= 150 and granted[LIMIT][-1] <= 350
     assert bench.actuator.read(YOU, GPU)["found"] == {CLOCK: None, LIMIT: 400}

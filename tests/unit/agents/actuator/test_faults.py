@@ -263,6 +263,6 @@ def test_what_does_not_go_back_hinders_no_other_device(bench: Bench) -> None:
     bench.hold()
     bench.actuator.hold(YOU, OTHER, HELD, 1000.0)
     bench.change(faults={LIMIT: "refuse"})
-    told = bench.actuator.restore_all(ROOT)["wrong"]
-    assert told.keys() == {GPU} and "refuses" in told[GPU]
+    failures = bench.actuator.restore_all(ROOT)["wrong"]
+    assert failures.keys() == {GPU} and "refuses" in failures[GPU]
     assert fake.load(bench.hardware)["devices"][OTHER]["values"] == FACTORY

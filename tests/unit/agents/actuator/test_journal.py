@@ -39,9 +39,9 @@ def test_the_device_is_journalled_before_it_is_written(bench: Bench) -> None:
 def test_after_a_crash_a_foreign_change_is_left_alone_and_told(bench: Bench) -> None:
     bench.trial()
     bench.change(values={LIMIT: 222})
-    told = bench.start().replay()
+    messages = bench.start().replay()
     assert bench.values == {**FACTORY, LIMIT: 222}
-    assert "222" in told[GPU]
+    assert "222" in messages[GPU]
 
 
 def test_after_a_crash_everything_is_put_back(bench: Bench) -> None:
@@ -125,15 +125,15 @@ def test_with_both_copies_damaged_the_device_goes_to_its_defaults_and_that_is_sa
     bench.trial()
     for path in bench.copies:
         damage(path, how)
-    told = bench.start().replay()
+    messages = bench.start().replay()
     assert bench.values == FACTORY
-    assert str(bench.record) in told[GPU] and "unknown" in told[GPU]
-    assert told[GPU] in bench.actuator.status()
-    assert bench.actuator.read(YOU, GPU)["trouble"] == told[GPU]
+    assert str(bench.record) in messages[GPU] and "unknown" in messages[GPU]
+    assert messages[GPU] in bench.actuator.status()
+    assert bench.actuator.read(YOU, GPU)["trouble"] == messages[GPU]
     bench.trial()
     bench.actuator.release(ME, GPU)
     assert bench.values == FACTORY
-    assert told[GPU] in bench.actuator.status()
+    assert messages[GPU] in bench.actuator.status()
     bench.actuator.restore(ROOT, GPU)
     assert bench.actuator.status() == "GPU-1: original, GPU-2: original"
 
@@ -165,9 +165,9 @@ def test_whatever_a_journal_holds_the_device_goes_back(
     for path in bench.copies[:copies]:
         whole = path.read_bytes()
         path.write_bytes(whole[:at] + junk + whole[at + len(junk) :])
-    told = bench.start().replay()
+    messages = bench.start().replay()
     assert bench.values == FACTORY
-    assert copies == 2 or not told
+    assert copies == 2 or not messages
 
 
 @pytest.mark.promise("the actuator's journal is damaged or deleted")
@@ -196,10 +196,10 @@ def test_where_a_deleted_journal_cannot_be_written_again_the_device_goes_back(be
 def test_a_journal_whose_device_is_not_there_is_told_until_the_device_comes(bench: Bench) -> None:
     bench.hold()
     bench.unplugged.add(GPU)
-    told = bench.start().replay()
-    assert told.keys() == {GPU} and "the device is missing" in told[GPU]
-    assert told[GPU] in bench.actuator.status()
-    assert bench.actuator.capabilities(ME)["missing"] == told
+    messages = bench.start().replay()
+    assert messages.keys() == {GPU} and "the device is missing" in messages[GPU]
+    assert messages[GPU] in bench.actuator.status()
+    assert bench.actuator.capabilities(ME)["missing"] == messages
     bench.unplugged.clear()
     bench.searches(3.0)
     assert bench.values == FACTORY

@@ -137,10 +137,10 @@ def test_an_emergency_stop_needs_no_actuator_that_runs(site: Site) -> None:
     process.kill()
     process.wait()
     command = "import sys; from tuner.cli.app import main; sys.exit(main())"
-    asked = ("actuator", "restore", "--all")
+    command_words = ("actuator", "restore", "--all")
     for words in (["--stay"], ["--lift"]):
         done = subprocess.run(
-            [sys.executable, "-c", command, *asked, *words, "--config", str(site.config)],
+            [sys.executable, "-c", command, *command_words, *words, "--config", str(site.config)],
             env={**os.environ, "PYTHONPATH": str(HERE)},
             check=False,
         )

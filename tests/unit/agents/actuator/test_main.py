@@ -254,15 +254,15 @@ def test_without_its_journal_a_limit_that_is_no_default_is_not_called_the_origin
 
 
 def test_systemd_is_told(site: Site) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(str(site.folder / "notify"))
-        told.settimeout(10.0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(site.folder / "notify"))
+        receiver.settimeout(10.0)
         site.start(NOTIFY_SOCKET=str(site.folder / "notify"))
-        lines = [told.recv(200)]
+        lines = [receiver.recv(200)]
         while lines[-1] != b"READY=1":  # it tells that it lives while drivers initialise, too
-            lines.append(told.recv(200))
+            lines.append(receiver.recv(200))
         assert {line.split(b"\n")[0] for line in lines[:-1]} == {b"WATCHDOG=1"}
-        assert told.recv(200) == b"WATCHDOG=1\nSTATUS=GPU-1: original"
+        assert receiver.recv(200) == b"WATCHDOG=1\nSTATUS=GPU-1: original"
 
 
 def test_the_socket_is_its_groups_alone(site: Site) -> None:
@@ -304,9 +304,9 @@ def test_an_operator_ends_a_pause_while_it_runs(
     remote.beat()
     with pytest.raises(Conflict) as refused:
         remote.apply(TRIED)
-    said = str(refused.value)
-    assert "another program set gpu.power_limit_w to 222 instead of 250" in said
-    assert f"jouletune actuator restore {GPU}" in said
+    message = str(refused.value)
+    assert "another program set gpu.power_limit_w to 222 instead of 250" in message
+    assert f"jouletune actuator restore {GPU}" in message
     assert jouletune(["actuator", "restore", GPU, "--config", str(site.config)]) == 0
     assert capsys.readouterr().out == f"{GPU}: original\n"
     remote.apply(TRIED)
@@ -348,13 +348,13 @@ def test_prometheus_is_told_what_is_set(site: Site) -> None:
     remote.apply(TRIED)
     command = ["actuator", "metrics", str(file), "--config", str(site.config)]
     assert jouletune(command) == 0
-    told = file.read_text().splitlines()
-    assert "jouletune_actuator_up 1.0" in told
-    assert f'jouletune_device_level{{device="{GPU}",level="trial"}} 1.0' in told
-    assert f'jouletune_device_level{{device="{GPU}",level="hold"}} 0.0' in told
-    assert f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}} 250.0' in told
-    assert f'jouletune_device_wrong{{device="{GPU}"}} 0.0' in told
-    assert f'jouletune_device_altered_without_lease{{device="{GPU}"}} 0.0' in told
+    metrics = file.read_text().splitlines()
+    assert "jouletune_actuator_up 1.0" in metrics
+    assert f'jouletune_device_level{{device="{GPU}",level="trial"}} 1.0' in metrics
+    assert f'jouletune_device_level{{device="{GPU}",level="hold"}} 0.0' in metrics
+    assert f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}} 250.0' in metrics
+    assert f'jouletune_device_wrong{{device="{GPU}"}} 0.0' in metrics
+    assert f'jouletune_device_altered_without_lease{{device="{GPU}"}} 0.0' in metrics
     remote.close()
     process.kill()
     process.wait()
@@ -405,16 +405,16 @@ def loaded(driver: str) -> list[Path]:
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=HERE
     )
-    found = []
+    paths = []
     for name, file in ast.literal_eval(done.stdout):
         top = name.split(".")[0]
         if top in ("agents", "tuner", "policies", "db"):
-            found.append(Path(file))
+            paths.append(Path(file))
         elif "site-packages" in (file or ""):
             assert top in ("pynvml", "tomli", "_virtualenv") or top.startswith(
                 ("__editable__", "_distutils")
             )
-    return found
+    return paths
 
 
 @pytest.mark.parametrize("driver", sorted({*DRIVERS} - {"fake"}))
@@ -422,5 +422,5 @@ def test_all_it_loads_can_be_read_in_one_sitting(driver: str) -> None:
     counted = {str(p.relative_to(HERE)): lines_of_code(p) for p in loaded(driver)}
     assert "agents/actuator/device.py" in counted and f"agents/devices/{driver}/knobs.py" in counted
     whole = sum(len(path.read_text().splitlines()) for path in loaded(driver))
-    told = f"{sum(counted.values())} lines of code in {whole} lines of text: {counted}"
-    assert sum(counted.values()) <= MOST_LINES, told
+    summary = f"{sum(counted.values())} lines of code in {whole} lines of text: {counted}"
+    assert sum(counted.values()) <= MOST_LINES, summary

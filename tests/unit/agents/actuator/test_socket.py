@@ -303,8 +303,8 @@ def heard_as_nobody(path: Path) -> int:
         line.connect(str(path))
     except OSError as error:
         return error.errno or 1
-    told = json.loads(line.recv(4096))
-    return 42 if told["code"] == "unauthorised" and str(NOBODY) in told["message"] else 1
+    problem = json.loads(line.recv(4096))
+    return 42 if problem["code"] == "unauthorised" and str(NOBODY) in problem["message"] else 1
 
 
 @pytest.mark.parametrize(

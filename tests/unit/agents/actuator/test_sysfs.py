@@ -50,11 +50,11 @@ class TestOneKnobOverFiles:
 
     def test_files_that_differ_are_one_text_that_can_be_written_back(self, tmp_path: Path) -> None:
         both = knob(tmp_path, "2000", "3500")
-        found = both.read()
-        assert found == "2 3.5"
+        original = both.read()
+        assert original == "2 3.5"
         both.write(1)
         assert [f.read_text() for f in both.files] == ["1000", "1000"]
-        both.write(found)
+        both.write(original)
         assert [f.read_text() for f in both.files] == ["2000", "3500"]
 
     def test_words_are_written_as_they_are(self, tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ class TestClocksOfAllCpus:
     def test_two_kinds_of_cores_are_two_knobs_in_the_cpus_order(self, tmp_path: Path) -> None:
         for number in (10, 2, 0):
             ranged(tmp_path, number, high=1_000_000 if number == 10 else 2_000_000)
-        found = cpu_clocks(tmp_path)
-        assert list(found) == ["cpu.max_mhz.0", "cpu.max_mhz.10"]
-        assert [f.parent.name for f in found["cpu.max_mhz.0"].files] == ["policy0", "policy2"]
+        knobs = cpu_clocks(tmp_path)
+        assert list(knobs) == ["cpu.max_mhz.0", "cpu.max_mhz.10"]
+        assert [f.parent.name for f in knobs["cpu.max_mhz.0"].files] == ["policy0", "policy2"]
 
     def test_preferred_cores_are_one_knob_each_clipped_to_its_own_maximum(
         self, tmp_path: Path
@@ -116,26 +116,26 @@ class TestClocksOfAllCpus:
             5_308_000,
         ]
         folders = [ranged(tmp_path, n, 400_000, top) for n, top in enumerate(tops)]
-        found = cpu_clocks(tmp_path)
-        assert list(found) == ["cpu.max_mhz"]
-        knob = found["cpu.max_mhz"]
+        knobs = cpu_clocks(tmp_path)
+        assert list(knobs) == ["cpu.max_mhz"]
+        knob = knobs["cpu.max_mhz"]
         assert (knob.values[0], knob.values[-1]) == (400, 5759)
         assert knob.read() == 5759
         for value in (5500, 3000, 5759):
             knob.write(value)
             assert knob.read() == value
-            said = [int((f / "scaling_max_freq").read_text()) for f in folders]
-            assert said == [min(value * 1000, top) for top in tops]
+            written = [int((f / "scaling_max_freq").read_text()) for f in folders]
+            assert written == [min(value * 1000, top) for top in tops]
 
     def test_a_preferred_core_that_stands_lower_goes_back_to_its_own(self, tmp_path: Path) -> None:
         tops = (5_759_000, 5_308_000)
         folders = [ranged(tmp_path, n, 400_000, top) for n, top in enumerate(tops)]
         (folders[1] / "scaling_max_freq").write_text("2000000")
         (knob,) = cpu_clocks(tmp_path).values()
-        found = knob.read()
-        assert found == "5759 2000"
+        original = knob.read()
+        assert original == "5759 2000"
         knob.write(1000)
-        knob.write(found)
+        knob.write(original)
         assert (folders[1] / "scaling_max_freq").read_text() == "2000000"
 
     def test_like_cores_with_tables_that_differ_are_one_knob_each_at_a_clock_of_its_own(
@@ -153,18 +153,18 @@ class TestClocksOfAllCpus:
         )
         folders = [tabled(tmp_path, n, *table) for n, table in enumerate(tables)]
         (folders[0] / "cpuinfo_max_freq").write_text("2600000")  # its greatest boosted clock
-        found = cpu_clocks(tmp_path)
-        assert list(found) == ["cpu.max_mhz"]
-        knob = found["cpu.max_mhz"]
+        knobs = cpu_clocks(tmp_path)
+        assert list(knobs) == ["cpu.max_mhz"]
+        knob = knobs["cpu.max_mhz"]
         (folders[0] / "scaling_max_freq").write_text("2300000")
         assert knob.values == (1200, 1700, 1800, 2300, 2400)
         assert knob.read() == 2400
         for value in (1800, 1700, 2300, 1200, 2400, None):
             knob.write(value)
             assert knob.read() == (value or 2400)
-            asked = (value or 2400) * 1000
-            said = [int((f / "scaling_max_freq").read_text()) for f in folders]
-            assert said == [max(rung for rung in table if rung <= asked) for table in tables]
+            requested = (value or 2400) * 1000
+            written = [int((f / "scaling_max_freq").read_text()) for f in folders]
+            assert written == [max(rung for rung in table if rung <= requested) for table in tables]
 
     def test_a_ceiling_of_no_table_that_was_found_goes_back_as_it_was(self, tmp_path: Path) -> None:
         """Kernels before 5.16 keep what was written, and boosted clocks are in a list of their own."""
@@ -174,13 +174,13 @@ class TestClocksOfAllCpus:
         for folder, khz in zip(folders, (2_600_000, 2_000_000), strict=True):
             (folder / "scaling_max_freq").write_text(f"{khz}\n")
         (knob,) = cpu_clocks(tmp_path).values()
-        found = knob.read()
-        assert found == "2600 2000"
+        original = knob.read()
+        assert original == "2600 2000"
         knob.write(1200)
         assert knob.read() == 1200
-        knob.write(found)
-        said = [int((f / "scaling_max_freq").read_text()) for f in folders]
-        assert said == [2_600_000, 2_000_000]
+        knob.write(original)
+        written = [int((f / "scaling_max_freq").read_text()) for f in folders]
+        assert written == [2_600_000, 2_000_000]
 
     def test_cores_of_two_kinds_stay_two_where_their_tables_are_the_same(
         self, tmp_path: Path
@@ -210,9 +210,9 @@ class TestClocksOfAllCpus:
             for name, cpus in (("cpu_core", "0-2,4-6"), ("cpu_atom", "3,7")):
                 (tmp_path / f"sys/devices/{name}").mkdir()
                 (tmp_path / f"sys/devices/{name}/cpus").write_text(f"{cpus}\n")
-        found = cpu_clocks(tmp_path)
-        assert list(found) == ["cpu.max_mhz.0", "cpu.max_mhz.3"]
-        small = [f.parent.name for f in found["cpu.max_mhz.3"].files]
+        knobs = cpu_clocks(tmp_path)
+        assert list(knobs) == ["cpu.max_mhz.0", "cpu.max_mhz.3"]
+        small = [f.parent.name for f in knobs["cpu.max_mhz.3"].files]
         assert small == ["policy3", "policy7"]
 
     @pytest.mark.parametrize("text", ["9" * 30, "9" * 5000, "", "-1", "many", "0"])
@@ -225,8 +225,8 @@ class TestClocksOfAllCpus:
     def test_a_policy_without_a_cpu_at_work_is_left_alone(self, tmp_path: Path) -> None:
         ranged(tmp_path, 0)
         policy(tmp_path, 4, cpuinfo_min_freq=800_000, cpuinfo_max_freq=1_250_000)
-        (found,) = cpu_clocks(tmp_path).values()
-        assert [f.parent.name for f in found.files] == ["policy0"]
+        (only,) = cpu_clocks(tmp_path).values()
+        assert [f.parent.name for f in only.files] == ["policy0"]
 
     def test_without_cpufreq_there_is_none(self, tmp_path: Path) -> None:
         assert cpu_clocks(tmp_path) == {}

@@ -110,9 +110,9 @@ def test_while_the_disk_takes_nothing_the_tuner_is_told_so_and_nothing_is_tried(
     (report,) = rig.tuner.told("/trials/report")
     assert report["outcome"]["state"] == "aborted"
     assert "nothing was changed" in report["outcome"]["reason"]
-    said = polled(rig)
-    assert (said[0], said[2]) == ("", "")
-    assert "host cannot write" in said[1] and "free space" in said[1]
+    reasons = polled(rig)
+    assert (reasons[0], reasons[2]) == ("", "")
+    assert "host cannot write" in reasons[1] and "free space" in reasons[1]
 
 
 @pytest.mark.promise("the network fails, or a proxy answers instead of the tuner")
@@ -170,18 +170,18 @@ def test_a_stay_ends_the_trial_under_way(rig: Rig) -> None:
 def test_a_stay_ends_the_hold_while_the_loop_waits_for_the_tuner(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked, answered = threading.Event(), threading.Event()
+    waited, answered = threading.Event(), threading.Event()
 
     def answer(request: httpx.Request) -> None:
         if request.url.path.endswith("/next") and not rig.tuner.orders:
-            asked.set()
+            waited.set()
             answered.wait(30.0)
 
     rig.tuner.broken = answer
     rig.tuner.orders = [hold(observe_s=1e6)]
     work = threading.Thread(target=rig.agent().run)
     work.start()
-    assert asked.wait(30.0)
+    assert waited.wait(30.0)
     assert rig.setting == HELD
     rig.journal.stay()
     end = real_time.monotonic() + 30.0

@@ -299,12 +299,12 @@ def test_of_windows_that_keep_the_limits_as_many_are_told_as_are_wanted(rig: Rig
     agent.step()
     while rig.time.monotonic() < 250.0:
         agent.step()
-    told = len(windows(rig))
-    assert 2 <= told <= 4
+    reported = len(windows(rig))
+    assert 2 <= reported <= 4
     rig.shows = steady(p99_ms=60.0)
     while not ends(rig):
         agent.step()
-    assert len(windows(rig)) >= told + 3, "each that breaks a limit is told"
+    assert len(windows(rig)) >= reported + 3, "each that breaks a limit is told"
 
 
 def test_a_hold_that_ended_here_is_not_taken_up_again(rig: Rig) -> None:
@@ -503,9 +503,9 @@ def test_trouble_is_logged_once_as_long_as_it_stays_the_same(
         agent.step()
     rig.tuner.broken = lambda _: refusal(503, "store", "the database is away")
     agent.step()
-    told = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    assert len(told) == 2
-    assert "no route" in told[0] and "the database is away" in told[1]
+    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert len(errors) == 2
+    assert "no route" in errors[0] and "the database is away" in errors[1]
 
 
 def test_a_hold_outlives_a_token_that_no_longer_fits(rig: Rig) -> None:

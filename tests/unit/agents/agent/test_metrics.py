@@ -40,32 +40,32 @@ class Told:
 
 def test_a_trial_is_counted_with_its_energy_and_its_restore(rig: Rig) -> None:
     agent = rig.agent()
-    told = Told(rig, agent)
+    metric = Told(rig, agent)
     rig.tuner.orders = [trial()]
     agent.step()
-    assert told("windows_total", result="measured") == 1.0
-    joules = told("energy_joules_total", origin="simulated")
-    seconds = told("window_seconds_total")
+    assert metric("windows_total", result="measured") == 1.0
+    joules = metric("energy_joules_total", origin="simulated")
+    seconds = metric("window_seconds_total")
     assert joules is not None
     assert seconds is not None
     assert joules == pytest.approx(agent.counts.joules[Origin.SIMULATED])
     assert seconds > 9.0
-    assert told("restores_total") == 1.0
-    assert told("device_altered") == 0.0
-    assert told("tuner_heard_timestamp_seconds") is not None
-    assert told("lease_age_seconds") is None, "the trial has ended"
+    assert metric("restores_total") == 1.0
+    assert metric("device_altered") == 0.0
+    assert metric("tuner_heard_timestamp_seconds") is not None
+    assert metric("lease_age_seconds") is None, "the trial has ended"
 
 
 def test_a_lease_ages_while_its_trial_runs(rig: Rig) -> None:
     agent = rig.agent()
-    told = Told(rig, agent)
+    metric = Told(rig, agent)
     ages: list[float | None] = []
     levels: list[float | None] = []
     shows = rig.shows
 
     def looked(began: float, now: float) -> object:
-        ages.append(told("lease_age_seconds"))
-        levels.append(told("applied_info", level="trial", study="s1"))
+        ages.append(metric("lease_age_seconds"))
+        levels.append(metric("applied_info", level="trial", study="s1"))
         return shows(began, now)
 
     rig.shows = looked  # type: ignore[assignment]
@@ -80,7 +80,7 @@ def test_a_lease_ages_while_its_trial_runs(rig: Rig) -> None:
 
 def test_what_is_held_is_told_without_asking_the_device(rig: Rig) -> None:
     agent = rig.agent()
-    told = Told(rig, agent)
+    metric = Told(rig, agent)
     rig.tuner.orders = [hold(), hold()]
     agent.step()
     agent.step()
@@ -89,41 +89,41 @@ def test_what_is_held_is_told_without_asking_the_device(rig: Rig) -> None:
         raise ActuationError("a scrape touched the device")
 
     rig.device.read = no_touch  # type: ignore[method-assign,assignment]
-    assert told("applied_info", level="hold", study="s1") == 1.0
-    assert told("device_altered") == 1.0
+    assert metric("applied_info", level="hold", study="s1") == 1.0
+    assert metric("device_altered") == 1.0
     for knob, value in HELD.items():
-        assert told("applied_knob", knob=knob) == value
-    assert told("limit_broken_windows") is not None
+        assert metric("applied_knob", knob=knob) == value
+    assert metric("limit_broken_windows") is not None
 
 
 def test_a_tuner_that_is_away_is_told_by_failed_requests_and_reports_that_wait(rig: Rig) -> None:
     agent = rig.agent()
-    told = Told(rig, agent, agent._around.link)
-    assert told("spool_reports", device="") == 0.0
+    metric = Told(rig, agent, agent._around.link)
+    assert metric("spool_reports", device="") == 0.0
     rig.tuner.orders = [trial()]
     agent.step()
-    heard, asked = told("tuner_heard_timestamp_seconds"), told("requests_total", device="")
+    heard, requests = metric("tuner_heard_timestamp_seconds"), metric("requests_total", device="")
     assert heard is not None
-    assert asked is not None
-    assert told("requests_failed_total", device="") == 0.0
+    assert requests is not None
+    assert metric("requests_failed_total", device="") == 0.0
     rig.tuner.broken = cut
     agent.step()
-    assert told("spool_reports", device="") == 1.0
-    total = told("spool_bytes", device="")
+    assert metric("spool_reports", device="") == 1.0
+    total = metric("spool_bytes", device="")
     assert total is not None
     assert total > 100.0
-    assert told("requests_total", device="") == asked + 1.0
-    assert told("requests_failed_total", device="") == 1.0
-    assert told("tuner_heard_timestamp_seconds") == heard
+    assert metric("requests_total", device="") == requests + 1.0
+    assert metric("requests_failed_total", device="") == 1.0
+    assert metric("tuner_heard_timestamp_seconds") == heard
 
 
 def test_a_device_that_does_not_answer_is_told_as_not_open(rig: Rig) -> None:
-    told = Told(rig, None)
-    assert told("device_open") == 0.0
-    assert told("windows_total", result="measured") is None
+    metric = Told(rig, None)
+    assert metric("device_open") == 0.0
+    assert metric("windows_total", result="measured") is None
 
 
 def test_what_this_host_lacks_is_told_beside_what_it_measures(rig: Rig) -> None:
-    told = Told(rig, rig.agent())
-    assert told("available", name="energy_j") == 1.0
-    assert told("available", name="fan_rpm") == 0.0
+    metric = Told(rig, rig.agent())
+    assert metric("available", name="energy_j") == 1.0
+    assert metric("available", name="fan_rpm") == 0.0

@@ -64,8 +64,8 @@ class Far:
             return httpx.Response(401, json=wrong)
         self.told.append((path, body))
         if path.endswith("/next"):
-            found = self.orders.pop(0) if self.orders else Idle(why="nothing yet")
-            return httpx.Response(200, content=found.model_dump_json())
+            order = self.orders.pop(0) if self.orders else Idle(why="nothing yet")
+            return httpx.Response(200, content=order.model_dump_json())
         if path.endswith(("/report", "/step")):
             return httpx.Response(200, content=Receipt(result="closed").model_dump_json())
         return httpx.Response(200, content=Registered(lease_s=30.0).model_dump_json())
@@ -100,10 +100,10 @@ def test_a_round_is_asked_for_with_its_state_and_reported_as_its_trial(tmp_path:
     at.end(outcome(carbon_g=math.nan))
     assert far.bodies("/next")[0]["context"] == dict(STATE)
     (report,) = far.bodies("/report")
-    told = report["outcome"]["measurement"]  # type: ignore[index]
-    assert report["trial"] == 1 and told["context"] == dict(STATE)
-    assert told["estimates"]["energy_j"]["origin"] == "measured"
-    assert "carbon_g" not in told["estimates"]
+    measurement = report["outcome"]["measurement"]  # type: ignore[index]
+    assert report["trial"] == 1 and measurement["context"] == dict(STATE)
+    assert measurement["estimates"]["energy_j"]["origin"] == "measured"
+    assert "carbon_g" not in measurement["estimates"]
 
 
 def test_a_round_that_came_to_nothing_says_why(tmp_path: Path) -> None:

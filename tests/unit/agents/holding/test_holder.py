@@ -247,9 +247,9 @@ def test_broken_windows_count_also_where_they_cannot_be_written(
     keeper = holder(rig)
     keeper.take(order())
     monkeypatch.setattr(os, "fsync", FULL)
-    said = [keeper.observed(seen(60.0)) for _ in range(BROKEN_WINDOWS)]
-    assert said[:-1] == [""] * (BROKEN_WINDOWS - 1)
-    assert "in 3 windows in a row" in said[-1]
+    reasons = [keeper.observed(seen(60.0)) for _ in range(BROKEN_WINDOWS)]
+    assert reasons[:-1] == [""] * (BROKEN_WINDOWS - 1)
+    assert "in 3 windows in a row" in reasons[-1]
 
 
 def test_a_hold_that_cannot_be_written_is_not_taken_up(

@@ -260,8 +260,8 @@ def test_a_signal_that_raises_what_nobody_foresaw_costs_no_hold_and_one_line(
     scene.work.started, known = broken, scene.work.started  # type: ignore[method-assign]
     scene.pass_s(10)
     assert scene.rig.setting == BUSY
-    said = [r.message for r in caplog.records if "event=not_followed" in r.message]
-    assert len(said) == 1 and "ZeroDivisionError: no price today" in said[0]
+    messages = [r.message for r in caplog.records if "event=not_followed" in r.message]
+    assert len(messages) == 1 and "ZeroDivisionError: no price today" in messages[0]
     scene.work.started = known  # type: ignore[method-assign]
     scene.work.depth = 2.0
     scene.until_held(HELD)

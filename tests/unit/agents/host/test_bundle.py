@@ -41,8 +41,8 @@ def test_a_boards_report_is_a_root_of_which_the_doctor_says_the_same(
 
 
 def test_a_servers_report_tells_its_knobs(mount: Mount, tmp_path: Path) -> None:
-    found = {s.about: s for s in examine_cpu(unpacked(mount("xeon").root, tmp_path))}
-    assert found["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
+    symptoms = {s.about: s for s in examine_cpu(unpacked(mount("xeon").root, tmp_path))}
+    assert symptoms["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
 
 
 @pytest.mark.parametrize("name", ["orin", "orin-nano", "xavier-nx", "thor"])

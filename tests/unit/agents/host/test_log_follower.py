@@ -23,9 +23,9 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def follower(log: Path) -> Iterator[LogFollower]:
-    found = LogFollower(log)
-    yield found
-    found.close()
+    followed = LogFollower(log)
+    yield followed
+    followed.close()
 
 
 def put(path: Path, text: str) -> None:
@@ -107,11 +107,11 @@ def test_lines_do_not_depend_on_how_they_are_written(
 ) -> None:
     log = tmp_path_factory.mktemp("log") / "log"
     log.write_bytes(b"")
-    follower, found = LogFollower(log), []
+    follower, lines = LogFollower(log), []
     for part in parts:
         with log.open("ab") as file:
             file.write(part)
-        found += follower.lines()
+        lines += follower.lines()
     follower.close()
     *whole, _ = b"".join(parts).split(b"\n")
-    assert found == [line.decode(errors="replace") for line in whole]
+    assert lines == [line.decode(errors="replace") for line in whole]

@@ -119,8 +119,8 @@ def test_so_is_what_its_pid_file_names_now_and_all_that_it_started(kernel: Kerne
     numbers = [100]
     for first in (100, 300):
         numbers[0] = first
-        found = kernel.whose({first + 1, 200}, processes=lambda: numbers)
-        assert found == whose({first + 1}, {200})
+        attribution = kernel.whose({first + 1, 200}, processes=lambda: numbers)
+        assert attribution == whose({first + 1}, {200})
 
 
 @pytest.mark.parametrize("group", CONTAINERS)
@@ -139,18 +139,18 @@ def test_the_owner_of_a_port_is_known_by_its_group_where_its_files_are_anothers(
     kernel.process(100, f"{VLLM}/engine")
     kernel.process(200, OTHER)
     listening = frozenset({kernel.group_id(VLLM)})
-    found = kernel.whose(
+    attribution = kernel.whose(
         {100, 200}, lambda port: listening if port == PORT else frozenset(), port=PORT
     )
-    assert found == whose({100}, {200})
+    assert attribution == whose({100}, {200})
 
 
 def test_a_service_that_says_when_it_was_started_is_known_by_that(kernel: Kernel) -> None:
     kernel.process(100, started_s=500.0)
     kernel.process(101, parent=100, started_s=530.0)
     kernel.process(200, started_s=90.0)
-    found = kernel.whose({101, 200}, started_s=lambda: BOOT_S + 500.7)
-    assert found == whose({101}, {200})
+    attribution = kernel.whose({101, 200}, started_s=lambda: BOOT_S + 500.7)
+    assert attribution == whose({101}, {200})
     assert kernel.whose({101, 200}, started_s=lambda: BOOT_S + 700.0).unknown
 
 
@@ -158,8 +158,8 @@ def test_a_start_at_the_same_moment_does_not_outweigh_the_port(kernel: Kernel) -
     kernel.process(100, VLLM, started_s=10.0)
     kernel.process(200, OTHER, started_s=10.0)
     kernel.listens(100)
-    found = kernel.whose({100, 200}, port=PORT, started_s=lambda: BOOT_S + 10.0)
-    assert found == whose({100}, {200})
+    attribution = kernel.whose({100, 200}, port=PORT, started_s=lambda: BOOT_S + 10.0)
+    assert attribution == whose({100}, {200})
 
 
 def test_siblings_of_one_job_are_one_user_unless_the_agent_is_in_it(kernel: Kernel) -> None:
@@ -196,9 +196,9 @@ def test_where_nobody_can_tell_it_is_unknown_and_not_foreign(
     kernel.process(100, VLLM)
     kernel.process(200, OTHER)
     kernel.listens(100)
-    found = kernel.whose(listed, port=PORT)
-    assert not found.foreign, why
-    assert words in found.unknown
+    attribution = kernel.whose(listed, port=PORT)
+    assert not attribution.foreign, why
+    assert words in attribution.unknown
 
 
 def test_a_workload_that_is_just_being_started_again_is_nobody(kernel: Kernel) -> None:
@@ -206,9 +206,9 @@ def test_a_workload_that_is_just_being_started_again_is_nobody(kernel: Kernel) -
         raise DeviceLost("it does not run")
 
     kernel.process(200, OTHER)
-    found = kernel.whose({200}, processes=away, started_s=away)
-    assert not found.foreign
-    assert "200" in found.unknown
+    attribution = kernel.whose({200}, processes=away, started_s=away)
+    assert not attribution.foreign
+    assert "200" in attribution.unknown
 
 
 def test_the_server_of_mps_is_nobodys_work(kernel: Kernel) -> None:

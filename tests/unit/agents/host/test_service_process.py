@@ -109,21 +109,21 @@ def test_a_file_without_a_process_is_told(tmp_path: Path, text: str | None) -> N
 
 
 def test_a_unit_tells_by_systemd(fake_systemctl: FakeSystemctl) -> None:
-    fake_systemctl.with_json(CPUUsageNSec="1500000000", InvocationID="abc", ActiveState="active")
+    fake_systemctl.reports(CPUUsageNSec="1500000000", InvocationID="abc", ActiveState="active")
     unit = UnitProcess("pool.service")
     assert (unit.cpu_s(), unit.started()) == (1.5, "abc")
     unit.signal("HUP")
     words = ["kill", "--kill-whom=main", "--signal=SIGHUP", "pool.service"]
     assert fake_systemctl.calls[-1] == ["--no-ask-password", *words]
     for unset in ("[not set]", str(2**64 - 1)):
-        fake_systemctl.with_json(CPUUsageNSec=unset)
+        fake_systemctl.reports(CPUUsageNSec=unset)
         assert unit.cpu_s() is None
 
 
 def test_a_unit_that_does_not_run_or_may_not_be_touched_is_told(
     fake_systemctl: FakeSystemctl,
 ) -> None:
-    fake_systemctl.with_json(CPUUsageNSec="1", InvocationID="", ActiveState="failed")
+    fake_systemctl.reports(CPUUsageNSec="1", InvocationID="", ActiveState="failed")
     unit = UnitProcess("pool.service")
     with raised(DeviceLost, "pool.service"):
         unit.cpu_s()

@@ -52,9 +52,9 @@ def test_a_taken_port_and_one_that_is_none_are_refused_with_the_option() -> None
 def test_a_server_says_where_it_is_and_ends_with_whoever_started_it() -> None:
     with started() as served:
         assert served.stdout is not None and served.stdin is not None
-        told = json.loads(served.stdout.readline())
-        assert told["ready"] is True and told["pid"] == served.pid
-        assert told["url"].startswith("http://127.0.0.1:")
+        ready = json.loads(served.stdout.readline())
+        assert ready["ready"] is True and ready["pid"] == served.pid
+        assert ready["url"].startswith("http://127.0.0.1:")
         served.stdin.close()
         assert served.wait(WAIT_S) == 0
 

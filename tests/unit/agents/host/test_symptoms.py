@@ -16,5 +16,5 @@ def test_rival_daemons_at_work_are_named(tmp_path: Path, slice: str) -> None:
     assert list(rivals(tmp_path)) == []
     (tmp_path / slice / "tuned.service").mkdir(parents=True)
     (tmp_path / slice / "cron.service").mkdir()
-    (found,) = rivals(tmp_path)
-    assert "tuned" in found.about and found.cure == "systemctl disable --now tuned"
+    (symptom,) = rivals(tmp_path)
+    assert "tuned" in symptom.about and symptom.cure == "systemctl disable --now tuned"

@@ -45,9 +45,9 @@ def test_a_histogram_is_summed_over_the_series_that_are_kept() -> None:
 
 
 def test_only_what_is_asked_for_is_parsed() -> None:
-    (asked,) = parse(TEXT, ["asked"], "here")
-    assert asked.labels == {"path": '/a "quoted" {brace}'}
-    assert asked.value == 3.0
+    (sample,) = parse(TEXT, ["asked"], "here")
+    assert sample.labels == {"path": '/a "quoted" {brace}'}
+    assert sample.value == 3.0
     with raised(MeasurementError, "here", "Prometheus"):
         parse(TEXT, ["served_ms_other"], "here")
 
@@ -94,11 +94,11 @@ def test_what_is_no_histogram_is_no_measurement(lines: list[str], why: str) -> N
 @given(st.text(st.characters(codec="utf-8"), max_size=80) | st.from_regex(r"m_bucket\{.*\} .*"))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        found = histogram(parse(text, ["m"], "here"), "m", lambda _: True)
+        buckets = histogram(parse(text, ["m"], "here"), "m", lambda _: True)
     except MeasurementError:
         return
-    assert len(found.edges) == len(found.counts)
-    assert found.n >= 0
+    assert len(buckets.edges) == len(buckets.counts)
+    assert buckets.n >= 0
 
 
 @pytest.mark.parametrize("answer", [httpx.Response(404), httpx.ConnectError("nobody there")])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from agents.host.host import HostClock
-from agents.load.generator import PAUSE_S, STEP_S, UNSENT, LoadRun, LoadShape
+from agents.load.generator import PAUSE_S, STEP_S, UNSENT, LoadRun, LoadShape, sent
 from tuner.core import InvalidInput
 
 
@@ -237,3 +237,39 @@ def test_a_run_can_be_read_while_it_goes_on() -> None:
 def test_absurd_loads_are_refused(callers: int, rate: float | None) -> None:
     with pytest.raises(InvalidInput):
         LoadShape(callers, rate)
+
+
+def test_a_load_goes_up_and_down_by_doubling() -> None:
+    shape = LoadShape(12, low=2, cycle_s=6.0)
+    assert [shape.active(s) for s in (0.0, 1.1, 2.1, 3.1, 4.1, 5.1, 6.1, 7.1)] == [
+        *(2, 4, 8, 12, 8, 4),
+        *(2, 4),
+    ]
+    assert not shape.context, "a window's load is what was requested"
+    assert str(shape) == "closed loop of 2 to 12 and back in 6 s"
+
+
+def test_such_a_load_is_requested_by_its_ends_and_its_round() -> None:
+    asked = {"decoding_requests_low": 1.0, "decoding_requests_high": 8.0, "cycle_s": 4.0}
+    assert LoadShape.from_context(sent(asked, "decoding_requests")) == LoadShape(
+        8, low=1, cycle_s=4.0
+    )
+    with pytest.raises(InvalidInput, match="8 to 8 callers"):
+        LoadShape.from_context(sent({**asked, "decoding_requests_low": 8.0}, "decoding_requests"))
+    with pytest.raises(InvalidInput, match="no load can be sent"):
+        LoadShape.from_context({"cycle_s": 4.0})
+
+
+def test_callers_beyond_the_moments_number_send_nothing() -> None:
+    callers: list[Scripted] = []
+
+    def connect() -> Scripted:
+        callers.append(Scripted(well))
+        return callers[-1]
+
+    shape = LoadShape(2, low=1, cycle_s=1e9)
+    run = LoadRun(connect, shape, clock=HostClock(), max_requests=50)
+    while callers[0].sent < 50:
+        time.sleep(0.001)
+    assert run.stop().failed == 0
+    assert callers[1].sent == 0

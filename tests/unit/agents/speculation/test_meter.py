@@ -20,8 +20,8 @@ ZERO = dict.fromkeys(
 )
 
 
-def stats(**told: Any) -> SpeculationStats:  # noqa: ANN401  any field
-    return SpeculationStats.model_validate({**ZERO, "incarnation": "a", **told})
+def stats(**fields: Any) -> SpeculationStats:  # noqa: ANN401  any field
+    return SpeculationStats.model_validate({**ZERO, "incarnation": "a", **fields})
 
 
 def test_acceptance_by_position_is_the_share_of_steps() -> None:
@@ -54,8 +54,8 @@ def test_a_window_without_speculation_tells_the_time_of_its_passes() -> None:
 
 @pytest.mark.parametrize("accepted", [0, 400])
 def test_none_or_all_accepted_is_no_division_by_zero(accepted: int) -> None:
-    told = stats(steps=100, steps_accepted=accepted, accepted_by_position=(accepted // 4,) * 4)
-    shown = speculation_shown(stats(), told, 4)
+    now = stats(steps=100, steps_accepted=accepted, accepted_by_position=(accepted // 4,) * 4)
+    shown = speculation_shown(stats(), now, 4)
     assert shown["accepted_per_step"].mean == accepted / 100
     assert shown["accepted_per_step"].stderr == 0.0
 

@@ -64,14 +64,14 @@ def test_a_sensor_that_is_lost_once_spoils_the_window() -> None:
 
 def test_a_power_that_no_device_draws_is_no_measurement_and_stays_none() -> None:
     """A rail read in another unit, or a sensor that answers -1 as an unsigned number."""
-    ramp, said = Ramp(), [20.0]
-    joules = IntegratedJoules(lambda: said[-1], ramp.clock, by_hand, 300.0)
+    ramp, watts = Ramp(), [20.0]
+    joules = IntegratedJoules(lambda: watts[-1], ramp.clock, by_hand, 300.0)
     ramp.clock.sleep(0.5)
     assert joules.read() == pytest.approx(10.0)
-    said.append(4_294_967.295)
+    watts.append(4_294_967.295)
     with pytest.raises(MeasurementError, match="at most 300 W"):
         joules.read()
-    said.append(20.0)
+    watts.append(20.0)
     with pytest.raises(MeasurementError):
         joules.read()
     with pytest.raises(MeasurementError):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,13 +9,16 @@ import pytest
 
 from agents.target.measure import JITTER, Ask
 from agents.target.target import Target
-from tests.fakes import Rig, refused, steady
+from tests.fakes import FakeActuator, Rig, refused, steady
 from tuner.core import (
+    NO_TABLE,
     Conflict,
     Estimate,
     Limit,
     MeasurementError,
     Outcome,
+    Plan,
+    Row,
     Setting,
     StaleToken,
     TrialState,
@@ -66,6 +70,47 @@ def test_a_trial_measures_what_is_asked(rig: Rig) -> None:
     assert found.sources["cpu_time_ms"] == "the CPU accounting of served"
     assert rig.setting == SLOW
     assert rig.meter.open == rig.work_meter.open == 0
+
+
+class FollowsTable(FakeActuator):
+    """A workload that goes by a table itself, until another program sets it."""
+
+    table: Plan | None = None
+
+    def follow(self, plan: Plan) -> bool:
+        self.table = plan
+        return True
+
+    def followed(self) -> Plan | None:
+        return self.table
+
+
+def table(rig: Rig) -> Plan:
+    return Plan((Row(2.5, SLOW, at=2.0), Row(math.inf, {**SLOW, "batch_size": 1}, at=8.0)), "load")
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_table_is_followed_for_a_window_and_must_be_to_its_end(rig: Rig, ended: bool) -> None:
+    work = FollowsTable("workload", rig.workload_space, rig.log)
+    work.closed = rig.closed
+    rig.work = work
+
+    def check() -> None:
+        if ended and rig.meter.open:
+            work.table = None
+
+    outcome = attempt(rig, replace(ask(), plan=table(rig)), check)
+    if ended:
+        assert outcome.state is TrialState.CONTAMINATED and "ended the table" in outcome.reason
+    else:
+        assert outcome.state is TrialState.COMPLETED, outcome.reason
+        assert work.table is not None and work.table.rows[1].setting == {"batch_size": 1}
+        assert rig.setting["gpu.clock_mhz"] == 400, "the other knobs are at the first row's"
+
+
+def test_a_workload_that_switches_no_rows_fails_a_trial_of_a_table(rig: Rig) -> None:
+    outcome = attempt(rig, replace(ask(), plan=table(rig)))
+    assert outcome.state is TrialState.FAILED and NO_TABLE in outcome.reason
 
 
 def test_a_load_is_on_for_as_long_as_its_side_asks_for(rig: Rig) -> None:

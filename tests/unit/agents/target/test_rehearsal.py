@@ -49,9 +49,9 @@ def refusing() -> object:
 @pytest.fixture
 def side(tmp_path: Path) -> Side:
     rig = Rig(tmp_path)
-    found = rig.target.workload
-    assert found is not None
-    return found
+    workload = rig.target.workload
+    assert workload is not None
+    return workload
 
 
 def told(side: Side) -> dict[str, Symptom]:
@@ -60,10 +60,10 @@ def told(side: Side) -> dict[str, Symptom]:
 
 def test_what_works_is_told_and_put_back(side: Side) -> None:
     before = side.actuator.read()
-    found = told(replace(side, cannot={"energy_j": "no meter"}))
+    symptoms = told(replace(side, cannot={"energy_j": "no meter"}))
     assert side.actuator.read() == before
-    assert found["batch_size"].well and "and back" in found["batch_size"].seen
-    assert (found["energy_j"].well, found["energy_j"].seen) == (False, "no meter")
+    assert symptoms["batch_size"].well and "and back" in symptoms["batch_size"].seen
+    assert (symptoms["energy_j"].well, symptoms["energy_j"].seen) == (False, "no meter")
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_a_knob_that_is_not_set_is_told_by_its_reason(
     side: Side, actuator: Callable[[Side], Deaf], says: str
 ) -> None:
     standing = actuator(side)
-    found = told(replace(side, actuator=standing))
-    assert not found["batch_size"].well
-    assert says in found["batch_size"].seen
+    symptoms = told(replace(side, actuator=standing))
+    assert not symptoms["batch_size"].well
+    assert says in symptoms["batch_size"].seen
     if isinstance(standing, Stuck):
-        assert found["batch_size"].cure == "see its log"
+        assert symptoms["batch_size"].cure == "see its log"
         assert standing.asked[-1] == side.actuator.read()
 
 
@@ -118,8 +118,8 @@ def test_a_knob_that_cannot_be_read_back_is_tried_by_its_effect(side: Side, heed
     unproven = {"batch_size": "the service does not report it"}
     metrics = (Metric("latency_mean_ms", scope=Scope.SERVICE),)
     meter = ShowsTheKnob(side, heeds=heeds)
-    found = told(replace(side, unproven=unproven, meter=meter, metrics=metrics))
-    effect = found["effect of batch_size"]
+    symptoms = told(replace(side, unproven=unproven, meter=meter, metrics=metrics))
+    effect = symptoms["effect of batch_size"]
     assert effect.well is heeds
     assert ("latency_mean_ms" in effect.seen) is heeds
     assert "the service does not report it" in effect.seen
@@ -136,6 +136,6 @@ def test_an_effect_that_cannot_be_measured_is_told_by_its_reason(side: Side) -> 
             return super().start()
 
     meter = Ending(side, heeds=True)
-    found = told(replace(side, unproven={"batch_size": "untold"}, meter=meter))
-    assert found["effect of batch_size"].seen == "it does not answer"
+    symptoms = told(replace(side, unproven={"batch_size": "untold"}, meter=meter))
+    assert symptoms["effect of batch_size"].seen == "it does not answer"
     assert side.actuator.read() == first

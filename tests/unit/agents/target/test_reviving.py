@@ -113,14 +113,14 @@ def test_whatever_is_asked_starts_it_again_first(child: Child) -> None:
     actuator, (live,) = side.actuator, side.signals
     assert isinstance(actuator, Restartable)
     assert isinstance(live, WaitingSignal)
-    asked: Mapping[str, Callable[[], object]] = {
+    calls: Mapping[str, Callable[[], object]] = {
         "read": actuator.read,
         "apply {'batch_size': 2}": lambda: actuator.apply({"batch_size": 2}),
         "incarnation": actuator.incarnation,
         "look": live.read,
         "wait above 3": lambda: live.wait_above(3.0, 1.0),
     }
-    for event, ask in asked.items():
+    for event, ask in calls.items():
         child.events.clear()
         ask()
         assert child.events == ["revive", event]

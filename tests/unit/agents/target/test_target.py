@@ -243,12 +243,12 @@ class TestSeveralDevices:
     def test_putting_back_never_stops_at_a_side(self, stuck: int) -> None:
         actuators = self.actuators([])
         target = self.target(*actuators)
-        found = target.read_sides()
+        settings = target.read_sides()
         target.apply({"gpu.clock_mhz": 400, "cpu.max_mhz": 1000, "batch_size": 4})
         actuators[stuck].refuse = lambda s: refused("stuck")
-        failures = target.restore_originals(found)
+        failures = target.restore_originals(settings)
         assert len(failures) == 1 and actuators[stuck].label in failures[0]
-        assert sum(a.now == found[a.label] for a in actuators) == 2
+        assert sum(a.now == settings[a.label] for a in actuators) == 2
 
     def test_it_is_one_device_for_the_tuner(self) -> None:
         device = self.target(*self.actuators([])).describe("id", "agent@host", {}, START)

@@ -42,13 +42,13 @@ def run(rig: Rig, reads: int = 10, step_s: float = 1.0) -> TargetWindow:
 
 def test_totals_become_metrics_per_item_and_per_second(tmp_path: Path) -> None:
     window = run(Rig(tmp_path, shows=steady(watts=100.0, per_s=50.0, cpu_share=0.5)))
-    found = window.estimates()
-    assert found["energy_j"].mean == pytest.approx(2.0)
-    assert found["power_w"].mean == pytest.approx(100.0)
-    assert found["cpu_time_ms"].mean == pytest.approx(10.0)
-    assert found["throughput_per_s"].mean == pytest.approx(50.0)
-    assert found["energy_j"].origin is Origin.SIMULATED
-    assert found["cpu_time_ms"].scope is Scope.PROCESS
+    estimates = window.estimates()
+    assert estimates["energy_j"].mean == pytest.approx(2.0)
+    assert estimates["power_w"].mean == pytest.approx(100.0)
+    assert estimates["cpu_time_ms"].mean == pytest.approx(10.0)
+    assert estimates["throughput_per_s"].mean == pytest.approx(50.0)
+    assert estimates["energy_j"].origin is Origin.SIMULATED
+    assert estimates["cpu_time_ms"].scope is Scope.PROCESS
 
 
 def test_what_nobody_lists_is_not_derived(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_a_cpu_whose_joules_the_module_counts_is_not_added(
     assert ("cpu is part of it and not added" in target.source("power_w")) is (watts == 300.0)
 
 
-@pytest.mark.parametrize(("told", "cost"), [((3.0, 1.0), 0.08), ((3.0, None), None)])
+@pytest.mark.parametrize(("costs", "cost"), [((3.0, 1.0), 0.08), ((3.0, None), None)])
 def test_a_declared_total_is_per_item_and_the_sum_of_those_who_list_it(
-    tmp_path: Path, told: tuple[float | None, ...], cost: float | None
+    tmp_path: Path, costs: tuple[float | None, ...], cost: float | None
 ) -> None:
     rig = Rig(tmp_path)
     quantity = Quantity("EUR", over_devices=OverDevices.SUM)
@@ -169,7 +169,7 @@ def test_a_declared_total_is_per_item_and_the_sum_of_those_who_list_it(
             space=Space(()),
         )
 
-    target = Target(tuple(costing(rate, f"d{n}") for n, rate in enumerate(told)))
+    target = Target(tuple(costing(rate, f"d{n}") for n, rate in enumerate(costs)))
     window = TargetWindow(target, rig.time, Usage(2, rig.own_cpu_s))
     for _ in range(10):
         rig.time.sleep(1.0)

@@ -102,23 +102,23 @@ class RayStandIn:
 
     def instance(self) -> dict[str, Any]:
         whole = self.whole
-        asked = int(whole.get("num_replicas") or 1)
+        requested = int(whole.get("num_replicas") or 1)
         each = float(whole["ray_actor_options"]["num_cpus"])
         room = self.cpus - self.busy
-        running = asked if not each else min(asked, int(room / each))
+        running = requested if not each else min(requested, int(room / each))
         self.settling = max(0, self.settling - 1)
-        done = running == asked and not self.settling
+        done = running == requested and not self.settling
         replicas = [{"state": "RUNNING", "pid": self.pid}] * running
         short = f"Deployment 'Model' has taken more than 30s to be scheduled on {room:g} CPUs"
         model = {
             "name": "Model",
             "status": "HEALTHY" if done else "UPDATING",
             "status_trigger": "CONFIG_UPDATE_COMPLETED",
-            "message": "" if running == asked else short,
+            "message": "" if running == requested else short,
             "deployment_config": whole,
-            "target_num_replicas": asked,
+            "target_num_replicas": requested,
             "required_resources": {"CPU": each},
-            "replicas": replicas + [{"state": "STARTING", "pid": None}] * (asked - running),
+            "replicas": replicas + [{"state": "STARTING", "pid": None}] * (requested - running),
         }
         about = {"docs_path": None, "last_deployed_time_s": 1.0, "source": "declarative"}
         demo = {

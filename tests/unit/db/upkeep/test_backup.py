@@ -26,9 +26,9 @@ def url(path: Path) -> str:
 
 def numbers(path: Path, name: str = "s1") -> list[int]:
     store = open_store(url(path), create=False)
-    found = [trial.number for trial in store.trials.list(name)]
+    trials = [trial.number for trial in store.trials.list(name)]
     store.close()
-    return found
+    return trials
 
 
 def one_trial(store: Store) -> None:
@@ -126,9 +126,9 @@ def test_a_backup_beside_a_writer_is_one_moment(path: Path, tmp_path: Path) -> N
     for n in range(5):
         backup(url(path), tmp_path / f"backup{n}")
         restore(url(tmp_path / f"{n}.sqlite"), tmp_path / f"backup{n}")
-        found = numbers(tmp_path / f"{n}.sqlite")
-        assert found == list(range(1, len(found) + 1))
-        counts.append(len(found))
+        copied = numbers(tmp_path / f"{n}.sqlite")
+        assert copied == list(range(1, len(copied) + 1))
+        counts.append(len(copied))
     ended.set()
     writing.join()
     store.close()
@@ -170,9 +170,9 @@ def test_a_backup_of_a_newer_program_is_refused_by_its_name(path: Path, tmp_path
         file.execute("UPDATE alembic_version SET version_num = '9999'")
         file.commit()
     shutil.copy(path, tmp_path / "backup")
-    with raised(StoreError, "9999") as told:
+    with raised(StoreError, "9999") as refused:
         restore(url(tmp_path / "other.sqlite"), tmp_path / "backup")
-    assert "upgrade jouletune" in told.value.hint
+    assert "upgrade jouletune" in refused.value.hint
     assert not (tmp_path / "other.sqlite").exists()
 
 

@@ -31,9 +31,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def wrong(path: Path, days: float = 1.0) -> list[str]:
-    found = check(f"sqlite:///{path}", lambda: START + timedelta(days=days))
-    assert all(c.hint for c in found if not c.well), "who reads it is told what to do"
-    return [c.about for c in found if not c.well]
+    checks = check(f"sqlite:///{path}", lambda: START + timedelta(days=days))
+    assert all(c.hint for c in checks if not c.well), "who reads it is told what to do"
+    return [c.about for c in checks if not c.well]
 
 
 def test_a_filled_database_is_well(path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_filled_database_is_well(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "name"),
     [
         ("UPDATE studies SET last_trial = last_trial + 1", "trial numbers are consecutive"),
         ("UPDATE studies SET revision = 99", "every study has its current revision"),
@@ -51,12 +51,12 @@ def test_a_filled_database_is_well(path: Path) -> None:
         ("UPDATE alembic_version SET version_num = '9999'", "schema"),
     ],
 )
-def test_what_is_wrong_is_named(path: Path, damage: str, said: str) -> None:
+def test_what_is_wrong_is_named(path: Path, damage: str, name: str) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA foreign_keys = OFF")
         file.execute(damage)
         file.commit()
-    assert said in wrong(path)
+    assert name in wrong(path)
 
 
 def test_studies_that_cannot_be_read_are_named_and_the_others_looked_at(path: Path) -> None:
@@ -69,9 +69,9 @@ def test_studies_that_cannot_be_read_are_named_and_the_others_looked_at(path: Pa
         hurt = "UPDATE study_revisions SET document = '{\"release\": 99}' WHERE study_id = ?"
         file.execute(hurt, [first])
         file.commit()
-    (found,) = [c for c in check(url, lambda: START) if c.about == "every study is readable"]
-    assert not found.well and found.seen == f"not {first}"
-    assert f"jouletune db restore FILE --db {url}`" in found.hint
+    (readable,) = [c for c in check(url, lambda: START) if c.about == "every study is readable"]
+    assert not readable.well and readable.seen == f"not {first}"
+    assert f"jouletune db restore FILE --db {url}`" in readable.hint
 
 
 def test_every_command_that_a_hint_names_is_one_that_can_be_typed(path: Path) -> None:
@@ -81,7 +81,7 @@ def test_every_command_that_a_hint_names_is_one_that_can_be_typed(path: Path) ->
         file.execute("UPDATE studies SET last_trial = last_trial + 1")
         file.execute("DELETE FROM events WHERE kind = 'backed up'")
         file.commit()
-    hints = [found.hint for found in check(url, lambda: START) if found.hint]
+    hints = [finding.hint for finding in check(url, lambda: START) if finding.hint]
     typed = [words for hint in hints for words in re.findall(r"`jouletune ([^`]*)`", hint)]
     assert {words.split()[1] for words in typed} == {"restore", "backup"}
     verbs = typer.Typer()

@@ -36,16 +36,16 @@ def test_weights_are_found_and_their_doubt_forgotten() -> None:
     features = np.column_stack([np.ones(200), rng.normal(size=200)])
     values = np.exp(features @ [0.5, -0.4]) + rng.normal(scale=0.1, size=200)
     prior = Prior(np.zeros(2), np.ones(2))
-    found = fitted(lambda w: np.exp(w @ features.T), values, np.full(200, 0.1), prior)
-    assert found.mean == pytest.approx([0.5, -0.4], abs=0.05)
-    assert np.sqrt(np.diag(found.cov)).max() < 0.02
+    fit = fitted(lambda w: np.exp(w @ features.T), values, np.full(200, 0.1), prior)
+    assert fit.mean == pytest.approx([0.5, -0.4], abs=0.05)
+    assert np.sqrt(np.diag(fit.cov)).max() < 0.02
 
 
 def test_without_data_the_prior_is_left() -> None:
     prior = Prior(np.array([1.0, 3.0]), np.array([0.1, 0.2]))
-    found = fitted(lambda w: np.zeros((len(w), 0)), np.zeros(0), np.zeros(0), prior)
-    assert found.mean == pytest.approx(prior.mean)
-    assert np.sqrt(np.diag(found.cov)) == pytest.approx(prior.sd)
+    fit = fitted(lambda w: np.zeros((len(w), 0)), np.zeros(0), np.zeros(0), prior)
+    assert fit.mean == pytest.approx(prior.mean)
+    assert np.sqrt(np.diag(fit.cov)) == pytest.approx(prior.sd)
 
 
 def cost(work: RoundWork) -> dict[str, float]:
@@ -53,8 +53,12 @@ def cost(work: RoundWork) -> dict[str, float]:
     busy = work.local * (1.0 + 4.0 / work.batch)
     slowest = (work.participants / 10.0) ** 0.3
     parts = {"compute_j": 2.0 * busy, "communication_j": 30.0, "waiting_j": 5.0}
-    found = {name: work.participants * joules for name, joules in parts.items()}
-    return {**found, "energy_j": sum(found.values()), "round_s": slowest * (40.0 + 3.0 * busy)}
+    by_part = {name: work.participants * joules for name, joules in parts.items()}
+    return {
+        **by_part,
+        "energy_j": sum(by_part.values()),
+        "round_s": slowest * (40.0 + 3.0 * busy),
+    }
 
 
 def one(work: RoundWork, before: float = 0.1, accuracy: float = 0.2, **shown: float) -> Round:
@@ -66,28 +70,28 @@ def test_what_was_never_run_is_known_by_its_parts() -> None:
     costs = RoundCosts.of([one(work) for work in seen], seen)
     other = RoundWork(20, 32, 10)
     for name in ("energy_j", "compute_j", "round_s"):
-        found = costs.metric(name, costs.weights.mean[None, :], [other])[0, 0]
-        assert found == pytest.approx(cost(other)[name], rel=0.2), name
+        predicted = costs.metric(name, costs.weights.mean[None, :], [other])[0, 0]
+        assert predicted == pytest.approx(cost(other)[name], rel=0.2), name
 
 
 def test_without_joules_seconds_are_learnt_alone() -> None:
     seen = [RoundWork(10, 8, 1), RoundWork(10, 8, 10)] * 3
-    told = [one(work, round_s=cost(work)["round_s"]) for work in seen]
-    costs = RoundCosts.of(told, seen)
-    found = costs.metric("round_s", costs.weights.mean[None, :], seen[:2])[0]
-    assert found == pytest.approx([cost(work)["round_s"] for work in seen[:2]], rel=0.25)
+    learnt = [one(work, round_s=cost(work)["round_s"]) for work in seen]
+    costs = RoundCosts.of(learnt, seen)
+    predicted = costs.metric("round_s", costs.weights.mean[None, :], seen[:2])[0]
+    assert predicted == pytest.approx([cost(work)["round_s"] for work in seen[:2]], rel=0.25)
 
 
 def test_rounds_to_a_goal_follow_a_curve_that_saturates() -> None:
-    left, found = 0.84, []
+    left, series = 0.84, []
     for _ in range(12):
         before, left = 0.94 - left, left * math.exp(-0.15)
-        found.append(one(RoundWork(10, 8, 1), before, 0.94 - left))
+        series.append(one(RoundWork(10, 8, 1), before, 0.94 - left))
     works = [LogWork(0.0, 0.0, 0.0)] * 12
-    curve = ErrorCurve.of(found, works, 0.9)
+    curve = ErrorCurve.of(series, works, 0.9)
     mean = curve.weights.mean[None, :]
     at_end, error = curve.course(mean)
-    assert at_end[0] == pytest.approx([r.accuracy for r in found], abs=0.02)
+    assert at_end[0] == pytest.approx([r.accuracy for r in series], abs=0.02)
     rounds_left = curve.rounds_to(mean, error, 0.9, works[0])[0]
     assert rounds_left == pytest.approx(math.log(left / 0.04) / 0.15, rel=0.35)
 
@@ -95,8 +99,8 @@ def test_rounds_to_a_goal_follow_a_curve_that_saturates() -> None:
 def test_a_training_that_stalls_short_of_its_goal_is_not_thought_to_be_there_soon() -> None:
     work, usual = RoundWork(10, 8, 1), LogWork(0.0, 0.0, 0.0)
     course = [0.6 - 0.5 * math.exp(-0.4 * i) for i in range(31)]
-    told = [one(work, b, a) for b, a in itertools.pairwise(course)]
-    curve = ErrorCurve.of(told, [usual] * 30, 0.66)
+    learnt = [one(work, b, a) for b, a in itertools.pairwise(course)]
+    curve = ErrorCurve.of(learnt, [usual] * 30, 0.66)
     mean = curve.weights.mean[None, :]
     _, error = curve.course(mean)
     assert error[0] == pytest.approx(0.4, abs=0.02)
@@ -113,9 +117,9 @@ def faster(rounds_left: float | None, seed: int) -> float:
     made, trials = MadeUp(seed, noise=0.05), list[Trial]()
     for number in range(1, 11):
         trials.append(made.round(number, {**frugal, "participants": 10}))
-    told = {} if rounds_left is None else {"rounds_left": rounds_left}
+    left = {} if rounds_left is None else {"rounds_left": rounds_left}
     now = situation(at, trials, made)
-    answer = Bandit().suggest(replace(now, context={**now.context, **told}))
+    answer = Bandit().suggest(replace(now, context={**now.context, **left}))
     assert isinstance(answer, Try)
     return made.gain(answer.setting)
 
@@ -131,23 +135,23 @@ def test_a_training_that_begins_anew_is_no_fall_of_the_curve() -> None:
     course = [0.3, 0.5, 0.6, 0.7, 0.2, 0.4, 0.55, 0.65]
     before = [0.1, 0.3, 0.5, 0.6, 0.1, 0.2, 0.4, 0.55]
     work = RoundWork(10, 8, 1)
-    told = [one(work, b, a) for b, a in zip(before, course, strict=True)]
-    curve = ErrorCurve.of(told, [LogWork(0.0, 0.0, 0.0)] * 8, 0.9)
+    learnt = [one(work, b, a) for b, a in zip(before, course, strict=True)]
+    curve = ErrorCurve.of(learnt, [LogWork(0.0, 0.0, 0.0)] * 8, 0.9)
     seen, _ = curve.course(curve.weights.mean[None, :])
     assert seen[0] == pytest.approx(course, abs=0.1)
 
 
 def spent(metric: str, at: Setting | None, seed: int = 0, goal: float = 0.9) -> float:
     """Return what a goal takes of a metric: at one setting, or as fedgpo says."""
-    asked = federated(seed, objective=Objective(metric), constraints=(f"accuracy >= {goal}",))
-    policy, federation = Bandit(), Federation.of(asked.space)
+    start = federated(seed, objective=Objective(metric), constraints=(f"accuracy >= {goal}",))
+    policy, federation = Bandit(), Federation.of(start.space)
     made, trials = MadeUp(seed, noise=0.05), list[Trial]()
     wanted = TrainingGoal(goal, ())
-    while not wanted.reached(rounds(past(asked, trials), federation)):
-        setting = at or policy.suggest(situation(asked, trials, made)).setting  # type: ignore[union-attr]
+    while not wanted.reached(rounds(past(start, trials), federation)):
+        setting = at or policy.suggest(situation(start, trials, made)).setting  # type: ignore[union-attr]
         trials.append(made.round(len(trials) + 1, setting))
         assert len(trials) < 200
-    assert isinstance(policy.suggest(situation(asked, trials, made)), Done)
+    assert isinstance(policy.suggest(situation(start, trials, made)), Done)
     return math.fsum(t.shown[metric].mean for t in trials)
 
 
@@ -213,13 +217,15 @@ def test_with_unlike_data_more_clients_and_less_local_work_are_expected_to_pay()
 def test_the_labels_that_clients_tell_of_change_the_first_setting() -> None:
     def epochs(labels: float) -> float:
         at = federated(constraints=("accuracy >= 0.9",))
-        found = 0.0
+        total = 0.0
         for seed in range(12):
-            told = {f"data_classes.{c}": labels for c in CLASSES}
-            now = Past(study=replace(at, seed=seed), trials=(), context={"accuracy": 0.1, **told})
+            reported = {f"data_classes.{c}": labels for c in CLASSES}
+            now = Past(
+                study=replace(at, seed=seed), trials=(), context={"accuracy": 0.1, **reported}
+            )
             answer = Bandit().suggest(now)
             assert isinstance(answer, Try)
-            found += math.log(float(answer.setting["local_epochs.mid"]))
-        return found
+            total += math.log(float(answer.setting["local_epochs.mid"]))
+        return total
 
     assert epochs(0.2) < epochs(1.0)

@@ -28,16 +28,16 @@ def showing(one: Trial, **values: float) -> Trial:
 
 
 def test_knobs_are_found_by_their_roles_and_classes_by_their_names() -> None:
-    found = Federation.of(space())
-    assert [one.name for one in found.classes] == list(CLASSES)
-    assert found.participants.name == "participants"
-    assert found.setting(20, dict.fromkeys(CLASSES, (8, 5)))["local_epochs.low"] == 5
+    federation = Federation.of(space())
+    assert [one.name for one in federation.classes] == list(CLASSES)
+    assert federation.participants.name == "participants"
+    assert federation.setting(20, dict.fromkeys(CLASSES, (8, 5)))["local_epochs.low"] == 5
 
 
 def test_other_knobs_keep_their_default() -> None:
     other = knob("gpu.clock_mhz", (500, 1000), 1000)
-    found = Federation.of(Space((K, B, E, other)))
-    assert found.setting(20, {"high": (16, 5)})["gpu.clock_mhz"] == 1000
+    federation = Federation.of(Space((K, B, E, other)))
+    assert federation.setting(20, {"high": (16, 5)})["gpu.clock_mhz"] == 1000
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_a_round_tells_what_it_took_and_brought() -> None:
 )
 def test_rounds_that_show_what_cannot_be_are_not_learnt_from(wrong: dict[str, float]) -> None:
     one, two = two_rounds()
-    found = rounds(past(federated(), [one, showing(two, **wrong)]), Federation.of(space()))
-    assert [r.number for r in found] == [1]
+    learnt = rounds(past(federated(), [one, showing(two, **wrong)]), Federation.of(space()))
+    assert [r.number for r in learnt] == [1]
 
 
 def test_failed_rounds_are_not_learnt_from() -> None:
@@ -87,5 +87,5 @@ def test_a_round_that_does_not_know_its_start_goes_by_the_one_before() -> None:
     one, two = two_rounds()
     assert two.measurement is not None
     forgot = replace(two, measurement=replace(two.measurement, context={}))
-    found = rounds(past(federated(), [one, forgot]), Federation.of(space()))
-    assert found[1].before == found[0].accuracy
+    learnt = rounds(past(federated(), [one, forgot]), Federation.of(space()))
+    assert learnt[1].before == learnt[0].accuracy

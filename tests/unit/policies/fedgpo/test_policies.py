@@ -41,8 +41,8 @@ def test_what_is_no_federation_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_no_baseline_is_measured_but_where_a_limit_is_relative_to_it(name: str) -> None:
     policy = load_tuner(name)
-    cold, asked = federated(phase=Phase.BASELINE), ("round_s <= 2x baseline",)
-    relative = federated(phase=Phase.BASELINE, constraints=asked)
+    cold, constraints = federated(phase=Phase.BASELINE), ("round_s <= 2x baseline",)
+    relative = federated(phase=Phase.BASELINE, constraints=constraints)
     assert (
         isinstance(step := next_step(past(cold, []), policy), Move) and step.phase is Phase.TUNING
     )

@@ -43,10 +43,10 @@ def test_a_round_that_lost_accuracy_is_worth_less_than_any_that_won() -> None:
 
 
 def test_states_are_bins_of_a_class_or_of_all() -> None:
-    told = {"load.high": 0.0, "load.low": 0.8, "network_mbps.low": 39.0, "data_classes.low": 1.0}
-    assert state(told, "high") == (0, -1, -1, -1)
-    assert state(told, "low") == (3, -1, 0, 2)
-    assert state(told)[0] == 2
+    context = {"load.high": 0.0, "load.low": 0.8, "network_mbps.low": 39.0, "data_classes.low": 1.0}
+    assert state(context, "high") == (0, -1, -1, -1)
+    assert state(context, "low") == (3, -1, 0, 2)
+    assert state(context)[0] == 2
     assert state({}) == (-1, -1, -1, -1)
 
 
@@ -58,8 +58,8 @@ def test_the_same_rounds_give_the_same_tables() -> None:
     federation = Federation.of(at.space)
 
     def tables() -> object:
-        found = learned(federation, rounds(past(at, trials), federation), {})
-        return found.participants.worth, [found.classes[name].worth for name in CLASSES]
+        q_tables = learned(federation, rounds(past(at, trials), federation), {})
+        return q_tables.participants.worth, [q_tables.classes[name].worth for name in CLASSES]
 
     before = tables()
     dice.shuffle(trials)

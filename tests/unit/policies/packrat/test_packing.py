@@ -120,16 +120,16 @@ def test_the_least_latency_equals_brute_force(
     table, threads, batch, mixed, most, share, limit_s = asked
     slow = Interference(share, 5)
     brute = Brute(table, threads, batch, slow)
-    found = brute.fitting(most, limit_s, mixed)
+    packings = brute.fitting(most, limit_s, mixed)
     try:
         packing = best_packing(
             table, threads, batch, mixed=mixed, memory_bytes=float(most), interference=slow,
             latency_limit_s=limit_s,
         )  # fmt: skip
     except InvalidInput:
-        assert not found
+        assert not packings
         return
-    assert packing.latency_s == pytest.approx(min(map(brute.seconds, found)), rel=1e-12)
+    assert packing.latency_s == pytest.approx(min(map(brute.seconds, packings)), rel=1e-12)
     used = Counter({(g.threads, g.batch): g.instances for g in packing.groups})
     assert packing.latency_s == pytest.approx(brute.seconds(list(used.elements())), rel=1e-12)
     assert packing.threads <= threads
@@ -148,16 +148,16 @@ def test_the_least_energy_under_a_limit_equals_brute_force(
     brute = Brute(table, threads, batch, slow)
     metered = [m for m in brute.all if math.isfinite(brute.joules(m))]
     brute.all = metered
-    found = brute.fitting(most, limit_s, mixed)
+    packings = brute.fitting(most, limit_s, mixed)
     try:
         packing = best_packing(
             table, threads, batch, mixed=mixed, aim=Aim.ENERGY, memory_bytes=float(most),
             interference=slow, latency_limit_s=limit_s,
         )  # fmt: skip
     except InvalidInput:
-        assert not found
+        assert not packings
         return
-    assert packing.energy_j == pytest.approx(min(map(brute.joules, found)), rel=1e-9)
+    assert packing.energy_j == pytest.approx(min(map(brute.joules, packings)), rel=1e-9)
     assert packing.latency_s <= limit_s
 
 
@@ -169,7 +169,7 @@ def test_the_most_throughput_under_a_limit_equals_brute_force(
     table, threads, batch, mixed, most, share, limit_s = asked
     slow = Interference(share, 5)
     brute = Brute(table, threads, batch, slow)
-    found = [
+    packings = [
         m
         for m in brute.all
         if sum(b for _, b in m) <= batch
@@ -183,9 +183,9 @@ def test_the_most_throughput_under_a_limit_equals_brute_force(
             interference=slow, latency_limit_s=limit_s,
         )  # fmt: skip
     except InvalidInput:
-        assert not found
+        assert not packings
         return
-    assert packing.throughput_per_s == pytest.approx(max(map(brute.rate, found)), rel=1e-9)
+    assert packing.throughput_per_s == pytest.approx(max(map(brute.rate, packings)), rel=1e-9)
     assert packing.items <= batch
 
 
@@ -213,12 +213,12 @@ def test_dense_tables_equal_brute_force_in_every_aim(seed: int) -> None:
     most, slow = rng.choice([2, 3, 6]), Interference(rng.choice([0.0, 0.5, 1.5]), 6)
     limit_s = rng.choice([math.inf, 4.0])
     brute = Brute(table, threads, batch, slow)
-    found = brute.fitting(most, limit_s, mixed=True)
+    packings = brute.fitting(most, limit_s, mixed=True)
     room = [m for m in brute.all if len(m) <= most and sum(b for _, b in m) <= batch
             and brute.seconds(m) <= limit_s]  # fmt: skip
     expected = {
-        Aim.LATENCY: min(map(brute.seconds, found), default=None),
-        Aim.ENERGY: min(map(brute.joules, found), default=None),
+        Aim.LATENCY: min(map(brute.seconds, packings), default=None),
+        Aim.ENERGY: min(map(brute.joules, packings), default=None),
         Aim.THROUGHPUT: max(map(brute.rate, room), default=None),
     }
     for aim, best in expected.items():
@@ -290,7 +290,7 @@ def test_interference_changes_the_choice_only_where_it_outweighs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("arguments", "says"),
     [
         ({"batch": 0}, "batch cannot be 0"),
         ({"threads": 0}, "threads cannot be 0"),
@@ -304,10 +304,10 @@ def test_interference_changes_the_choice_only_where_it_outweighs() -> None:
         ({"memory_bytes": -1.0}, "is too small"),
     ],
 )
-def test_bad_questions_are_refused(asked: dict[str, float], says: str) -> None:
+def test_bad_questions_are_refused(arguments: dict[str, float], says: str) -> None:
     table = profile({(1, 1): 1.0, (4, 4): 1.4})
     with pytest.raises(InvalidInput, match=says) as caught:
-        best_packing(table, **{"threads": 4, "batch": 4, **asked})  # type: ignore[arg-type]
+        best_packing(table, **{"threads": 4, "batch": 4, **arguments})  # type: ignore[arg-type]
     assert caught.value.hint
 
 

@@ -55,12 +55,12 @@ def test_what_is_skipped_costs_no_more_than_the_margin(truth: dict[Cell, Profile
     known = profiled(truth)
     for demand in BATCHES:
         whole = best_packing(Profile(truth), 16, demand, mixed=False).latency_s
-        found = min(
+        best = min(
             known[g.threads, g.batch].latency_s
             for g in PACKINGS
             if g.instances * g.batch == demand and (g.threads, g.batch) in known
         )
-        assert found <= whole / 0.98
+        assert best <= whole / 0.98
 
 
 def test_most_points_of_a_machine_that_scales_badly_are_skipped() -> None:
@@ -98,8 +98,10 @@ def test_a_number_of_threads_that_divides_badly_teaches_nothing() -> None:
         known[wanted[0]] = truth[wanted[0]]
     for demand in (1, 2, 4, 8):
         whole = best_packing(Profile(truth), 8, demand, mixed=False).latency_s
-        found = best_packing(Profile({(8, 8): ProfilePoint(1e9), **known}), 8, demand, mixed=False)
-        assert found.latency_s == whole
+        packing = best_packing(
+            Profile({(8, 8): ProfilePoint(1e9), **known}), 8, demand, mixed=False
+        )
+        assert packing.latency_s == whole
 
 
 def test_what_cannot_be_measured_is_not_asked_for() -> None:
@@ -119,32 +121,32 @@ class TestInterference:
 
     def test_a_slowdown_is_learnt_and_a_little_shrunk(self) -> None:
         plans = [(8, 1, 1), (4, 2, 2), (2, 4, 8), (4, 1, 4)]
-        found = fit(self.PROFILE, self.windows(0.3, plans), 8)
-        assert 0.26 < found.share < 0.30
-        assert found.windows == 4
-        assert len(found.errors) == 4
-        assert found.error_median is not None
-        assert found.error_median < 0.02
+        interference = fit(self.PROFILE, self.windows(0.3, plans), 8)
+        assert 0.26 < interference.share < 0.30
+        assert interference.windows == 4
+        assert len(interference.errors) == 4
+        assert interference.error_median is not None
+        assert interference.error_median < 0.02
 
     def test_it_is_judged_on_plans_it_has_not_seen(self) -> None:
         """One plan that is twice as slow as the others say shows in full as an error."""
         windows = self.windows(0.0, [(8, 1, 1), (4, 2, 2)])
         odd = PlanWindow(2, 4, 8, 2 * 2.1, 0.001)
-        found = fit(self.PROFILE, [*windows, odd], 8)
-        assert max(found.errors) == pytest.approx(0.5, abs=0.02)
+        interference = fit(self.PROFILE, [*windows, odd], 8)
+        assert max(interference.errors) == pytest.approx(0.5, abs=0.02)
 
     def test_without_windows_nothing_is_claimed(self) -> None:
-        found = fit(self.PROFILE, [], 8)
-        assert (found.share, found.error_median) == (0.0, None)
+        interference = fit(self.PROFILE, [], 8)
+        assert (interference.share, interference.error_median) == (0.0, None)
         one = fit(self.PROFILE, self.windows(0.3, [(8, 1, 1)]), 8)
         assert one.share > 0.2
         assert one.error_median is None
 
     def test_windows_that_teach_nothing_are_left_out(self) -> None:
         useless = [PlanWindow(1, 1, 1, 9.0), PlanWindow(2, 3, 1, 9.0)]
-        found = fit(self.PROFILE, useless, 8)
-        assert (found.share, found.windows) == (0.0, 0)
-        assert found.stderr == pytest.approx(0.15)
+        interference = fit(self.PROFILE, useless, 8)
+        assert (interference.share, interference.windows) == (0.0, 0)
+        assert interference.stderr == pytest.approx(0.15)
 
     def test_the_doubt_shrinks_with_what_was_measured(self) -> None:
         none = fit(self.PROFILE, [], 8)

@@ -62,9 +62,9 @@ def test_it_finds_most_of_what_the_limit_leaves(seed: int) -> None:
         trial(n, SPACE.default, shown(SPACE.default, rng), phase=Phase.BASELINE) for n in (1, 2)
     ]
     policy, tried = Polythrottle(), []
-    while isinstance(found := policy.suggest(Past(study=study, trials=tuple(trials))), Try):
-        tried.append(found.setting)
-        trials.append(trial(len(trials) + 1, found.setting, shown(found.setting, rng)))
+    while isinstance(answer := policy.suggest(Past(study=study, trials=tuple(trials))), Try):
+        tried.append(answer.setting)
+        trials.append(trial(len(trials) + 1, answer.setting, shown(answer.setting, rng)))
     below = [at for at in tried if true(at)["accuracy"] < LEAST]
     assert len(below) <= 3
     best = min(true(at)["energy_j"] for at in tried if true(at)["accuracy"] >= LEAST)

@@ -57,9 +57,9 @@ def seen(noise: float = 0.0, jobs: tuple[Demand, ...] = JOBS) -> list[MixWindow]
 
 def test_a_linear_law_is_found_exactly() -> None:
     mix = Mix(INFERENCE, 8, Demand(100.0, 50.0))
-    told = predict(seen(), mix)
-    assert told.mean == pytest.approx(law(mix))
-    assert told.stderr == pytest.approx(0.0, abs=1e-6)
+    predicted = predict(seen(), mix)
+    assert predicted.mean == pytest.approx(law(mix))
+    assert predicted.stderr == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_bound_covers_a_further_window_about_as_often_as_it_says() -> None:
@@ -112,13 +112,13 @@ def test_a_prediction_needs_windows_to_spare() -> None:
 
 def test_the_upper_bound_decides_not_the_mean() -> None:
     mix = Mix(INFERENCE, 8, Demand(75.0, 40.0))
-    told = predict(seen(noise=5.0), mix)
-    between = Limit("latency_p99_ms", "<=", (told.mean + told.high) / 2.0)
-    above = Limit("latency_p99_ms", "<=", told.high + 0.1)
+    predicted = predict(seen(noise=5.0), mix)
+    between = Limit("latency_p99_ms", "<=", (predicted.mean + predicted.high) / 2.0)
+    above = Limit("latency_p99_ms", "<=", predicted.high + 0.1)
     assert not admit(seen(noise=5.0), mix, between, running=False).admitted
     answer = admit(seen(noise=5.0), mix, above, running=False)
     assert answer.admitted
-    assert answer.predicted == told
+    assert answer.predicted == predicted
 
 
 def test_while_one_runs_no_other_starts() -> None:
@@ -195,16 +195,16 @@ class Board:
 
     def profiled(self, jobs: tuple[Demand, ...], seconds: float = 30.0) -> list[Trial]:
         """Return windows at every batch size and beside every job, each measured to its end."""
-        found: list[Trial] = []
+        trials: list[Trial] = []
         for batch in BATCHES:
             for demand in jobs:
                 self.device.apply({"batch_size": batch})
                 if demand != NOTHING:
                     self.device.fine_tune(self.job(demand, 10**6))
-                found.append(trial(len(found) + 1, self.held, self.window(seconds)))
+                trials.append(trial(len(trials) + 1, self.held, self.window(seconds)))
                 self.device.fine_tuning = None
         self.device.apply({"batch_size": 8})
-        return found
+        return trials
 
     def window(self, seconds: float) -> Measurement:
         self.device.sleep(2.0)
@@ -281,8 +281,8 @@ def test_what_is_admitted_truly_keeps_the_slo(preset: str, seed: int) -> None:
     rng = random.Random(seed)
     admitted = refused = 0
     for _ in range(300):
-        asked = Demand(rng.uniform(60.0, 200.0) * scale, rng.uniform(15.0, 80.0))
-        mix = Mix(board.inference, rng.choice(BATCHES), asked)
+        demand = Demand(rng.uniform(60.0, 200.0) * scale, rng.uniform(15.0, 80.0))
+        mix = Mix(board.inference, rng.choice(BATCHES), demand)
         truth = board.truth(mix)
         slo = Limit("latency_p99_ms", "<=", truth * rng.uniform(0.9, 1.5))
         answer = admit(known, mix, slo, running=False)

@@ -44,11 +44,11 @@ class Proposer:
 
     def shares(self) -> list[float]:
         """Return P(the first i tokens are accepted) for i = 1 … 8."""
-        found, p = [], 1.0
+        shares, p = [], 1.0
         for i in range(len(LENGTHS) - 1):
             p *= min(1.0, max(0.0, self.accepts - self.fades * i))
-            found.append(p)
-        return found
+            shares.append(p)
+        return shares
 
     def accepted(self, length: int) -> float:
         """Return l(length)."""
@@ -63,7 +63,7 @@ class Decoder:
     drafting: Callable[[int], float]
     drafts: Mapping[str, Proposer]
     noise: float = 0.03
-    with_json: bool = True
+    detailed: bool = True
     """Whether it tells acceptance and timings, or throughput alone."""
     rng: random.Random = field(default_factory=lambda: random.Random(0))
 
@@ -80,9 +80,9 @@ class Decoder:
         proposer = self.drafts[str(setting.get("draft", next(iter(self.drafts))))]
         rate = self.throughput(batch, setting) * math.exp(self.rng.gauss(0.0, self.noise))
         shown = {"throughput_per_s": Estimate.of_mean(rate, self.noise * rate, 20)}
-        if self.with_json:
+        if self.detailed:
             shown |= self._counts(proposer, length, 400 * batch)
-        if self.with_json and length:
+        if self.detailed and length:
             draft_ms = 1000 * proposer.draft_s * self.drafting(batch)
             shown["draft_ms"] = Estimate.of_mean(draft_ms, 0.01 * draft_ms, 20)
             verify_ms = 1000 * self.verify_s(batch, length)
@@ -188,7 +188,7 @@ def play(machine: Decoder, at: Study, batch: int = 4) -> tuple[list[Trial], Done
         if isinstance(answer, Done):
             return trials, answer
         assert isinstance(answer, Try), answer
-        asked: Context = answer.context
-        found = machine.window(int(asked.get(DECODING.name, batch)), answer.setting)
-        trials.append(trial(len(trials) + 1, answer.setting, found, context=asked))
+        context: Context = answer.context
+        measured = machine.window(int(context.get(DECODING.name, batch)), answer.setting)
+        trials.append(trial(len(trials) + 1, answer.setting, measured, context=context))
     raise AssertionError("the policy does not come to an end")

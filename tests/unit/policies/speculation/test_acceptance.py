@@ -29,8 +29,8 @@ def by_position(shares: list[float], steps: int = 1000) -> dict[str, Estimate]:
 
 
 def test_one_window_tells_every_shorter_length() -> None:
-    found = observed_lengths(by_position([0.8, 0.5, 0.4]), 3)
-    assert [a.mean for a in found] == pytest.approx([0.8, 1.3, 1.7])
+    lengths = observed_lengths(by_position([0.8, 0.5, 0.4]), 3)
+    assert [a.mean for a in lengths] == pytest.approx([0.8, 1.3, 1.7])
 
 
 def test_the_standard_error_is_that_of_so_many_steps() -> None:
@@ -53,22 +53,22 @@ def test_positions_after_a_gap_are_left_out() -> None:
 
 def test_a_mean_alone_tells_the_other_lengths_with_more_doubt() -> None:
     mean = geometric(0.8, 4)
-    found = observed_lengths({"accepted_per_step": Estimate.of_mean(mean, 0.01, 500)}, 4)
-    assert [a.mean for a in found] == pytest.approx([geometric(0.8, s) for s in (1, 2, 3, 4)])
-    assert found[0].stderr > found[3].stderr == pytest.approx(0.01)
+    lengths = observed_lengths({"accepted_per_step": Estimate.of_mean(mean, 0.01, 500)}, 4)
+    assert [a.mean for a in lengths] == pytest.approx([geometric(0.8, s) for s in (1, 2, 3, 4)])
+    assert lengths[0].stderr > lengths[3].stderr == pytest.approx(0.01)
 
 
 @given(st.floats(0.0, 1.0), st.integers(1, 8))
 def test_a_rate_is_found_again_from_what_it_accepts(rate: float, length: int) -> None:
-    found = acceptance_rate(geometric(rate, length), length)
-    assert geometric(found, length) == pytest.approx(geometric(rate, length), abs=1e-9)
+    acceptance = acceptance_rate(geometric(rate, length), length)
+    assert geometric(acceptance, length) == pytest.approx(geometric(rate, length), abs=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_nothing_or_everything_accepted_is_known_with_some_doubt(share: float) -> None:
-    found = observed_lengths(by_position([share] * 4, 100), 4)
-    assert [a.mean for a in found] == pytest.approx([share * s for s in (1, 2, 3, 4)])
-    assert all(a.stderr > 0.0 for a in found)
+    lengths = observed_lengths(by_position([share] * 4, 100), 4)
+    assert [a.mean for a in lengths] == pytest.approx([share * s for s in (1, 2, 3, 4)])
+    assert all(a.stderr > 0.0 for a in lengths)
     mean = observed_lengths({"accepted_per_step": Estimate.of_mean(4 * share, 0.0, 100)}, 4)
     assert mean[-1].mean == pytest.approx(4 * share)
     assert mean[-1].stderr > 0.0
@@ -97,10 +97,10 @@ def test_more_accepted_than_drafted_is_refused(mean: float) -> None:
 def test_windows_of_one_text_are_pooled_and_known_better() -> None:
     one = observed_lengths(by_position([0.81, 0.6]), 2)
     other = observed_lengths(by_position([0.79, 0.62, 0.5]), 3)
-    found = pooled([one, other])
-    assert [a.mean for a in found[:2]] == pytest.approx([0.8, 1.41], abs=0.01)
-    assert found[0].stderr < one[0].stderr
-    assert found[2] == other[2]
+    lengths = pooled([one, other])
+    assert [a.mean for a in lengths[:2]] == pytest.approx([0.8, 1.41], abs=0.01)
+    assert lengths[0].stderr < one[0].stderr
+    assert lengths[2] == other[2]
 
 
 def test_a_window_that_contradicts_those_before_replaces_them() -> None:

@@ -30,18 +30,18 @@ def test_the_best_cell_is_of_its_batch_and_not_out() -> None:
 
 def test_the_window_that_may_change_the_choice_comes_next() -> None:
     known = outlook([0.0, 0.05, 2.0], [0.01, 0.2, 0.5])
-    found = next_cell(known, known.cells, 0.02)
-    assert found is not None
-    cell, gain = found
+    choice = next_cell(known, known.cells, 0.02)
+    assert choice is not None
+    cell, gain = choice
     assert cell.choice.length == 1
     assert 0.0 < gain < 0.2
 
 
 def test_a_window_that_tells_nothing_gains_nothing() -> None:
     known = outlook([0.0, 1.0], [1e-9, 1e-9])
-    found = next_cell(known, known.cells, 0.02)
-    assert found is not None
-    assert found[1] == pytest.approx(0.0, abs=1e-9)
+    choice = next_cell(known, known.cells, 0.02)
+    assert choice is not None
+    assert choice[1] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_where_nothing_is_left_there_is_no_next_window() -> None:

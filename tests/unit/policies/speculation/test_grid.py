@@ -11,9 +11,9 @@ CLOCK = Knob("gpu.clock_mhz", (500, 1000), 1000)
 
 
 def test_without_drafting_every_draft_is_one() -> None:
-    found = choices(Space((CLOCK, LENGTH, DRAFT)))
-    assert len(found) == 1 + 2 * 2
-    assert found[Choice(0, ("ngram",))] == {
+    by_choice = choices(Space((CLOCK, LENGTH, DRAFT)))
+    assert len(by_choice) == 1 + 2 * 2
+    assert by_choice[Choice(0, ("ngram",))] == {
         "gpu.clock_mhz": 1000,
         "num_draft_tokens": 0,
         "proposer": "ngram",
@@ -21,9 +21,9 @@ def test_without_drafting_every_draft_is_one() -> None:
 
 
 def test_settings_that_turn_other_knobs_are_no_choice() -> None:
-    found = choices(Space((CLOCK, LENGTH)))
-    assert chosen(found, {"gpu.clock_mhz": 1000, "num_draft_tokens": 4}) == Choice(4, ())
-    assert chosen(found, {"gpu.clock_mhz": 500, "num_draft_tokens": 4}) is None
+    by_choice = choices(Space((CLOCK, LENGTH)))
+    assert chosen(by_choice, {"gpu.clock_mhz": 1000, "num_draft_tokens": 4}) == Choice(4, ())
+    assert chosen(by_choice, {"gpu.clock_mhz": 500, "num_draft_tokens": 4}) is None
 
 
 def test_only_listed_settings_are_a_choice() -> None:
@@ -31,5 +31,5 @@ def test_only_listed_settings_are_a_choice() -> None:
         {"num_draft_tokens": 2, "proposer": "ngram"},
         {"num_draft_tokens": 0, "proposer": "deep"},
     )
-    found = choices(Space((LENGTH, DRAFT), listed))
-    assert list(found.values()) == [listed[1], listed[0]]
+    by_choice = choices(Space((LENGTH, DRAFT), listed))
+    assert list(by_choice.values()) == [listed[1], listed[0]]

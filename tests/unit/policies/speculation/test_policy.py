@@ -77,27 +77,27 @@ def compute_bound(noise: float = 0.02) -> Decoder:
 
 def test_a_gpu_drafts_much_alone_and_little_at_a_full_batch() -> None:
     _, done = play(memory_bound(), decoding_study(space()))
-    found = lengths(done)
-    assert found[1] >= 5
-    assert found[32] <= 2
-    assert sorted(found.values(), reverse=True) == list(found.values())
+    longest = lengths(done)
+    assert longest[1] >= 5
+    assert longest[32] <= 2
+    assert sorted(longest.values(), reverse=True) == list(longest.values())
 
 
 def test_a_machine_bound_by_computing_does_not_draft_from_some_batch_on() -> None:
     _, done = play(compute_bound(), decoding_study(space()))
-    found = lengths(done)
-    assert all(found[b] == 0 for b in BATCHES if b >= 4)
+    longest = lengths(done)
+    assert all(longest[b] == 0 for b in BATCHES if b >= 4)
 
 
 @pytest.mark.parametrize("kind", [gpu, cpu])
-@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("detailed", [True, False])
 def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
-    kind: Callable[[random.Random], Decoder], *, with_json: bool
+    kind: Callable[[random.Random], Decoder], *, detailed: bool
 ) -> None:
     losses = []
     for seed in SEEDS:
         machine = kind(random.Random(seed))
-        machine.with_json = with_json
+        machine.detailed = detailed
         trials, done = play(machine, decoding_study(space()))
         points = grid_points(trials)
         assert (
@@ -159,9 +159,9 @@ def test_rows_cover_the_batches_above_the_one_before() -> None:
 
 def test_fewer_trials_profile_fewer_batches() -> None:
     trials, done = play(memory_bound(), decoding_study(space(), trials=7))
-    asked = {t.context[DECODING.name] for t in trials if t.context}
-    assert {1.0, 32.0} <= asked
-    assert len(asked) < 6
+    batches = {t.context[DECODING.name] for t in trials if t.context}
+    assert {1.0, 32.0} <= batches
+    assert len(batches) < 6
     assert len(trials) <= 2 + 7
     assert lengths(done)[1] > lengths(done)[32]
 
@@ -208,8 +208,8 @@ def test_the_draft_is_chosen_with_its_length() -> None:
     _, done = play(machine, decoding_study(within))
     for batch in BATCHES:
         row = done.plan.rows[done.plan.row({DECODING.name: float(batch)})]
-        found = machine.throughput(batch, row.setting)
-        assert found >= 0.95 * machine.best(batch, within)
+        reached = machine.throughput(batch, row.setting)
+        assert reached >= 0.95 * machine.best(batch, within)
 
 
 def test_a_length_that_breaks_a_limit_is_in_no_row() -> None:
@@ -222,8 +222,8 @@ def test_a_length_that_breaks_a_limit_is_in_no_row() -> None:
             break
         assert isinstance(answer, Try)
         seen = machine.window(int(answer.context[DECODING.name]), answer.setting)
-        found = trial(len(trials) + 1, answer.setting, seen, context=answer.context)
-        trials += slow_steps(machine, [found])
+        slow = trial(len(trials) + 1, answer.setting, seen, context=answer.context)
+        trials += slow_steps(machine, [slow])
     assert isinstance(answer, Done)
     broken = {
         (t.ran_at[DECODING.name], t.setting["length"])
@@ -237,15 +237,15 @@ def test_a_length_that_breaks_a_limit_is_in_no_row() -> None:
 
 def slow_steps(machine: Decoder, trials: list[Trial]) -> list[Trial]:
     """Return trials whose windows show the time of a step, too."""
-    found = []
+    slowed = []
     for one in trials:
         assert one.measurement is not None
         batch, length = int(one.ran_at[DECODING.name]), int(one.setting["length"])
         step_ms = 1000 * machine.verify_s(batch, length)
         tail = {"inter_token_p99_ms": Estimate.of_mean(step_ms, 0.001 * step_ms, 500)}
         shown = {**one.measurement.estimates, **tail}
-        found.append(replace(one, measurement=replace(one.measurement, estimates=shown)))
-    return found
+        slowed.append(replace(one, measurement=replace(one.measurement, estimates=shown)))
+    return slowed
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
@@ -337,9 +337,9 @@ def test_a_plan_without_trials_left_is_made_of_the_batches_that_were_measured() 
     trials = baseline(machine, at)
     for batch in (3, 96):
         for length in (0, 5):
-            found = machine.window(batch, {"length": length})
+            measured = machine.window(batch, {"length": length})
             context = {DECODING.name: float(batch)}
-            trials.append(trial(len(trials) + 1, {"length": length}, found, context=context))
+            trials.append(trial(len(trials) + 1, {"length": length}, measured, context=context))
     answer = Speculation().suggest(past(at, trials))
     assert isinstance(answer, Done)
     assert {row.at for row in answer.plan.rows} == {3.0, 96.0}

@@ -18,23 +18,23 @@ CELL = Cell(4, Choice(2, ()))
 
 
 def seen(number: int, rate: float, **extra: float) -> tuple[Trial, Cell]:
-    told = {name: Estimate.of_mean(mean, 0.01, 400) for name, mean in extra.items()}
-    told["throughput_per_s"] = Estimate.of_mean(rate, 0.01 * rate, 20)
-    return trial(number, {"length": 2}, window(extra=told)), CELL
+    estimates = {name: Estimate.of_mean(mean, 0.01, 400) for name, mean in extra.items()}
+    estimates["throughput_per_s"] = Estimate.of_mean(rate, 0.01 * rate, 20)
+    return trial(number, {"length": 2}, window(extra=estimates)), CELL
 
 
 def test_a_window_that_tells_acceptance_gives_the_time_of_its_step() -> None:
-    found = believable([seen(1, 20.0, accepted_at_1=0.8, accepted_at_2=0.5)], AT)
-    step = next(o for o in observations(found, {CELL}) if o.what == "step")
+    windows = believable([seen(1, 20.0, accepted_at_1=0.8, accepted_at_2=0.5)], AT)
+    step = next(o for o in observations(windows, {CELL}) if o.what == "step")
     assert step.value == pytest.approx(math.log(4 * (1 + 1.3) / 20.0))
-    tokens = [o.value for o in observations(found, {CELL}) if o.what == "tokens"]
+    tokens = [o.value for o in observations(windows, {CELL}) if o.what == "tokens"]
     assert tokens == [pytest.approx(math.log1p(1.3))]
 
 
 def test_a_window_that_does_not_gives_the_cost_of_a_token() -> None:
-    found = observations(believable([seen(1, 20.0)], AT), {CELL})
-    assert [o.what for o in found] == ["cost"]
-    assert found[0].value == pytest.approx(math.log(4 / 20.0))
+    observed = observations(believable([seen(1, 20.0)], AT), {CELL})
+    assert [o.what for o in observed] == ["cost"]
+    assert observed[0].value == pytest.approx(math.log(4 / 20.0))
 
 
 def test_windows_of_a_cell_are_one_value_known_better() -> None:
@@ -48,16 +48,16 @@ def test_windows_of_a_cell_are_one_value_known_better() -> None:
 def test_a_step_measured_with_another_text_stays_what_it_was() -> None:
     before = seen(1, 20.0, accepted_at_1=0.9, accepted_at_2=0.8)
     after = seen(2, 4 * 1.11 / (4 * 2.7 / 20.0), accepted_at_1=0.1, accepted_at_2=0.01)
-    found = observations(believable([before, after], AT), {CELL})
-    step = next(o for o in found if o.what == "step")
+    observed = observations(believable([before, after], AT), {CELL})
+    step = next(o for o in observed if o.what == "step")
     assert step.value == pytest.approx(math.log(4 * 2.7 / 20.0), abs=1e-3)
-    tokens = next(o for o in found if o.what == "tokens")
+    tokens = next(o for o in observed if o.what == "tokens")
     assert tokens.value == pytest.approx(math.log1p(0.11), abs=1e-3)
 
 
 def test_timings_of_the_parts_give_their_ratio() -> None:
-    found = believable([seen(1, 20.0, verify_ms=100.0, draft_ms=5.0)], AT)
-    ratio = next(o for o in observations(found, {CELL}) if o.what == "drafting")
+    windows = believable([seen(1, 20.0, verify_ms=100.0, draft_ms=5.0)], AT)
+    ratio = next(o for o in observations(windows, {CELL}) if o.what == "drafting")
     assert ratio.value == pytest.approx(math.log(0.1))
 
 

@@ -69,13 +69,13 @@ def believing(
     limited: bool = True,
 ) -> Search:
     """Return a search that believes this of each clock, in one or more likely worlds."""
-    found = seen(at, trials)
-    rows = [[w.get(int(s["gpu.clock_mhz"]), rest) for s in found.grid.settings] for w in worlds]
+    search = seen(at, trials)
+    rows = [[w.get(int(s["gpu.clock_mhz"]), rest) for s in search.grid.settings] for w in worlds]
     tables = torch.tensor(rows, dtype=torch.float64)
-    model = told(found.baseline, tables, *([LIMIT] if limited else []))
+    model = told(search.baseline, tables, *([LIMIT] if limited else []))
     scales = {"energy_j": Scale(10.0, True), "latency_p99_ms": Scale(100.0, True)}
     where = {"energy_j": (0, 0), "latency_p99_ms": (0, 1)}
-    return replace(found, view=View([model], scales, where, found.view.measured))
+    return replace(search, view=View([model], scales, where, search.view.measured))
 
 
 def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:

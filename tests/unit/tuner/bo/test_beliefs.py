@@ -78,8 +78,8 @@ def ladder(*constraints: str, **changes: object) -> Study:
 def slower_under_three_quarters(limit: float, name: str) -> float:
     """Return how much slower (log) a workload should be that draws 100 W, under 3/4 of its limit."""
     at = asked(20, space=Space((knob(name, (0.5 * limit, 0.75 * limit, limit), limit),)))
-    found = known(at, twice(at, window(2.0, 100.0, rate=50.0)))
-    return found.at({name: 0.75 * limit}, LATENCY)[0]
+    search = known(at, twice(at, window(2.0, 100.0, rate=50.0)))
+    return search.at({name: 0.75 * limit}, LATENCY)[0]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_what_several_devices_draw_is_shared_among_their_limits() -> None:
         at = replace(at, devices=devices)
         shown = window(2.0, 100.0, rate=50.0)
         estimates = {**shown.estimates, "power_w": Estimate(power_w, 1.0)}
-        told = [trial(1, at.baseline, replace(shown, estimates=estimates), phase=Phase.BASELINE)]
-        return baseline_facts(at, weigh(at, told), ["energy_j"]).drawn
+        trials = [trial(1, at.baseline, replace(shown, estimates=estimates), phase=Phase.BASELINE)]
+        return baseline_facts(at, weigh(at, trials), ["energy_j"]).drawn
 
     alone = drawn(("gpu",), 100.0)
     assert alone == pytest.approx(0.83)
@@ -123,9 +123,9 @@ def test_a_ceiling_that_is_not_full_may_be_one_below_which_requests_queue() -> N
 @pytest.mark.parametrize("unlimited", [0, False, "none"])
 def test_a_ceiling_of_nothing_is_none(unlimited: Value) -> None:
     at = asked(20, space=Space((knob("max_num_seqs", (unlimited, 16, 64), unlimited),)))
-    found = known(at, twice(at, window(2.0, 100.0, rate=10.0))).view
-    assert bool(torch.isfinite(found.cost).all())
-    assert bool(torch.isfinite(found.chance).all())
+    view = known(at, twice(at, window(2.0, 100.0, rate=10.0))).view
+    assert bool(torch.isfinite(view.cost).all())
+    assert bool(torch.isfinite(view.chance).all())
 
 
 def worlds(**sizes: int) -> int:
@@ -158,9 +158,9 @@ def test_a_doubtful_limit_near_zero_is_as_doubtful_as_its_baseline() -> None:
 
     start = twice(at, shown(10.0, 1.0, 0.2))
     none, many = shown(6.0, 0.0, 0.01), shown(7.0, 100.0, 1.0)
-    found = known(at, [*start, trial(3, setting(500), none), trial(4, setting(600), many)])
-    assert found.chance(setting(500)) > 0.95
-    assert found.chance(setting(600)) < 0.05
+    search = known(at, [*start, trial(3, setting(500), none), trial(4, setting(600), many)])
+    assert search.chance(setting(500)) > 0.95
+    assert search.chance(setting(600)) < 0.05
 
 
 def test_a_multiple_of_the_baseline_is_one_where_no_logarithm_is_taken_either() -> None:
@@ -171,9 +171,9 @@ def test_a_multiple_of_the_baseline_is_one_where_no_logarithm_is_taken_either() 
         return window(extra={"dropped": Estimate.of_mean(dropped, 0.01, 50)})
 
     seen = [trial(n, setting(mhz), shown(d)) for n, (mhz, d) in enumerate(counts.items(), 3)]
-    found = known(at, [*twice(at, shown(2.0)), *seen])
-    assert [round(found.chance(setting(mhz))) for mhz in (*counts, 1000)] == [1, 1, 0, 1]
-    over = found.view.overshoot[found.row(setting(700))]
+    search = known(at, [*twice(at, shown(2.0)), *seen])
+    assert [round(search.chance(setting(mhz))) for mhz in (*counts, 1000)] == [1, 1, 0, 1]
+    over = search.view.overshoot[search.row(setting(700))]
     assert float(over) == pytest.approx((3.2 - 1.5 * 2.0) / 2.0, rel=0.05), (
         "a share of the baseline"
     )
@@ -233,14 +233,14 @@ def test_a_row_that_stood_still_is_not_taken_for_all() -> None:
     assert doubts[0] > doubts[1] > doubts[2]
 
 
-def repeats(spread: float, told: float, count: int = 4) -> Known:
+def repeats(spread: float, stated: float, count: int = 4) -> Known:
     """Return what is believed after as many windows of each of four clocks, so far apart."""
     at, source = ladder(), np.random.default_rng(7)
     trials: list[Trial] = []
     for mhz in (1000, 900, 700, 500):
         for _ in range(count):
             error = 1.0 + spread * source.standard_normal()
-            shown = window(error * mhz / 100.0, 1e5 / mhz, relative=told)
+            shown = window(error * mhz / 100.0, 1e5 / mhz, relative=stated)
             phase = Phase.BASELINE if mhz == 1000 else Phase.TUNING
             trials.append(trial(len(trials) + 1, setting(mhz), shown, phase=phase))
     return known(at, trials)
@@ -256,7 +256,7 @@ def test_told_errors_that_are_too_small_are_noticed_from_repeats() -> None:
 
 
 def test_without_repeats_what_is_told_is_believed() -> None:
-    sure, vague = (repeats(0.0, told, count=1).at(setting())[1] for told in (0.006, 0.02))
+    sure, vague = (repeats(0.0, stated, count=1).at(setting())[1] for stated in (0.006, 0.02))
     assert sure == pytest.approx(0.006, rel=0.1)
     assert vague == pytest.approx(0.02, rel=0.1)
 
@@ -335,11 +335,11 @@ def test_maximizing_mirrors_minimizing() -> None:
 
 def test_predictions_are_in_the_metrics_own_units() -> None:
     at, trials = started()
-    told = known(at, trials)
-    found = told.view.predicted(told.row(setting(800)))
-    assert found["energy_j"].mean == pytest.approx(8.2, rel=0.02)
-    assert found[LATENCY].mean == pytest.approx(111.0, rel=0.02)
-    assert 0.0 < found["energy_j"].sd < 0.2
+    search = known(at, trials)
+    predicted = search.view.predicted(search.row(setting(800)))
+    assert predicted["energy_j"].mean == pytest.approx(8.2, rel=0.02)
+    assert predicted[LATENCY].mean == pytest.approx(111.0, rel=0.02)
+    assert 0.0 < predicted["energy_j"].sd < 0.2
 
 
 def test_the_objectives_model_comes_first() -> None:

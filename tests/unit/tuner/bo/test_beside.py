@@ -37,13 +37,13 @@ def picks(
     at: Study, trials: list[Trial], count: int, policy: Policy | None = None
 ) -> list[Setting]:
     """Return what several devices are given one after the other, none of which has ended."""
-    found = []
+    settings = []
     for _ in range(count):
         answer = (policy or Polythrottle()).suggest(past(at, trials))
         assert isinstance(answer, Try), answer
-        found.append(answer.setting)
+        settings.append(answer.setting)
         trials = [*trials, running(len(trials) + 1, answer.setting)]
-    return found
+    return settings
 
 
 def apart(at: Study, one: Setting, other: Setting) -> float:
@@ -56,8 +56,8 @@ def apart(at: Study, one: Setting, other: Setting) -> float:
 def test_no_setting_is_tried_by_two_devices_at_once(policy: Policy) -> None:
     assert isinstance(policy, ExploresApart)
     assert policy.explores_apart
-    found = picks(fine(), baseline(fine()), 2, policy)
-    assert len({setting_key(s) for s in found}) == 2
+    settings = picks(fine(), baseline(fine()), 2, policy)
+    assert len({setting_key(s) for s in settings}) == 2
 
 
 def test_what_is_tried_beside_running_trials_is_spread() -> None:
@@ -107,14 +107,14 @@ def test_without_running_trials_nothing_is_expected() -> None:
 
 def test_what_the_running_ones_will_tell_is_not_tried_beside_them() -> None:
     trials = baseline(fine())
-    found = picks(fine(), trials, 1)
+    settings = picks(fine(), trials, 1)
     search = search_of(
-        past(fine(), [*trials, running(3, found[0])]), past(fine(), trials).limits or ()
+        past(fine(), [*trials, running(3, settings[0])]), past(fine(), trials).limits or ()
     )
     left = (search.view.ahead.cost_sd / search.view.cost_sd) ** 2
-    told = left < 1.0 / MOSTLY_NARROWED
-    assert told.any() and not told.all()
-    assert not Rules(search).gain[told & Rules(search).unmeasured].any()
+    narrowed = left < 1.0 / MOSTLY_NARROWED
+    assert narrowed.any() and not narrowed.all()
+    assert not Rules(search).gain[narrowed & Rules(search).unmeasured].any()
 
 
 def test_at_the_end_it_waits_for_what_runs() -> None:

@@ -63,16 +63,16 @@ def suggested(study: Study, measure: Measure) -> list[Setting]:
     policy = load_policy("polythrottle")
     first = measure(study.baseline)
     trials = [trial(n, study.baseline, first, phase=Phase.BASELINE) for n in (1, 2)]
-    found: list[Setting] = []
+    settings: list[Setting] = []
     for number in range(3, 9):
         answer = policy.suggest(Past(study=study, trials=tuple(trials)))
         assert not isinstance(answer, Wait)
         if isinstance(answer, Done):
             break
         assert isinstance(answer, Try)
-        found.append(answer.setting)
+        settings.append(answer.setting)
         trials.append(trial(number, answer.setting, measure(answer.setting)))
-    return found
+    return settings
 
 
 def suggested_renamed(

@@ -56,8 +56,8 @@ def test_a_tail_whose_bounds_lie_far_above_it_has_to_stay_further_below_its_limi
             shown = Estimate(ms, 0.01 * ms, 500, 0.95 * ms, high * ms)
             return window(extra={"latency_p99_ms": shown})
 
-        found = after("latency_p99_ms <= 1.2x baseline", tail(100.0), tail(112.0))
-        return float(found.chance[AT_700])
+        search = after("latency_p99_ms <= 1.2x baseline", tail(100.0), tail(112.0))
+        return float(search.chance[AT_700])
 
     assert kept(1.12) < 0.5 < kept(1.02)
 
@@ -78,8 +78,8 @@ def test_where_requests_wait_for_a_whole_batch_a_smaller_one_likelier_keeps_the_
     at = ladder(space=Space((knob("batch_size", (1, 2, 4, 8), 8),)))
 
     def kept(rate: float) -> float:
-        found = seen(at, started(at, window(2.0, 100.0, rate=rate)))
-        return float(found.chance[found.grid.rows[setting_key({"batch_size": 2})]])
+        search = seen(at, started(at, window(2.0, 100.0, rate=rate)))
+        return float(search.chance[search.grid.rows[setting_key({"batch_size": 2})]])
 
     assert kept(80.0) > kept(10.0) + 0.3
 
@@ -92,9 +92,9 @@ def test_what_is_believed_is_the_same_whether_the_baseline_was_measured_first_or
     assert last.chance.tolist() == pytest.approx(first.chance.tolist(), abs=1e-6)
     for row in range(len(CLOCKS)):
         expected = first.view.predicted(row)
-        for metric, found in last.view.predicted(row).items():
-            assert found.mean == pytest.approx(expected[metric].mean, rel=1e-6)
-            assert found.sd == pytest.approx(expected[metric].sd, rel=1e-6)
+        for metric, prediction in last.view.predicted(row).items():
+            assert prediction.mean == pytest.approx(expected[metric].mean, rel=1e-6)
+            assert prediction.sd == pytest.approx(expected[metric].sd, rel=1e-6)
 
 
 def test_what_is_drawn_under_two_power_limits_tells_of_neither() -> None:
@@ -104,8 +104,8 @@ def test_what_is_drawn_under_two_power_limits_tells_of_neither() -> None:
         values = 0.5 * limit, 0.75 * limit, limit
         knobs = (knob(name, values, limit) for name in ("gpu.power_limit_w", "cpu.power_limit_w"))
         at = ladder(space=Space(tuple(knobs)))
-        found = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
-        return believed(found, "latency_p99_ms")[0].tolist()
+        search = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
+        return believed(search, "latency_p99_ms")[0].tolist()
 
     assert slowness(200.0) == pytest.approx(slowness(102.0), abs=1e-9)
 
@@ -115,15 +115,15 @@ def test_what_draws_less_than_its_limit_is_hardly_slowed_by_one_above_what_it_dr
 
     def slowness(limit: float) -> float:
         at = ladder(space=Space((knob("power_limit_w", (0.9 * limit, limit), limit),)))
-        found = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
-        return float(believed(found, "latency_p99_ms")[0][0])
+        search = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
+        return float(believed(search, "latency_p99_ms")[0][0])
 
     assert slowness(125.0) < 0.45 * slowness(100.0)
 
 
 def test_no_window_is_so_exact_that_what_it_shows_a_hair_below_a_limit_surely_keeps_it() -> None:
-    found = after("queue_ms <= 120", queued(100.0, 0.0), queued(119.8, 0.0))
-    assert 0.5 < float(found.chance[AT_700]) < 0.9
+    search = after("queue_ms <= 120", queued(100.0, 0.0), queued(119.8, 0.0))
+    assert 0.5 < float(search.chance[AT_700]) < 0.9
 
 
 def test_where_neighbours_jump_about_a_row_between_them_is_as_uncertain_as_they_differ() -> None:

@@ -21,9 +21,9 @@ LIMIT = ("latency_p99_ms <= 1.2x baseline",)
 
 
 def test_before_the_baseline_nothing_is_believed() -> None:
-    told = explain(past(fine(), []))
-    assert (told.slices, told.refused) == ((), ())
-    assert "baseline" in told.text
+    explanation = explain(past(fine(), []))
+    assert (explanation.slices, explanation.refused) == ((), ())
+    assert "baseline" in explanation.text
 
 
 def test_both_ways_to_search_explain_themselves() -> None:
@@ -34,12 +34,12 @@ def test_it_is_pure_and_says_what_the_policy_would_do_next() -> None:
     study = fine(constraints=LIMIT)
     seen = past(study, go_on(study, baseline(study), 5))
     before = deepcopy(seen.trials)
-    told = explain(seen)
-    assert told == explain(past(study, list(before)))
+    explanation = explain(seen)
+    assert explanation == explain(past(study, list(before)))
     answer = suggest(seen)
     assert isinstance(answer, Try)
-    assert all(f"{knob}={value}" in told.text for knob, value in answer.setting.items())
-    assert answer.why in told.text
+    assert all(f"{knob}={value}" in explanation.text for knob, value in answer.setting.items())
+    assert answer.why in explanation.text
 
 
 def test_it_says_what_each_rule_and_each_hypothesis_brings() -> None:
@@ -59,17 +59,17 @@ def test_it_says_what_each_rule_and_each_hypothesis_brings() -> None:
 def test_each_knob_is_followed_through_the_best_setting() -> None:
     study = fine(constraints=LIMIT)
     seen = past(study, go_on(study, baseline(study), 6))
-    told = explain(seen)
+    explanation = explain(seen)
     best = incumbent(study, seen.evidence)
-    assert best is not None and told.through == best.setting
-    assert [s.knob for s in told.slices] == ["gpu.clock_mhz", "batch_size"]
-    for along in told.slices:
+    assert best is not None and explanation.through == best.setting
+    assert [s.knob for s in explanation.slices] == ["gpu.clock_mhz", "batch_size"]
+    for along in explanation.slices:
         assert along.values == study.space.knob(along.knob).values
         for value, point in zip(along.values, along.points, strict=True):
-            assert point.setting == {**told.through, along.knob: value}
+            assert point.setting == {**explanation.through, along.knob: value}
             assert set(point.predicted) == {"energy_j", "latency_p99_ms"}
             assert 0.0 <= point.chance <= 1.0
-        assert [p.setting for p in along.points if p.measured].count(told.through) == 1
+        assert [p.setting for p in along.points if p.measured].count(explanation.through) == 1
 
 
 def test_the_best_setting_is_not_shown_as_refused_however_often_it_was_measured() -> None:
@@ -78,9 +78,9 @@ def test_the_best_setting_is_not_shown_as_refused_however_often_it_was_measured(
     best = incumbent(study, past(study, trials).evidence)
     assert best is not None
     again = [trial(len(trials) + n, best.setting, surface(best.setting)) for n in range(1, 5)]
-    told = explain(past(study, [*trials, *again]))
-    shown = [p for s in told.slices for p in s.points if p.setting == told.through]
-    assert told.through == best.setting
+    explanation = explain(past(study, [*trials, *again]))
+    shown = [p for s in explanation.slices for p in s.points if p.setting == explanation.through]
+    assert explanation.through == best.setting
     assert shown and not any(point.refused for point in shown)
 
 
@@ -91,18 +91,18 @@ def test_what_is_held_is_refused_neither_along_a_knob_nor_in_the_list_of_refused
     held = trials[-1].setting
     late = [trial(len(trials) + n, held, surface(setting(400, 4))) for n in range(1, 5)]
     holding = replace(study, phase=Phase.HOLDING, plan=Plan.single(held))
-    told = explain(past(holding, [*trials, *late]))
-    assert told.through == held
-    assert not any(p.refused for s in told.slices for p in s.points if p.setting == held)
-    assert held not in [p.setting for p in told.refused]
+    explanation = explain(past(holding, [*trials, *late]))
+    assert explanation.through == held
+    assert not any(p.refused for s in explanation.slices for p in s.points if p.setting == held)
+    assert held not in [p.setting for p in explanation.refused]
 
 
 def test_the_truth_lies_within_most_bands() -> None:
     """Of a smooth surface after six trials 90 % of all values lie within two standard deviations."""
     study = fine(constraints=LIMIT)
-    told = explain(past(study, go_on(study, baseline(study), 6)))
+    explanation = explain(past(study, go_on(study, baseline(study), 6)))
     inside = []
-    for along in told.slices:
+    for along in explanation.slices:
         for point in along.points:
             truth = surface(point.setting).estimates
             for metric, predicted in point.predicted.items():
@@ -114,10 +114,10 @@ def test_the_truth_lies_within_most_bands() -> None:
 def test_what_is_refused_is_better_likely_to_break_a_limit_and_really_refused() -> None:
     study = fine(constraints=("latency_p99_ms <= 1.05x baseline",))
     seen = past(study, go_on(study, baseline(study), 5))
-    told = explain(seen)
-    assert 0 < len(told.refused) <= MOST_REFUSED
+    explanation = explain(seen)
+    assert 0 < len(explanation.refused) <= MOST_REFUSED
     measured = {setting_key(c.setting) for c in seen.evidence.candidates}
-    for one in told.refused:
+    for one in explanation.refused:
         assert one.refused
         risky = guard.risk(study, seen.evidence, one.predicted)
         assert (
@@ -129,8 +129,8 @@ def test_a_setting_that_failed_twice_says_so() -> None:
     study = fine(constraints=LIMIT)
     lost = setting(975)
     failed = [trial(n, lost, state=TrialState.FAILED, reason="no") for n in (3, 4)]
-    told = explain(past(study, [*baseline(study), *failed]))
-    (along,) = [s for s in told.slices if s.knob == "gpu.clock_mhz"]
+    explanation = explain(past(study, [*baseline(study), *failed]))
+    (along,) = [s for s in explanation.slices if s.knob == "gpu.clock_mhz"]
     (point,) = [p for p in along.points if p.setting == lost]
     assert point.refused == "it has failed too often"
 
@@ -138,5 +138,5 @@ def test_a_setting_that_failed_twice_says_so() -> None:
 @pytest.mark.parametrize("spent", [0, 4])
 def test_a_study_whose_trials_are_used_would_try_nothing_more(spent: int) -> None:
     study = fine(4, constraints=LIMIT)
-    told = explain(past(study, go_on(study, baseline(study), spent)))
-    assert ("no further trial" in told.text) == (spent == 4)
+    explanation = explain(past(study, go_on(study, baseline(study), spent)))
+    assert ("no further trial" in explanation.text) == (spent == 4)

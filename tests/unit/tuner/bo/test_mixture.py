@@ -39,8 +39,8 @@ def truth(grid: Grid = GRID) -> Tensor:
     for setting in grid.settings:
         clock, batch = float(setting["clock_mhz"]) / 1400.0, float(setting["batch_size"])
         values.append(math.log(0.4 / clock + 0.2 + 0.6 * clock**2) - 0.25 * math.log(batch / 4.0))
-    found = torch.tensor(values, dtype=torch.float64)
-    return found - found[BASELINE]
+    surface = torch.tensor(values, dtype=torch.float64)
+    return surface - surface[BASELINE]
 
 
 def read(rows: list[int], noise: float = 0.005, metric: int = 0) -> list[RowReading]:
@@ -55,9 +55,9 @@ class Told:
     sd: Tensor
 
 
-def overall(found: Mixture) -> Told:
-    mean = torch.einsum("c,crm->rm", found.weights, found.mean)
-    seconds = torch.einsum("c,crm->rm", found.weights, found.variance + (found.mean - mean) ** 2)
+def overall(mix: Mixture) -> Told:
+    mean = torch.einsum("c,crm->rm", mix.weights, mix.mean)
+    seconds = torch.einsum("c,crm->rm", mix.weights, mix.variance + (mix.mean - mean) ** 2)
     return Told(mean, seconds.sqrt())
 
 
@@ -68,35 +68,35 @@ def believed(readings: list[RowReading], priors: tuple[Hypothesis, ...] = PRIORS
 
 
 def test_weights_are_positive_and_add_up_to_one() -> None:
-    found = Mixture(GRID, BASELINE, 2, read(SPREAD), PRIORS)
-    assert float(found.weights.sum()) == pytest.approx(1.0)
-    assert bool((found.weights > 0.0).all())
-    shape = len(found.components), len(GRID.settings), 2
-    assert found.mean.shape == found.variance.shape == found.with_home.shape == shape
-    assert found.weights.shape == shape[:1]
+    posterior = Mixture(GRID, BASELINE, 2, read(SPREAD), PRIORS)
+    assert float(posterior.weights.sum()) == pytest.approx(1.0)
+    assert bool((posterior.weights > 0.0).all())
+    shape = len(posterior.components), len(GRID.settings), 2
+    assert posterior.mean.shape == posterior.variance.shape == posterior.with_home.shape == shape
+    assert posterior.weights.shape == shape[:1]
 
 
 def test_many_ways_that_are_equally_likely_all_count() -> None:
     """Each has far less than the share below which one is left out beside a likelier one."""
     rows = len(TINY.settings)
     flat = Hypothesis(torch.zeros(1, rows).double(), torch.zeros(0, rows).double())
-    found = Mixture(TINY, HOME, 1, [], [flat] * 30)
-    assert len(found.weights) > 300
-    assert torch.allclose(found.weights, torch.full_like(found.weights, 1.0 / len(found.weights)))
-    assert bool(torch.isfinite(found.variance).all())
+    mix = Mixture(TINY, HOME, 1, [], [flat] * 30)
+    assert len(mix.weights) > 300
+    assert torch.allclose(mix.weights, torch.full_like(mix.weights, 1.0 / len(mix.weights)))
+    assert bool(torch.isfinite(mix.variance).all())
 
 
 def test_exact_readings_are_believed() -> None:
-    told = believed(read(SPREAD, LEAST_NOISE))
-    assert told.mean[SPREAD, 0].numpy() == pytest.approx(truth()[SPREAD].numpy(), abs=0.01)
-    assert float(told.sd[SPREAD, 0].max()) < 0.01
+    posterior = believed(read(SPREAD, LEAST_NOISE))
+    assert posterior.mean[SPREAD, 0].numpy() == pytest.approx(truth()[SPREAD].numpy(), abs=0.01)
+    assert float(posterior.sd[SPREAD, 0].max()) < 0.01
 
 
 def test_a_smooth_surface_is_learnt_from_a_tenth_of_it() -> None:
-    told = believed(read(SPREAD))
-    error = told.mean[:, 0] - truth()
+    posterior = believed(read(SPREAD))
+    error = posterior.mean[:, 0] - truth()
     assert float(error.square().mean().sqrt()) < 0.05
-    covered = (error.abs() <= 2.0 * told.sd[:, 0]).double().mean()
+    covered = (error.abs() <= 2.0 * posterior.sd[:, 0]).double().mean()
     assert float(covered) > 0.9
 
 
@@ -139,9 +139,9 @@ def test_power_tells_of_energy() -> None:
 
 
 def test_one_reading_of_an_unknown_metric_leaves_the_prior_elsewhere() -> None:
-    told = believed([RowReading(0, BASELINE, 0.0, 0.01)], free_hypothesis(GRID))
-    assert float(told.mean.abs().max()) < 1e-9
-    assert 0.1 < float(told.sd[0, 0]) < 2.0
+    posterior = believed([RowReading(0, BASELINE, 0.0, 0.01)], free_hypothesis(GRID))
+    assert float(posterior.mean.abs().max()) < 1e-9
+    assert 0.1 < float(posterior.sd[0, 0]) < 2.0
 
 
 def test_one_contaminated_reading_does_not_drag_what_is_far_from_it() -> None:
@@ -158,9 +158,9 @@ def test_one_contaminated_reading_does_not_drag_what_is_far_from_it() -> None:
 
 def test_a_metric_not_measured_at_some_rows_is_less_certain_there() -> None:
     some = [RowReading(1, row, 0.0, 0.005) for row in SPREAD[:4]]
-    told = believed([*read(SPREAD), *some])
-    assert float(told.sd[SPREAD[:4], 1].max()) < float(told.sd[SPREAD[5:], 1].min())
-    assert float(told.sd[SPREAD, 0].max()) < 0.01
+    posterior = believed([*read(SPREAD), *some])
+    assert float(posterior.sd[SPREAD[:4], 1].max()) < float(posterior.sd[SPREAD[5:], 1].min())
+    assert float(posterior.sd[SPREAD, 0].max()) < 0.01
 
 
 def test_a_metric_that_was_never_measured_is_as_unsure_as_before() -> None:
@@ -168,9 +168,9 @@ def test_a_metric_that_was_never_measured_is_as_unsure_as_before() -> None:
 
 
 def test_constant_readings_are_no_trouble() -> None:
-    told = believed([RowReading(0, row, 0.0, 0.01) for row in SPREAD])
-    assert bool((told.sd > 0.0).all())
-    assert float(told.mean[SPREAD, 0].abs().max()) < 0.015
+    posterior = believed([RowReading(0, row, 0.0, 0.01) for row in SPREAD])
+    assert bool((posterior.sd > 0.0).all())
+    assert float(posterior.mean[SPREAD, 0].abs().max()) < 0.015
 
 
 def test_contradicting_readings_are_no_trouble() -> None:
@@ -232,7 +232,7 @@ def dense(
     seen = [r.metric * ROWS + r.row for r in readings]
     values, noise = np.array([r.value for r in readings]), np.diag([r.noise**2 for r in readings])
     apart = np.linalg.norm(TINY.places.numpy()[:, None] - TINY.places.numpy(), axis=2)
-    found = []
+    parts = []
     for length, size, rough, spread in product(LENGTHS, SIZES[1:], SIZES[:-1], spreads):
         reach = math.sqrt(5.0) * apart / length
         smooth = size**2 * (1.0 + reach + reach**2 / 3.0) * np.exp(-reach)
@@ -249,8 +249,8 @@ def dense(
             away = means - mean
             between = (weights[:, None] * away).T @ away / weights.sum()
             covariance = whole - gain @ whole[seen] + between
-            found.append(Dense(weights.mean(), mean, covariance))
-    return found
+            parts.append(Dense(weights.mean(), mean, covariance))
+    return parts
 
 
 @pytest.fixture
@@ -265,9 +265,9 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_joint_posterior_is_the_dense_distribution(place: int) -> None:
     priors = TINY_PRIORS[place : place + 1]
     expected = dense(priors, READINGS)
-    found = Mixture(TINY, HOME, 2, READINGS, priors)
-    means, covariances = found.joint(EVERY, range(len(expected)))
-    assert len(found.components) == len(expected)
+    posterior = Mixture(TINY, HOME, 2, READINGS, priors)
+    means, covariances = posterior.joint(EVERY, range(len(expected)))
+    assert len(posterior.components) == len(expected)
     for component, way in enumerate(expected):
         mean, covariance = means[component].flatten().numpy(), covariances[component].numpy()
         assert mean == pytest.approx(way.mean, abs=1e-6)
@@ -276,11 +276,11 @@ def test_the_joint_posterior_is_the_dense_distribution(place: int) -> None:
         for metric in range(2):
             own = whole[metric, :, metric]
             at = component, slice(None), metric
-            assert found.mean[at].numpy() == pytest.approx(
+            assert posterior.mean[at].numpy() == pytest.approx(
                 way.mean.reshape(2, -1)[metric], abs=1e-6
             )
-            assert found.variance[at].numpy() == pytest.approx(own.diagonal(), abs=1e-6)
-            assert found.with_home[at].numpy() == pytest.approx(own[HOME], abs=1e-6)
+            assert posterior.variance[at].numpy() == pytest.approx(own.diagonal(), abs=1e-6)
+            assert posterior.with_home[at].numpy() == pytest.approx(own[HOME], abs=1e-6)
 
 
 @pytest.mark.usefixtures("plain")
@@ -288,42 +288,42 @@ def test_each_way_counts_as_much_as_it_makes_the_readings_likely() -> None:
     spreads = 1.0, 0.1
     ways = dense(TINY_PRIORS, READINGS, spreads)
     expected = np.array([way.weight for way in ways])
-    found = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS, spreads)
-    assert found.weights.numpy() == pytest.approx(expected / expected.sum(), abs=1e-6)
+    posterior = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS, spreads)
+    assert posterior.weights.numpy() == pytest.approx(expected / expected.sum(), abs=1e-6)
     mean = np.average([way.mean for way in ways], axis=0, weights=expected)
-    assert overall(found).mean.T.flatten().numpy() == pytest.approx(mean, abs=1e-6)
+    assert overall(posterior).mean.T.flatten().numpy() == pytest.approx(mean, abs=1e-6)
 
 
 def test_ways_of_little_weight_are_left_out_and_little_changes() -> None:
     readings = [*READINGS[:2], RowReading(1, 1, -0.6, 0.02), RowReading(0, 1, 0.4, 0.02)]
     ways = dense(TINY_PRIORS, readings)
     weights = np.array([way.weight for way in ways])
-    found = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
-    assert len(found.components) < len(ways)
+    posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
+    assert len(posterior.components) < len(ways)
     mean = np.average([way.mean for way in ways], axis=0, weights=weights)
-    assert overall(found).mean.T.flatten().numpy() == pytest.approx(mean, abs=0.03)
+    assert overall(posterior).mean.T.flatten().numpy() == pytest.approx(mean, abs=0.03)
 
 
 @pytest.mark.parametrize("readings", [(), READINGS, SURPRISING])
 def test_the_joint_posterior_has_the_marginals(readings: tuple[RowReading, ...]) -> None:
     """Whatever surprises have widened, and of any rows in any order."""
-    found = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
-    rows, which = torch.tensor([HOME, 5, 0]), range(len(found.components))
-    means, covariances = found.joint(rows, which)
-    assert torch.allclose(means.mT, found.mean[:, rows])
+    posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
+    rows, which = torch.tensor([HOME, 5, 0]), range(len(posterior.components))
+    means, covariances = posterior.joint(rows, which)
+    assert torch.allclose(means.mT, posterior.mean[:, rows])
     blocks = covariances.reshape(-1, 2, 3, 2, 3)
     for metric in range(2):
         own = blocks[:, metric, :, metric]
-        assert torch.allclose(own.diagonal(dim1=1, dim2=2), found.variance[:, rows, metric])
-        assert torch.allclose(own[:, 0], found.with_home[:, rows, metric])
+        assert torch.allclose(own.diagonal(dim1=1, dim2=2), posterior.variance[:, rows, metric])
+        assert torch.allclose(own[:, 0], posterior.with_home[:, rows, metric])
     assert torch.allclose(covariances, covariances.mT)
     assert float(torch.linalg.eigvalsh(covariances).min()) > 0.0
 
 
 def test_some_components_can_be_asked_for_alone() -> None:
-    found = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS)
-    means, covariances = found.joint(EVERY, range(len(found.components)))
-    some, between = found.joint(EVERY, [3, 0])
+    posterior = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS)
+    means, covariances = posterior.joint(EVERY, range(len(posterior.components)))
+    some, between = posterior.joint(EVERY, [3, 0])
     assert torch.equal(some, means[[3, 0]])
     assert torch.equal(between, covariances[[3, 0]])
 
@@ -384,16 +384,16 @@ def test_a_surprise_widens_the_metric_that_it_came_in_and_no_other() -> None:
 def test_what_is_widened_hangs_together_as_before() -> None:
     readings = at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1)
 
-    def correlation(found: Mixture) -> Tensor:
-        scale = found.variance[:, 3, 1] * found.variance[:, HOME, 1]
-        return found.with_home[:, 3, 1] / scale.sqrt()
+    def correlation(posterior: Mixture) -> Tensor:
+        scale = posterior.variance[:, 3, 1] * posterior.variance[:, HOME, 1]
+        return posterior.with_home[:, 3, 1] / scale.sqrt()
 
     assert torch.allclose(correlation(calm(readings)), correlation(flat(readings)))
 
 
 def test_no_row_is_less_sure_than_its_own_windows() -> None:
-    found = flat(at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1))
-    assert float(found.variance[:, [0, 1, 2, 4], 1].max()) <= NOISE**2 * (1.0 + 1e-9)
+    posterior = flat(at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1))
+    assert float(posterior.variance[:, [0, 1, 2, 4], 1].max()) <= NOISE**2 * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize("noises", [(NOISE, 1.0), (1.0, NOISE)])
@@ -425,12 +425,12 @@ readings_of = st.lists(
 def test_no_readings_make_nonsense_of_a_mixture(
     readings: list[RowReading], spreads: tuple[float, ...]
 ) -> None:
-    found = Mixture(TINY, HOME, 2, readings, TINY_PRIORS, spreads)
-    means, covariances = found.joint(EVERY, range(len(found.components)))
-    for part in (found.weights, found.mean, found.with_home, means, covariances):
+    posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS, spreads)
+    means, covariances = posterior.joint(EVERY, range(len(posterior.components)))
+    for part in (posterior.weights, posterior.mean, posterior.with_home, means, covariances):
         assert bool(torch.isfinite(part).all())
-    assert bool((found.variance > 0.0).all())
-    assert float(found.weights.sum()) == pytest.approx(1.0)
+    assert bool((posterior.variance > 0.0).all())
+    assert float(posterior.weights.sum()) == pytest.approx(1.0)
 
 
 @given(readings_of)
@@ -446,12 +446,12 @@ def test_the_effect_of_one_name_says_the_same_of_every_other() -> None:
     priors = physical_hypotheses(grid, KINDS)
     home = [RowReading(metric, 1, 0.0, 0.005) for metric in range(2)]
     for moved in (0, 2, 3):
-        told = overall(Mixture(grid, 1, 2, [*home, RowReading(0, moved, 0.3, 0.005)], priors))
+        posterior = overall(Mixture(grid, 1, 2, [*home, RowReading(0, moved, 0.3, 0.005)], priors))
         one, other = {0, 2, 3} - {moved}
-        assert torch.allclose(told.mean[one], told.mean[other])
-        assert torch.allclose(told.sd[one], told.sd[other])
-        assert abs(float(told.mean[one, 0])) < 0.1
-        assert float(told.sd[one, 0]) > 0.1
+        assert torch.allclose(posterior.mean[one], posterior.mean[other])
+        assert torch.allclose(posterior.sd[one], posterior.sd[other])
+        assert abs(float(posterior.mean[one, 0])) < 0.1
+        assert float(posterior.sd[one, 0]) > 0.1
 
 
 def test_the_spread_that_readings_show_is_the_one_that_counts() -> None:
@@ -459,7 +459,7 @@ def test_the_spread_that_readings_show_is_the_one_that_counts() -> None:
 
     def doubt(size: float) -> float:
         readings = [RowReading(0, row, size * (-1.0) ** row, 1e-4) for row in (0, 1, HOME, 4)]
-        found = Mixture(TINY, HOME, 1, readings, free_hypothesis(TINY), (1.0, 0.1, 0.01, 0.001))
-        return float(overall(found).sd[3, 0])
+        posterior = Mixture(TINY, HOME, 1, readings, free_hypothesis(TINY), (1.0, 0.1, 0.01, 0.001))
+        return float(overall(posterior).sd[3, 0])
 
     assert doubt(0.001) < 0.1 * doubt(0.1)

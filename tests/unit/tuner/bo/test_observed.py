@@ -50,9 +50,9 @@ def test_a_lower_limit_and_an_objective_to_maximize_are_turned() -> None:
     )
     seen = observed(past(at, [*baseline(at, window(10.0, 100.0))]))
     assert isinstance(seen, Observed)
-    (found,) = seen.seen.values()
-    assert found.loss == -100.0
-    assert found.breaches == pytest.approx((math.log(9.0 / 10.0),))
+    (only,) = seen.seen.values()
+    assert only.loss == -100.0
+    assert only.breaches == pytest.approx((math.log(9.0 / 10.0),))
 
 
 def test_the_best_mean_within_the_limits_is_deployed_proven_or_not() -> None:
@@ -77,9 +77,9 @@ def test_a_metric_at_zero_is_far_within_its_limit() -> None:
     trials = [trial(n, at.baseline, window(10.0, 0.0), phase=Phase.BASELINE) for n in (1, 2)]
     seen = observed(past(at, trials))
     assert isinstance(seen, Observed)
-    (found,) = seen.seen.values()
-    assert found.feasible
-    assert all(math.isfinite(b) for b in found.breaches)
+    (only,) = seen.seen.values()
+    assert only.feasible
+    assert all(math.isfinite(b) for b in only.breaches)
 
 
 def test_what_runs_is_not_chosen_again_and_what_was_aborted_may_be() -> None:
@@ -121,8 +121,8 @@ def test_the_nearest_is_the_one_that_going_through_all_would_find(
                    for k in space.knobs)  # fmt: skip
 
     best = min((s for s in space.grid() if seen.untried(s)), key=away)
-    found, distance = seen.nearest(at, lengths)
-    assert (found, distance) == (best, away(best))
+    nearest, distance = seen.nearest(at, lengths)
+    assert (nearest, distance) == (best, away(best))
 
 
 def test_of_a_large_space_a_sample_is_left_to_try_and_never_what_was_tried() -> None:

@@ -57,12 +57,12 @@ def by_hand(
     with_home = alike * sd * sd[:, [HOME]]
     with_home[:, HOME] = sd[:, HOME].square()
     share = torch.tensor(weights, dtype=torch.float64)
-    told = SimpleNamespace(
+    mixture = SimpleNamespace(
         home=HOME, metrics=sd.shape[-1], weights=share, mean=table[..., ::2],
         variance=sd.square(), with_home=with_home,
         usual_noise=torch.full((sd.shape[-1],), NOISE, dtype=torch.float64),
     )  # fmt: skip
-    return OutcomeModel(cast(Mixture, told), outcomes, leads)
+    return OutcomeModel(cast(Mixture, mixture), outcomes, leads)
 
 
 def viewed(*models: OutcomeModel) -> View:
@@ -111,26 +111,26 @@ def drawn(*margins: ModelOutcome, objective: ModelOutcome = OBJECTIVE) -> Drawn:
     return Drawn(*(np.array(x) for x in (objectives, kepts, beyonds)))
 
 
-def close(found: Tensor, draws: np.ndarray) -> bool:
+def close(moments: Tensor, draws: np.ndarray) -> bool:
     """Return whether numbers agree with the mean of draws within four of its standard errors."""
     error = draws.std(axis=1) / np.sqrt(DRAWS)
-    return bool((np.abs(found.numpy() - draws.mean(axis=1)) <= 4.0 * error + 2e-5).all())
+    return bool((np.abs(moments.numpy() - draws.mean(axis=1)) <= 4.0 * error + 2e-5).all())
 
 
 @pytest.mark.parametrize("objective", [OBJECTIVE, SAVED, ModelOutcome(1, -2.0, 0.5, 0.3)])
 def test_a_mixtures_moments_are_those_of_its_draws(objective: ModelOutcome) -> None:
-    found, draws = view(objective=objective), drawn(objective=objective).objective
-    assert close(found.cost, draws)
-    assert found.cost_sd.numpy() == pytest.approx(draws.std(axis=1), rel=0.01, abs=1e-4)
+    computed, draws = view(objective=objective), drawn(objective=objective).objective
+    assert close(computed.cost, draws)
+    assert computed.cost_sd.numpy() == pytest.approx(draws.std(axis=1), rel=0.01, abs=1e-4)
 
 
 @pytest.mark.parametrize(
     "margins", [(UPPER,), (BESIDE,), (TWICE,), (LOWER,), (ModelOutcome(0, 1.0, 0.0, -0.12),)]
 )
 def test_chance_and_overshoot_are_those_of_the_draws(margins: tuple[ModelOutcome, ...]) -> None:
-    found, draws = view(*margins), drawn(*margins)
-    assert close(found.chance, draws.kept.astype(float))
-    assert close(found.overshoot, draws.beyond)
+    computed, draws = view(*margins), drawn(*margins)
+    assert close(computed.chance, draws.kept.astype(float))
+    assert close(computed.overshoot, draws.beyond)
 
 
 @pytest.mark.parametrize("best", [0.0, -0.1])
@@ -182,11 +182,11 @@ def test_an_objective_may_be_limited_itself() -> None:
 
 def test_a_wide_guess_promises_no_more_than_a_guess() -> None:
     world = [(0.0, sd, 0.0, 0.1) for sd in (0.01, 5.0, 0.5, WILDEST)]
-    found = viewed(by_hand([world], [1.0], [OBJECTIVE, UPPER]))
-    sure, wild, tame, usual = found.gain(0.0).tolist()
+    computed = viewed(by_hand([world], [1.0], [OBJECTIVE, UPPER]))
+    sure, wild, tame, usual = computed.gain(0.0).tolist()
     assert sure < usual
     assert wild == pytest.approx(tame) == pytest.approx(usual)
-    assert float(found.cost_sd[1]) == pytest.approx(5.0), "how unsure it is is told all the same"
+    assert float(computed.cost_sd[1]) == pytest.approx(5.0), "how unsure it is is told all the same"
 
 
 def test_a_limit_is_no_less_doubtful_for_a_guess_being_tamed() -> None:

@@ -31,10 +31,10 @@ SECONDS = {"latency_s": Quantity("s", kind=Kind.TIME)}
 RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
 
 
-def laws_of(names: Sequence[str], ratios: Tensor, told: BaselineFacts = UNKNOWN_BASELINE) -> Laws:
+def laws_of(names: Sequence[str], ratios: Tensor, facts: BaselineFacts = UNKNOWN_BASELINE) -> Laws:
     """Return the laws of knobs that do what their names say."""
     roles = roles_of(names)
-    return draw_laws([roles[name] for name in names], ratios, told)
+    return draw_laws([roles[name] for name in names], ratios, facts)
 
 
 def alone(name: str, values: Tensor = RISING) -> Laws:

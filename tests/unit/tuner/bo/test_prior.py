@@ -147,8 +147,8 @@ def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> Non
         physical_hypotheses(GRID, KINDS, BaselineFacts((known,))) for known in (False, True)
     )
     assert len(item) == len(step) < len(both)
-    for found in (item, step):
-        assert all(any(torch.equal(p.centres, q.centres) for q in both) for p in found)
+    for hypotheses in (item, step):
+        assert all(any(torch.equal(p.centres, q.centres) for q in both) for p in hypotheses)
     assert not torch.equal(item[1].centres, step[1].centres)
     assert torch.equal(item[1].centres[:, :ROWS], step[1].centres[:, :ROWS]), "energy is an item's"
 

@@ -45,18 +45,18 @@ def test_of_a_reference_of_nothing_nothing_is_a_share() -> None:
 
 @pytest.mark.parametrize(("mean", "sd"), [(1e4, 0.1), (0.0, 1e3), (1e4, 1e3)])
 def test_a_prediction_is_finite_however_wild(mean: float, sd: float) -> None:
-    told = Scale(100.0, True).prediction(mean, sd)
-    assert math.isfinite(told.mean)
-    assert math.isfinite(told.sd)
+    prediction = Scale(100.0, True).prediction(mean, sd)
+    assert math.isfinite(prediction.mean)
+    assert math.isfinite(prediction.sd)
 
 
 def test_a_prediction_has_the_moments_of_a_lognormal() -> None:
-    told = Scale(100.0, True).prediction(math.log(0.8), 0.1)
+    prediction = Scale(100.0, True).prediction(math.log(0.8), 0.1)
     source = torch.Generator().manual_seed(7)
     noise = torch.randn(200_000, dtype=torch.float64, generator=source)
     draws = torch.exp(math.log(80.0) + 0.1 * noise)
-    assert told.mean == pytest.approx(float(draws.mean()), rel=0.01)
-    assert told.sd == pytest.approx(float(draws.std()), rel=0.02)
+    assert prediction.mean == pytest.approx(float(draws.mean()), rel=0.01)
+    assert prediction.sd == pytest.approx(float(draws.std()), rel=0.02)
 
 
 def test_no_window_is_believed_to_be_exact() -> None:

@@ -130,8 +130,8 @@ WORSE = 0.1, 0.01, 0.0, 0.01
 def test_what_may_be_deployed_is_measured_trusted_and_better_best_first() -> None:
     trials = [measured(3 + i, mhz) for i, mhz in enumerate((500, 600, 700, 800))]
     believed = {500: RISKY, 600: SURE, 700: BETTER, 800: WORSE, 900: BETTER}
-    found = deployable(*trials, believed=believed, safety=Safety.BALANCED)
-    assert found == [700, 600, 1000]
+    deployed = deployable(*trials, believed=believed, safety=Safety.BALANCED)
+    assert deployed == [700, 600, 1000]
 
 
 def test_with_nothing_else_the_baseline_is_deployed() -> None:
@@ -144,8 +144,8 @@ TIGHT = "latency_p99_ms <= 95"
 def test_where_the_baseline_breaks_a_limit_what_costs_more_may_be_deployed() -> None:
     trials = [measured(3 + i, mhz, 12.0, 80.0) for i, mhz in enumerate((600, 700))]
     dear = {600: (0.3, 0.01, -0.2, 0.01), 700: WORSE}
-    found = deployable(*trials, believed=dear, safety=Safety.BALANCED, limit=TIGHT)
-    assert found == [700, 600, 1000]
+    deployed = deployable(*trials, believed=dear, safety=Safety.BALANCED, limit=TIGHT)
+    assert deployed == [700, 600, 1000]
 
 
 def test_what_lacks_a_limited_metric_is_not_deployed() -> None:
@@ -226,13 +226,13 @@ def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -
         at, at_baseline(at), {1000: NOTHING, 500: unsure, 600: surely}, rest=UNPROMISING
     )
     worse, better = ("above", "below") if sign > 0.0 else ("below", "above")
-    said = search.outlook(CLOCKS.index(500))
-    assert f" % {worse} the baseline, at best " in said and f" % {better} it" in said
+    outlook = search.outlook(CLOCKS.index(500))
+    assert f" % {worse} the baseline, at best " in outlook and f" % {better} it" in outlook
     assert "at best" not in search.outlook(CLOCKS.index(600))
 
 
 @pytest.mark.parametrize(
-    ("scale", "away", "said"),
+    ("scale", "away", "clause"),
     [
         (Scale(10.0, True), -0.5, "39.3 % below"),
         (Scale(10.0, True), 1e4, "% above"),
@@ -241,12 +241,12 @@ def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -
     ],
 )
 def test_the_way_from_the_baseline_is_told_whatever_the_scale(
-    scale: Scale, away: float, said: str
+    scale: Scale, away: float, clause: str
 ) -> None:
     search = believing(STUDY, BASELINE, {1000: NOTHING, 500: (away, 1e-4, 0.0, 0.001)})
     there = replace(search, view=replace(search.view, scales={"energy_j": scale}))
     words = there.outlook(CLOCKS.index(500))
-    assert f"{said} the baseline" in words
+    assert f"{clause} the baseline" in words
     assert "inf" not in words and "nan" not in words
 
 

@@ -152,9 +152,9 @@ def test_a_prediction_comes_with_every_suggestion_and_becomes_true() -> None:
     trials = go_on(at, baseline(at), 3)
     answer = tried(at, suggest(past(at, trials)))
     assert set(answer.predicted) == {"energy_j", "latency_p99_ms"}
-    for metric, told in answer.predicted.items():
+    for metric, prediction in answer.predicted.items():
         real = surface(answer.setting).estimates[metric].mean
-        assert abs(told.mean - real) <= 3.0 * told.sd + 0.02 * real
+        assert abs(prediction.mean - real) <= 3.0 * prediction.sd + 0.02 * real
 
 
 def test_few_trials_come_close_to_the_best_there_is() -> None:

@@ -59,8 +59,8 @@ def test_the_load_that_trials_were_asked_for_is_shown_where_there_is_one(
         assert main(command) == 0
         return capsys.readouterr().out
 
-    asked = [t["context"] for t in json.loads(told("trial", "list", made, "--json"))]
-    assert asked == [{}] * 4 + [{"requests_in_system": 2}] * loads + [{}] * (4 - loads)
+    contexts = [t["context"] for t in json.loads(told("trial", "list", made, "--json"))]
+    assert contexts == [{}] * 4 + [{"requests_in_system": 2}] * loads + [{}] * (4 - loads)
     assert ("at load" in told("trial", "list", made)) is (loads > 0)
     assert told("trial", "list", made, width=100).count("requests_in_system = 2") == loads
     assert "mode        search\n" in told("study", "show", made)
@@ -97,13 +97,13 @@ def test_studies_are_listed(ask: Ask, study: str) -> None:
 
 
 def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> None:
-    found = parsed(ask("study", "show", study, "--json"))
-    assert found["study"]["best"]["setting"] == {"gpu.clock_mhz": 600, "batch_size": 1}
-    assert found["revisions"][0]["who"] == "ann"
-    assert found["saving"]["mean"] == pytest.approx(0.4)
-    assert found["bill"]["explored_j"] > 0.0
+    answer = parsed(ask("study", "show", study, "--json"))
+    assert answer["study"]["best"]["setting"] == {"gpu.clock_mhz": 600, "batch_size": 1}
+    assert answer["revisions"][0]["who"] == "ann"
+    assert answer["saving"]["mean"] == pytest.approx(0.4)
+    assert answer["bill"]["explored_j"] > 0.0
     counted = {"tried": 4, "broken": 0, "rate": 0.0, "seconds": 0.0, "held": 0}
-    assert found["study"]["violations"] == counted
+    assert answer["study"]["violations"] == counted
 
 
 def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
@@ -164,11 +164,11 @@ def test_devices_are_listed(ask: Ask, study: str) -> None:
 def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str) -> None:
     changed = parsed(ask("constraint", "set", study, "latency_p99_ms <= 130", "--json"))
     assert changed["constraints"] == ["latency_p99_ms <= 130.0"]
-    found = parsed(ask("constraint", "list", study, "--json"))
-    assert found["limits"] == [{"metric": "latency_p99_ms", "op": "<=", "value": 130.0}]
-    assert found["revisions"][0]["constraints"] == [str(worlds.LIMIT)]
+    answer = parsed(ask("constraint", "list", study, "--json"))
+    assert answer["limits"] == [{"metric": "latency_p99_ms", "op": "<=", "value": 130.0}]
+    assert answer["revisions"][0]["constraints"] == [str(worlds.LIMIT)]
     assert ask("constraint", "set", study, "latency_p99_ms <= 130")[0] == 0
-    assert parsed(ask("constraint", "list", study, "--json"))["revisions"] == found["revisions"]
+    assert parsed(ask("constraint", "list", study, "--json"))["revisions"] == answer["revisions"]
 
 
 def test_constraints_are_removed_by_a_word_of_its_own(ask: Ask, study: str) -> None:
@@ -179,8 +179,8 @@ def test_constraints_are_removed_by_a_word_of_its_own(ask: Ask, study: str) -> N
 
 def test_a_study_is_paused_resumed_stopped_and_deleted(ask: Ask, study: str) -> None:
     assert ask("study", "pause", study, "--why", "lunch")[0] == 0
-    found = parsed(ask("study", "show", study, "--json"))
-    assert (found["study"]["phase"], found["revisions"][-1]["why"]) == ("paused", "lunch")
+    answer = parsed(ask("study", "show", study, "--json"))
+    assert (answer["study"]["phase"], answer["revisions"][-1]["why"]) == ("paused", "lunch")
     assert parsed(ask("study", "resume", study, "--json"))["phase"] == "holding"
     code, _, err = ask("study", "delete", study, "--yes")
     assert (code, err.count("\n")) == (1, 1)
@@ -256,7 +256,7 @@ def test_what_ends_something_asks_and_without_a_terminal_needs_yes(
     typed = [study if word == "STUDY" else word for word in command]
     before = ask("study", "list", "--json")
     code, out, err = ask(*typed)
-    assert (code, out) == (2, "") and "--yes" in err and "nothing is changed" in err
+    assert (code, out) == (2, "") and "--yes" in err and "nothing was changed" in err
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -370,8 +370,8 @@ def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
     for _ in range(2):
         code, out, err = ask("study", "stop", study, "--yes")
         assert (code, err) == (0, "") and study in out
-    found = parsed(ask("study", "show", study, "--json"))
-    assert sum(r["why"].startswith("stopped by") for r in found["revisions"]) == 1
+    answer = parsed(ask("study", "show", study, "--json"))
+    assert sum(r["why"].startswith("stopped by") for r in answer["revisions"]) == 1
     for verb in ("pause", "resume"):
         code, _, err = ask("study", verb, study)
         assert code == 1 and has_a_next_step(err)
@@ -381,8 +381,8 @@ def test_what_is_paused_already_stays_so(ask: Ask, study: str) -> None:
     for verb in ("pause", "pause", "resume", "resume"):
         code, out, err = ask("study", verb, study)
         assert (code, err) == (0, "") and study in out
-    found = parsed(ask("study", "show", study, "--json"))
-    assert sum(r["why"].startswith("paused by") for r in found["revisions"]) == 1
+    answer = parsed(ask("study", "show", study, "--json"))
+    assert sum(r["why"].startswith("paused by") for r in answer["revisions"]) == 1
 
 
 def test_only_what_changed_the_constraints_is_listed(ask: Ask, study: str) -> None:

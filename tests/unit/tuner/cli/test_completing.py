@@ -132,10 +132,10 @@ def test_a_folder_that_cannot_be_written_is_no_error(
 
 
 @contextmanager
-def tuner(asked: list[str], rows: object) -> Iterator[str]:
+def tuner(paths: list[str], rows: object) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             body = json.dumps(rows).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -155,12 +155,33 @@ def test_ids_of_a_tuner_are_kept_for_a_while_and_used_when_it_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.cli.completing.FETCH_S", 20.0)
-    ids, asked = Ids(tmp_path / "cache", {}, tmp_path / "none"), list[str]()
-    with tuner(asked, [{"id": "old"}, {"id": "new"}]) as url:
+    ids, paths = Ids(tmp_path / "cache", {}, tmp_path / "none"), list[str]()
+    with tuner(paths, [{"id": "old"}, {"id": "new"}]) as url:
         assert ids("studies", {"--tuner": url}) == ["new", "old"]
         assert ids("studies", {"--tuner": url}) == ["new", "old"]
-        assert asked == ["/v1/studies"]
+        assert paths == ["/v1/studies"]
     monkeypatch.setattr("tuner.cli.completing.FRESH_S", 0.0)
     assert ids("studies", {"--tuner": url}) == ["new", "old"], "it is away"
     assert ids("devices", {"--tuner": url}) == []
     assert ids("studies", {"--tuner": "file:///etc/passwd"}) == []
+
+
+def test_a_tuner_that_answers_byte_by_byte_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.completing.FETCH_S", 0.2)
+    returned = threading.Event()
+
+    class Slow(StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"HTTP/1.0 200 OK\r\nX: ")
+            while not returned.wait(0.01):
+                self.wfile.write(b"x")
+
+    with TCPServer(("127.0.0.1", 0), Slow) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        assert Ids(tmp_path, {}, tmp_path / "none")("studies", {"--tuner": url}) == []
+        returned.set()
+        thread.join()

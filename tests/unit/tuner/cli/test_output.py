@@ -16,11 +16,11 @@ from tuner.wire import Problem
 
 
 def test_bounds_that_are_infinite_become_null() -> None:
-    found = plain(Estimate(2.0, 0.1, high=math.inf))
-    assert isinstance(found, dict)
-    assert found["mean"] == 2.0
-    assert found["high"] is None
-    assert found["origin"] == "measured"
+    shown = plain(Estimate(2.0, 0.1, high=math.inf))
+    assert isinstance(shown, dict)
+    assert shown["mean"] == 2.0
+    assert shown["high"] is None
+    assert shown["origin"] == "measured"
 
 
 def test_messages_times_and_words() -> None:
@@ -35,8 +35,8 @@ def test_messages_times_and_words() -> None:
 
 @given(st.recursive(st.floats() | st.text() | st.integers(), st.lists, max_leaves=8))
 def test_anything_plain_is_strict_json(value: object) -> None:
-    told = plain(value)
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    converted = plain(value)
+    assert json.loads(json.dumps(converted, allow_nan=False)) == converted
 
 
 def test_an_empty_list_is_json(capsys: pytest.CaptureFixture[str]) -> None:

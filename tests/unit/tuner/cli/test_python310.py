@@ -15,9 +15,9 @@ def test_a_tuner_on_python_310_is_refused_by_name(
 ) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 12, "final", 0))
     assert app.main(command) == 2
-    told = capsys.readouterr().err
-    assert f"jouletune {command[0]} needs Python 3.11" in told and "3.10" in told
-    assert "another host" in told
+    message = capsys.readouterr().err
+    assert f"jouletune {command[0]} needs Python 3.11" in message and "3.10" in message
+    assert "another host" in message
 
 
 @pytest.mark.parametrize("command", [["agent", "serve"], ["doctor"], ["--help"]])

@@ -179,7 +179,7 @@ def refusing(_: httpx.Request) -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    ("handle", "said"),
+    ("handle", "message"),
     [
         (refusing, "does not answer: Connection refused"),
         (lambda _: httpx.Response(404, html="<h1>none</h1>"), "answered 404"),
@@ -187,30 +187,30 @@ def refusing(_: httpx.Request) -> httpx.Response:
     ],
 )
 def test_what_is_no_tuner_is_told(
-    handle: Callable[[httpx.Request], httpx.Response], said: str
+    handle: Callable[[httpx.Request], httpx.Response], message: str
 ) -> None:
     with (
         Client(URL, TOKEN, httpx.MockTransport(handle)) as api,
-        pytest.raises(LinkError, match=said),
+        pytest.raises(LinkError, match=message),
     ):
         api.studies()
 
 
 def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_not() -> None:
-    asked: list[str] = []
+    methods: list[str] = []
 
     def server(request: httpx.Request) -> httpx.Response:
-        asked.append(request.method)
-        if len(asked) % 2:
+        methods.append(request.method)
+        if len(methods) % 2:
             raise httpx.ReadError("[Errno 104] Connection reset by peer")
         return httpx.Response(200, json=[])
 
     with Client(URL, TOKEN, httpx.MockTransport(server)) as api:
         assert not api.studies()
-        assert asked == ["GET", "GET"]
+        assert methods == ["GET", "GET"]
         with pytest.raises(LinkError, match="Connection reset by peer"):
             api.pause("s1", Change())
-    assert asked == ["GET", "GET", "POST"]
+    assert methods == ["GET", "GET", "POST"]
 
 
 def test_a_tuner_that_does_not_answer_is_not_ready() -> None:

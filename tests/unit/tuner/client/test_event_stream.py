@@ -36,34 +36,34 @@ class Broken(httpx.SyncByteStream):
 def test_comments_and_what_is_not_ours_are_left_out() -> None:
     lines = f"retry: 2000\n\n: nothing new\n\n{sent(1)}data: {{}}\n\ndata: [1\n\n{sent(2, 'y')}"
     reader = Reader()
-    found = [event for line in lines.split("\n") if (event := reader.read(line))]
-    assert found == [
+    events = [event for line in lines.split("\n") if (event := reader.read(line))]
+    assert events == [
         Event(at=START, kind="drift", text="x"),
         Event(at=START, kind="drift", text="y"),
     ]
-    assert [event.id for event in found] == [1, 2]
+    assert [event.id for event in events] == [1, 2]
 
 
 def test_after_a_lost_connection_it_goes_on_behind_the_last_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str | None] = []
+    last_ids: list[str | None] = []
     slept: list[float] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/events":
             return httpx.Response(200, json=[])
-        asked.append(request.headers.get("last-event-id"))
+        last_ids.append(request.headers.get("last-event-id"))
         assert request.url.params["study"] == "s1"
-        if len(asked) == 2:
+        if len(last_ids) == 2:
             raise httpx.ConnectError("down")
-        number = {1: 7, 3: 8, 4: 9}[len(asked)]
+        number = {1: 7, 3: 8, 4: 9}[len(last_ids)]
         return httpx.Response(200, stream=Broken(sent(number)))
 
     monkeypatch.setattr(blocking, "time", SimpleNamespace(sleep=slept.append))
-    found = Client("http://tuner", transport=httpx.MockTransport(handle)).follow("s1")
-    assert [event.id for event in islice(found, 3)] == [7, 8, 9]
-    assert asked == [None, "7", "7", "8"]
+    events = Client("http://tuner", transport=httpx.MockTransport(handle)).follow("s1")
+    assert [event.id for event in islice(events, 3)] == [7, 8, 9]
+    assert last_ids == [None, "7", "7", "8"]
     assert slept == [blocking.RETRY_S] * 3
 
 
@@ -86,18 +86,18 @@ class AsyncBroken(httpx.AsyncByteStream):
 
 
 def test_awaited_it_goes_on_behind_the_last_event_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str | None] = []
+    last_ids: list[str | None] = []
     slept: list[float] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/events":
             return httpx.Response(200, json=[])
-        asked.append(request.headers.get("last-event-id"))
-        if len(asked) == 2:
+        last_ids.append(request.headers.get("last-event-id"))
+        if len(last_ids) == 2:
             raise httpx.ConnectError("down")
-        if len(asked) == 4:
+        if len(last_ids) == 4:
             return httpx.Response(401, json={"code": "unauthorised", "message": "no"})
-        number = {1: 7, 3: 8}[len(asked)]
+        number = {1: 7, 3: 8}[len(last_ids)]
         return httpx.Response(200, stream=AsyncBroken(sent(number)))
 
     async def sleep(seconds: float) -> None:
@@ -106,12 +106,12 @@ def test_awaited_it_goes_on_behind_the_last_event_too(monkeypatch: pytest.Monkey
     async def read() -> list[int]:
         monkeypatch.setattr(asynchronous, "asyncio", SimpleNamespace(sleep=sleep))
         client = AsyncClient("http://tuner", transport=httpx.MockTransport(handle))
-        found = []
+        ids = []
         with pytest.raises(Unauthorised):
             async for event in client.follow(after=6):
-                found.append(event.id)
-        return found
+                ids.append(event.id)
+        return ids
 
     assert asyncio.run(read()) == [7, 8]
-    assert asked == ["6", "7", "7", "8"]
+    assert last_ids == ["6", "7", "7", "8"]
     assert slept == [blocking.RETRY_S] * 3

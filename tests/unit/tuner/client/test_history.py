@@ -51,16 +51,16 @@ def test_what_is_not_installed_is_said_with_what_installs_it(
     absent: str, tried: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, absent, None)
-    with raised(ConfigError, absent) as told:
+    with raised(ConfigError, absent) as refused:
         tried.frame()
-    assert "jouletune[client]" in told.value.hint
+    assert "jouletune[client]" in refused.value.hint
 
 
 def test_keywords_narrow_as_the_command_line_does() -> None:
     before = datetime.now(UTC)
-    asked = narrowed(None, {"since": "2d", "verdict": "feasible", "state": TrialState.FAILED})
-    assert asked.since is not None and asked.since - before >= timedelta(days=-2)
-    assert (asked.verdict, asked.state) == (Verdict.FEASIBLE, TrialState.FAILED)
+    question = narrowed(None, {"since": "2d", "verdict": "feasible", "state": TrialState.FAILED})
+    assert question.since is not None and question.since - before >= timedelta(days=-2)
+    assert (question.verdict, question.state) == (Verdict.FEASIBLE, TrialState.FAILED)
     assert narrowed(HistoryQuestion(device="a"), {"study": "s1"}).device == "a"
 
 

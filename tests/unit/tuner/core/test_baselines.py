@@ -166,9 +166,9 @@ def test_the_baseline_near_a_held_window_is_the_one_it_is_compared_with() -> Non
 
 def test_a_step_between_two_control_windows_is_in_doubt_by_when_it_was() -> None:
     def error_j(second_j: float) -> float:
-        found = billed([baseline(3, 0.5, 10.0), baseline(4, 60.0, second_j)], *range(1, 60))
-        assert found.saved_stderr_j is not None
-        return found.saved_stderr_j
+        bill = billed([baseline(3, 0.5, 10.0), baseline(4, 60.0, second_j)], *range(1, 60))
+        assert bill.saved_stderr_j is not None
+        return bill.saved_stderr_j
 
     items = 50.0 * (10 + 58 * 60)
     assert math.sqrt(error_j(8.0) ** 2 - error_j(10.0) ** 2) == pytest.approx(

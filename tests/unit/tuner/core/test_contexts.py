@@ -69,11 +69,11 @@ def test_a_load_is_finite(value: float) -> None:
 
 
 def at_load(
-    number: int, clock: int, load: int, latency_ms: float = 100.0, *, told: bool = True
+    number: int, clock: int, load: int, latency_ms: float = 100.0, *, reported: bool = True
 ) -> Trial:
     """Return a window that was asked for a load, which the agent tells or not."""
     context = {"requests_in_system": load}
-    seen = window(clock / 100, latency_ms, context=context if told else {})
+    seen = window(clock / 100, latency_ms, context=context if reported else {})
     return trial(number, setting(clock), seen, context=context)
 
 
@@ -86,8 +86,8 @@ def test_evidence_of_another_load_is_there_by_its_load() -> None:
     assert [c.setting for c in seen.evidence.candidates] == [setting()]
     there = seen.at(EIGHT)
     assert there.baseline["latency_p99_ms"].mean == pytest.approx(300.0)
-    found = there.of(setting(600))
-    assert found is not None and found.verdict is Verdict.FEASIBLE
+    candidate = there.of(setting(600))
+    assert candidate is not None and candidate.verdict is Verdict.FEASIBLE
     assert seen.at(EIGHT) is there, "it is worked out once"
     assert seen.at({}) is seen.evidence
 
@@ -101,10 +101,13 @@ def test_an_old_rate_is_there_by_its_rate() -> None:
     assert seen.at({"arrival_rate_per_s": 10.0}).of(setting(600)) is not None
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_windows_asked_for_a_load_never_set_what_the_study_is_judged_by(told: bool) -> None:
-    asked = [at_load(3, 1000, 8, 300.0, told=told), at_load(4, 600, 8, 350.0, told=told)]
-    assert weigh(study(), [*BASE, *asked]) == weigh(study(), BASE)
+@pytest.mark.parametrize("reported", [True, False])
+def test_windows_asked_for_a_load_never_set_what_the_study_is_judged_by(reported: bool) -> None:
+    requested = [
+        at_load(3, 1000, 8, 300.0, reported=reported),
+        at_load(4, 600, 8, 350.0, reported=reported),
+    ]
+    assert weigh(study(), [*BASE, *requested]) == weigh(study(), BASE)
 
 
 def test_windows_asked_for_the_load_that_runs_anyway_count_with_it() -> None:
@@ -136,10 +139,10 @@ def test_a_row_is_decided_at_a_value_of_its_own(at: float) -> None:
 
 
 def test_a_window_is_compared_with_the_baseline_of_a_like_load_and_with_no_other() -> None:
-    def at(number: int, energy_j: float, callers: float, asked: bool) -> Trial:
+    def at(number: int, energy_j: float, callers: float, requested: bool) -> Trial:
         load = {"requests_in_system": callers}
         shown = window(energy_j, context=load)
-        return trial(number, measurement=shown, context=load if asked else {})
+        return trial(number, measurement=shown, context=load if requested else {})
 
     trials = [at(1, 10.0, 4.0, False), at(2, 10.0, 4.0, False), at(3, 7.0, 1.0, True)]
     known = past(study(), trials)

@@ -107,10 +107,10 @@ CUT = trial(
 def test_a_window_cut_short_proves_what_it_broke_and_no_more() -> None:
     evidence = weigh(study(), [BASE, CUT])
     assert evidence.verdict(CUT) is Verdict.INFEASIBLE
-    found = evidence.of(setting(400))
-    assert found is not None
-    assert (found.verdict, found.deployable) == (Verdict.INFEASIBLE, False)
-    assert found.estimates["latency_p99_ms"].high == math.inf
+    candidate = evidence.of(setting(400))
+    assert candidate is not None
+    assert (candidate.verdict, candidate.deployable) == (Verdict.INFEASIBLE, False)
+    assert candidate.estimates["latency_p99_ms"].high == math.inf
 
 
 def test_a_window_cut_short_is_judged_anew_when_the_limit_is_loosened() -> None:
@@ -123,9 +123,9 @@ def test_a_window_cut_short_is_judged_anew_when_the_limit_is_loosened() -> None:
 def test_one_lucky_window_does_not_silence_those_cut_short() -> None:
     cuts = [replace(CUT, number=n) for n in (2, 3, 4)]
     lucky = trial(5, setting(400), window(4.0, 90.0))
-    found = weigh(study(), [BASE, *cuts, lucky]).of(setting(400))
-    assert found is not None
-    assert found.verdict is not Verdict.FEASIBLE
+    candidate = weigh(study(), [BASE, *cuts, lucky]).of(setting(400))
+    assert candidate is not None
+    assert candidate.verdict is not Verdict.FEASIBLE
 
 
 def test_what_was_fast_by_night_does_not_count_by_day() -> None:
@@ -409,8 +409,8 @@ def test_a_window_of_a_quadrillion_items_is_not_billed() -> None:
 
 
 def test_windows_told_all_at_once_do_not_stretch_the_time_that_passed() -> None:
-    told = START + timedelta(minutes=2)
-    held = [replace(w, at=told) for w in held_at(*range(1, 200))]
+    reported_at = START + timedelta(minutes=2)
+    held = [replace(w, at=reported_at) for w in held_at(*range(1, 200))]
     bill = billed_for(held, history((0, HELD)))
     assert bill.saved_j == pytest.approx(4.0 * 50.0 * (120 + 10))
 

@@ -85,9 +85,9 @@ def test_no_text_whatever_breaks_the_parser(text: str) -> None:
 def test_a_relative_limit_needs_its_baseline() -> None:
     constraint = Constraint.parse("latency_p99_ms <= 1.2x baseline")
     assert limits([constraint], {}) is None
-    found = limits([constraint], {"latency_p99_ms": Estimate(10.0)})
-    assert found is not None
-    assert found[0].value == pytest.approx(12.0)
+    resolved = limits([constraint], {"latency_p99_ms": Estimate(10.0)})
+    assert resolved is not None
+    assert resolved[0].value == pytest.approx(12.0)
 
 
 def test_no_limit_is_relative_to_zero() -> None:
@@ -99,16 +99,16 @@ def test_no_limit_is_relative_to_zero() -> None:
 def test_a_relative_limit_gives_way_by_its_share_on_either_side_of_zero(
     size: float, side: float, bound: float
 ) -> None:
-    found = limits([Constraint("score", "<=", bound, True)], {"score": Estimate(side * size)})
-    assert found is not None
-    assert found[0].value - side * size == pytest.approx((bound - 1.0) * size, abs=1e-9 * size)
+    resolved = limits([Constraint("score", "<=", bound, True)], {"score": Estimate(side * size)})
+    assert resolved is not None
+    assert resolved[0].value - side * size == pytest.approx((bound - 1.0) * size, abs=1e-9 * size)
 
 
 @pytest.mark.parametrize("text", ["loss <= -0.95", "score >= 0", "loss <= +1e-3", "drift <= -.5e2"])
 def test_limits_below_zero_and_at_zero_are_read(text: str) -> None:
-    found = Constraint.parse(text)
-    assert Constraint.parse(str(found)) == found
-    assert limits([found], {}) is not None
+    constraint = Constraint.parse(text)
+    assert Constraint.parse(str(constraint)) == constraint
+    assert limits([constraint], {}) is not None
 
 
 @pytest.mark.parametrize("text", ["loss <= 1e308x baseline", "loss <= 1e100", "loss >= -1e300"])
@@ -118,9 +118,9 @@ def test_a_limit_that_nothing_is_ever_beyond_is_refused(text: str) -> None:
 
 
 def test_a_stored_limit_beyond_every_value_judges_as_kept() -> None:
-    found = limits([Constraint("power_w", "<=", 1e308, True)], {"power_w": Estimate(200.0)})
-    assert found is not None
-    assert judge({"power_w": Estimate.of_mean(1e99, 0.0)}, found) is Verdict.FEASIBLE
+    resolved = limits([Constraint("power_w", "<=", 1e308, True)], {"power_w": Estimate(200.0)})
+    assert resolved is not None
+    assert judge({"power_w": Estimate.of_mean(1e99, 0.0)}, resolved) is Verdict.FEASIBLE
 
 
 @pytest.mark.parametrize(

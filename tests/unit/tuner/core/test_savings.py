@@ -24,22 +24,22 @@ def at(throughput: float) -> dict[str, Estimate]:
     return {"throughput_per_s": Estimate.of_mean(throughput, 0.1)}
 
 
-def offered(said: str) -> Constraint:
+def offered(clause: str) -> Constraint:
     """Return the constraint that a clause tells to add."""
-    found = re.search('the constraint "(.*)"', said)
-    assert found is not None
-    return Constraint.parse(found[1])
+    match = re.search('the constraint "(.*)"', clause)
+    assert match is not None
+    return Constraint.parse(match[1])
 
 
 def test_a_loss_of_capacity_is_said_with_the_constraint_that_prevents_it() -> None:
-    said = capacity_lost(at(53.6), at(24.8), ["energy_j", "latency_p99_ms"])
-    assert "throughput_per_s is 53.7 % lower" in said
-    assert offered(said) == Constraint.parse("throughput_per_s >= 0.95x baseline")
+    clause = capacity_lost(at(53.6), at(24.8), ["energy_j", "latency_p99_ms"])
+    assert "throughput_per_s is 53.7 % lower" in clause
+    assert offered(clause) == Constraint.parse("throughput_per_s >= 0.95x baseline")
 
 
 def test_a_loss_that_a_constraint_allows_is_said_without_a_further_one() -> None:
-    said = capacity_lost(at(50.0), at(40.0), ["energy_j", "throughput_per_s"])
-    assert said == "throughput_per_s is 20.0 % lower, as its constraint allows"
+    clause = capacity_lost(at(50.0), at(40.0), ["energy_j", "throughput_per_s"])
+    assert clause == "throughput_per_s is 20.0 % lower, as its constraint allows"
 
 
 @pytest.mark.parametrize("after", [47.6, 50.0, 60.0])
@@ -56,15 +56,15 @@ def tail(latency: float, cpu_time: float = 1.0) -> dict[str, Estimate]:
 
 
 def test_a_latency_that_grew_under_no_limit_is_said_with_the_constraint_that_prevents_it() -> None:
-    said = slower_by(
+    clause = slower_by(
         tail(10.0), {**tail(26.0), "latency_ms": Estimate.of_mean(6.0, 0.1)}, ["energy_j"]
     )
-    assert "latency_p99_ms is 160.0 % higher" in said
-    assert offered(said) == Constraint.parse("latency_p99_ms <= 1.05x baseline")
+    assert "latency_p99_ms is 160.0 % higher" in clause
+    assert offered(clause) == Constraint.parse("latency_p99_ms <= 1.05x baseline")
 
 
 @pytest.mark.parametrize(
-    ("after", "asked"),
+    ("after", "metrics"),
     [
         (tail(26.0), ["energy_j", "latency_ms"]),
         (tail(10.4), ["energy_j"]),
@@ -73,21 +73,21 @@ def test_a_latency_that_grew_under_no_limit_is_said_with_the_constraint_that_pre
     ],
 )
 def test_a_latency_that_is_limited_or_hardly_grew_is_not_said(
-    after: dict[str, Estimate], asked: list[str]
+    after: dict[str, Estimate], metrics: list[str]
 ) -> None:
-    assert slower_by(tail(10.0), after, asked) == ""
+    assert slower_by(tail(10.0), after, metrics) == ""
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "clause"),
     [
         (49.0, "throughput_per_s is 2.0 % lower"),
         (51.0, "throughput_per_s is 2.0 % higher"),
         (50.001, "throughput_per_s is unchanged"),
     ],
 )
-def test_capacity_is_said_beside_every_saving(after: float, said: str) -> None:
-    assert capacity_beside(at(50.0), at(after), []) == said
+def test_capacity_is_said_beside_every_saving(after: float, clause: str) -> None:
+    assert capacity_beside(at(50.0), at(after), []) == clause
     assert capacity_beside(at(50.0), {}, []) == "throughput_per_s was not measured"
 
 
@@ -103,17 +103,17 @@ def test_an_improvement_is_above_zero_exactly_where_the_objective_is_better(
     before: float, after: float, doubt: float, other_doubt: float, goal: str
 ) -> None:
     objective = Objective("score", goal)
-    found = improvement(
+    gain = improvement(
         Estimate.of_mean(before, doubt), Estimate.of_mean(after, other_doubt), objective.sign
     )
-    shown = found.amount.mean
-    assert math.isfinite(shown) and math.isfinite(found.amount.stderr)
+    shown = gain.amount.mean
+    assert math.isfinite(shown) and math.isfinite(gain.amount.stderr)
     assert (shown > 0.0) == (objective.better(after, before) and shown != 0.0)
     assert (shown < 0.0) == (objective.better(before, after) and shown != 0.0)
     if abs(before - after) > 1e-9 * abs(before):
         assert shown != 0.0
     if before <= 0.0 or after < 0.0:
-        assert not found.relative
+        assert not gain.relative
         assert shown == objective.sign * (before - after)
 
 

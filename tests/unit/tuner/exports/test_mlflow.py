@@ -98,8 +98,8 @@ def test_what_failed_or_was_cut_short_is_told_as_such(uri: str) -> None:
     ):
         verbs, study = worlds.held(surface)
         MlflowExport(uri).write(exported(verbs, study))
-        found = [r for r in runs(uri) if r.data.tags.get(tag[0]) == tag[1]]
-        assert [r.info.status for r in found] == [state]
+        matching = [r for r in runs(uri) if r.data.tags.get(tag[0]) == tag[1]]
+        assert [r.info.status for r in matching] == [state]
 
 
 def test_what_an_interruption_left_is_made_whole(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,14 +129,14 @@ def test_two_studies_are_two_runs_and_an_experiment_may_have_another_name(uri: s
         verbs, study = worlds.held()
         MlflowExport(uri, "lab").write(exported(verbs, study))
     client = tracking.MlflowClient(tracking_uri=uri)
-    found = client.search_runs([client.get_experiment_by_name("lab").experiment_id])
-    assert len({r.data.tags["jouletune.study"] for r in found}) == 2
+    matching = client.search_runs([client.get_experiment_by_name("lab").experiment_id])
+    assert len({r.data.tags["jouletune.study"] for r in matching}) == 2
 
 
 def test_what_is_no_mlflow_is_told_in_one_line(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with raised(ConfigError, "address") as told:
+    with raised(ConfigError, "address") as refused:
         MlflowExport("nonsense:")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     verbs, study = worlds.held()
     away = MlflowExport("http://127.0.0.1:9")

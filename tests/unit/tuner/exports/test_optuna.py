@@ -143,14 +143,14 @@ def test_words_and_switches_are_choices_and_whole_numbers_beside_others_are_a_ra
 def test_what_is_no_storage_is_told_without_its_password(
     storage: str, kind: type[Exception]
 ) -> None:
-    with pytest.raises(kind, match="storage") as told:
+    with pytest.raises(kind, match="storage") as refused:
         OptunaExport(storage)
-    assert "secret" not in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_without_optuna_it_says_what_installs_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with raised(ConfigError, "optuna") as told:
+    with raised(ConfigError, "optuna") as refused:
         OptunaExport(url)
-    assert "jouletune[optuna]" in told.value.hint
+    assert "jouletune[optuna]" in refused.value.hint

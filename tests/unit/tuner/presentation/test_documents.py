@@ -64,10 +64,10 @@ def test_a_page_has_its_pictures_runs_no_script_and_loads_nothing(held: Reported
 def test_no_name_is_markup_in_a_page_or_in_markdown() -> None:
     pytest.importorskip("matplotlib")
     verbs, study = worlds.held(about=device(workload=HOSTILE, board=HOSTILE))
-    found = reported(verbs, study)
-    page = Page(html([found], HOSTILE, START))
+    study_report = reported(verbs, study)
+    page = Page(html([study_report], HOSTILE, START))
     assert "img" not in page.tags
-    text = markdown([found], HOSTILE, START, {})
+    text = markdown([study_report], HOSTILE, START, {})
     assert "<img" not in re.sub(r"\\<", "", text)
     assert r"\`\|" in text
 

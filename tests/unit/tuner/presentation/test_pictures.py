@@ -53,6 +53,6 @@ def test_before_anything_is_measured_there_is_nothing_to_draw() -> None:
 
 def test_without_matplotlib_it_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with raised(ConfigError, "matplotlib") as told:
+    with raised(ConfigError, "matplotlib") as refused:
         picture(*worlds.held())
-    assert "jouletune[client]" in told.value.hint
+    assert "jouletune[client]" in refused.value.hint

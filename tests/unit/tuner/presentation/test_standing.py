@@ -78,8 +78,8 @@ def test_a_limit_that_nothing_keeps_is_told_in_list_and_show(store: Store, ask: 
     worlds.tune(verbs)
     golden("study list", "a limit not met", steady(ask("study", "list")[1], STUDY=name))
     golden("study show", "a limit not met", steady(ask("study", "show", name)[1], STUDY=name))
-    found = json.loads(ask("study", "list", "--json")[1])[0]
-    assert (found["phase"], found["unmet"]["value"]) == ("holding", 50.0)
+    row = json.loads(ask("study", "list", "--json")[1])[0]
+    assert (row["phase"], row["unmet"]["value"]) == ("holding", 50.0)
 
 
 def test_what_is_only_known_from_before_a_device_fell_silent_is_not_told_as_so(
@@ -253,8 +253,8 @@ def test_a_proposal_is_approved_or_rejected_by_a_word(store: Store, ask: Ask) ->
     assert getpass.getuser() in shown and "the bill is high" in shown
     verbs.stop(name, Change())
     other = worlds.proposed(verbs)
-    found = json.loads(ask("study", "reject", other, "--json")[1])
-    assert (found["phase"], found["plan"]) == ("stopped", None)
+    answer = json.loads(ask("study", "reject", other, "--json")[1])
+    assert (answer["phase"], answer["plan"]) == ("stopped", None)
     assert ask("study", "reject", other)[0] == 0
 
 
@@ -275,14 +275,14 @@ def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -
     both = (*create, "other", "--device", "other", "--json")
     made = json.loads(ask(*both)[1])
     assert made["terms"]["canary"] == "other"
-    found = store.studies.get(made["id"])
+    stored = store.studies.get(made["id"])
     plan = Plan.single(setting(600))
     for phase in (Phase.TUNING, Phase.CONFIRMING, Phase.CANARY):
-        found = store.studies.revise(
-            found.moved(phase, plan), "tuner", "it is so", found.created_at
+        stored = store.studies.revise(
+            stored.moved(phase, plan), "tuner", "it is so", stored.created_at
         )
-    golden("study list", "a canary", steady(ask("study", "list")[1], STUDY=found.id))
-    golden("study show", "a canary", steady(ask("study", "show", found.id)[1], STUDY=found.id))
+    golden("study list", "a canary", steady(ask("study", "list")[1], STUDY=stored.id))
+    golden("study show", "a canary", steady(ask("study", "show", stored.id)[1], STUDY=stored.id))
 
 
 def test_what_is_not_applied_does_not_save_but_would(store: Store, ask: Ask) -> None:
@@ -307,9 +307,9 @@ def test_a_report_says_how_much_others_used_in_the_windows_it_compares(
         return replace(seen, measurement=replace(seen.measurement, foreign=0.81))
 
     worlds.tune(verbs, disturbed)
-    told = ask("report", name)[1]
+    text = ask("report", name)[1]
     assert "other programs used more than 15.0 % of the machine, up to 81.0 %" in " ".join(
-        told.split()
+        text.split()
     )
 
 

@@ -8,11 +8,11 @@ from tests.unit.tuner.cli import worlds
 from tuner.presentation.texts import described, remark
 
 
-@pytest.mark.parametrize(("windows", "said"), [(1, "(1 window)"), (3, "(3 windows)")])
-def test_a_setting_is_described_with_how_often_it_was_measured(windows: int, said: str) -> None:
+@pytest.mark.parametrize(("windows", "ending"), [(1, "(1 window)"), (3, "(3 windows)")])
+def test_a_setting_is_described_with_how_often_it_was_measured(windows: int, ending: str) -> None:
     verbs, study = worlds.held()
     best = verbs.best(study).model_copy(update={"windows": windows})
-    assert described(best, verbs.report(study).study).endswith(said)
+    assert described(best, verbs.report(study).study).endswith(ending)
 
 
 def test_a_trial_of_one_device_says_on_which_one() -> None:

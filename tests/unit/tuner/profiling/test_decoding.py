@@ -59,23 +59,23 @@ def test_few_windows_give_a_table_and_what_was_in_force_is_put_back(
     before = Plan(rows, by=SIGNAL)
     target = opened(f"llama_cpp:{proxy.url}#prompts:{prompts},tokens:32", tmp_path)
     target.runs.actuator.follow(before)  # type: ignore[attr-defined]
-    told: list[str] = []
-    found = ServerBench(target, "", QUIET, ANY_SHARE).profile(told.append)
+    lines: list[str] = []
+    profile = ServerBench(target, "", QUIET, ANY_SHARE).profile(lines.append)
     assert target.runs.actuator.followed() == before  # type: ignore[attr-defined]
     target.close()
-    first = found.plan.rows[0].setting[LENGTH]
-    assert isinstance(first, int) and first >= 2, found
-    asked = [t for t in found.windows if t.phase is Phase.TUNING]
-    assert len(told) == len(found.windows) and len(asked) <= 54 // 3
-    plain = {t.ran_at[SIGNAL] for t in found.windows if t.setting[LENGTH] == 0}
+    first = profile.plan.rows[0].setting[LENGTH]
+    assert isinstance(first, int) and first >= 2, profile
+    tuning = [t for t in profile.windows if t.phase is Phase.TUNING]
+    assert len(lines) == len(profile.windows) and len(tuning) <= 54 // 3
+    plain = {t.ran_at[SIGNAL] for t in profile.windows if t.setting[LENGTH] == 0}
     assert plain >= {1.0, 2.0, 4.0}
     file = tmp_path / "profile.csv"
-    write_profile(file, found.windows)
+    write_profile(file, profile.windows)
     rows_written = list(csv.DictReader(file.read_text().splitlines()))
     assert {RATE, "cpu_time_ms", "accepted_per_step"} <= set(rows_written[0])
-    assert len(rows_written) == len(found.windows)
+    assert len(rows_written) == len(profile.windows)
     again = planned(*read_profile(file)).plan.rows[0].setting[LENGTH]
-    assert int(again) >= 2 and again in {t.setting[LENGTH] for t in asked}
+    assert int(again) >= 2 and again in {t.setting[LENGTH] for t in tuning}
 
 
 def test_without_texts_nothing_is_sent_and_it_is_said_how_to_give_them(

@@ -30,7 +30,7 @@ def rate(batch: int, length: int) -> float:
 
 def windows() -> list[Trial]:
     cells = [(b, s) for b in (1, 2, 4, 8, 16, 32) for s in (0, 2, 4)]
-    found = []
+    trials = []
     for number, (batch, length) in enumerate(cells, 3):
         shown = {
             "throughput_per_s": Estimate.of_mean(
@@ -40,19 +40,19 @@ def windows() -> list[Trial]:
         for position in range(length):
             shown[f"accepted_at_{position + 1}"] = Estimate.of_mean(ACCEPTED[position], 0.01, 500)
         setting: Setting = {LENGTH: length, DRAFT: "wide"}
-        found.append(profiling_trial(number, setting, float(batch), shown, Phase.TUNING))
-    return found
+        trials.append(profiling_trial(number, setting, float(batch), shown, Phase.TUNING))
+    return trials
 
 
 def test_what_was_written_is_read_back_and_planned(tmp_path: Path) -> None:
     file = tmp_path / "profile.csv"
     write_profile(file, windows())
     space, trials = read_profile(file)
-    asked = [t for t in trials if t.phase is Phase.TUNING]
-    assert [(t.context, dict(t.setting)) for t in asked] == [
+    tuning = [t for t in trials if t.phase is Phase.TUNING]
+    assert [(t.context, dict(t.setting)) for t in tuning] == [
         (t.context, dict(t.setting)) for t in windows()
     ]
-    assert asked[5].shown["accepted_at_4"].mean == ACCEPTED[3]
+    assert tuning[5].shown["accepted_at_4"].mean == ACCEPTED[3]
     plan = planned(space, trials).plan
     first = plan.rows[plan.row({SIGNAL: 1.0})].setting[LENGTH]
     last = plan.rows[plan.row({SIGNAL: 32.0})].setting[LENGTH]

@@ -111,9 +111,9 @@ class Tuner:
     def assigned(self, token: str, name: str) -> Assignment:
         body = Poll(agent=f"{token}/1", applied=applied(name))
         order = self.ask(token, "POST", f"/v1/devices/{name}/next", body)
-        found = ORDER.validate_json(order.content)
-        assert isinstance(found, Assignment)
-        return found
+        assignment = ORDER.validate_json(order.content)
+        assert isinstance(assignment, Assignment)
+        return assignment
 
     def routes(self) -> set[tuple[str, str]]:
         paths = self.ask(ADMIN, "GET", "/v1/openapi.json").json()["paths"]
@@ -151,18 +151,18 @@ def tuner() -> Iterator[Tuner]:
 
 def refused(tuner: Tuner, token: str) -> set[tuple[str, str]]:
     """Return the routes a token is not for; their bodies make no sense, so that nothing is done."""
-    found = set()
+    routes = set()
     for method, path in tuner.routes():
-        asked = f"{path}?after=never" if path.endswith("/stream") else path  # it would not end
+        address = f"{path}?after=never" if path.endswith("/stream") else path  # it would not end
         answer = tuner.ask(
-            token, method, asked, None if method == "GET" else Draft(name="", role="")
+            token, method, address, None if method == "GET" else Draft(name="", role="")
         )
         assert answer.status_code != 401, path
         if answer.status_code == 403:
             assert answer.json()["code"] == "forbidden"
             assert answer.json()["hint"], "a refusal says what to do instead"
-            found.add((method, path))
-    return found
+            routes.add((method, path))
+    return routes
 
 
 def test_a_token_opens_the_routes_of_its_role_and_no_others(tuner: Tuner) -> None:
@@ -363,8 +363,8 @@ def test_nobody_makes_a_ready_agent(tuner: Tuner) -> None:
 
 def test_a_persons_token_expires_when_it_was_asked_to_or_never(tuner: Tuner) -> None:
     ann = tuner.create("operator", "ann")
-    asked = TokenDraft(name="bob", role=AccessRole.ADMIN, days=0)
-    bob = tuner.ask(ADMIN, "POST", "/v1/tokens", asked).json()
+    draft = TokenDraft(name="bob", role=AccessRole.ADMIN, days=0)
+    bob = tuner.ask(ADMIN, "POST", "/v1/tokens", draft).json()
     assert bob["expires_at"] is None
     tuner.time.step(timedelta(days=TOKEN_DAYS) - timedelta(seconds=1))
     assert tuner.code(ann, "GET", "/v1/studies") == ""
@@ -393,11 +393,11 @@ def test_a_token_is_looked_up_once_until_something_changes(
 ) -> None:
     ann, agent = tuner.create("operator", "ann"), tuner.agent("a")
     tuner.register(agent, "gpu")
-    asked: list[str] = []
+    lookups: list[str] = []
 
     def counted(look: Any) -> Any:  # noqa: ANN401
         def ask(tokens: SqlTokens, by: str) -> object:
-            asked.append(by)
+            lookups.append(by)
             return look(tokens, by)
 
         return ask
@@ -407,7 +407,7 @@ def test_a_token_is_looked_up_once_until_something_changes(
     for _ in range(5):
         assert tuner.code(ann, "GET", "/v1/studies") == ""
         assert tuner.code(agent, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
-    assert len(asked) == 2, "ann's by its digest and by its name; the agent is known"
+    assert len(lookups) == 2, "ann's by its digest and by its name; the agent is known"
     tuner.ask(ADMIN, "DELETE", "/v1/tokens/ann")
     assert tuner.code(ann, "GET", "/v1/studies") == "unauthorised"
     assert tuner.code(agent, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
@@ -435,8 +435,8 @@ def test_every_change_and_refusal_is_in_the_audit_log_and_no_question_is(tuner: 
     tuner.ask(agent, "POST", "/v1/stop", Change(who="ann"))
     tuner.ask("ann.guess", "GET", "/v1/studies?secret=1")
     entries = tuner.ask(ADMIN, "GET", "/v1/audit").json()
-    told = [(e["who"], e["role"], e["method"], e["path"], e["status"]) for e in entries]
-    assert told == [
+    recorded = [(e["who"], e["role"], e["method"], e["path"], e["status"]) for e in entries]
+    assert recorded == [
         ("admin", "admin", "POST", "/v1/enrol", 200),
         ("admin", "admin", "POST", "/v1/tokens", 201),
         ("ann", "operator", "POST", "/v1/studies", 201),

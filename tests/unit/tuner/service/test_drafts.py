@@ -34,13 +34,13 @@ REPLICAS = Knob("replicas", (1, 2), 1, Part.WORKLOAD, Cost(restart=True))
 
 
 def searched(*knobs: Knob, no_restart: bool = False, **choices: tuple[str, ...]) -> dict[str, int]:
-    asked = StudyDraft(
+    draft = StudyDraft(
         devices=("sim",),
         policy="sobol",
         terms=Terms(allow_restart=not no_restart),
         choices={name.replace("_", "."): values for name, values in choices.items()},
     )
-    space = space_of([device(space=Space(knobs))], asked)
+    space = space_of([device(space=Space(knobs))], draft)
     return {knob.name: len(knob.values) for knob in space.knobs}
 
 
@@ -73,14 +73,14 @@ def test_the_joules_of_a_shared_device_are_counted_only_where_it_is_said_how_man
     None
 ):
     shared = device(shared="MIG is on")
-    asked = StudyDraft(devices=("sim",))
-    refuse_shared_joules(asked, [device()])
+    draft = StudyDraft(devices=("sim",))
+    refuse_shared_joules(draft, [device()])
     with raised(InvalidInput, "MIG") as caught:
-        refuse_shared_joules(asked, [device(), shared])
+        refuse_shared_joules(draft, [device(), shared])
     assert "energy_share in the study's terms" in caught.value.hint
     for share in (0.25, 1.0):
         refuse_shared_joules(
-            asked.model_copy(update={"terms": Terms(energy_share=share)}), [shared]
+            draft.model_copy(update={"terms": Terms(energy_share=share)}), [shared]
         )
 
 
@@ -96,8 +96,8 @@ def test_a_knob_that_is_by_choice_stays_as_it_is_unless_values_of_it_are_named()
     # RTX 5090: any finite memory lock moves performance by up to 32 %.
     memory = Knob("gpu.mem_clock", (405, 7251), 7251, by_choice=True)
     assert searched(CLOCK, memory)["gpu.mem_clock"] == 1
-    asked = StudyDraft(devices=("sim",), policy="sobol", choices={memory.name: (405, 7251)})
-    space = space_of([device(space=Space((CLOCK, memory)))], asked)
+    draft = StudyDraft(devices=("sim",), policy="sobol", choices={memory.name: (405, 7251)})
+    space = space_of([device(space=Space((CLOCK, memory)))], draft)
     assert space.knob(memory.name).values == (405, 7251)
 
 

@@ -71,8 +71,8 @@ def test_lists_show_the_error_in_its_row(verbs: Operations, good: str) -> None:
     assert set(rows) == {good, HURT} and not rows[good].error
     assert "cannot be read" in rows[HURT].error and rows[HURT].devices == ("bad-device",)
     assert {d.device.id: d.study for d in verbs.devices()}["bad-device"] == HURT
-    found = verbs.loop.store
-    for trials in (history(found, HistoryQuestion()), recent(found, HistoryQuestion(), 50)):
+    stored = verbs.loop.store
+    for trials in (history(stored, HistoryQuestion()), recent(stored, HistoryQuestion(), 50)):
         (own,) = [row for row in trials if row.study == HURT]
         assert own.verdict is None and "cannot be read" in own.reason
         assert good in {row.study for row in trials}
@@ -117,9 +117,9 @@ def test_the_command_line_has_the_others_and_says_why_not_this_one(
         ["export", "optuna", "--storage", exported],
     ):
         assert main(command) == 0, command
-        said = capsys.readouterr()
-        assert HURT in said.out + said.err, command
-        assert good in said.out or command[0] == "export", command
+        output = capsys.readouterr()
+        assert HURT in output.out + output.err, command
+        assert good in output.out or command[0] == "export", command
     assert main(["study", "show", HURT]) == 1
     assert "; " in capsys.readouterr().err
 
@@ -130,11 +130,11 @@ def test_its_device_is_released_and_what_others_tell_is_kept(verbs: Operations, 
     order = loop.order("bad-device", Poll(agent="a/1", applied=at))
     assert isinstance(order, Release) and "cannot be read" in order.why
     held = loop.store.studies.get(good)
-    told = [
+    messages = [
         HoldReport(device=device, study=study, revision=1, setting=setting(600), ended="")
         for device, study in (("bad-device", HURT), (held.devices[0], good))
     ]
-    first, second = loop.hold_reports.observe_all(told)
+    first, second = loop.hold_reports.observe_all(messages)
     assert isinstance(first, Unreadable) and isinstance(second, Receipt)
 
 

@@ -72,9 +72,9 @@ def test_a_hold_that_breaks_a_tightened_limit_is_released_also_while_tuning_wait
     assert isinstance(asking(verbs, name, setting(600)), HoldOrder)
     verbs.loop.hours = lambda _: False
     assert limited(verbs, name, "latency_p99_ms <= 105") is Phase.TUNING
-    told = asking(verbs, name, setting(600))
-    assert isinstance(told, Release)
-    assert "breaks a limit" in told.why
+    answer = asking(verbs, name, setting(600))
+    assert isinstance(answer, Release)
+    assert "breaks a limit" in answer.why
     assert isinstance(asking(verbs, name, setting()), Idle), "tuning waits for its hours"
 
 
@@ -118,10 +118,10 @@ def test_without_constraints_the_best_is_looked_for_anew() -> None:
 
 def test_nothing_is_saved_where_the_baseline_is_held() -> None:
     verbs, name = worlds.held(worlds.flat)
-    told = verbs.report(name)
-    assert told.best is not None
-    assert told.best.setting == setting()
-    assert (told.saving, told.alternating, told.bill.saving_w) == (None, False, None)
+    report = verbs.report(name)
+    assert report.best is not None
+    assert report.best.setting == setting()
+    assert (report.saving, report.alternating, report.bill.saving_w) == (None, False, None)
 
 
 def observed(verbs: Operations, name: str, energy_j: float, ended: str = "") -> None:
@@ -290,13 +290,13 @@ def test_what_one_study_may_name_is_bounded(wish: dict[str, object], named: str)
 def test_a_preview_counts_the_trials_that_setting_the_constraints_counts() -> None:
     verbs, study = worlds.held()
     store = verbs.loop.store
-    found = store.studies.get(study)
+    stored = store.studies.get(study)
     later = max(t.number for t in store.trials.list(study)) + 1
-    anew = replace(found, since_trial=later)
+    anew = replace(stored, since_trial=later)
     store.studies.revise(anew, "tuner", "the driver changed", verbs.loop.now())
     change = ConstraintChange(constraints=("latency_p99_ms <= 101",))
     seen = verbs.preview(study, change)
-    assert seen.more_trials == found.terms.trials
+    assert seen.more_trials == stored.terms.trials
     verbs.set_constraints(study, change)
     terms = store.studies.get(study).terms
     assert terms.trials == seen.more_trials
@@ -312,9 +312,9 @@ def test_a_limit_that_nothing_keeps_is_said_before_anything_else() -> None:
     view = verbs.study(name)
     assert view.phase is Phase.HOLDING
     assert view.unmet == Limit("latency_p99_ms", "<=", 50.0)
-    said = "LIMIT NOT MET: holding the baseline (latency_p99_ms 100, the limit is <= 50); "
-    assert view.phase_why.startswith(said)
-    assert verbs.events(name, last=1)[0].text.startswith(said)
+    sentence = "LIMIT NOT MET: holding the baseline (latency_p99_ms 100, the limit is <= 50); "
+    assert view.phase_why.startswith(sentence)
+    assert verbs.events(name, last=1)[0].text.startswith(sentence)
 
 
 def test_a_limit_that_is_kept_is_not_called_unmet() -> None:
@@ -357,9 +357,9 @@ def test_a_study_has_the_signals_that_all_its_devices_tell() -> None:
 
 def test_a_draft_may_ask_for_a_continuous_study() -> None:
     verbs = worlds.operations()
-    asked = {"devices": ["sim"], "policy": "scripted", "constraints": []}
+    draft = {"devices": ["sim"], "policy": "scripted", "constraints": []}
     for terms, mode in (({}, Mode.SEARCH), ({"mode": "continuous"}, Mode.CONTINUOUS)):
-        view = verbs.create(StudyDraft.model_validate({**asked, "terms": terms}))
+        view = verbs.create(StudyDraft.model_validate({**draft, "terms": terms}))
         assert (view.terms.mode, view.model_dump(mode="json")["terms"]["mode"]) == (mode, mode)
         verbs.stop(view.id, Change())
 
@@ -398,8 +398,8 @@ def test_windows_of_a_hold_that_break_a_limit_are_counted_as_a_scrape_counts_the
             )
         )  # fmt: skip
     scraped = counts.registry.get_sample_value("jouletune_violations_total", {"level": "hold"})
-    found = verbs.report(name).study.violations
-    assert found.held == scraped == 40
+    violations = verbs.report(name).study.violations
+    assert violations.held == scraped == 40
 
 
 def unmet(terms: Terms, tried: int) -> tuple[Operations, str]:
@@ -457,8 +457,8 @@ def test_a_paused_study_whose_limit_is_loosened_searches_when_it_is_resumed() ->
 def test_a_tightened_limit_leaves_a_baseline_that_keeps_it() -> None:
     verbs, name = unmet(Terms(trials=20), 3)
     limited(verbs, name, "latency_p99_ms <= 150")
-    found = verbs.loop.store.studies.get(name)
-    verbs.loop.changes.move(found, Phase.HOLDING, "nothing beats it", Plan.single(setting()))
+    stored = verbs.loop.store.studies.get(name)
+    verbs.loop.changes.move(stored, Phase.HOLDING, "nothing beats it", Plan.single(setting()))
     assert limited(verbs, name, "latency_p99_ms <= 130") is Phase.HOLDING
     assert verbs.study(name).phase_why == "nothing beats it"
 

@@ -36,9 +36,9 @@ def test_a_whole_id_wins_over_those_that_go_on() -> None:
 
 
 def test_of_several_all_are_named() -> None:
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as refused:
         begun_with(stored("3fa1", "3fb2", "4c00").studies, "3f")
-    assert told.value.message == "2 studies begin with '3f': 3fa1 (tuning), 3fb2 (tuning)"
-    assert told.value.hint == "give more characters of the id"
+    assert refused.value.message == "2 studies begin with '3f': 3fa1 (tuning), 3fb2 (tuning)"
+    assert refused.value.hint == "give more characters of the id"
     with raised(InvalidInput, "and 3"):
         begun_with(stored(*(f"a{n:02}" for n in range(11))).studies, "a")

@@ -54,9 +54,9 @@ def test_what_is_approved_is_held_with_who_when_and_why(verbs: Operations) -> No
     view = verbs.approve(name, Decision(who="ann", why="the bill is high"))
     assert (view.phase, view.plan) == (Phase.HOLDING, WINNER)
     last = verbs.revisions(name)[-1]
-    said = "approved by ann: gpu.clock_mhz=600 batch_size=1; the bill is high"
-    assert (last.who, last.why, last.at.year) == ("ann", said, 2027)
-    assert events(verbs, name)[-1] == ("holding", said)
+    sentence = "approved by ann: gpu.clock_mhz=600 batch_size=1; the bill is high"
+    assert (last.who, last.why, last.at.year) == ("ann", sentence, 2027)
+    assert events(verbs, name)[-1] == ("holding", sentence)
     order = asked(verbs)
     assert isinstance(order, HoldOrder)
     assert (order.plan, order.revision) == (WINNER, view.revision)
@@ -93,9 +93,9 @@ def test_a_decision_on_what_was_proposed_before_is_refused(
     seen = verbs.study(name).revision
     verbs.set_constraints(name, ConstraintChange(constraints=("latency_p99_ms <= 130",)))
     worlds.tune(verbs, until=Release)
-    with raised(Conflict, seen) as told:
+    with raised(Conflict, seen) as refused:
         verb(verbs, name, Decision(revision=seen))
-    assert f"study show {name}" in told.value.hint
+    assert f"study show {name}" in refused.value.hint
     now = verbs.study(name)
     assert (now.phase, now.plan) == (Phase.PROPOSED, WINNER)
     assert verb(verbs, name, Decision(revision=now.revision)).phase is not Phase.PROPOSED
@@ -121,9 +121,9 @@ def test_what_is_paused_is_decided_after_it_is_resumed(
 ) -> None:
     name = worlds.proposed(verbs)
     verbs.pause(name, Change())
-    with pytest.raises(IllegalTransition, match="is paused") as told:
+    with pytest.raises(IllegalTransition, match="is paused") as refused:
         verb(verbs, name, ANN)
-    assert f"study resume {name}" in told.value.hint
+    assert f"study resume {name}" in refused.value.hint
     assert verbs.resume(name, Change()).phase is Phase.PROPOSED
     assert "withdrawn" not in dict(events(verbs, name))
     verb(verbs, name, ANN)
@@ -164,10 +164,14 @@ def test_a_hold_that_ended_is_proposed_anew_and_not_taken_up_by_itself(verbs: Op
 def test_a_proposal_is_reported_with_its_setting_saving_doubt_and_limits(
     verbs: Operations,
 ) -> None:
-    told = verbs.report(worlds.proposed(verbs))
-    assert told.best is not None and told.saving is not None
-    assert (told.best.setting, told.alternating, told.limit_kept) == (setting(600), True, True)
-    assert told.saving.mean == pytest.approx(0.4)
-    assert told.saving.stderr > 0.0
-    assert [str(limit.value) for limit in told.study.limits] == ["120.0"]
-    assert (told.study.plan, told.study.unmet, told.bill.saved_j) == (WINNER, None, None)
+    report = verbs.report(worlds.proposed(verbs))
+    assert report.best is not None and report.saving is not None
+    assert (report.best.setting, report.alternating, report.limit_kept) == (
+        setting(600),
+        True,
+        True,
+    )
+    assert report.saving.mean == pytest.approx(0.4)
+    assert report.saving.stderr > 0.0
+    assert [str(limit.value) for limit in report.study.limits] == ["120.0"]
+    assert (report.study.plan, report.study.unmet, report.bill.saved_j) == (WINNER, None, None)

@@ -44,9 +44,9 @@ def test_a_hold_is_released_and_the_study_stays_as_it_is(world: World) -> None:
     before = world.store.studies.get("s1")
     assert isinstance(holding(world), HoldOrder)
     Operations(world.loop).stop_all(STOP)
-    told = holding(world)
-    assert isinstance(told, Release)
-    assert told.why == "stop-all by ann: smoke in rack 4"
+    answer = holding(world)
+    assert isinstance(answer, Release)
+    assert answer.why == "stop-all by ann: smoke in rack 4"
     assert isinstance(world.ask(), Release)
     assert world.store.studies.get("s1") == before
 
@@ -147,10 +147,10 @@ def test_the_first_order_stands_and_both_ends_are_in_the_log(world: World) -> No
     verbs.lift(Change(who="bob", why="false alarm"))
     verbs.lift(Change(who="bob"))
     assert verbs.stop_state() == StopView(in_force=False)
-    told = [(e.kind, e.text) for e in verbs.events()]
-    assert [kind for kind, _ in told] == ["stop-all", "stop-all lifted"]
-    assert "smoke in rack 4" in told[0][1]
-    assert told[1][1] == "stop-all lifted by bob: false alarm"
+    events = [(e.kind, e.text) for e in verbs.events()]
+    assert [kind for kind, _ in events] == ["stop-all", "stop-all lifted"]
+    assert "smoke in rack 4" in events[0][1]
+    assert events[1][1] == "stop-all lifted by bob: false alarm"
 
 
 def test_a_study_says_that_it_is_stopped(world: World) -> None:

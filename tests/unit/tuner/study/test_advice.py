@@ -118,11 +118,11 @@ def test_it_tunes_and_confirms_as_any_study_and_then_waits_with_its_device_relea
     trials = proposed(world)
     phases = [t.phase for t in trials]
     assert phases == [Phase.BASELINE] * 2 + [Phase.TUNING] * 2 + [Phase.CONFIRMING] * 4
-    found = world.store.studies.get("s1")
-    assert (found.phase, found.proposed, found.held) == (Phase.PROPOSED, WINNER, None)
-    told = world.ask(holding="s1")
-    assert isinstance(told, Release)
-    assert "awaits approval" in told.why
+    stored = world.store.studies.get("s1")
+    assert (stored.phase, stored.proposed, stored.held) == (Phase.PROPOSED, WINNER, None)
+    answer = world.ask(holding="s1")
+    assert isinstance(answer, Release)
+    assert "awaits approval" in answer.why
     event = world.store.events.list("s1")[-1]
     assert event.kind == "proposed"
     assert "40.0 ± 0.6 % better" in event.text and "latency_p99_ms <= 120" in event.text
@@ -170,9 +170,9 @@ def test_a_device_that_changed_withdraws_what_was_proposed_of_it(
         held = world.store.studies.get("s1").moved(Phase.PAUSED)
         world.store.studies.revise(held, "ann", "lunch", world.time.now())
     world.loop.register(device(driver="2"))
-    found = world.store.studies.get("s1")
-    assert found.proposed is None
-    assert (found.phase, found.paused_from) == (
+    stored = world.store.studies.get("s1")
+    assert stored.proposed is None
+    assert (stored.phase, stored.paused_from) == (
         (Phase.PAUSED, Phase.BASELINE) if paused else (Phase.BASELINE, None)
     )
     event = world.store.events.list("s1")[-1]

@@ -71,10 +71,10 @@ class Worlds(World):
 
     def started(self, *names: str, **changes: object) -> Study:
         """Begin a study on devices of which each has a host of its own."""
-        found = self.start(*names, **changes)
+        orders = self.start(*names, **changes)
         for name in names:
             self.loop.register(device(name, agent=name))
-        return found
+        return orders
 
     def tune(self, *names: str, **changes: object) -> Study:
         """Bring a study on these devices into its tuning."""
@@ -198,12 +198,12 @@ def test_of_two_tuners_that_decide_at_once_one_begins_a_trial(
     other, begin = world.restarted(), world.store.trials.begin
     overtaken: list[Assignment] = []
 
-    def overtake(*asked: object) -> Trial:
+    def overtake(*arguments: object) -> Trial:
         monkeypatch.setattr(world.store.trials, "begin", begin)
         own, world.loop = world.loop, other
         overtaken.append(world.assigned("b"))
         world.loop = own
-        return begin(*asked)  # type: ignore[arg-type]
+        return begin(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(world.store.trials, "begin", overtake)
     assert places(world.assigned("a"), *overtaken) == [2, 1]
@@ -343,7 +343,7 @@ def test_a_window_that_was_cut_short_is_told_with_the_limit_of_all(world: Worlds
     assert math.isinf(last.shown["energy_j"].high)
 
 
-def reports(*told: tuple[float, ...]) -> Callable[[int], list[Report]]:
+def reports(*energies: tuple[float, ...]) -> Callable[[int], list[Report]]:
     """Return what two devices told of baseline windows: the energy of each."""
 
     def of(number: int) -> list[Report]:
@@ -353,16 +353,18 @@ def reports(*told: tuple[float, ...]) -> Callable[[int], list[Report]]:
                 study="s1", trial=number, device=name, attempt=1, token=1, nonce="n",
                 outcome=completed(energy), received_at=at,
             )
-            for name, energy in zip("ab", told[number - 1], strict=True)
+            for name, energy in zip("ab", energies[number - 1], strict=True)
         ]  # fmt: skip
 
     return of
 
 
-def share(*told: tuple[float, float]) -> Estimate:
+def share(*energies: tuple[float, float]) -> Estimate:
     both = study(devices=("a", "b"))
-    windows = [trial(n, None, window(sum(x)), phase=Phase.BASELINE) for n, x in enumerate(told, 1)]
-    return apart.shares(both, windows, "a", reports(*told))["energy_j"]
+    windows = [
+        trial(n, None, window(sum(x)), phase=Phase.BASELINE) for n, x in enumerate(energies, 1)
+    ]
+    return apart.shares(both, windows, "a", reports(*energies))["energy_j"]
 
 
 def test_devices_that_differ_by_noise_alone_count_as_equal() -> None:
@@ -375,10 +377,10 @@ def test_devices_that_differ_beyond_noise_count_as_what_they_are() -> None:
 
 def test_the_doubt_of_a_level_is_counted_in() -> None:
     known = {"energy_j": Estimate(2.0, 0.2)}
-    told = apart.scaled(completed(10.0), known).measurement
-    assert told is not None
-    assert told.estimates.keys() == {"energy_j"}
-    shown = told.estimates["energy_j"]
+    measurement = apart.scaled(completed(10.0), known).measurement
+    assert measurement is not None
+    assert measurement.estimates.keys() == {"energy_j"}
+    shown = measurement.estimates["energy_j"]
     assert shown.stderr == pytest.approx(math.hypot(0.2, 2.0))
     assert shown.low < 20.0 - 1.6 * 2.0 < 20.0 + 1.6 * 2.0 < shown.high
 

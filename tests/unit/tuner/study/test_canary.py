@@ -131,8 +131,8 @@ def test_windows_that_contradict_what_was_confirmed_start_the_study_over(
     assert show(world, order, seen, 3) is Phase.BASELINE
     assert said(world).startswith("the canary contradicts its plan: ")
     assert why in said(world)
-    found = world.store.studies.get("s1")
-    assert (found.plan, found.since_trial) == (None, 9)
+    stored = world.store.studies.get("s1")
+    assert (stored.plan, stored.since_trial) == (None, 9)
     assert not isinstance(world.ask("b"), HoldOrder)
 
 
@@ -308,8 +308,8 @@ def of_rows(*counts: tuple[int, int, float]) -> CanaryResult | None:
     at = study(Phase.CANARY, terms=TERMS, devices=BOTH, plan=BY_LOAD)
     trials: list[Trial] = []
     for clock in (1000, 600, 1000, 800):
-        found = window(clock / 100.0)
-        trials.append(trial(len(trials) + 1, setting(clock), found, phase=Phase.CONFIRMING))
+        measured = window(clock / 100.0)
+        trials.append(trial(len(trials) + 1, setting(clock), measured, phase=Phase.CONFIRMING))
     windows = [held(clock, n, joules) for clock, count, joules in counts for n in range(count)]
     return judged(past(at, trials), trials, windows)
 
@@ -322,21 +322,21 @@ def held(clock: int, minute: int, energy_j: float, context: Context | None = Non
 
 def test_a_plan_is_confirmed_by_the_first_row_that_was_held_for_long_enough() -> None:
     assert of_rows((600, 2, 6.0), (800, 2, 8.0)) is None
-    found = of_rows((600, 3, 6.0), (800, 2, 8.0))
-    assert found is not None and found.confirmed
+    result = of_rows((600, 3, 6.0), (800, 2, 8.0))
+    assert result is not None and result.confirmed
     assert of_rows((1000, 9, 10.0)) is None, "the baseline proves nothing"
 
 
 def test_a_row_that_contradicts_is_enough_against_a_plan() -> None:
-    found = of_rows((600, 3, 6.0), (800, 3, 9.9))
-    assert found is not None and not found.confirmed
+    result = of_rows((600, 3, 6.0), (800, 3, 9.9))
+    assert result is not None and not result.confirmed
 
 
 def test_a_new_driver_on_any_of_the_devices_ends_the_canary(world: World) -> None:
     order = begun(world)
     world.loop.register(device("b", driver="2"))
-    found: Study = world.store.studies.get("s1")
-    assert found.phase is Phase.BASELINE
+    stored: Study = world.store.studies.get("s1")
+    assert stored.phase is Phase.BASELINE
     assert show(world, order, count=4) is Phase.BASELINE
 
 

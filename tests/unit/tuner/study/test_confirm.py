@@ -55,19 +55,19 @@ def proposed(*rows: Row, askable: bool = True) -> Study:
 
 def confirm(at: Study, truth: Truth) -> tuple[Asked, Move, list[Trial]]:
     """Play the phase; return the clocks and loads asked for, the end, and all trials."""
-    trials, asked = list(TUNED), Asked()
+    trials, windows = list(TUNED), Asked()
     for _ in range(CONFIRM_MOST + 5):
         step = next_step(past(at, trials), Silent())
         assert step == next_step(past(at, list(trials)), Silent()), "the same past, the same step"
         if isinstance(step, Move):
-            return asked, step, trials
+            return windows, step, trials
         assert isinstance(step, Assign)
-        asked.append((int(step.setting["gpu.clock_mhz"]), step.context.get(BY)))
-        found = truth(step.setting, step.context)
+        windows.append((int(step.setting["gpu.clock_mhz"]), step.context.get(BY)))
+        outcome = truth(step.setting, step.context)
         ended = (
-            {"state": found, "reason": f"overrun at {step.context[BY]:g}"}
-            if isinstance(found, TrialState)
-            else {"measurement": replace(found, context=step.context or found.context)}
+            {"state": outcome, "reason": f"overrun at {step.context[BY]:g}"}
+            if isinstance(outcome, TrialState)
+            else {"measurement": replace(outcome, context=step.context or outcome.context)}
         )
         trials.append(
             trial(
@@ -92,8 +92,8 @@ LOW, HIGH = Row(3.0, setting(600), at=2.0), Row(math.inf, setting(800), at=8.0)
 
 def test_a_row_is_confirmed_at_the_load_it_was_decided_at() -> None:
     at = proposed(LOW, HIGH)
-    asked, end, _ = confirm(at, saves)
-    assert asked == [(1000, 2), (600, 2)] * 2 + [(1000, 8), (800, 8)] * 2
+    windows, end, _ = confirm(at, saves)
+    assert windows == [(1000, 2), (600, 2)] * 2 + [(1000, 8), (800, 8)] * 2
     assert (end.phase, end.plan) == (Phase.HOLDING, at.plan)
     assert "gpu.clock_mhz=600 batch_size=1 at requests_in_system = 2: confirmed" in end.why
     assert "gpu.clock_mhz=800 batch_size=1 at requests_in_system = 8: confirmed" in end.why
@@ -111,8 +111,8 @@ def test_the_same_setting_is_confirmed_at_each_load_and_lost_where_it_gains_noth
         vain = of == setting(600) and context[BY] == 16
         return replace(saves(setting(), context) if vain else saves(of, context))
 
-    asked, end, _ = confirm(at, truth)
-    assert asked.count((600, 2)) == asked.count((600, 16)) == 2
+    windows, end, _ = confirm(at, truth)
+    assert windows.count((600, 2)) == windows.count((600, 16)) == 2
     lost = replace(again, setting=setting())
     assert end.plan == Plan((LOW, replace(HIGH, below=12.0), lost), BY)
     assert (
@@ -136,8 +136,8 @@ def test_a_row_keeps_the_limit_of_its_own_load() -> None:
 
 def test_a_load_nobody_can_ask_for_is_whatever_runs_and_that_is_said() -> None:
     at = proposed(LOW, HIGH, askable=False)
-    asked, end, _ = confirm(at, saves)
-    assert asked == [(1000, None), (600, None)] * 2 + [(1000, None), (800, None)] * 2
+    windows, end, _ = confirm(at, saves)
+    assert windows == [(1000, None), (600, None)] * 2 + [(1000, None), (800, None)] * 2
     assert end.plan == at.plan
     assert end.why.endswith("under the present load, because a trial cannot set requests_in_system")
 
@@ -157,15 +157,15 @@ def test_a_plan_of_five_rows_is_settled_within_bounds_and_what_was_won_stays() -
     rows[-1] = replace(rows[-1], below=math.inf)
 
     def truth(of: Setting, context: Context) -> Measurement:
-        found = saves(of, context)
+        measured = saves(of, context)
         if of == setting() or context[BY] == 2:
-            return found
-        wait = found.estimates["latency_p99_ms"].mean
+            return measured
+        wait = measured.estimates["latency_p99_ms"].mean
         unsure = Estimate(wait, 0.1 * wait, 500, 0.9 * wait, 1.2 * wait)
-        return replace(found, estimates={**found.estimates, "latency_p99_ms": unsure})
+        return replace(measured, estimates={**measured.estimates, "latency_p99_ms": unsure})
 
-    asked, end, _ = confirm(proposed(*rows), truth)
-    assert len(asked) == CONFIRM_MOST
+    windows, end, _ = confirm(proposed(*rows), truth)
+    assert len(windows) == CONFIRM_MOST
     assert end.plan is not None
     assert [r.setting for r in end.plan.rows] == [setting(600), setting()]
     assert "gave no clear result" in end.why

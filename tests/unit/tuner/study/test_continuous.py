@@ -83,8 +83,8 @@ def test_another_load_neither_ends_a_continuous_study_nor_spoils_its_rounds() ->
 
     def busier(order: Assignment) -> Outcome:
         assert order.expected == {}
-        found = window(rate=float(next(rates)))
-        return Outcome(state=TrialState.COMPLETED, measurement=found)
+        measured = window(rate=float(next(rates)))
+        return Outcome(state=TrialState.COMPLETED, measurement=measured)
 
     assert isinstance(play(world, busier), HoldOrder)
     assert {t.phase for t in world.store.trials.list("s1")[2:]} == {Phase.TUNING}
@@ -130,18 +130,18 @@ BROKEN = trial(3, setting(400), window(4.0, 200.0))
 
 
 def test_a_round_that_the_guard_refuses_is_run_at_the_baseline() -> None:
-    found = step(study(terms=ROUND), [*BASE, BROKEN], Try(setting(400), "again"))
-    assert isinstance(found, Assign)
-    assert found.setting == setting()
-    assert "gpu.clock_mhz=400 batch_size=1 was not tried" in found.why
+    assigned = step(study(terms=ROUND), [*BASE, BROKEN], Try(setting(400), "again"))
+    assert isinstance(assigned, Assign)
+    assert assigned.setting == setting()
+    assert "gpu.clock_mhz=400 batch_size=1 was not tried" in assigned.why
 
 
 def test_what_the_guard_refuses_of_a_plan_is_not_held_after_rounds_either() -> None:
     rows = (Row(5.0, setting(400)), Row(float("inf"), setting(600)))
     done = Done(Plan(rows, "requests_in_system"), "trained")
-    found = step(study(terms=ROUND), [*BASE, BROKEN], done)
-    assert isinstance(found, Move) and found.plan is not None
-    assert (found.phase, [r.setting for r in found.plan.rows]) == (
+    move = step(study(terms=ROUND), [*BASE, BROKEN], done)
+    assert isinstance(move, Move) and move.plan is not None
+    assert (move.phase, [r.setting for r in move.plan.rows]) == (
         Phase.HOLDING,
         [setting(), setting(600)],
     )
@@ -163,8 +163,8 @@ def test_a_load_nobody_can_offer_pauses_the_study_and_says_what_can_be_asked_for
     signals: tuple[Signal, ...], can: str
 ) -> None:
     wanted = Try(setting(600), "busy", context={"requests_in_system": 8.0})
-    found = step(study(signals=signals), BASE, wanted)
-    assert found == Move(
+    move = step(study(signals=signals), BASE, wanted)
+    assert move == Move(
         Phase.PAUSED,
         "policy scripted requests requests_in_system = 8, but a trial of this workload can only set: "
         + can,
@@ -179,8 +179,8 @@ def test_a_load_that_can_be_asked_for_is_asked_and_kept_with_the_trial() -> None
             return Try(setting(600), "busy", context=at_load)
 
     world = begun(Busy(1), Terms(trials=1, window_s=10.0, max_window_s=30.0))
-    found = study(signals=(REQUESTS,), terms=Terms(trials=4))
-    world.store.studies.revise(found.moved(Phase.BASELINE), "test", "signals", world.time.now())
+    changed = study(signals=(REQUESTS,), terms=Terms(trials=4))
+    world.store.studies.revise(changed.moved(Phase.BASELINE), "test", "signals", world.time.now())
     for _ in range(2):
         world.report(world.assigned(), completed())
     order = world.assigned()

@@ -70,8 +70,8 @@ def test_a_hold_is_measured_at_the_baseline_now_and_then_and_goes_on() -> None:
         assert order.why == "control window: measuring the baseline again"
         assert world.report(order, completed(10.0, 100.0)) == "closed"
         assert world.ask_holding(hold) == hold
-    found = world.store.studies.get("s1")
-    assert (found.phase, found.revision) == (Phase.HOLDING, hold.revision)
+    stored = world.store.studies.get("s1")
+    assert (stored.phase, stored.revision) == (Phase.HOLDING, hold.revision)
 
 
 def test_nobody_is_measured_again_who_did_not_ask_for_it() -> None:
@@ -227,9 +227,9 @@ def test_a_control_window_that_breaks_a_limit_is_the_last_and_that_is_said() -> 
     world.report(order, completed(10.0, 140.0))
     world.time.sleep(10 * DUE_S)
     assert world.ask_holding(hold) == hold
-    said = [e.text for e in world.store.events.list("s1") if e.kind == "control windows ended"]
-    assert len(said) == 1
-    assert said[0].startswith("the baseline breaks latency_p99_ms <= 120")
+    texts = [e.text for e in world.store.events.list("s1") if e.kind == "control windows ended"]
+    assert len(texts) == 1
+    assert texts[0].startswith("the baseline breaks latency_p99_ms <= 120")
 
 
 def test_a_row_is_measured_again_at_the_load_it_was_confirmed_at() -> None:
@@ -335,18 +335,18 @@ def off_by(bill: Bill, truly_j: float) -> tuple[float, float]:
 def test_without_control_windows_a_drifted_baseline_makes_the_bill_wrong_and_it_says_so() -> None:
     drifting = Drifting(share=0.0)
     drifting.hold_for(HOURS)
-    found = drifting.report()
-    wrong, doubt = off_by(found.bill, drifting.truly_j)
+    report = drifting.report()
+    wrong, doubt = off_by(report.bill, drifting.truly_j)
     # 4 J an item were claimed throughout, where it was 4 J and then 3 J.
     assert wrong == pytest.approx(8.0 / 7.0 - 1.0, abs=3.0 * doubt)
     assert wrong > 5.0 * doubt
-    assert (found.bill.controls, found.bill.measured_again_at) == (0, None)
+    assert (report.bill.controls, report.bill.measured_again_at) == (0, None)
     begun = [t.measurement for t in drifting.world.store.trials.list("s1") if t.number == 7]
     assert begun[0] is not None
-    assert found.bill.extrapolated_since == begun[0].started_at, "the last window of the baseline"
-    assert found.baseline_shift is None
-    assert found.saving is not None
-    assert found.saving.mean == pytest.approx(0.40, abs=0.02)
+    assert report.bill.extrapolated_since == begun[0].started_at, "the last window of the baseline"
+    assert report.baseline_shift is None
+    assert report.saving is not None
+    assert report.saving.mean == pytest.approx(0.40, abs=0.02)
 
 
 @pytest.mark.promise("the baseline drifts while another setting is held")
@@ -369,17 +369,17 @@ def test_with_control_windows_the_bill_of_a_drifted_baseline_is_within_its_own_e
 def test_a_drift_of_the_baseline_is_said_once_and_changes_the_claim() -> None:
     drifting = Drifting(share=0.05, seed=1)
     drifting.hold_for(HOURS)
-    found = drifting.report()
-    shift = found.baseline_shift
+    report = drifting.report()
+    shift = report.baseline_shift
     assert shift is not None
     assert shift.change.mean == pytest.approx(-0.10, abs=2.0 * shift.change.stderr)
     assert abs(shift.since - drifting.middle) <= timedelta(seconds=2.0 * DUE_S)
-    assert found.saving is not None
-    assert found.saving.mean == pytest.approx(1.0 - HELD_J / DRIFTED_J, abs=0.02)
-    assert found.bill.saving_w == pytest.approx(3.0 * RATE, rel=0.1)
-    said = [e.text for e in drifting.world.store.events.list("s1") if e.kind == "baseline drifted"]
-    assert len(said) == 1
-    assert "% lower than the study's first baseline" in said[0]
+    assert report.saving is not None
+    assert report.saving.mean == pytest.approx(1.0 - HELD_J / DRIFTED_J, abs=0.02)
+    assert report.bill.saving_w == pytest.approx(3.0 * RATE, rel=0.1)
+    texts = [e.text for e in drifting.world.store.events.list("s1") if e.kind == "baseline drifted"]
+    assert len(texts) == 1
+    assert "% lower than the study's first baseline" in texts[0]
     list(Maintenance(drifting.world.loop, keep_days=90).watch_drift())
     assert drifting.world.store.studies.get("s1").phase is Phase.HOLDING, "what is held has not"
 

@@ -34,9 +34,9 @@ def test_a_steady_device_raises_no_alarm_for_days_whatever_the_reference_was() -
 
 @pytest.mark.parametrize("shifted", [6.6, 5.4])
 def test_a_lasting_shift_either_way_is_drift(shifted: float) -> None:
-    said = drift("energy_j", EXPECTED, held(6.0, 6.0, *[shifted] * 10))
-    assert said is not None
-    assert "energy_j has drifted from 6" in said
+    sentence = drift("energy_j", EXPECTED, held(6.0, 6.0, *[shifted] * 10))
+    assert sentence is not None
+    assert "energy_j has drifted from 6" in sentence
 
 
 def test_one_odd_window_is_no_drift() -> None:

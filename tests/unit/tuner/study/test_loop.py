@@ -92,9 +92,9 @@ def test_of_two_agents_at_one_device_the_first_is_told(world: World) -> None:
     world.start()
     world.assigned(agent="host/1")
     taken = world.assigned(agent="host/2")
-    with raised(Conflict, "host/2", "host/1") as told:
+    with raised(Conflict, "host/2", "host/1") as refused:
         world.ask(agent="host/1")
-    assert "another `name` in one agent.toml" in told.value.hint
+    assert "another `name` in one agent.toml" in refused.value.hint
     assert world.assigned(agent="host/2") == taken, "the other works on, undisturbed"
     assert world.assigned(agent="host/3").attempt == 3, "and may crash in its turn"
 
@@ -158,7 +158,7 @@ def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -
     world.start()
     world.loop.register(device("other"))
     hold = world.run(truth)
-    told = HoldReport(
+    message = HoldReport(
         device="other",
         study="s1",
         revision=hold.revision,
@@ -167,7 +167,7 @@ def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -
         ended="for no reason",
     )
     with pytest.raises(InvalidInput, match="other"):
-        world.loop.hold_reports.observe(told)
+        world.loop.hold_reports.observe(message)
     assert world.store.observations.list("s1") == ()
     assert world.store.studies.get("s1").phase is Phase.HOLDING
     world.loop.changes.start_over(world.store.studies.get("s1"), "again")
@@ -432,9 +432,9 @@ def test_a_hold_that_ended_starts_the_evidence_afresh(world: World) -> None:
         ended="latency_p99_ms broke its limit in 3 windows",
     )
     assert world.loop.hold_reports.observe(sent).result == "closed"
-    found = world.store.studies.get("s1")
-    assert found.phase is Phase.BASELINE
-    assert found.since_trial == 9
+    stored = world.store.studies.get("s1")
+    assert stored.phase is Phase.BASELINE
+    assert stored.since_trial == 9
     assert len(world.store.observations.list("s1")) == 1
     assert world.loop.hold_reports.observe(sent).result == "late"
 
@@ -443,10 +443,10 @@ def test_a_new_driver_starts_the_evidence_afresh(world: World) -> None:
     world.start()
     world.run(truth)
     world.loop.register(device(driver="2"))
-    found = world.store.studies.get("s1")
-    assert (found.phase, found.since_trial, found.phase_since) == (Phase.BASELINE, 9, 9)
+    stored = world.store.studies.get("s1")
+    assert (stored.phase, stored.since_trial, stored.phase_since) == (Phase.BASELINE, 9, 9)
     world.loop.register(device(driver="2"))
-    assert world.store.studies.get("s1").revision == found.revision
+    assert world.store.studies.get("s1").revision == stored.revision
 
 
 def test_a_new_driver_is_not_overlooked_while_paused_or_measuring_the_baseline(
@@ -490,8 +490,8 @@ def test_a_device_that_takes_no_order_is_left_alone_and_its_reason_told(
         assert isinstance(order, Idle) and STAYS in order.why
     assert world.store.trials.count("s1") == tried
     assert isinstance(world.ask(), HoldOrder if holding else Assignment)
-    said = [e.text for e in world.store.events.list(device="sim") if e.kind in ("unable", "able")]
-    assert said == [STAYS, "the device accepts assignments again"]
+    texts = [e.text for e in world.store.events.list(device="sim") if e.kind in ("unable", "able")]
+    assert texts == [STAYS, "the device accepts assignments again"]
 
 
 def test_a_study_starts_no_trial_while_one_of_its_devices_takes_no_order(world: World) -> None:
@@ -532,8 +532,8 @@ def test_a_revert_on_the_host_pauses_the_study_that_has_the_device(
     operations = Operations(world.loop)
     word = Reverted(device="sim", why="an operator reverted sim back on host at 12:00")
     assert operations.reverted(word).result == "closed"
-    found = world.store.studies.get("s1")
-    assert found.phase is Phase.PAUSED
+    stored = world.store.studies.get("s1")
+    assert stored.phase is Phase.PAUSED
     assert world.store.studies.latest("s1").why == word.why
     assert isinstance(world.ask(), Release)
     operations.resume("s1", Change(who="ann"))

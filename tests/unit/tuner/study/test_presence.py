@@ -222,7 +222,7 @@ def beside(office: Office) -> Loop:
     return office.another()
 
 
-def with_api(loop: Loop, unable: str = "", name: str = "sim") -> object:
+def polls(loop: Loop, unable: str = "", name: str = "sim") -> object:
     return loop.order(name, Poll(agent="host/1", applied=applied(name), unable=unable))
 
 
@@ -232,7 +232,7 @@ def test_a_device_that_asks_another_tuner_is_online_at_every_one(
     office.poll()
     for _ in range(10):
         office.passes(60.0)
-        with_api(beside)
+        polls(beside)
         beside.presence.keep()
     assert office.online() and office.online(Operations(beside))
     assert office.verbs.devices()[0].last_seen == office.wall.now()
@@ -244,7 +244,7 @@ def test_who_leads_notes_the_silence_of_devices_that_others_heard(
     maintenance = Maintenance(office.loop, keep_days=1)
     expect(office.loop)
     beside.register(device("other"))
-    with_api(beside, name="other")
+    polls(beside, name="other")
     beside.presence.keep()
 
     def noted() -> list[str]:
@@ -255,7 +255,7 @@ def test_who_leads_notes_the_silence_of_devices_that_others_heard(
     assert noted() == []
     office.passes(office.loop.lease_s + KEEP_S + LONGEST_POLL_S + 1.0)
     assert noted() == noted() == ["offline"]
-    with_api(beside, name="other")
+    polls(beside, name="other")
     beside.presence.keep()
     assert noted() == noted() == ["offline", "online"]
 
@@ -264,9 +264,9 @@ def test_what_a_device_refuses_at_one_tuner_is_known_at_all(office: Office, besi
     both = device(), device("other")
     office.loop.register(both[1])
     office.store.studies.add(study(Phase.BASELINE, devices=("sim", "other")), "ann", "created")
-    with_api(beside, "its driver is gone", "other")
-    waits = with_api(office.loop)
+    polls(beside, "its driver is gone", "other")
+    waits = polls(office.loop)
     assert getattr(waits, "why", "") == "other: its driver is gone"
     assert office.store.trials.count("s1") == 0
-    with_api(beside, "", "other")
-    assert isinstance(with_api(office.loop), Assignment)
+    polls(beside, "", "other")
+    assert isinstance(polls(office.loop), Assignment)

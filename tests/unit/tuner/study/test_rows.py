@@ -80,8 +80,8 @@ def test_a_row_that_breaks_the_limit_of_its_load_is_told() -> None:
     slow = [*history(), *(at_load(n, setting(600), ROWS[0], 90.0) for n in (15, 16, 17, 18))]
     at = study(Phase.HOLDING, plan=PLAN)
     assert unmet(past(at, history())) is None
-    found = unmet(past(at, slow))
-    assert isinstance(found, Limit) and found.value == pytest.approx(60.0)
+    limit = unmet(past(at, slow))
+    assert isinstance(limit, Limit) and limit.value == pytest.approx(60.0)
 
 
 def holding() -> World:
@@ -125,8 +125,8 @@ def test_any_row_can_drift_and_is_named(number: int) -> None:
     list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.get("s1").phase is Phase.BASELINE
     clock = row.setting["gpu.clock_mhz"]
-    said = world.store.studies.latest("s1").why
-    assert said == (
+    why = world.store.studies.latest("s1").why
+    assert why == (
         f"energy_j has drifted from {energy_j(row):.4g} to {1.25 * energy_j(row):.4g} "
         f"while gpu.clock_mhz={clock} batch_size=1 was held"
     )

@@ -53,9 +53,9 @@ def world() -> World:
 
 
 def heard(world: World) -> Heard:
-    found = world.telemetry
-    assert isinstance(found, Heard)
-    return found
+    telemetry = world.telemetry
+    assert isinstance(telemetry, Heard)
+    return telemetry
 
 
 def report(order: HoldOrder, world: World, minute: int) -> HoldReport:
@@ -72,10 +72,10 @@ def report(order: HoldOrder, world: World, minute: int) -> HoldReport:
 def test_every_trial_is_heard_once_with_its_window(world: World) -> None:
     world.run(truth)
     trials = world.store.trials.list("s1")
-    told = heard(world)
-    assert len(told.outcomes) == len(told.windows) == len(trials)
-    assert set(told.policies) == {"scripted"}
-    assert "holding" in told.kinds
+    recorded = heard(world)
+    assert len(recorded.outcomes) == len(recorded.windows) == len(trials)
+    assert set(recorded.policies) == {"scripted"}
+    assert "holding" in recorded.kinds
 
 
 def test_a_report_that_comes_twice_is_heard_once(world: World) -> None:

@@ -76,9 +76,9 @@ class World:
 
     def ask_holding(self, hold: HoldOrder, agent: str = "host/1", unable: str = "") -> object:
         """Ask as an agent does that has a hold in force."""
-        found = applied("sim", Level.HOLD, hold.plan.rows[-1].setting)
+        in_force = applied("sim", Level.HOLD, hold.plan.rows[-1].setting)
         poll = Poll(
-            agent=agent, applied=found, holding=hold.study, revision=hold.revision, unable=unable
+            agent=agent, applied=in_force, holding=hold.study, revision=hold.revision, unable=unable
         )
         return self.loop.order("sim", poll)
 

@@ -32,8 +32,8 @@ class Scripted:
         pasts = BatchQuestion.model_validate_json(question).pasts
         self.asked.append([p.study.id for p in pasts])
         self.does(pasts)
-        said = (Tried(suggestion=Try(setting(600), f"for {p.study.id}")) for p in pasts)
-        return BatchAnswers(answers=tuple(said)).dumped()
+        answers = (Tried(suggestion=Try(setting(600), f"for {p.study.id}")) for p in pasts)
+        return BatchAnswers(answers=tuple(answers)).dumped()
 
     def close(self) -> None:
         self.closed = True
@@ -44,9 +44,9 @@ def at_work(
     *workers: Scripted, by: Callable[[str], Policy] = policies
 ) -> Iterator[tuple[Suggestions, list[str]]]:
     woken: list[str] = []
-    found = Suggestions(by, workers, lambda s: woken.append(s.id), within_s=5.0)
-    end = found.begin()
-    yield found, woken
+    suggestions = Suggestions(by, workers, lambda s: woken.append(s.id), within_s=5.0)
+    end = suggestions.begin()
+    yield suggestions, woken
     end()
     assert all(worker.closed for worker in workers)
 
@@ -146,8 +146,8 @@ def queue(names: Sequence[str], does: Callable[[Sequence[Past]], None]) -> list[
 
 
 def test_studies_of_one_space_are_asked_for_together() -> None:
-    asked = queue(("a", "other", "c"), lambda _: None)
-    assert asked == [["a", "c"], ["other"]]
+    batches = queue(("a", "other", "c"), lambda _: None)
+    assert batches == [["a", "c"], ["other"]]
 
 
 def test_what_was_lost_with_a_worker_is_asked_for_alone_and_found() -> None:
@@ -155,8 +155,8 @@ def test_what_was_lost_with_a_worker_is_asked_for_alone_and_found() -> None:
         if len(pasts) > 1:
             raise WorkerLost("it was killed")
 
-    asked = queue(("a", "b", "c"), dies)
-    assert asked == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+    batches = queue(("a", "b", "c"), dies)
+    assert batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
 
 
 def test_who_takes_every_worker_with_it_is_given_up_with_the_reason() -> None:
@@ -186,9 +186,9 @@ def test_what_the_policy_raised_is_raised_here() -> None:
         policy = suggestions.policy("scripted")
         policy.suggest(of())
         until(lambda: woken == ["s1"], "nobody was woken")
-        with pytest.raises(TuningError, match="no meter") as told:
+        with pytest.raises(TuningError, match="no meter") as error:
             policy.suggest(of())
-        assert told.value.code == "metric_unavailable"
+        assert error.value.code == "metric_unavailable"
 
 
 def test_an_answer_that_is_none_is_a_lost_worker() -> None:

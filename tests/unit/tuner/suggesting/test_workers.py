@@ -24,7 +24,7 @@ LONG_S = 300.0
 
 def pasts() -> list[Past]:
     """Return studies of one space at several points of their search, the last one at its end."""
-    found = []
+    studies = []
     for tried in range(3):
         at = replace(asked(2 if tried == 2 else 8), id=f"s{tried}", seed=tried)
         trials = baseline(at)
@@ -32,15 +32,15 @@ def pasts() -> list[Past]:
             seen = surface(setting(clock, 2))
             broke = Limit("latency_p99_ms", "<=", 1 / 3) if clock == 400 else None
             trials.append(trial(number, setting(clock, 2), seen, broke=broke))
-        found.append(past(at, trials))
-    return found
+        studies.append(past(at, trials))
+    return studies
 
 
 @pytest.fixture
 def worker() -> Iterator[LocalWorker]:
-    found = LocalWorker()
-    yield found
-    found.close()
+    local = LocalWorker()
+    yield local
+    local.close()
 
 
 @pytest.mark.promise("the process that computes a suggestion dies, hangs or is slow")
@@ -62,12 +62,12 @@ def test_what_a_policy_raises_comes_back_and_the_process_lives_on(worker: LocalW
 
 def children() -> list[psutil.Process]:
     """Return the workers that run; of a process that has ended nobody knows the command."""
-    found = []
+    processes = []
     for child in psutil.Process().children():
         with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
             if "tuner.suggesting.worker" in child.cmdline():
-                found.append(child)
-    return found
+                processes.append(child)
+    return processes
 
 
 def test_a_killed_process_is_a_lost_worker_and_the_next_question_finds_another(

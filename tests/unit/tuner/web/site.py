@@ -64,9 +64,9 @@ class Site:
 
 
 def form_key(page: httpx2.Response) -> str:
-    found = re.search(r'name="form_key" value="([0-9a-f]+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
+    match = re.search(r'name="form_key" value="([0-9a-f]+)"', page.text)
+    assert match is not None, page.text
+    return match[1]
 
 
 def send(browser: TestClient, path: str, seen_at: str = "/", **fields: str) -> httpx2.Response:

@@ -31,8 +31,8 @@ def stored(site: Site, study: str) -> Study:
 def test_only_the_page_to_sign_in_at_and_its_assets_are_open(site: Site) -> None:
     browser = site.browser()
     for method, path in site.routes():
-        asked = path.format(study="s", number=1, name="app.css", device="sim")
-        answer = browser.request(method, asked, follow_redirects=False)
+        address = path.format(study="s", number=1, name="app.css", device="sim")
+        answer = browser.request(method, address, follow_redirects=False)
         if path in OPEN:
             assert answer.status_code in (200, 401), (method, path)
         else:
@@ -53,8 +53,8 @@ def test_the_log_comes_in_pages_however_long_its_sentences_are(site: Site) -> No
     browser = site.signed_in()
     pages = [browser.get(f"/events?page={page}&device=sim") for page in (1, 2, 3)]
     assert max(len(page.content) for page in pages) < 300_000
-    told = [re.findall(r"event (\d+) ", page.text) for page in pages]
-    assert [int(n) for page in told for n in page] == list(range(249, -1, -1))
+    numbers = [re.findall(r"event (\d+) ", page.text) for page in pages]
+    assert [int(n) for page in numbers for n in page] == list(range(249, -1, -1))
     assert "page=2" in pages[0].text and "page=4" not in pages[2].text
 
 
@@ -106,16 +106,16 @@ def test_what_a_machine_has_opens_no_page(site: Site, kind: str) -> None:
     browser = site.browser()
     for method, path in site.routes():
         if path not in (*OPEN, "/logout"):
-            asked = path.format(study=study, number=1, name="app.css", device="sim")
-            answer = browser.request(method, asked, headers={"Authorization": f"Bearer {token}"})
+            address = path.format(study=study, number=1, name="app.css", device="sim")
+            answer = browser.request(method, address, headers={"Authorization": f"Bearer {token}"})
             assert answer.status_code == 403, (method, path)
             assert study not in answer.text
 
 
 def test_the_way_in_leads_back_to_where_one_wanted_to_go_and_nowhere_else(site: Site) -> None:
     browser = site.browser()
-    asked = browser.get("/history", follow_redirects=False)
-    assert asked.headers["location"] == "/login?next=%2Fhistory"
+    redirect = browser.get("/history", follow_redirects=False)
+    assert redirect.headers["location"] == "/login?next=%2Fhistory"
     for wanted, got in (
         ("/history", "/history"),
         ("//evil.example", "/"),
@@ -243,9 +243,9 @@ def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(si
     browser = site.signed_in("viewer")
     assert browser.get("/v1/fleet").json()["pending"] == 1
     assert site.fleet.summaries.renew() == 1
-    told = browser.get("/v1/fleet").json()
-    (row,) = told["rows"]
-    assert (row["study"], row["phase"], told["pending"]) == (study, "holding", 0)
+    fleet = browser.get("/v1/fleet").json()
+    (row,) = fleet["rows"]
+    assert (row["study"], row["phase"], fleet["pending"]) == (study, "holding", 0)
     # Ordered, and not applied yet: it saves nothing now.
     assert row["saving"] is None
     assert not any("40.0" in text_of(browser.get(page)) for page in ("/", "/studies"))
@@ -298,12 +298,12 @@ def test_a_preview_says_what_setting_it_does(site: Site) -> None:
     body = {"protocol": 1, "constraints": ["latency_p99_ms <= 106"]}
     headers = {"Authorization": f"Bearer {TOKEN}"}
     path = f"/v1/studies/{study}/constraints"
-    told = site.browser().post(f"{path}/preview", json=body, headers=headers).json()
+    preview = site.browser().post(f"{path}/preview", json=body, headers=headers).json()
     assert stored(site, study).phase is Phase.HOLDING
     site.browser().put(path, json=body, headers=headers)
     after = [t.verdict for t in site.verbs.trials(study)]
-    assert told["after"] == {str(v): after.count(v) for v in Verdict}
-    assert told["phase"] == str(stored(site, study).phase)
+    assert preview["after"] == {str(v): after.count(v) for v in Verdict}
+    assert preview["phase"] == str(stored(site, study).phase)
     assert browser.get(f"/studies/{study}").status_code == 200
 
 
@@ -452,8 +452,8 @@ def test_what_a_study_believes_is_shown_or_said_not_to_be_known(
     page = f"/studies/{study}/explain"
     assert "scripted has no model to explain" in text_of(browser.get(page))
     monkeypatch.setattr(site.verbs.loop, "policies", lambda _: Polythrottle())
-    told = browser.get(f"/v1{page}").json()
-    assert told["explained"] and len(told["explanation"]["slices"]) == 2
+    answer = browser.get(f"/v1{page}").json()
+    assert answer["explained"] and len(answer["explanation"]["slices"]) == 2
     again = Site(site.verbs).signed_in("viewer", "vera")
     assert "gpu.clock_mhz and energy_j" in text_of(again.get(page))
     assert "Knob importance" in text_of(again.get(f"/studies/{study}/importance"))

@@ -17,8 +17,8 @@ __all__ = ["held"]
 
 
 def figure_of(text: str) -> dict[str, object]:
-    (found,) = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
-    return dict(json.loads(found))
+    (figure,) = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
+    return dict(json.loads(figure))
 
 
 def test_the_page_says_what_is_applied_by_whom_and_draws_it(held: Site) -> None:

@@ -99,14 +99,14 @@ def test_sparklines_of_all_devices_come_from_one_statement(
     for number in range(1, 5):
         verbs.loop.register(device(f"d{number}"))
     observations = verbs.loop.store.observations
-    asked = []
+    statements = []
     recent = type(observations).recent
 
     def counted(self: object, *given: object) -> object:
-        asked.append(given)
+        statements.append(given)
         return recent(self, *given)  # type: ignore[arg-type]
 
     browser = Site(verbs).signed_in("viewer")
     monkeypatch.setattr(type(observations), "recent", counted)
     assert browser.get("/?group=host").status_code == 200
-    assert len(asked) == 1
+    assert len(statements) == 1

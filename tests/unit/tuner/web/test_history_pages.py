@@ -19,8 +19,8 @@ def browsed() -> Site:
 
 
 def heads(page: str) -> list[str]:
-    found = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)
-    return [re.sub(r"<[^>]*>|[▼▲]", "", head).strip() for head in found]
+    cells = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)
+    return [re.sub(r"<[^>]*>|[▼▲]", "", head).strip() for head in cells]
 
 
 def test_the_setting_and_the_studys_own_metrics_come_first(browsed: Site) -> None:

@@ -13,8 +13,8 @@ def point(minute: int, value: float) -> tuple[float, float]:
 
 
 def heights(svg: str) -> list[float]:
-    (found,) = re.findall(r'<polyline points="([^"]*)"', svg)
-    return [float(pair.split(",")[1]) for pair in found.split()]
+    (points,) = re.findall(r'<polyline points="([^"]*)"', svg)
+    return [float(pair.split(",")[1]) for pair in points.split()]
 
 
 def test_the_label_says_the_last_value_and_the_limit() -> None:

@@ -66,8 +66,8 @@ def test_a_lost_capacity_is_kept_by_a_button() -> None:
     assert SUGGESTED.sub("", old) == "throughput_per_s is 25.9 % lower"
     site = Site(operations())
     study = created(site.verbs)
-    asked = site.signed_in("operator").get(f"/studies/{study}/constraints", params={"add": name})
-    assert f"latency_p99_ms &lt;= 1.2x baseline\n{name.replace('>', '&gt;')}" in asked.text
+    page = site.signed_in("operator").get(f"/studies/{study}/constraints", params={"add": name})
+    assert f"latency_p99_ms &lt;= 1.2x baseline\n{name.replace('>', '&gt;')}" in page.text
 
 
 def test_only_real_changes_of_constraints_are_listed_with_author_and_reason() -> None:

@@ -138,11 +138,11 @@ def test_this_very_host_can_be_opened() -> None:
 class Remote:
     """The knobs behind an actuator, as far as a meter asks: what was found, and what we have set."""
 
-    def __init__(self, **found: Value) -> None:
+    def __init__(self, **originals: Value) -> None:
         self.space = Space(
             tuple(
                 Knob(name, tuple(sorted({value, *OTHERS[name]})), value)
-                for name, value in ((n.replace("_", ".", 1), v) for n, v in found.items())
+                for name, value in ((n.replace("_", ".", 1), v) for n, v in originals.items())
             )
         )
         self.applied: Setting = {}
@@ -177,8 +177,8 @@ class TestClocksAgainstCeilings:
         return host
 
     def ours(self, host: FakeHost, remote: Remote) -> list[float]:
-        found = Ceilings(host.root, cast("RemoteKnobs", remote)).ours()
-        return sorted({ceiling.ceiling for ceiling in found})
+        ceilings = Ceilings(host.root, cast("RemoteKnobs", remote)).ours()
+        return sorted({ceiling.ceiling for ceiling in ceilings})
 
     def test_a_window_on_an_untouched_machine_that_boosts_is_good(self, epyc: FakeHost) -> None:
         window = epyc.open().meter.start()

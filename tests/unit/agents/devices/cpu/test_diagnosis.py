@@ -23,27 +23,27 @@ def examined(root: Path) -> dict[str, Symptom]:
 
 
 def test_a_server_tells_what_could_be_set_and_what_that_takes(mount: Mount) -> None:
-    found = examined(mount("xeon").root)
-    assert found["cpu"].seen == "Intel(R) Xeon(R) (fake), 4 clock policies (intel_pstate)"
-    assert found["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
-    assert found["cpu: cpu.governor"].seen == "performance, powersave; now powersave"
-    assert "package-0, package-1, dram" in found["cpu: energy"].seen
-    rights = found["cpu: permission to set"]
+    symptoms = examined(mount("xeon").root)
+    assert symptoms["cpu"].seen == "Intel(R) Xeon(R) (fake), 4 clock policies (intel_pstate)"
+    assert symptoms["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
+    assert symptoms["cpu: cpu.governor"].seen == "performance, powersave; now powersave"
+    assert "package-0, package-1, dram" in symptoms["cpu: energy"].seen
+    rights = symptoms["cpu: permission to set"]
     assert not rights.well and "install.sh --cpu" in rights.cure
 
 
 def test_policies_that_stand_at_different_limits_are_a_finding(mount: Mount) -> None:
     board = mount("epyc")
     board.file("sys/devices/system/cpu/cpufreq/policy2/scaling_max_freq").write_text("2000000")
-    found = [s for s in examine(board.root) if s.about == "cpu: cpu.max_mhz"]
-    assert [symptom.well for symptom in found] == [True, False]
-    assert "different limits" in found[1].seen and found[1].cure
+    symptoms = [s for s in examine(board.root) if s.about == "cpu: cpu.max_mhz"]
+    assert [symptom.well for symptom in symptoms] == [True, False]
+    assert "different limits" in symptoms[1].seen and symptoms[1].cure
 
 
 def test_a_machine_with_nothing_says_what_misses(tmp_path: Path) -> None:
-    found = examined(tmp_path)
+    symptoms = examined(tmp_path)
     for about in ("cpu: cpu.max_mhz", "cpu: energy", "cpu: permission to set"):
-        assert not found[about].well and found[about].cure
+        assert not symptoms[about].well and symptoms[about].cure
 
 
 def test_a_knob_without_a_value_is_a_finding(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_a_knob_without_a_value_is_a_finding(tmp_path: Path) -> None:
         (policy / file).write_text(f"{text}\n")
     (policy / "scaling_max_freq").write_text("2000000\n")
     (policy / "scaling_min_freq").write_text("2100000\n")  # a floor above the range
-    found = examined(tmp_path)["cpu: cpu.max_mhz"]
-    assert not found.well and found.cure
+    symptom = examined(tmp_path)["cpu: cpu.max_mhz"]
+    assert not symptom.well and symptom.cure
 
 
 def test_heat_is_told_where_the_kernel_counts_it(tmp_path: Path) -> None:
@@ -81,10 +81,12 @@ def test_energy_counters_that_stand_at_0_in_a_virtual_machine_are_no_meter(tmp_p
     stat = tmp_path / "proc/stat"
     stat.parent.mkdir()
     stat.write_text("cpu  1 0 0 9 0 0 0 0 0 0\n")
-    found = examined(tmp_path)["cpu: energy"]
-    assert not found.well and "did not change" in found.seen and "virtual machine" in found.cure
+    symptom = examined(tmp_path)["cpu: energy"]
+    assert (
+        not symptom.well and "did not change" in symptom.seen and "virtual machine" in symptom.cure
+    )
 
 
 def test_energy_is_told_with_the_power_it_comes_to(mount: Mount) -> None:
-    found = examined(mount("xeon").root)["cpu: energy"]
-    assert found.well and found.seen.endswith(" W under load")
+    symptom = examined(mount("xeon").root)["cpu: energy"]
+    assert symptom.well and symptom.seen.endswith(" W under load")

@@ -38,9 +38,9 @@ class Counters:
         return find_energy(self.root, self.clock, in_background)
 
     def open(self) -> Joules:
-        found = self.find()
-        assert found.open is not None
-        return found.open()
+        source = self.find()
+        assert source.open is not None
+        return source.open()
 
 
 @pytest.fixture
@@ -169,8 +169,8 @@ def test_a_counter_that_may_have_wrapped_twice_unseen_is_no_measurement(counters
 
 
 def test_where_there_is_no_counter_there_is_no_joule(counters: Counters) -> None:
-    found = counters.find()
-    assert found.open is None and "powercap" in found.why_not
+    source = counters.find()
+    assert source.open is None and "powercap" in source.why_not
 
 
 @pytest.mark.parametrize("lost", ["intel-rapl:1/energy_uj", "intel-rapl:1/max_energy_range_uj"])
@@ -178,9 +178,9 @@ def test_of_two_packages_one_that_cannot_be_read_leaves_none(counters: Counters,
     counters.zone("intel-rapl:0", "package-0")
     counters.zone("intel-rapl:1", "package-1")
     (counters.root / "sys/class/powercap" / lost).unlink()
-    found = counters.find()
-    assert found.open is None
-    assert lost in found.why_not and "root" in found.why_not
+    source = counters.find()
+    assert source.open is None
+    assert lost in source.why_not and "root" in source.why_not
 
 
 @pytest.mark.parametrize("text", ["", "-5", "many", "1.5", "9" * 5000])
@@ -210,9 +210,9 @@ def test_an_arm_platforms_power_is_integrated(counters: Counters) -> None:
         folder = counters.root / "sys/class/powercap" / name
         folder.mkdir(parents=True)
         (folder / "power_uw").write_text(str(watts * 1_000_000))
-    found = find_energy(counters.root, counters.clock, lambda *_: lambda: None)
-    assert found.open is not None and "integrated" in found.source
-    joules = found.open()
+    source = find_energy(counters.root, counters.clock, lambda *_: lambda: None)
+    assert source.open is not None and "integrated" in source.source
+    joules = source.open()
     counters.clock.sleep(0.5)
     assert joules.read() == pytest.approx(21.0)
 
@@ -225,9 +225,9 @@ def test_energy_is_the_integral_of_two_sockets_power_over_wraps_and_late_reading
     board = mount("xeon")
     board.do(manual=True)
     clock, rng = Time(), random.Random(seed)
-    found = find_energy(board.root, clock, in_background)
-    assert found.open is not None
-    before, joules = board.told["energy_j"], found.open()
+    source = find_energy(board.root, clock, in_background)
+    assert source.open is not None
+    before, joules = board.told["energy_j"], source.open()
     for _ in range(12):
         seconds = rng.choice((0.1, 0.3, 1.0, 4.0, 30.0))
         board.do(pass_s=seconds)

@@ -21,19 +21,19 @@ __all__ = ["boards", "mount"]
 class TestServers(DriverContract):
     @pytest.fixture
     def driver(self, mount: Mount, name: str) -> KnobDriver:
-        (found,) = discover(str(mount(name).root))
-        return found
+        (device,) = discover(str(mount(name).root))
+        return device
 
 
 def test_both_windows_of_all_packages_are_limited_and_go_back(mount: Mount) -> None:
     board = mount("xeon")
     (driver,) = discover(str(board.root))
-    found = driver.read()["cpu.package_power_limit_w"]
-    assert found == "125 125 150 150"
+    original = driver.read()["cpu.package_power_limit_w"]
+    assert original == "125 125 150 150"
     driver.write("cpu.package_power_limit_w", 80)
     limits = sorted(board.root.glob("sys/class/powercap/intel-rapl:?/constraint_*_power_limit_uw"))
     assert [file.read_text().strip() for file in limits] == ["80000000"] * 4
-    driver.write("cpu.package_power_limit_w", found)
+    driver.write("cpu.package_power_limit_w", original)
     assert board.altered == {}
 
 

@@ -47,7 +47,7 @@ def limits(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("told", "reaches"),
+    ("constraints", "reaches"),
     [
         ({0: (135, 55), 1: (162, 0)}, (13, 162)),
         ({0: (125, 125), 1: (150, 0)}, (31, 150)),
@@ -57,9 +57,9 @@ def limits(root: Path) -> list[str]:
     ],
 )
 def test_the_range_reaches_what_is_in_force(
-    told: Mapping[int, tuple[int, int]], reaches: tuple[int, int], tmp_path: Path
+    constraints: Mapping[int, tuple[int, int]], reaches: tuple[int, int], tmp_path: Path
 ) -> None:
-    zone(tmp_path, "intel-rapl:0", told)
+    zone(tmp_path, "intel-rapl:0", constraints)
     (driver,) = discover(str(tmp_path))
     values = driver.ranges()[POWER]
     assert (values[0], values[-1]) == reaches
@@ -72,10 +72,10 @@ def test_all_packages_are_limited_however_many_and_mmio_too(tmp_path: Path) -> N
     zone(tmp_path, "intel-rapl-mmio:0", {0: (100, 125)}, enabled=1)
     zone(tmp_path, "intel-rapl:0:0", {0: (50, 50)}, name="core")
     (driver,) = discover(str(tmp_path))
-    found = driver.read()[POWER]
+    original = driver.read()[POWER]
     driver.write(POWER, 80)
     assert limits(tmp_path).count("80000000") == 33 and "50000000" in limits(tmp_path)
-    driver.write(POWER, found)
+    driver.write(POWER, original)
     assert limits(tmp_path).count("125000000") == 16
 
 
@@ -155,9 +155,9 @@ def test_a_limit_that_the_bios_locked_is_not_granted_and_the_rest_is(
     zone(tmp_path, "intel-rapl:0", {0: (125, 125), 1: (150, 0)})
     policy(tmp_path)
     hand = Hand(tmp_path, {"constraint_1_power_limit_uw": number})
-    (told,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
-    assert set(told["granted"]) == {"cpu.max_mhz"}
-    (error,) = told["errors"]
+    (device,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
+    assert set(device["granted"]) == {"cpu.max_mhz"}
+    (error,) = device["errors"]
     assert POWER in error and "constraint_1_power_limit_uw rejects" in error
     assert not list((tmp_path / "journal").glob("*.json"))
 
@@ -166,8 +166,8 @@ def test_a_limit_is_probed_once_with_what_it_shows_and_a_ceiling_never(tmp_path:
     zone(tmp_path, "intel-rapl:0", {0: (125, 125), 1: (150, 0)})
     policy(tmp_path)
     hand = Hand(tmp_path, {})
-    (told,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
-    assert set(told["granted"]) == {POWER, "cpu.max_mhz"} and told["errors"] == []
+    (device,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
+    assert set(device["granted"]) == {POWER, "cpu.max_mhz"} and device["errors"] == []
     assert hand.written == [
         ("constraint_0_power_limit_uw", "125000000"),
         ("constraint_1_power_limit_uw", "150000000"),
@@ -177,5 +177,5 @@ def test_a_limit_is_probed_once_with_what_it_shows_and_a_ceiling_never(tmp_path:
 def test_what_a_probe_meets_otherwise_is_for_a_trial_to_tell(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", {0: (125, 125)})
     hand = Hand(tmp_path, {"constraint_0_power_limit_uw": errno.EIO})
-    (told,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
-    assert POWER in told["granted"]
+    (device,) = actuator(tmp_path, hand).capabilities(PEER)["devices"]
+    assert POWER in device["granted"]

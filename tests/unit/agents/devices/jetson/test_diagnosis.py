@@ -27,11 +27,11 @@ def examined(root: Path) -> dict[str, Symptom]:
 
 @pytest.mark.parametrize("name", [n for n, layout in LAYOUTS.items() if not layout.late_s])
 def test_every_board_tells_its_kind_its_clocks_and_its_power(mount: Mount, name: str) -> None:
-    found = examined(mount(name).root)
-    assert found["jetson"].well and "JetPack" in found["jetson"].seen
-    assert found["jetson: gpu.clock_mhz"].well
-    assert found["jetson: energy"].well
-    rights = found["jetson: permission to set"]
+    symptoms = examined(mount(name).root)
+    assert symptoms["jetson"].well and "JetPack" in symptoms["jetson"].seen
+    assert symptoms["jetson: gpu.clock_mhz"].well
+    assert symptoms["jetson: energy"].well
+    rights = symptoms["jetson: permission to set"]
     assert not rights.well and "install.sh --jetson" in rights.cure
 
 
@@ -62,9 +62,11 @@ def test_an_unknown_board_is_measured_by_its_labels_and_says_so(tmp_path: Path) 
     """A carrier of somebody's own, on a chip that is not in the table."""
     tree(tmp_path, "acme,board\0nvidia,tegra999\0")
     sensor(tmp_path, "VDD_IN", "VDD_ACME")
-    found = examined(tmp_path)
-    assert not found["jetson: board"].well and "--bundle" in found["jetson: board"].cure
-    assert found["jetson: energy"].well and found["jetson: energy"].seen.startswith("VDD_IN, of")
+    symptoms = examined(tmp_path)
+    assert not symptoms["jetson: board"].well and "--bundle" in symptoms["jetson: board"].cure
+    assert symptoms["jetson: energy"].well and symptoms["jetson: energy"].seen.startswith(
+        "VDD_IN, of"
+    )
 
 
 def test_what_an_unknown_board_has_not_is_named(tmp_path: Path) -> None:

@@ -59,11 +59,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_its_client_tells_comes_through_the_probe(folder: Path) -> None:
     client(folder)
-    found = ask_jtop()
-    assert found.error == ""
-    assert (found.model, found.jetpack, found.mode) == ("NVIDIA Jetson AGX Orin", "6.1", "MAXN")
-    assert (found.power_w, found.hottest_c, found.gpu_processes) == (54.0, 61.5, 1)
-    assert list(found.modes) == ["MAXN", "MODE_30W"] and not found.jetson_clocks
+    report = ask_jtop()
+    assert report.error == ""
+    assert (report.model, report.jetpack, report.mode) == ("NVIDIA Jetson AGX Orin", "6.1", "MAXN")
+    assert (report.power_w, report.hottest_c, report.gpu_processes) == (54.0, 61.5, 1)
+    assert list(report.modes) == ["MAXN", "MODE_30W"] and not report.jetson_clocks
 
 
 def test_without_it_nothing_is_missed(folder: Path) -> None:
@@ -95,19 +95,21 @@ def test_a_probe_that_hangs_or_breaks_is_given_up(
         | st.dictionaries(st.text(), st.none()),
     )
 )
-def test_any_answer_is_read_or_left_out(told: dict[str, object]) -> None:
-    report = read_report(told)
-    assert report.power_w is None or isinstance(told["power_mw"], int)
+def test_any_answer_is_read_or_left_out(answer: dict[str, object]) -> None:
+    report = read_report(answer)
+    assert report.power_w is None or isinstance(answer["power_mw"], int)
 
 
 def test_the_doctor_names_a_rival_and_another_total(mount: Mount, folder: Path) -> None:
     board = mount("orin")
     board.do(manual=True, pass_s=5.0)
     client(folder, power=90000, clocks=True)
-    found = {symptom.about: symptom for symptom in examine(board.root)}
-    assert "JetPack 6.1, mode MAXN of MAXN, MODE_30W, hottest 62 °C" in found["jetson: jtop"].seen
-    assert not found["jetson: jtop runs jetson_clocks"].well
-    assert "90.0 W by jtop" in found["jetson: power, two sources"].seen
+    symptoms = {symptom.about: symptom for symptom in examine(board.root)}
+    assert (
+        "JetPack 6.1, mode MAXN of MAXN, MODE_30W, hottest 62 °C" in symptoms["jetson: jtop"].seen
+    )
+    assert not symptoms["jetson: jtop runs jetson_clocks"].well
+    assert "90.0 W by jtop" in symptoms["jetson: power, two sources"].seen
 
 
 def test_the_agent_never_imports_it(folder: Path) -> None:

@@ -25,8 +25,8 @@ RATE = "/sys/kernel/debug/bpmp/debug/clk/emc/rate"
 class TestBoards(DriverContract):
     @pytest.fixture
     def driver(self, mount: Mount, name: str) -> KnobDriver:
-        (found,) = discover(str(mount(name).root))
-        return found
+        (device,) = discover(str(mount(name).root))
+        return device
 
 
 def test_the_memory_is_locked_to_a_clock_and_let_go(mount: Mount) -> None:

@@ -19,15 +19,15 @@ def examined(nvml: FakeNvml, root: Path) -> dict[str, Symptom]:
 
 
 def test_each_gpu_tells_its_knobs_its_meter_and_its_rights(nvml: FakeNvml, tmp_path: Path) -> None:
-    found = examined(nvml, tmp_path)
-    assert "A100" in found["NVIDIA GPU (NVML)"].seen
-    assert found[f"nvidia:0: {CLOCK}"].seen == "210 to 1410, 81 values"
-    assert not found[f"nvidia:0: {MEMORY}"].well
-    assert found[f"nvidia:1: {MEMORY}"].well
-    assert "energy counter" in found["nvidia:1: energy"].seen
-    assert "jouletune-actuator" in found["nvidia:0: permission to set"].cure
-    assert found["nvidia:0: foreign clock lock"].well
-    assert found["nvidia:0: foreign power limit"].well
+    symptoms = examined(nvml, tmp_path)
+    assert "A100" in symptoms["NVIDIA GPU (NVML)"].seen
+    assert symptoms[f"nvidia:0: {CLOCK}"].seen == "210 to 1410, 81 values"
+    assert not symptoms[f"nvidia:0: {MEMORY}"].well
+    assert symptoms[f"nvidia:1: {MEMORY}"].well
+    assert "energy counter" in symptoms["nvidia:1: energy"].seen
+    assert "jouletune-actuator" in symptoms["nvidia:0: permission to set"].cure
+    assert symptoms["nvidia:0: foreign clock lock"].well
+    assert symptoms["nvidia:0: foreign power limit"].well
 
 
 def test_power_profiles_are_named_where_there_are_any(nvml: FakeNvml, tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_what_others_set_is_suspected_and_cured(nvml: FakeNvml, tmp_path: Path) 
     assert "1005 MHz" in examined(nvml, tmp_path)["nvidia:0: foreign clock lock"].seen
     knobs.write(CLOCK, None)
     knobs.write(LIMIT, 150)
-    found = examined(nvml, tmp_path)
-    assert found["nvidia:0: foreign clock lock"].well
-    assert "150 W" in found["nvidia:0: foreign power limit"].seen
-    assert "nvidia-smi -pl 400" in found["nvidia:0: foreign power limit"].cure
+    symptoms = examined(nvml, tmp_path)
+    assert symptoms["nvidia:0: foreign clock lock"].well
+    assert "150 W" in symptoms["nvidia:0: foreign power limit"].seen
+    assert "nvidia-smi -pl 400" in symptoms["nvidia:0: foreign power limit"].cure
 
 
 def test_an_idle_gpu_says_that_a_lock_could_not_be_seen(nvml: FakeNvml, tmp_path: Path) -> None:
@@ -75,10 +75,10 @@ def _no_library(name: str) -> None:
 
 def test_a_gpu_that_is_lost_does_not_hide_the_other(nvml: FakeNvml, tmp_path: Path) -> None:
     nvml.set("lost", 1.0)
-    found = examined(nvml, tmp_path)
-    assert "A40" in found["nvidia:1"].seen
-    assert not found["nvidia:0"].well and "lost" in found["nvidia:0"].seen
-    assert "nvidia:0 does not answer" in found["NVIDIA GPU (NVML)"].seen
+    symptoms = examined(nvml, tmp_path)
+    assert "A40" in symptoms["nvidia:1"].seen
+    assert not symptoms["nvidia:0"].well and "lost" in symptoms["nvidia:0"].seen
+    assert "nvidia:0 does not answer" in symptoms["NVIDIA GPU (NVML)"].seen
 
 
 def test_a_cap_set_out_of_band_is_no_reason_to_raise_the_limit(
@@ -86,13 +86,13 @@ def test_a_cap_set_out_of_band_is_no_reason_to_raise_the_limit(
 ) -> None:
     # A BMC, a DGX's PMU or a GB200 module: nvidia-smi -pl raises nothing there.
     nvml.set("enforced_w", 250.0)
-    found = examined(nvml, tmp_path)["nvidia:0: foreign power limit"]
-    assert not found.well and "250 W" in found.seen and "another cap applies" in found.seen
-    assert "nvidia-smi" not in found.cure
+    symptom = examined(nvml, tmp_path)["nvidia:0: foreign power limit"]
+    assert not symptom.well and "250 W" in symptom.seen and "another cap applies" in symptom.seen
+    assert "nvidia-smi" not in symptom.cure
 
 
 def test_a_board_below_its_listed_clock_is_no_suspect(nvml: FakeNvml, tmp_path: Path) -> None:
     # RTX A6000: 2,100 MHz listed, 1,935 at best; nothing tells that from a lock (LACT 1128).
     nvml.set("reach_mhz", 1260.0)
-    found = examined(nvml, tmp_path)["nvidia:0: foreign clock lock"]
-    assert found.well and "1260 MHz" in found.seen
+    symptom = examined(nvml, tmp_path)["nvidia:0: foreign clock lock"]
+    assert symptom.well and "1260 MHz" in symptom.seen

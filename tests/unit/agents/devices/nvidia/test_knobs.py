@@ -131,8 +131,8 @@ class TestDiscovery:
     def test_few_of_the_limits_are_tried_the_greatest_and_what_was_found_among_them(
         self, bounds: tuple[int, int, float], limits: list[float]
     ) -> None:
-        least, most, found = bounds
-        assert limits_w(range(least, most + 1), found) == limits
+        least, most, original = bounds
+        assert limits_w(range(least, most + 1), original) == limits
 
 
 class TestWriting:
@@ -159,10 +159,10 @@ class TestWriting:
         self, nvml: FakeNvml, knobs: NvidiaKnobs
     ) -> None:
         nvml.set("limit_w", 287.5)
-        found = knobs.read()[LIMIT]
-        assert found == 287.5
+        original = knobs.read()[LIMIT]
+        assert original == 287.5
         knobs.write(LIMIT, 100)
-        knobs.write(LIMIT, found)
+        knobs.write(LIMIT, original)
         assert nvml.get("limit_w") == 287.5
 
     def test_memory_is_locked_to_a_listed_clock(self, nvml: FakeNvml) -> None:

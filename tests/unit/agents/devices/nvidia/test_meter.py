@@ -560,15 +560,15 @@ class TestOpening:
     def test_an_index_is_nvmls_own_also_with_a_gpu_lost(self, nvml: FakeNvml) -> None:
         # The survivor keeps its index: with GPU 0 lost `nvidia:0` is not its neighbour.
         nvml.set("lost", 1.0)
-        found = listed()
-        assert found.uuids == {1: A40}
-        assert device.chosen("1", found) == A40
+        gpus = listed()
+        assert gpus.uuids == {1: A40}
+        assert device.chosen("1", gpus) == A40
         with pytest.raises(DeviceLost, match="nvidia:0 does not answer"):
-            device.chosen("0", found)
+            device.chosen("0", gpus)
         with pytest.raises(DeviceLost, match="nvidia:0"):
-            device.chosen(A100, found)
+            device.chosen(A100, gpus)
         with pytest.raises(InvalidInput):
-            device.chosen("2", found)
+            device.chosen("2", gpus)
 
     @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
     @pytest.mark.parametrize("code", [2, 3, 4, 6, 15, 16, 17, 20, 28, 29, 999])

@@ -67,10 +67,10 @@ def test_whatever_one_gpu_answers_the_doctor_has_its_line_and_the_others(
 ) -> None:
     nvml.refuse(call, code)
     nvml.sleep(3.0)
-    found = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
-    assert "nvidia:0" in found
-    assert A40 in found["nvidia:1"].seen
-    assert all(s.cure or s.seen for s in found.values())
+    symptoms = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
+    assert "nvidia:0" in symptoms
+    assert A40 in symptoms["nvidia:1"].seen
+    assert all(s.cure or s.seen for s in symptoms.values())
 
 
 @pytest.mark.parametrize("code", CODES)

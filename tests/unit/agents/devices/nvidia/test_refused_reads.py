@@ -99,10 +99,10 @@ def test_the_doctor_has_every_line_though_all_of_them_are_refused(
             "nvmlDeviceGetArchitecture",
         ):
             nvml.refuse(call, code)
-    found = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
-    assert {a for a in usual if a.startswith("nvidia:0")} <= found.keys()
-    assert not found["nvidia:0: energy"].well
-    assert "unknown" in found["nvidia:0: foreign power limit"].seen
+    symptoms = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
+    assert {a for a in usual if a.startswith("nvidia:0")} <= symptoms.keys()
+    assert not symptoms["nvidia:0: energy"].well
+    assert "unknown" in symptoms["nvidia:0: foreign power limit"].seen
 
 
 def test_under_mig_an_agent_without_rights_measures_the_board(nvml: FakeNvml, known: Path) -> None:

@@ -64,8 +64,8 @@ def test_an_agent_and_its_doctor_say_whose_joules_they_count(
     nvml: FakeNvml, tmp_path: Path
 ) -> None:
     def said() -> dict[str, bool]:
-        found = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
-        return {found["nvidia:0: sharing"].seen: found["nvidia:0: sharing"].well}
+        symptoms = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
+        return {symptoms["nvidia:0: sharing"].seen: symptoms["nvidia:0: sharing"].well}
 
     (tmp_path / ".dockerenv").touch()
     assert list(said().values()) == [True]

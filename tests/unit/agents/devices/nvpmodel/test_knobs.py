@@ -61,8 +61,8 @@ def root(tmp_path: Path) -> Path:
 class TestModes(DriverContract):
     @pytest.fixture
     def driver(self, root: Path) -> KnobDriver:
-        (found,) = discover(str(root))
-        return found
+        (device,) = discover(str(root))
+        return device
 
 
 def test_a_mode_that_needs_a_reboot_is_not_offered_and_never_set(root: Path) -> None:
@@ -128,5 +128,5 @@ def test_after_a_power_cut_in_a_trial_the_mode_is_the_original_again(root: Path)
 def test_a_mode_that_is_not_in_its_file_is_left_out_and_said(root: Path) -> None:
     (root / "etc/nvpmodel.conf").write_text(CONFIGURATION.replace("ID=0 NAME=MAXN", "ID=7 NAME=X"))
     (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\necho NV Power Mode: MAXN\n")
-    told = actuator(root, "boot 1", ("MAXN", "MODE_30W")).capabilities(Peer(1, 1, 7))["devices"]
-    assert told[0]["granted"] == {} and "no value" in told[0]["errors"][0]
+    devices = actuator(root, "boot 1", ("MAXN", "MODE_30W")).capabilities(Peer(1, 1, 7))["devices"]
+    assert devices[0]["granted"] == {} and "no value" in devices[0]["errors"][0]

@@ -108,15 +108,15 @@ class TestReplayMeter(MeterContract):
                 f"{table}#V|net", seed=seed, state_dir=None, root=Path("/"), noise=0.02
             )
             assert side.clock is not None
-            found = []
+            samples = []
             for _ in range(300):
                 window = side.meter.start()
                 side.clock.sleep(1.0)
                 assert window.read() == window.read()
                 energy = window.stop().estimates["energy_j"]
                 assert energy.stderr == pytest.approx(0.02 * energy.mean)
-                found.append(energy.mean)
-            return found
+                samples.append(energy.mean)
+            return samples
 
         first = means(1)
         assert first == means(1) and first != means(2)

@@ -24,16 +24,16 @@ def test_carbon_is_energy_times_the_grids_intensity() -> None:
 
 def test_only_what_is_scaled_changes() -> None:
     usual = load_devices()
-    found = usual.scaled(radio=0.5)
-    assert found.radios[0].base_w == 0.5 * usual.radios[0].base_w
-    assert found.classes == usual.classes and found.work == usual.work
+    scaled = usual.scaled(radio=0.5)
+    assert scaled.radios[0].base_w == 0.5 * usual.radios[0].base_w
+    assert scaled.classes == usual.classes and scaled.work == usual.work
     assert usual.scaled(idle=1.5).classes[0].idle_w == 1.5 * usual.classes[0].idle_w
 
 
 def test_alike_leaves_one_class_on_one_steady_network_undisturbed() -> None:
-    found = load_devices().alike()
-    assert [kind.name for kind in found.classes] == ["mid"]
-    assert found.radios[0].up_mbps.sd == 0.0 and found.interference.chance == 0.0
+    devices = load_devices().alike()
+    assert [kind.name for kind in devices.classes] == ["mid"]
+    assert devices.radios[0].up_mbps.sd == 0.0 and devices.interference.chance == 0.0
 
 
 @pytest.mark.parametrize(

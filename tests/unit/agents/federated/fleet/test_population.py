@@ -47,8 +47,8 @@ def test_a_round_finds_a_client_the_same_by_seed_client_and_round() -> None:
 
 def test_interference_comes_as_often_as_it_is_said_to() -> None:
     client = population(DEVICES, LABELS, 10, None, seed=0)[0]
-    found = [conditions(DEVICES, client, r, 0) for r in range(400)]
-    busy = [c for c in found if c.load > 0.0]
+    drawn = [conditions(DEVICES, client, r, 0) for r in range(400)]
+    busy = [c for c in drawn if c.load > 0.0]
     assert 0.2 < len(busy) / 400 < 0.4
     assert all(0.1 <= c.load <= 0.9 and 0.1 <= c.memory <= 0.9 for c in busy)
     quiet = replace(DEVICES, interference=replace(DEVICES.interference, chance=0.0))

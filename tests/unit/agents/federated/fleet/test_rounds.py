@@ -71,8 +71,8 @@ def test_its_space_has_a_batch_and_epochs_for_each_class() -> None:
 def test_by_steps_a_round_takes_what_its_steps_take_whatever_the_epochs() -> None:
     def joules(steps: int, epochs: int) -> float:
         of = FederatedTraining(DIGITS, DEVICES, 0, None, intervals=(1, 5, 50))
-        asked = {**setting(e=epochs), "averaging_steps": steps}
-        return of.run(asked).metrics["compute_j"]
+        by_steps = {**setting(e=epochs), "averaging_steps": steps}
+        return of.run(by_steps).metrics["compute_j"]
 
     assert joules(5, 1) == joules(5, 10)
     assert joules(50, 1) == pytest.approx(10.0 * joules(5, 1), rel=0.01)

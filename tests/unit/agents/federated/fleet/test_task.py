@@ -76,8 +76,8 @@ def test_clients_that_train_together_learn_what_each_learns_alone(epochs: int, s
     began = fresh_weights(task, 0)
     owned = [np.arange(start, start + count) for start, count in ((0, 3), (9, 40), (60, 17))]
     orders = [(0, 7, number) for number in range(3)]
-    found = trained_together(task, began, owned, 8, epochs, orders, steps)
-    for own, order, weights in zip(owned, orders, found, strict=True):
+    together = trained_together(task, began, owned, 8, epochs, orders, steps)
+    for own, order, weights in zip(owned, orders, together, strict=True):
         alone = trained(task, began, own, 8, epochs, order, steps)
         assert all(w.shape == v.shape for w, v in zip(weights, alone, strict=True))
         for layer, other in zip(weights, alone, strict=True):

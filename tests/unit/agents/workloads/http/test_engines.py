@@ -97,6 +97,15 @@ def window(running: Running, callers: int = 0) -> Reading:
     return opened.stop()
 
 
+def crossing(running: Running) -> Reading:
+    """Measure a second of answers while the load goes from one request to eight and back."""
+    assert isinstance(running.side.meter, OffersLoad)
+    load = {"decoding_requests_low": 1.0, "decoding_requests_high": 8.0, "cycle_s": 0.5}
+    opened = running.side.meter.offering(load).start()
+    time.sleep(1.0)
+    return opened.stop()
+
+
 @contextmanager
 def started(name: str, folder: Path) -> Iterator[Running]:
     found = start(name, folder)
@@ -194,6 +203,23 @@ def test_a_plan_becomes_its_own_table_with_one_restart(running: Running) -> None
     assert actuator.follow(PLAN) and running.engine.starts == 2
     actuator.apply({"speculation_length": 5})
     assert (actuator.followed(), running.engine.table) == (None, {1: 5})
+
+
+def test_what_a_table_loses_where_it_stops_drafting_shows_under_a_load_that_crosses_it(
+    vllm: Running,
+) -> None:
+    vllm.engine.step_ms, vllm.engine.crowd_ms, vllm.engine.collapse = 0.5, 0.05, 8.0
+    table = Plan((Row(2.5, {"speculation_length": 3}), *PLAN.rows[2:]), PLAN.by)
+    assert isinstance(vllm.side.actuator, FollowsPlans)
+    rates = []
+    for follow in (False, True):
+        vllm.side.actuator.apply({"speculation_length": 0})
+        if follow:
+            assert vllm.side.actuator.follow(table)
+        shown = crossing(vllm)
+        assert shown.totals["failed"] == 0.0
+        rates.append(shown.totals["items"])
+    assert rates[1] < 0.7 * rates[0], rates
 
 
 def test_a_plan_in_force_is_found_again_by_another_agent(running: Running) -> None:

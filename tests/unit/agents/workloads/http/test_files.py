@@ -92,13 +92,13 @@ class PoolHandler(Spoken):
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[Pool]:
-    found = Pool(tmp_path)
+    serving = Pool(tmp_path)
     (tmp_path / "pool.json").write_text('{"pool":{"workers":4}}')
     (tmp_path / "pool.env").write_text("CODEC=fast")
-    threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
-    yield found
-    found.shutdown()
-    found.server_close()
+    threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
+    yield serving
+    serving.shutdown()
+    serving.server_close()
 
 
 def script(pool: Pool, code: str = "") -> list[str]:
@@ -127,9 +127,9 @@ def opened(
 
 @pytest.fixture
 def side(pool: Pool) -> Iterator[Side]:
-    found = opened(pool)
-    yield found
-    found.close()
+    attached = opened(pool)
+    yield attached
+    attached.close()
 
 
 class TestKnobs(SettableContract):

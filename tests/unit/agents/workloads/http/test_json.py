@@ -85,11 +85,11 @@ class ShopHandler(Spoken):
 
 @pytest.fixture
 def shops() -> Iterator[list[Shop]]:
-    found = [Shop(), Shop()]
-    for shop in found:
+    pair = [Shop(), Shop()]
+    for shop in pair:
         threading.Thread(target=shop.serve_forever, args=(0.01,), daemon=True).start()
-    yield found
-    for shop in found:
+    yield pair
+    for shop in pair:
         shop.shutdown()
         shop.server_close()
 

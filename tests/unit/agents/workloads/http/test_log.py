@@ -43,9 +43,9 @@ def opened(log: Path, **changes: str) -> Side:
 
 @pytest.fixture
 def side(log: Path) -> Iterator[Side]:
-    found = opened(log)
-    yield found
-    found.close()
+    attached = opened(log)
+    yield attached
+    attached.close()
 
 
 def put(log: Path, *lines: str) -> None:

@@ -112,9 +112,9 @@ def opened(folder: Path, service: subprocess.Popen[bytes], **changes: str) -> Si
 
 @pytest.fixture
 def side(tmp_path: Path, service: subprocess.Popen[bytes]) -> Iterator[Side]:
-    found = opened(tmp_path, service)
-    yield found
-    found.close()
+    attached = opened(tmp_path, service)
+    yield attached
+    attached.close()
 
 
 class TestKnobs(SettableContract):
@@ -203,8 +203,8 @@ def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
     side = opened(tmp_path, service, **{read: "", "seconds = 30": "seconds = 0.1"})
     assert "the service does not report it" in side.unproven["level"]
     assert "proof of level" in Target((), side).cannot
-    found = {symptom.about: symptom for symptom in rehearse(side, HostClock(), 0.1)}
-    effect = found["effect of level"]
+    symptoms = {symptom.about: symptom for symptom in rehearse(side, HostClock(), 0.1)}
+    effect = symptoms["effect of level"]
     assert effect.well and "9 → 1: " in effect.seen and "wait_ms 4.5 → 0.5" in effect.seen
     assert (tmp_path / "in-force").read_text() == "9"
     side.close()

@@ -162,11 +162,11 @@ class Handler(Spoken):
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    found = Service()
-    threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
-    yield found
-    found.shutdown()
-    found.server_close()
+    serving = Service()
+    threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
+    yield serving
+    serving.shutdown()
+    serving.server_close()
 
 
 def opened(folder: Path, service: Service, more: str = "", **changes: str) -> Side:
@@ -185,9 +185,9 @@ def reopened(folder: Path, text: str) -> Side:
 
 @pytest.fixture
 def side(service: Service, tmp_path: Path) -> Iterator[Side]:
-    found = opened(tmp_path, service)
-    yield found
-    found.close()
+    attached = opened(tmp_path, service)
+    yield attached
+    attached.close()
 
 
 @pytest.fixture
@@ -464,9 +464,9 @@ def test_what_restarts_a_service_is_set_before_what_a_restart_loses(
     side = reopened(tmp_path, f"{head}[[knob]]{codec}[[knob]]{workers}[latency]{latency}")
     service.forgets = True
     side.actuator.apply({"codec": "small", "workers": 2})
-    found = side.actuator.read()
+    setting = side.actuator.read()
     side.close()
-    assert found == {"codec": "small", "workers": 2}
+    assert setting == {"codec": "small", "workers": 2}
 
 
 def test_under_our_own_load_a_restart_and_cpu_time_are_told_all_the_same(

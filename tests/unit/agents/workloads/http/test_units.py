@@ -31,7 +31,7 @@ def in_kernel(folder: Path, attribute: str, text: str) -> None:
 def test_a_quota_is_set_until_the_next_boot_and_read_back(
     fake_systemctl: FakeSystemctl, tmp_path: Path
 ) -> None:
-    fake_systemctl.with_json(ControlGroup=GROUP, CPUQuotaPerSecUSec="infinity")
+    fake_systemctl.reports(ControlGroup=GROUP, CPUQuotaPerSecUSec="infinity")
     fake_systemctl.answers("CPUQuota=150%", CPUQuotaPerSecUSec="1s 500ms")
     fake_systemctl.answers("CPUQuota=", CPUQuotaPerSecUSec="infinity")
     knob = knob_of("CPUQuota", (50, 150, "infinity"), tmp_path)
@@ -45,7 +45,7 @@ def test_a_quota_is_set_until_the_next_boot_and_read_back(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told", "attribute", "kernel"),
+    ("name", "value", "properties", "attribute", "kernel"),
     [
         ("CPUQuota", 6000, {"CPUQuotaPerSecUSec": "1min"}, "cpu.max", "6000000 100000"),
         ("CPUQuota", 12.5, {"CPUQuotaPerSecUSec": "125ms"}, "cpu.max", "12500 100000"),
@@ -65,11 +65,11 @@ def test_what_systemd_and_the_kernel_write_means_the_value(
     tmp_path: Path,
     name: str,
     value: Value,
-    told: dict[str, str],
+    properties: dict[str, str],
     attribute: str,
     kernel: str,
 ) -> None:
-    fake_systemctl.with_json(ControlGroup=GROUP, **told)
+    fake_systemctl.reports(ControlGroup=GROUP, **properties)
     knob = knob_of(name, (value, 7), tmp_path)
     assert knob.read() == value
     assert f"shows no {attribute}" in knob.unproven()
@@ -82,7 +82,7 @@ def test_what_systemd_and_the_kernel_write_means_the_value(
 def test_a_kernel_that_says_otherwise_is_believed(
     fake_systemctl: FakeSystemctl, tmp_path: Path
 ) -> None:
-    fake_systemctl.with_json(ControlGroup=GROUP, CPUQuotaPerSecUSec="500ms")
+    fake_systemctl.reports(ControlGroup=GROUP, CPUQuotaPerSecUSec="500ms")
     in_kernel(tmp_path, "cpu.max", "max 100000")
     with raised(ActuationError, "CPUQuota=50", "pool.service", "cpu.max"):
         knob_of("CPUQuota", (50, 100), tmp_path).read()
@@ -91,7 +91,7 @@ def test_a_kernel_that_says_otherwise_is_believed(
 def test_a_value_of_somebody_else_is_told_and_a_refusal_too(
     fake_systemctl: FakeSystemctl, tmp_path: Path
 ) -> None:
-    fake_systemctl.with_json(ControlGroup="", CPUWeight="33")
+    fake_systemctl.reports(ControlGroup="", CPUWeight="33")
     knob = knob_of("CPUWeight", (50, 100), tmp_path)
     with pytest.raises(UnlistedValue, match="is at '33'"):
         knob.read()
@@ -103,7 +103,7 @@ def test_a_value_of_somebody_else_is_told_and_a_refusal_too(
 def test_a_unit_that_does_not_keep_what_it_took_is_an_error(
     fake_systemctl: FakeSystemctl, tmp_path: Path
 ) -> None:
-    fake_systemctl.with_json(ControlGroup="", CPUWeight="100")
+    fake_systemctl.reports(ControlGroup="", CPUWeight="100")
     fake_systemctl.answers("CPUWeight=50", CPUWeight="100")
     with raised(ActuationError, "pool.service", "limit=50", "uses 100"):
         knob_of("CPUWeight", (50, 100), tmp_path).set(50)

@@ -4,8 +4,8 @@ It speaks the API in the shapes recorded from the llama.cpp of llama-cpp-python 
 (`--build`): start options, `/health`, `/props`, `/completion` (whole and streamed, with timings) and
 `/metrics`. Of what it drafts it accepts 0, 1, … up to the length, in turn, or with `--rate` each token
 at that rate; n-grams are drafted only after a prompt whose last line was there before; a drafted token
-takes an eighth of a step, and `--crowd-ms` for each request that decodes. A model file whose text differs
-from the draft's has another vocabulary. `POST /stand-in` breaks it.
+takes an eighth of a step, and `--crowd-ms` for each request that decodes beyond `--crowd-from`. A model
+file whose text differs from the draft's has another vocabulary. `POST /stand-in` breaks it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                 draft = min(length, wanted - made - 1)
                 if turn % 2 and state.options.build == "0.3.16":
                     draft = 0  # its every second pass is a plain one
-                drafting_ms = state.options.step_ms / 8 + state.options.crowd_ms * state.decoding
+                crowd = max(0, state.decoding - state.options.crowd_from)
+                drafting_ms = state.options.step_ms / 8 + state.options.crowd_ms * crowd
                 time.sleep(draft * drafting_ms / 1000.0)
                 taken = accepted_of(draft, length, turn, state.options.rate) if state.accepts else 0
                 turn += 1
@@ -207,6 +208,7 @@ def main() -> None:
     parser.add_argument("--build", default="0.3.36")
     parser.add_argument("--step-ms", type=float, default=0.0)
     parser.add_argument("--crowd-ms", type=float, default=0.0)
+    parser.add_argument("--crowd-from", type=int, default=0)
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--start-s", type=float, default=0.0)
     parser.add_argument("-m", "--model", default="")

@@ -46,8 +46,8 @@ def test_an_n_gram_is_never_longer_than_what_it_drafts() -> None:
 
 
 def test_only_methods_that_the_build_lists_and_whose_length_can_be_set_are_known() -> None:
-    told = "--spec-type none,draft-simple,ngram-mod,ngram-cache\n"
-    assert SPEC.methods_in(told) == ["draft-simple", "ngram-mod"]
+    help_text = "--spec-type none,draft-simple,ngram-mod,ngram-cache\n"
+    assert SPEC.methods_in(help_text) == ["draft-simple", "ngram-mod"]
     assert SPEC.methods_in("--spec-type [none|ngram-simple]") == ["ngram-simple"]
     assert DRAFT.methods_in(HELP["0.3.16"]) == ["draft-simple"]
 

@@ -39,9 +39,9 @@ def until(true: Callable[[], object], what: str, within_s: float = 60.0) -> None
 
 def streamed(proxy: RunningProxy, tokens: int) -> str:
     """Return a stream's text, as far as it came."""
-    asked = {"prompt": "x", "stream": True, "n_predict": tokens}
+    request = {"prompt": "x", "stream": True, "n_predict": tokens}
     text = ""
-    with proxy.client.stream("POST", "/completion", json=asked) as response:
+    with proxy.client.stream("POST", "/completion", json=request) as response:
         assert response.status_code == 200
         for line in response.iter_lines():
             if line.startswith("data: "):
@@ -92,8 +92,8 @@ def test_an_error_of_the_server_is_its_own(by_restart: RunningProxy) -> None:
 
 
 def test_a_plan_gives_each_request_the_length_for_the_load(per_request: RunningProxy) -> None:
-    told = per_request.put("/plan", {"plan": PLAN}).json()
-    assert told["plan"]["rows"][1]["below"] == "Infinity"
+    reply = per_request.put("/plan", {"plan": PLAN}).json()
+    assert reply["plan"]["rows"][1]["below"] == "Infinity"
     for _ in range(PLAIN_STEPS):  # what plain decoding takes is measured first
         assert per_request.complete(n_predict=16)["length"] == 0
     assert 6 in [per_request.complete(n_predict=64)["length"] for _ in range(5)]
@@ -247,8 +247,8 @@ def test_a_stream_whose_server_dies_is_cut_off_and_not_ended(by_restart: Running
 
 
 def test_a_caller_that_goes_ends_its_request(by_restart: RunningProxy) -> None:
-    asked = {"prompt": "x", "stream": True, "n_predict": 100_000}
-    with by_restart.client.stream("POST", "/completion", json=asked) as response:
+    request = {"prompt": "x", "stream": True, "n_predict": 100_000}
+    with by_restart.client.stream("POST", "/completion", json=request) as response:
         next(response.iter_raw())
     until(lambda: by_restart.stats()["inside"] == 0, "the request goes on without its caller")
 
@@ -315,16 +315,16 @@ def test_methods_of_drafting_are_words_of_a_knob(tmp_path: Path) -> None:
 
 def test_a_draft_of_another_vocabulary_is_found_before_anything_is_served(tmp_path: Path) -> None:
     target, draft = models(tmp_path, draft="words")
-    said = refused(tmp_path, ["--draft", str(draft), "--", *stand_in("0.3.36", target)])
-    assert "drafted 0 tokens" in said
-    assert "vocabulary" in said
+    message = refused(tmp_path, ["--draft", str(draft), "--", *stand_in("0.3.36", target)])
+    assert "drafted 0 tokens" in message
+    assert "vocabulary" in message
 
 
 def test_a_model_that_cannot_be_read_is_told_with_the_servers_own_words(tmp_path: Path) -> None:
     target, draft = models(tmp_path)
     target.write_text("unreadable")
-    said = refused(tmp_path, ["--draft", str(draft), "--", *stand_in("0.3.36", target)])
-    assert "error: failed to load the model" in said
+    message = refused(tmp_path, ["--draft", str(draft), "--", *stand_in("0.3.36", target)])
+    assert "error: failed to load the model" in message
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def test_what_is_installed_is_preloaded_wherever_it_lies(tmp_path: Path) -> None
     tcmalloc = "usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
     jemalloc = "usr/lib64/libjemalloc.so.2"
     installed(tmp_path, tcmalloc, "usr/lib64/libtcmalloc.so.4", jemalloc)
-    found = allocators(tmp_path, {})
-    assert list(found) == ["glibc-keep", "glibc", "tcmalloc", "jemalloc"]
-    assert found["tcmalloc"] == {"LD_PRELOAD": str(tmp_path / tcmalloc)}
-    assert found["jemalloc"]["LD_PRELOAD"] == str(tmp_path / jemalloc)
-    assert "dirty_decay_ms" in found["jemalloc"]["MALLOC_CONF"]
+    environments = allocators(tmp_path, {})
+    assert list(environments) == ["glibc-keep", "glibc", "tcmalloc", "jemalloc"]
+    assert environments["tcmalloc"] == {"LD_PRELOAD": str(tmp_path / tcmalloc)}
+    assert environments["jemalloc"]["LD_PRELOAD"] == str(tmp_path / jemalloc)
+    assert "dirty_decay_ms" in environments["jemalloc"]["MALLOC_CONF"]
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "MALLOC_CONF", "MALLOC_ARENA_MAX"])

@@ -153,15 +153,15 @@ def test_a_full_batch_goes_at_once_and_a_lonely_request_after_a_moment(stage: St
     async def scene() -> None:
         await stage.fleet.change({"batch_size": 2})
         (worker,) = stage.puppets
-        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(3)]
+        requests = [asyncio.create_task(stage.fleet.infer(i)) for i in range(3)]
         await asyncio.sleep(0)
         assert worker.answer() == [0, 1]
-        assert [await asked[0], await asked[1]] == [100, 101]
-        assert not asked[2].done()
+        assert [await requests[0], await requests[1]] == [100, 101]
+        assert not requests[2].done()
         while len(worker.batches) < 2:
             await asyncio.sleep(0.001)
         assert worker.answer() == [2]
-        assert await asked[2] == 102
+        assert await requests[2] == 102
         assert totals(stage) == (3, 0)
 
     stage.play(scene)
@@ -170,15 +170,15 @@ def test_a_full_batch_goes_at_once_and_a_lonely_request_after_a_moment(stage: St
 def test_instances_share_the_queue(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
-        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(5)]
+        requests = [asyncio.create_task(stage.fleet.infer(i)) for i in range(5)]
         await asyncio.sleep(0)
         assert [worker.batches[0][0] for worker in stage.serving] == [[0], [1], [2], [3]]
         for worker in stage.serving:
             worker.answer()
-        await asyncio.wait(asked[:4])
+        await asyncio.wait(requests[:4])
         await asyncio.sleep(0)
         next(w for w in stage.serving if len(w.batches) == 2).answer()
-        assert await asked[4] == 104
+        assert await requests[4] == 104
 
     stage.play(scene)
 
@@ -248,9 +248,9 @@ def test_a_new_set_that_is_killed_leaves_the_old_one_serving(stage: Stage) -> No
         with raised(DeviceLost, "killed"):
             await change
         assert stage.fleet.setting["instances"] == 1
-        asked = asyncio.create_task(stage.fleet.infer(1))
+        request = asyncio.create_task(stage.fleet.infer(1))
         await moment()
-        assert old.answer() == [1] and await asked == 101
+        assert old.answer() == [1] and await request == 101
         assert stage.serving[:1] == [old] and stage.fleet.pids[1:] == [old.pid]
 
     stage.play(scene)
@@ -369,7 +369,7 @@ def test_a_model_that_does_not_fit_is_refused_at_the_start(stage: Stage) -> None
 def test_requests_in_the_server_are_integrated_over_time(stage: Stage) -> None:
     async def scene() -> None:
         before, began = stage.fleet.batcher.in_flight_s, time.monotonic()
-        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(3)]
+        requests = [asyncio.create_task(stage.fleet.infer(i)) for i in range(3)]
         while stage.fleet.batcher.arrived < 3:
             await moment()
         all_inside = time.monotonic()
@@ -377,10 +377,10 @@ def test_requests_in_the_server_are_integrated_over_time(stage: Stage) -> None:
         least = 3 * (time.monotonic() - all_inside)
         grown = stage.fleet.batcher.in_flight_s - before
         assert least <= grown <= 3 * (time.monotonic() - began)
-        for _ in asked:
+        for _ in requests:
             stage.puppets[0].answer()
             await moment()
-        await asyncio.wait(asked)
+        await asyncio.wait(requests)
         still = stage.fleet.batcher.in_flight_s
         await asyncio.sleep(0.01)
         assert stage.fleet.batcher.in_flight_s == still
@@ -394,17 +394,17 @@ def test_a_crowd_is_told_as_soon_as_it_is_there_or_not_in_time(stage: Stage) -> 
         batcher = stage.fleet.batcher
         await asyncio.wait_for(batcher.crowded(0, 60.0), 1.0)
         await asyncio.wait_for(batcher.crowded(1, 0.01), 1.0)
-        told = [asyncio.create_task(batcher.crowded(count, 60.0)) for count in (1, 2, 3)]
+        crowds = [asyncio.create_task(batcher.crowded(count, 60.0)) for count in (1, 2, 3)]
         await moment()
-        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(2)]
+        requests = [asyncio.create_task(stage.fleet.infer(i)) for i in range(2)]
         await moment()
-        assert [task.done() for task in told] == [True, True, False]
+        assert [task.done() for task in crowds] == [True, True, False]
         assert batcher.inside == 2
-        told[2].cancel()
-        for _ in asked:
+        crowds[2].cancel()
+        for _ in requests:
             stage.puppets[0].answer()
             await moment()
-        await asyncio.wait([*asked, *told])
+        await asyncio.wait([*requests, *crowds])
         assert batcher.inside == 0
 
     stage.play(scene)
@@ -412,14 +412,14 @@ def test_a_crowd_is_told_as_soon_as_it_is_there_or_not_in_time(stage: Stage) -> 
 
 def test_a_queue_that_is_full_refuses(stage: Stage) -> None:
     async def scene() -> None:
-        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(MOST_WAITING + 2)]
+        requests = [asyncio.create_task(stage.fleet.infer(i)) for i in range(MOST_WAITING + 2)]
         await asyncio.sleep(0)
-        refused = await asked[-1]
+        refused = await requests[-1]
         assert isinstance(refused, Unserved) and refused.code == "overloaded"
         await stage.fleet.close()
-        stopped = await asked[-2]
+        stopped = await requests[-2]
         assert isinstance(stopped, Unserved) and stopped.code == "stopping"
-        asked[0].cancel()
+        requests[0].cancel()
 
     stage.play(scene)
 
@@ -434,7 +434,7 @@ def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: St
         await stage.fleet.change({"instances": 2, "threads": 2, "batch_size": 2})
         stage.spares[0].die()
         dying, other = stage.serving
-        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(4)]
+        requests = [asyncio.create_task(stage.fleet.infer(i)) for i in range(4)]
         await moment()
         assert [dying.batches[0][0], other.batches[0][0]] == [[0, 1], [2, 3]]
         stage.held = True
@@ -443,7 +443,7 @@ def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: St
         other.answer()
         await moment()
         assert other.answer() == [0, 1]
-        assert [await task for task in asked] == [100, 101, 102, 103]
+        assert [await task for task in requests] == [100, 101, 102, 103]
         assert totals(stage) == (4, 0)
         stage.puppets[-1].ready.set_result(None)
         await moment()
@@ -456,12 +456,12 @@ def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: St
 def test_a_request_that_ends_every_worker_is_refused_in_the_end(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
-        asked = asyncio.create_task(stage.fleet.infer(1))
+        request = asyncio.create_task(stage.fleet.infer(1))
         stage.held = True
         for _ in range(MOST_TRIES):
             await moment()
             next(w for w in stage.puppets if w.batches and not w.batches[-1][1].done()).die()
-        refused = await asked
+        refused = await request
         assert isinstance(refused, Unserved) and refused.code == "instance_died"
         assert totals(stage) == (0, 1)
         stage.puppets[-1].ready.set_result(None)
@@ -471,11 +471,11 @@ def test_a_request_that_ends_every_worker_is_refused_in_the_end(stage: Stage) ->
 
 def test_the_last_instance_that_dies_leaves_clear_refusals(stage: Stage) -> None:
     async def scene() -> None:
-        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(2)]
+        requests = [asyncio.create_task(stage.fleet.infer(i)) for i in range(2)]
         await asyncio.sleep(0)
         stage.refusals = 1
         stage.puppets[0].die()
-        answers = [await task for task in asked]
+        answers = [await task for task in requests]
         assert [a.code for a in answers if isinstance(a, Unserved)] == [
             "instance_died",
             "no_instance",

@@ -21,12 +21,12 @@ def test_every_line_is_a_question_however_it_arrives(
 ) -> None:
     ours, theirs = ends
     ours.sendall(b'{"run": 1}\n{"run": 2}\n{"ru')
-    asked = questions(theirs, 30.0, lambda: None)
-    assert [next(asked), next(asked)] == [b'{"run": 1}', b'{"run": 2}']
+    lines = questions(theirs, 30.0, lambda: None)
+    assert [next(lines), next(lines)] == [b'{"run": 1}', b'{"run": 2}']
     ours.sendall(b'n": 3}\n')
-    assert next(asked) == b'{"run": 3}'
+    assert next(lines) == b'{"run": 3}'
     ours.shutdown(socket.SHUT_WR)
-    assert list(asked) == []
+    assert list(lines) == []
 
 
 def test_a_silence_is_told_once_and_again_after_the_next_question(

@@ -40,8 +40,8 @@ def test_without_any_the_way_is_said(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["db", *command]) == 2
-    said = capsys.readouterr().err
-    assert "--db URL" in said and "--tuner" not in said
+    message = capsys.readouterr().err
+    assert "--db URL" in message and "--tuner" not in message
 
 
 @COMMANDS

@@ -59,11 +59,11 @@ class Terminal:
     def shows(self, pattern: str, within_s: float = 120.0) -> str:
         """Return what the terminal shows up to a pattern, once it does."""
         deadline = time.monotonic() + within_s
-        while not (found := re.search(pattern, self.seen)):
+        while not (match := re.search(pattern, self.seen)):
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.seen!r}"
             if select.select([self._end], [], [], 0.5)[0]:
                 self.seen += os.read(self._end, 4096).decode(errors="replace")
-        text, self.seen = self.seen[: found.end()], self.seen[found.end() :]
+        text, self.seen = self.seen[: match.end()], self.seen[match.end() :]
         return text
 
     def close(self) -> None:

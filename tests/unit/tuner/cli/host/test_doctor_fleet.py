@@ -22,7 +22,7 @@ OTHER = replace(ONE, id="a1", leads=False, agents={1: 80})
 
 def seen(*replicas: ReplicaView) -> dict[str, Finding]:
     view = DeviceView(device=device(), applied=None, last_seen=START, online=False)
-    return {found.about: found for found in examine_fleet(replicas, [view])}
+    return {finding.about: finding for finding in examine_fleet(replicas, [view])}
 
 
 def told(*replicas: object, told_s: float = 3.0) -> list[ReplicaView]:
@@ -30,12 +30,12 @@ def told(*replicas: object, told_s: float = 3.0) -> list[ReplicaView]:
 
 
 def test_tuners_that_are_well_are_named_with_who_leads() -> None:
-    found = seen(*told(replace(ONE, agents={1: 120}), OTHER))
-    assert found["tuner b1"].there and "after 250 ms; leads" in found["tuner b1"].seen
-    assert found["leader"].seen == "b1 of 2"
-    assert found["agents"] == Finding("agents", True, "200 speak protocol 1")
-    assert found["token files"].there and found["releases"].there
-    assert found["devices"] == Finding("devices", False, "1 registered, 1 offline", "check sim")
+    findings = seen(*told(replace(ONE, agents={1: 120}), OTHER))
+    assert findings["tuner b1"].there and "after 250 ms; leads" in findings["tuner b1"].seen
+    assert findings["leader"].seen == "b1 of 2"
+    assert findings["agents"] == Finding("agents", True, "200 speak protocol 1")
+    assert findings["token files"].there and findings["releases"].there
+    assert findings["devices"] == Finding("devices", False, "1 registered, 1 offline", "check sim")
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_tuners_that_are_well_are_named_with_who_leads() -> None:
 def test_what_is_amiss_is_said_with_the_next_step(
     changes: dict[str, object], about: str, says: str
 ) -> None:
-    found = seen(*told(ONE, replace(OTHER, **changes)))[about]  # type: ignore[arg-type]
-    assert says in found.seen and not found.there and found.hint
+    finding = seen(*told(ONE, replace(OTHER, **changes)))[about]  # type: ignore[arg-type]
+    assert says in finding.seen and not finding.there and finding.hint
 
 
 def test_a_tuner_that_is_gone_leads_nothing() -> None:
-    found = seen(*told(ONE, told_s=90.0), *told(OTHER))
-    assert "no report for 90 s" in found["tuner b1"].seen
-    assert found["leader"].seen.startswith("no leader") and not found["leader"].there
+    findings = seen(*told(ONE, told_s=90.0), *told(OTHER))
+    assert "no report for 90 s" in findings["tuner b1"].seen
+    assert findings["leader"].seen.startswith("no leader") and not findings["leader"].there
 
 
 def test_the_command_reads_it_from_a_database(

@@ -19,8 +19,8 @@ from tuner.cli.host import logs
 
 def line(template: str, *args: object, exc_info: Any = None) -> dict[str, Any]:  # noqa: ANN401
     record = logging.LogRecord("agents.x", logging.WARNING, "x.py", 1, template, args, exc_info)
-    told: dict[str, Any] = json.loads(logs.JsonLines().format(record))
-    return told
+    parsed: dict[str, Any] = json.loads(logs.JsonLines().format(record))
+    return parsed
 
 
 @contextmanager
@@ -37,22 +37,22 @@ def fresh() -> Iterator[None]:
 
 
 def test_what_a_message_names_is_a_key_of_its_own() -> None:
-    told = line("event=trial device=%s study=%s trial=%d setting=%r", "gpu0@h", "s1", 7, "a=1")
-    assert (told["event"], told["device"], told["study"], told["trial"]) == (
+    record = line("event=trial device=%s study=%s trial=%d setting=%r", "gpu0@h", "s1", 7, "a=1")
+    assert (record["event"], record["device"], record["study"], record["trial"]) == (
         "trial",
         "gpu0@h",
         "s1",
         7,
     )
-    assert told["setting"] == "a=1"
-    assert told["severity"] == "warning"
-    assert told["message"] == "event=trial device=gpu0@h study=s1 trial=7 setting='a=1'"
+    assert record["setting"] == "a=1"
+    assert record["severity"] == "warning"
+    assert record["message"] == "event=trial device=gpu0@h study=s1 trial=7 setting='a=1'"
 
 
 def test_a_name_belongs_to_its_own_value_whatever_stands_between() -> None:
-    told = line("reaped %d of %.1f %% why=%r", 3, 4.0, "x")
-    assert told["why"] == "x"
-    assert "event" not in told
+    record = line("reaped %d of %.1f %% why=%r", 3, 4.0, "x")
+    assert record["why"] == "x"
+    assert "event" not in record
 
 
 def test_a_message_cannot_forge_a_line_or_a_key() -> None:
@@ -73,8 +73,10 @@ def test_an_exception_is_told_with_its_trace() -> None:
 def test_only_what_goes_to_the_journal_is_json(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with fresh(), path.open("w") as stream:
-        told = os.fstat(stream.fileno())
-        logs.begin(environment={"JOURNAL_STREAM": f"{told.st_dev}:{told.st_ino}"}, stream=stream)
+        status = os.fstat(stream.fileno())
+        logs.begin(
+            environment={"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}, stream=stream
+        )
         logging.getLogger("here").info("event=ready port=%d", 1)
         stream.flush()
         assert json.loads(path.read_text())["port"] == 1

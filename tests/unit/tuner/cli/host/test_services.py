@@ -22,12 +22,12 @@ SECRET = "postgresql://u:secret@h/d"
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return what would have been served."""
-    found: list[object] = []
-    monkeypatch.setattr(tuner.main, "serve", found.append)
-    monkeypatch.setattr(agents.main, "serve", found.append)
+    configs: list[object] = []
+    monkeypatch.setattr(tuner.main, "serve", configs.append)
+    monkeypatch.setattr(agents.main, "serve", configs.append)
     for name in ("JOULETUNE_DB", "JOULETUNE_TUNER", "JOULETUNE_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
-    return found
+    return configs
 
 
 def test_a_tuner_is_served_by_its_defaults_file_and_options(
@@ -120,13 +120,13 @@ def test_reverting_finds_the_state_where_the_agent_is_told_to_keep_it(
     state, config = tmp_path / "kept", tmp_path / "agent.toml"
     config.write_text(f'state_dir = "{state}"\n[[device]]\nspec = "cpu"\n')
     state.mkdir()
-    for option, said in (
+    for option, message in (
         ("--stay", "lift it with `jouletune agent revert --lift`"),
         ("--lift", "stop lifted"),
         ("--lift", "no stop was in force"),
     ):
         assert main(["agent", "revert", "--config", str(config), option]) == 0
-        assert said in capsys.readouterr().out
+        assert message in capsys.readouterr().out
 
 
 def test_reverting_in_the_wrong_folder_is_an_error_and_creates_nothing(

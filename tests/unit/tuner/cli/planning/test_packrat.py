@@ -58,18 +58,18 @@ def asked(threads: int, batch: int, model: str = "inception") -> list[object]:
 
 
 def test_cores_stay_idle_where_that_is_faster(plan: Plan) -> None:
-    found = parsed(plan(TABLE, *asked(16, 1), "--json"))
-    assert found["plan"] == [{"instances": 1, "threads": 8, "batch": 1}]
-    assert (found["predicted_latency_s"], found["fat_latency_s"]) == (0.0275, 0.0323)
-    assert found["speedup"] == pytest.approx(0.0323 / 0.0275)
-    assert found["idle_threads"] == 8
+    answer = parsed(plan(TABLE, *asked(16, 1), "--json"))
+    assert answer["plan"] == [{"instances": 1, "threads": 8, "batch": 1}]
+    assert (answer["predicted_latency_s"], answer["fat_latency_s"]) == (0.0275, 0.0323)
+    assert answer["speedup"] == pytest.approx(0.0323 / 0.0275)
+    assert answer["idle_threads"] == 8
 
 
 def test_thin_instances_beat_the_fat_one(plan: Plan) -> None:
-    found = parsed(plan(TABLE, *asked(16, 8), "--json"))
-    assert found["plan"] == [{"instances": 4, "threads": 4, "batch": 2}]
-    assert found["speedup"] == pytest.approx(0.08 / 0.0518)
-    assert len(found["notes"]) == 1 and "no rows of several instances" in found["notes"][0]
+    answer = parsed(plan(TABLE, *asked(16, 8), "--json"))
+    assert answer["plan"] == [{"instances": 4, "threads": 4, "batch": 2}]
+    assert answer["speedup"] == pytest.approx(0.08 / 0.0518)
+    assert len(answer["notes"]) == 1 and "no rows of several instances" in answer["notes"][0]
 
 
 def test_people_see_what_each_instance_does(plan: Plan) -> None:
@@ -101,31 +101,31 @@ def test_a_batch_that_no_profiled_sizes_add_up_to_is_padded(plan: Plan) -> None:
 def test_a_faster_larger_batch_is_pointed_out(plan: Plan) -> None:
     """15 = 8 + 4 + 2 + 1 waits for the 8; 16 = 4 × 4 does not."""
     table = f"{HEADER}\nm,1,1,1\nm,1,2,2\nm,1,4,4\nm,1,8,8\nm,4,16,9\n"
-    found = parsed(plan(table, *asked(4, 15, "m"), "--json"))
-    assert found["predicted_latency_s"] == 8.0
+    answer = parsed(plan(table, *asked(4, 15, "m"), "--json"))
+    assert answer["predicted_latency_s"] == 8.0
     advice = "16 items would be done in 4 s: round the batch up (--batch 16)"
-    assert found["notes"][-1] == advice
+    assert answer["notes"][-1] == advice
     rounded = parsed(plan(table, *asked(4, 16, "m"), "--json"))
     assert rounded["predicted_latency_s"] == 4.0
     assert advice not in rounded["notes"]
 
 
 def test_the_correction_comes_from_rows_of_several_instances(plan: Plan) -> None:
-    found = parsed(plan(SIDE_BY_SIDE, "--threads", 4, "--batch", 4, "--json"))
-    assert found["plan"] == [{"instances": 4, "threads": 1, "batch": 1}]
-    assert found["predicted_latency_s"] == pytest.approx(1.15, rel=0.05)
-    assert 10.0 < found["interference_percent"] < 25.0
-    assert found["interference_error_percent"] < 10.0
+    answer = parsed(plan(SIDE_BY_SIDE, "--threads", 4, "--batch", 4, "--json"))
+    assert answer["plan"] == [{"instances": 4, "threads": 1, "batch": 1}]
+    assert answer["predicted_latency_s"] == pytest.approx(1.15, rel=0.05)
+    assert 10.0 < answer["interference_percent"] < 25.0
+    assert answer["interference_error_percent"] < 10.0
     assert "slower than alone" in plan(SIDE_BY_SIDE, "--threads", 4, "--batch", 4)[1]
 
 
 def test_a_gain_comes_with_its_doubt(plan: Plan) -> None:
     """Half of the machine's threads are others': 15 % × 1/2 and the 5 % of any plan."""
     table = f"{HEADER}\nm,4,4,1.10\nm,2,2,1.00\nm,4,2,1.00\n"
-    found = parsed(plan(table, *asked(4, 4, "m"), "--json"))
-    assert found["speedup"] == pytest.approx(1.1)
-    assert found["speedup_stderr"] == pytest.approx(1.1 * math.hypot(0.075, 0.05))
-    assert any("within the error of the prediction" in note for note in found["notes"])
+    answer = parsed(plan(table, *asked(4, 4, "m"), "--json"))
+    assert answer["speedup"] == pytest.approx(1.1)
+    assert answer["speedup_stderr"] == pytest.approx(1.1 * math.hypot(0.075, 0.05))
+    assert any("within the error of the prediction" in note for note in answer["notes"])
     sure = parsed(plan(SIDE_BY_SIDE, "--threads", 4, "--batch", 4, "--json"))
     assert 0.0 < sure["speedup_stderr"] < 0.2 < sure["speedup"] - 1.0
     assert sure["notes"] == []
@@ -137,8 +137,8 @@ def test_a_gain_comes_with_its_doubt(plan: Plan) -> None:
 def test_rows_measured_on_more_cores_than_one_instance_had(plan: Plan) -> None:
     """Alone on two threads at most, side by side on four: half as many are half as slow."""
     table = f"{HEADER},instances\nm,2,2,1,1\nm,1,1,1,1\nm,1,1,1.3,4\n"
-    found = parsed(plan(table, *asked(2, 2, "m"), "--json"))
-    assert found["interference_percent"] < 40.0
+    answer = parsed(plan(table, *asked(2, 2, "m"), "--json"))
+    assert answer["interference_percent"] < 40.0
 
 
 def test_energy_under_a_limit_is_least_where_there_is_a_meter(plan: Plan) -> None:
@@ -170,14 +170,14 @@ def test_memory_limits_the_number_of_instances(plan: Plan) -> None:
 
 
 def test_a_fat_instance_that_was_not_profiled_is_not_invented(plan: Plan) -> None:
-    found = parsed(plan(f"{HEADER}\nm,1,2,1.0\nm,2,1,1.0\n", *asked(2, 4, "m"), "--json"))
-    assert (found["fat_latency_s"], found["speedup"]) == (None, None)
-    assert any("cannot be compared" in note for note in found["notes"])
+    answer = parsed(plan(f"{HEADER}\nm,1,2,1.0\nm,2,1,1.0\n", *asked(2, 4, "m"), "--json"))
+    assert (answer["fat_latency_s"], answer["speedup"]) == (None, None)
+    assert any("cannot be compared" in note for note in answer["notes"])
 
 
 def test_repeats_are_averaged(plan: Plan) -> None:
-    found = parsed(plan(f"{HEADER}\nm,1,1,1.0\nm,1,1,2.0\n", *asked(1, 1, "m"), "--json"))
-    assert found["predicted_latency_s"] == 1.5
+    answer = parsed(plan(f"{HEADER}\nm,1,1,1.0\nm,1,1,2.0\n", *asked(1, 1, "m"), "--json"))
+    assert answer["predicted_latency_s"] == 1.5
 
 
 @pytest.mark.parametrize(
@@ -198,15 +198,15 @@ def test_repeats_are_averaged(plan: Plan) -> None:
         (TABLE, [*asked(16, 8), "--constraint", "latency_s <= 0.001"], "fastest point takes"),
         (TABLE, [*asked(16, 8), "--constraint", "power_w <= 5"], "does not support the constraint"),
         (TABLE, [*asked(16, 8), "--constraint", "fast"], "cannot read the constraint"),
-        ("", asked(1, 1), "no column model, threads, batch_size, latency_s"),
-        (TABLE.replace(",", ";"), asked(16, 8), "separated by commas"),
+        ("", asked(1, 1), "lacks the columns model, threads, batch_size, latency_s"),
+        (TABLE.replace(",", ";"), asked(16, 8), "name its columns model,threads,"),
         (f"threads,{HEADER}\n1,m,1,1,1\n", asked(1, 1), "the column threads twice"),
         (f"{HEADER}\nm,1,1,1\n,1,2,1\n", asked(1, 1), "row 3: the model has no name"),
         (f"{HEADER}\nm,1,1,1e308\nm,1,1,1e308\n", asked(1, 1, "m"), "'1e308' is above 1e+15"),
         (f"{HEADER}\nm,1,1,1e-320\n", asked(1, 1, "m"), "must be clearly above zero"),
         (f"{HEADER}\nm,1e300,1,1\n", asked(1, 1, "m"), "threads = '1e300' is above"),
         (f"{HEADER}\n", asked(1, 1), "has no rows"),
-        ("model,threads,latency_s\nm,1,1\n", asked(1, 1, "m"), "no column batch_size"),
+        ("model,threads,latency_s\nm,1,1\n", asked(1, 1, "m"), "lacks the columns batch_size"),
         (f"{HEADER}\nm,1,1,nan\n", asked(1, 1, "m"), "row 2: latency_s = 'nan'"),
         (f"{HEADER}\nm,1,1,inf\n", asked(1, 1, "m"), "row 2: latency_s = 'inf'"),
         (f"{HEADER}\nm,1,1,-1\n", asked(1, 1, "m"), "row 2: latency_s = '-1'"),

@@ -57,21 +57,21 @@ def test_the_command_tells_every_batch_and_what_it_comes_to(
 ) -> None:
     out = tmp_path / "profile.csv"
     assert main(asked("--json", "--out", str(out))) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    batches = [b for m in told["models"] for b in m["batches"]]
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    batches = [b for m in answer["models"] for b in m["batches"]]
     assert [b["batch"] for b in batches] == [1, 2, 4, 8, 16]
-    assert told["speedup_max"] == max(b["speedup"] for b in batches) > 1.0
+    assert answer["speedup_max"] == max(b["speedup"] for b in batches) > 1.0
     errors = [
         100.0 * (b["predicted_latency_s"] / b["latency_s"] - 1.0)
         for b in batches
         if b["plan"] == b["candidate"] and b["confirming"] is not None
     ]
     assert len(errors) >= 2
-    assert told["prediction_error_median_percent"] == pytest.approx(
+    assert answer["prediction_error_median_percent"] == pytest.approx(
         statistics.median(map(abs, errors))
     )
-    assert told["prediction_error_least_percent"] == pytest.approx(min(errors))
-    assert told["prediction_error_most_percent"] == pytest.approx(max(errors))
+    assert answer["prediction_error_least_percent"] == pytest.approx(min(errors))
+    assert answer["prediction_error_most_percent"] == pytest.approx(max(errors))
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert {r["model"] for r in rows} == {"reference"}
     # What was measured is what `packrat plan` reads.

@@ -34,10 +34,10 @@ JOB = RunJob(device="sim", policy="sobol", trials=7)
 @pytest.fixture
 def there() -> Operations:
     """The services: their agent has been heard of a moment ago."""
-    found = Operations(Loop(memory_store(), load_policy, Time().now))
-    found.loop.register(device())
-    found.loop.order("sim", Poll(agent="host", applied=applied()))
-    return found
+    services = Operations(Loop(memory_store(), load_policy, Time().now))
+    services.loop.register(device())
+    services.loop.order("sim", Poll(agent="host", applied=applied()))
+    return services
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def test_what_saves_nothing_there_is_not_held(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: worlds.tune(there, surface))
     keeper.check(JOB)
-    with raised(TuningError, "services") as told:
+    with raised(TuningError, "services") as refused:
         keeper.keep(found(), Lines(console()))
-    assert "was not tried" not in str(told.value)
+    assert "was not tried" not in str(refused.value)
     assert there.studies()[0].phase is Phase.STOPPED
     order = there.loop.order("sim", Poll(agent="host", applied=applied()))
     assert isinstance(order, Release), "the device is as it was found"
@@ -114,9 +114,9 @@ def test_services_that_could_not_keep_it_are_found_out_beforehand(
         keeper.check(JOB)
     worlds.retire(there)
     monkeypatch.setattr(keeping, "device_ids", lambda *_: ["other"])
-    with raised(NotFound, "other") as told:
+    with raised(NotFound, "other") as refused:
         keeper.check(JOB)
-    assert "registered devices: sim" in told.value.hint
+    assert "registered devices: sim" in refused.value.hint
 
 
 @pytest.mark.parametrize(

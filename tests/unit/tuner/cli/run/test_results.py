@@ -69,43 +69,43 @@ def result(
     )
 
 
-def reported(situation: str, found: Result) -> None:
+def reported(situation: str, outcome: Result) -> None:
     """Compare what a run's report says in a situation with its golden file."""
     out = io.StringIO()
-    print_report(Console(file=out, width=200, markup=False, highlight=False), found)
-    golden("run", situation, steady(out.getvalue(), STUDY=found.main.report.study.id))
+    print_report(Console(file=out, width=200, markup=False, highlight=False), outcome)
+    golden("run", situation, steady(out.getvalue(), STUDY=outcome.main.report.study.id))
 
 
 def test_the_document_has_what_was_promised() -> None:
-    found = json.loads(json.dumps(document(result(control=True)), allow_nan=False))
+    written = json.loads(json.dumps(document(result(control=True)), allow_nan=False))
     promised = {"study", "baseline", "best", "truth", "saving_percent", "captured", "feasible"}
-    assert promised | {"trials", "control"} <= set(found)
-    assert found["best"]["setting"] == dict(worlds.BEST)
-    assert found["best"]["metrics"]["energy_j"]["mean"] == pytest.approx(6.0)
-    assert found["baseline"]["metrics"]["energy_j"]["stderr"] > 0.0
-    assert found["saving_percent"] == pytest.approx(40.0)
-    assert found["truth"]["oracle"]["setting"]["gpu.clock_mhz"] == 400
-    assert found["captured"] == pytest.approx(4.0 / 6.0)
-    assert found["feasible"] is True
-    assert len(found["trials"]) == 8
-    assert {"policy", "best", "captured", "saving_percent", "feasible"} <= set(found["control"])
+    assert promised | {"trials", "control"} <= set(written)
+    assert written["best"]["setting"] == dict(worlds.BEST)
+    assert written["best"]["metrics"]["energy_j"]["mean"] == pytest.approx(6.0)
+    assert written["baseline"]["metrics"]["energy_j"]["stderr"] > 0.0
+    assert written["saving_percent"] == pytest.approx(40.0)
+    assert written["truth"]["oracle"]["setting"]["gpu.clock_mhz"] == 400
+    assert written["captured"] == pytest.approx(4.0 / 6.0)
+    assert written["feasible"] is True
+    assert len(written["trials"]) == 8
+    assert {"policy", "best", "captured", "saving_percent", "feasible"} <= set(written["control"])
 
 
 @pytest.mark.parametrize("surface", [worlds.slope, worlds.flat, worlds.broken_at_800])
 def test_the_document_is_the_report_that_a_tuner_gives(surface: worlds.Surface) -> None:
     made = result(surface)
-    found = json.loads(json.dumps(document(made), allow_nan=False))
-    told = {name: found[name] for name in StudyReport.model_fields if name in found}
-    for row in (found["study"]["plan"] or {"rows": ()})["rows"]:
+    written = json.loads(json.dumps(document(made), allow_nan=False))
+    report = {name: written[name] for name in StudyReport.model_fields if name in written}
+    for row in (written["study"]["plan"] or {"rows": ()})["rows"]:
         row["below"] = math.inf if row["below"] is None else row["below"]
-    assert StudyReport.model_validate(told) == made.main.report
-    assert set(StudyReport.model_fields) - set(told) <= {"protocol"}
+    assert StudyReport.model_validate(report) == made.main.report
+    assert set(StudyReport.model_fields) - set(report) <= {"protocol"}
 
 
 def test_where_only_measuring_can_tell_there_is_no_truth() -> None:
-    found = document(result())
-    assert (found["truth"], found["captured"], found["feasible"]) == (None, None, None)
-    assert (found["limit_kept"], found["control"]) == (True, None)
+    written = document(result())
+    assert (written["truth"], written["captured"], written["feasible"]) == (None, None, None)
+    assert (written["limit_kept"], written["control"]) == (True, None)
 
 
 def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
@@ -113,12 +113,12 @@ def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
 
 
 def test_a_device_without_a_latency_gets_its_report() -> None:
-    found = result()
-    view = found.main.report.study
+    outcome = result()
+    view = outcome.main.report.study
     meant = {name: quantity_of(name) for name in ("energy_j", "throughput_per_s")}
     known = view.model_copy(update={"quantities": meant})
-    report = found.main.report.model_copy(update={"study": known})
-    reported("no latency", replace(found, main=replace(found.main, report=report)))
+    report = outcome.main.report.model_copy(update={"study": known})
+    reported("no latency", replace(outcome, main=replace(outcome.main, report=report)))
 
 
 def test_a_report_without_a_winner_says_so_plainly() -> None:
@@ -127,12 +127,12 @@ def test_a_report_without_a_winner_says_so_plainly() -> None:
 
 
 def test_every_broken_limit_is_counted_with_its_time() -> None:
-    found = result(worlds.steep)
-    reported("a broken limit", found)
-    made = document(found)
+    outcome = result(worlds.steep)
+    reported("a broken limit", outcome)
+    made = document(outcome)
     assert isinstance(made["study"], dict)
-    told = {"tried": 4, "broken": 1, "held": 0, "rate": 0.25, "seconds": 1.0}
-    assert made["study"]["violations"] == told
+    violations = {"tried": 4, "broken": 1, "held": 0, "rate": 0.25, "seconds": 1.0}
+    assert made["study"]["violations"] == violations
 
 
 def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
@@ -161,26 +161,26 @@ def test_a_limit_that_costs_more_than_the_baseline_is_not_called_a_saving() -> N
         assert shown is not None
         return {name: estimate.mean for name, estimate in shown.estimates.items()}
 
-    asked = (Constraint.parse(limit),)
+    constraints = (Constraint.parse(limit),)
     main = replace(
-        main, score=score(device().space, truth, Objective("energy_j"), asked, main.held)
+        main, score=score(device().space, truth, Objective("energy_j"), constraints, main.held)
     )
     reported("a limit that costs", Result(job=job, board="A100", cannot={}, main=main))
 
 
 def test_where_nothing_keeps_the_limits_the_truth_names_no_cure() -> None:
     limit = (Constraint.parse("latency_p99_ms <= 9"),)
-    found = result()
+    outcome = result()
     worth = score(device().space, true_values, Objective("energy_j"), limit, setting(600))
-    reported("limits that nothing keeps", replace(found, main=replace(found.main, score=worth)))
+    reported("limits that nothing keeps", replace(outcome, main=replace(outcome.main, score=worth)))
 
 
 def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
     """Also where the last row, for the highest load, stays at the baseline."""
-    found = result(policy="by-load")
-    assert found.main.won
-    reported("a plan of several rows", found)
-    made = json.loads(json.dumps(document(found), allow_nan=False))
+    outcome = result(policy="by-load")
+    assert outcome.main.won
+    reported("a plan of several rows", outcome)
+    made = json.loads(json.dumps(document(outcome), allow_nan=False))
     assert [row["below"] for row in made["study"]["plan"]["rows"]] == [3.0, None]
     assert made["study"]["plan"]["by"] == "requests_in_system"
     assert made["proposed"] == "two loads were looked at"
@@ -269,10 +269,10 @@ def test_a_bill_says_on_which_baseline_it_rests() -> None:
 
 
 def test_a_claim_that_a_drifted_baseline_changed_says_from_where_it_is_counted() -> None:
-    found = result()
+    outcome = result()
     shift = BaselineShift(START, Estimate.of_mean(-0.1, 0.01), 4)
-    report = found.main.report.model_copy(update={"baseline_shift": shift})
-    lines = list(verdict(replace(found.main, report=report)))
+    report = outcome.main.report.model_copy(update={"baseline_shift": shift})
+    lines = list(verdict(replace(outcome.main, report=report)))
     drifted = "the baseline has drifted: its energy_j is 10.0 ± 1.0 % lower"
     assert any(f"counted from {drifted}" in line for line in lines)
     assert drifted in gained(report)
@@ -293,9 +293,9 @@ def test_a_bill_that_is_not_paid_back_says_why(
 
 
 def test_what_to_type_next_leads_to_the_same_database() -> None:
-    found = result()
-    commands = list(next_steps([found], " --db sqlite:///x"))
-    assert commands[0] == f"jouletune trial list {found.job.study} --db sqlite:///x"
+    outcome = result()
+    commands = list(next_steps([outcome], " --db sqlite:///x"))
+    assert commands[0] == f"jouletune trial list {outcome.job.study} --db sqlite:///x"
     assert all(command.endswith("--db sqlite:///x") for command in commands)
 
 

@@ -33,21 +33,21 @@ def test_studies_are_exported_once_however_often(
     library: str, command: tuple[str, ...], study: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip(library)
-    for more, said in (
+    for more, message in (
         ((study[:4],), "1 study in sqlite:///"),
         ((), "0 trials added, 0 changed, 8 as before"),
         (("--since", "2030-01-01"), "8 as before"),
     ):
         assert main(["export", *command, *more]) == 0
-        assert said in capsys.readouterr().out
+        assert message in capsys.readouterr().out
     assert main(["export", *command, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    answer = json.loads(capsys.readouterr().out)
     trials = {"added": 0, "changed": 0, "known": 8}
-    assert told == {"studies": 1, "trials": trials, "left_out": []}
+    assert answer == {"studies": 1, "trials": trials, "left_out": []}
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (("mlflow",), "no MLflow is given"),
         (("mlflow", "--tracking-uri", "nonsense:"), "does not support the address"),
@@ -64,7 +64,7 @@ def test_studies_are_exported_once_however_often(
 )
 def test_what_cannot_be_exported_is_one_line_and_makes_nothing(
     command: tuple[str, ...],
-    said: str,
+    message: str,
     study: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -75,5 +75,5 @@ def test_what_cannot_be_exported_is_one_line_and_makes_nothing(
     assert main(["export", *given]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
-    assert said in err
+    assert message in err
     assert {path.name for path in tmp_path.iterdir()} == before

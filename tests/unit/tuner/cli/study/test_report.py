@@ -38,12 +38,12 @@ def test_as_json_it_is_the_report_that_a_run_prints(
     study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", study, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["study"]["id"] == study and told["won"] is True
-    assert StudyReport.model_fields.keys() - {"protocol"} <= told.keys()
-    assert {"saving_percent", "why", "proposed", "trials"} <= told.keys()
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["study"]["id"] == study and answer["won"] is True
+    assert StudyReport.model_fields.keys() - {"protocol"} <= answer.keys()
+    assert {"saving_percent", "why", "proposed", "trials"} <= answer.keys()
     assert main(["report", "--format", "json", "--output", "week.json"]) == 0
-    assert json.loads((tmp_path / "week.json").read_text()) == told
+    assert json.loads((tmp_path / "week.json").read_text()) == answer
 
 
 def test_without_a_study_it_is_what_was_active_since(
@@ -100,7 +100,7 @@ def test_a_page_is_one_file(study: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("STUDY", "--since", "2d"), "both STUDY and --since"),
         (("--since", "yesterday"), "--since cannot be 'yesterday'"),
@@ -112,7 +112,7 @@ def test_a_page_is_one_file(study: str, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
     arguments: tuple[str, ...],
-    said: str,
+    message: str,
     study: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -122,7 +122,7 @@ def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
     assert main(["report", *given]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
-    assert said in err
+    assert message in err
     assert {path.name for path in tmp_path.iterdir()} == before
 
 

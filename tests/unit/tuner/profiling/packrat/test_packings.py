@@ -22,11 +22,11 @@ FAT, THIN = [(2, 8)], [(1, 4), (1, 4)]
 
 def test_the_choice_is_confirmed_in_turns_and_then_measured_anew() -> None:
     machine = Machine()
-    found = bench(machine)
-    found.profile()
-    found.side_by_side()
+    model_bench = bench(machine)
+    model_bench.profile()
+    model_bench.side_by_side()
     machine.asked.clear()
-    shown = found.compare(8)
+    shown = model_bench.compare(8)
     assert machine.asked == 2 * [FAT, THIN, THIN, FAT, FAT, THIN]
     assert [(g.instances, g.threads, g.batch) for g in shown.plan] == [(2, 1, 4)]
     assert shown.plan == shown.candidate
@@ -41,10 +41,10 @@ def test_what_chooses_is_not_what_is_told() -> None:
     lucky = [0.5] * 3
     afterwards = [seconds(FAT) / seconds(THIN) * 1.1] * 3
     machine = Machine()
-    found = bench(machine)
-    found.profile()
-    found.timed.window = Machine(luck=[*lucky, *afterwards]).window
-    shown = found.compare(8)
+    model_bench = bench(machine)
+    model_bench.profile()
+    model_bench.timed.window = Machine(luck=[*lucky, *afterwards]).window
+    shown = model_bench.compare(8)
     assert shown.confirming is not None
     assert shown.confirming.speedup == pytest.approx(2 * seconds(FAT) / seconds(THIN), rel=0.01)
     assert shown.speedup == pytest.approx(1 / 1.1, rel=0.01)
@@ -53,11 +53,11 @@ def test_what_chooses_is_not_what_is_told() -> None:
 
 @pytest.mark.parametrize("luck", [[1.8] * 3, [0.6, 1.0, 1.8]], ids=["slower", "noisy"])
 def test_a_packing_that_is_not_faster_beyond_noise_is_not_chosen(luck: list[float]) -> None:
-    found = bench(Machine())
-    found.profile()
+    model_bench = bench(Machine())
+    model_bench.profile()
     machine = Machine(luck=luck)
-    found.timed.window = machine.window
-    shown = found.compare(8)
+    model_bench.timed.window = machine.window
+    shown = model_bench.compare(8)
     assert machine.asked == [FAT, THIN, THIN, FAT, FAT, THIN]
     assert [(g.instances, g.threads, g.batch) for g in shown.candidate] == [(2, 1, 4)]
     assert [(g.instances, g.threads, g.batch) for g in shown.plan] == [(1, 2, 8)]
@@ -67,44 +67,44 @@ def test_a_packing_that_is_not_faster_beyond_noise_is_not_chosen(luck: list[floa
 
 def test_what_was_measured_side_by_side_comes_before_what_is_predicted() -> None:
     """Alone on a disturbed core the thin instance looks hopeless; beside its like it does not."""
-    found = bench(Machine())
-    found.profile()
-    found.side_by_side()
-    point = found.points[1, 4]
-    found.points[1, 4] = replace(point, latency_s=3 * point.latency_s)
-    shown = found.compare(8)
+    model_bench = bench(Machine())
+    model_bench.profile()
+    model_bench.side_by_side()
+    point = model_bench.points[1, 4]
+    model_bench.points[1, 4] = replace(point, latency_s=3 * point.latency_s)
+    shown = model_bench.compare(8)
     assert [(g.instances, g.threads, g.batch) for g in shown.candidate] == [(2, 1, 4)]
     assert shown.predicted_latency_s > 2 * seconds(THIN), "the prediction is told as it was"
 
 
 def test_where_the_fat_instance_is_expected_to_be_best_nothing_is_confirmed() -> None:
     machine = Machine()
-    found = bench(machine)
-    found.profile()
+    model_bench = bench(machine)
+    model_bench.profile()
     machine.asked.clear()
-    shown = found.compare(1)
+    shown = model_bench.compare(1)
     assert machine.asked == [] and shown.is_fat and shown.speedup == 1.0
     assert shown.confirming is None
 
 
 def test_points_that_cannot_matter_are_not_profiled() -> None:
-    found = bench(Machine(), (1, 2, 4, 8, 16, 32, 64), threads=16)
-    found.profile()
-    assert {(16, b) for b in (1, 2, 4, 8, 16, 32, 64)} <= set(found.points)
-    assert len(found.points) < len(found.cells)
+    model_bench = bench(Machine(), (1, 2, 4, 8, 16, 32, 64), threads=16)
+    model_bench.profile()
+    assert {(16, b) for b in (1, 2, 4, 8, 16, 32, 64)} <= set(model_bench.points)
+    assert len(model_bench.points) < len(model_bench.cells)
 
 
 def test_side_by_side_teaches_what_instances_cost_each_other() -> None:
-    found = bench(Machine())
-    found.profile()
-    found.side_by_side()
-    assert [(w.instances, w.threads, w.batch) for w in found.plans] == [
+    model_bench = bench(Machine())
+    model_bench.profile()
+    model_bench.side_by_side()
+    assert [(w.instances, w.threads, w.batch) for w in model_bench.plans] == [
         (2, 1, 1),
         (2, 1, 2),
         (2, 1, 4),
         (2, 1, 8),
     ]
-    shown = found.compare(16)
+    shown = model_bench.compare(16)
     assert shown.predicted_latency_s == pytest.approx(seconds([(1, 8), (1, 8)]), rel=0.02)
 
 

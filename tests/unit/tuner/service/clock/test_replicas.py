@@ -27,15 +27,15 @@ def test_a_tuner_tells_what_it_is_and_whom_it_hears() -> None:
     roll.tell()
     time.at += timedelta(seconds=5)
     roll.tell()
-    (told,) = store.replicas.list()
-    assert (told.host, told.version, told.leads) == ("tuner-1", "0.1.0", True)
-    assert told.seen_at - told.started_at == timedelta(seconds=5)
-    assert told.agents == {1: 1}
-    assert told.cpu_s > 0.0 and told.memory_bytes > 1_000_000
+    (replica,) = store.replicas.list()
+    assert (replica.host, replica.version, replica.leads) == ("tuner-1", "0.1.0", True)
+    assert replica.seen_at - replica.started_at == timedelta(seconds=5)
+    assert replica.agents == {1: 1}
+    assert replica.cpu_s > 0.0 and replica.memory_bytes > 1_000_000
     time.at += timedelta(hours=1)
     roll.tell()
-    (told,) = store.replicas.list()
-    assert told.agents == {}, "who fell silent speaks nothing"
+    (replica,) = store.replicas.list()
+    assert replica.agents == {}, "who fell silent speaks nothing"
 
 
 def test_another_token_file_is_warned_of_and_no_token_is_told(

@@ -39,8 +39,8 @@ def test_a_drifted_study_goes_back_to_its_baseline() -> None:
     assert world.store.studies.get("s1").phase is Phase.HOLDING
     observe(world, setting(600), *[7.5] * 10)
     list(chores.watch_drift())
-    found = world.store.studies.get("s1")
-    assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+    stored = world.store.studies.get("s1")
+    assert (stored.phase, stored.since_trial) == (Phase.BASELINE, 9)
 
 
 def test_long_work_is_done_in_short_turns_once_in_a_while() -> None:

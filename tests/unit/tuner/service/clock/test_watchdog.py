@@ -17,9 +17,9 @@ from tuner.service.clock.watchdog import FRESH_S, Readiness, Watchdog
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    told: list[str] = []
-    monkeypatch.setattr(watchdog, "notify", told.append)
-    return told
+    notices: list[str] = []
+    monkeypatch.setattr(watchdog, "notify", notices.append)
+    return notices
 
 
 async def until(there: Callable[[], bool], step: Callable[[], Awaitable[None]]) -> None:
@@ -30,15 +30,15 @@ async def until(there: Callable[[], bool], step: Callable[[], Awaitable[None]]) 
 
 
 async def assert_unfed_until_opened(
-    watched: Watchdog, gate: threading.Event, told: list[str]
+    watched: Watchdog, gate: threading.Event, notices: list[str]
 ) -> None:
     """Ask often while the gate is shut, when only the first time counts, and then open it."""
     for _ in range(5):
         await watched.tell()
         await asyncio.sleep(0.01)
-    assert len(told) == 1
+    assert len(notices) == 1
     gate.set()
-    await until(lambda: len(told) == 2, watched.tell)
+    await until(lambda: len(notices) == 2, watched.tell)
 
 
 def refuses() -> None:
@@ -83,19 +83,19 @@ def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None
 
 
 def test_the_store_is_asked_once_however_many_want_to_know() -> None:
-    now, asked = [0.0], []
-    readiness = Readiness(lambda: asked.append(now[0]), clock=lambda: now[0])
+    now, times = [0.0], []
+    readiness = Readiness(lambda: times.append(now[0]), clock=lambda: now[0])
 
     async def play() -> None:
         await asyncio.gather(*(readiness.prove() for _ in range(50)))
         now[0] += FRESH_S / 2
         await readiness.prove()
-        assert asked == [0.0]
+        assert times == [0.0]
         now[0] += FRESH_S
         await readiness.prove()
 
     asyncio.run(play())
-    assert asked == [0.0, 1.5 * FRESH_S]
+    assert times == [0.0, 1.5 * FRESH_S]
 
 
 def test_a_store_that_takes_writes_again_is_ready_again() -> None:

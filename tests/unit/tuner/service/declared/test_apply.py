@@ -188,9 +188,9 @@ def test_a_wrong_file_changes_nothing_and_names_line_and_key(
     verbs = fleet()
     with pytest.raises(ConfigError) as caught:
         verbs.apply_fleet(draft(WEB.replace(then, now)))
-    said = str(caught.value)
-    assert words in said
-    assert f"line {line}" in said
+    message = str(caught.value)
+    assert words in message
+    assert f"line {line}" in message
     assert verbs.studies() == []
 
 

@@ -66,8 +66,8 @@ def operations() -> Operations:
 @pytest.fixture
 def client(operations: Operations) -> Iterator[TestClient]:
     app = create_app(operations, TOKEN, frozenset({"testserver"}), "0")
-    with TestClient(app, headers=HEADERS) as found:
-        yield found
+    with TestClient(app, headers=HEADERS) as opened:
+        yield opened
 
 
 def send(client: TestClient, method: str, path: str, body: Any = None) -> httpx2.Response:  # noqa: ANN401

@@ -67,13 +67,13 @@ class Silent:
         self._inner, self._whole = inner, whole
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        found = getattr(self._inner, name)
+        attribute = getattr(self._inner, name)
 
         def late(*args: Any, **named: Any) -> Any:  # noqa: ANN401
             time.sleep(self._whole.pause_s)
-            return found(*args, **named)
+            return attribute(*args, **named)
 
-        return late if callable(found) else found
+        return late if callable(attribute) else attribute
 
 
 class SilentStore:
@@ -84,8 +84,8 @@ class SilentStore:
         self._inner = memory_store()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        found = getattr(self._inner, name)
-        return found if name == "bus" else Silent(found, self)
+        attribute = getattr(self._inner, name)
+        return attribute if name == "bus" else Silent(attribute, self)
 
     def check_writable(self) -> None:
         time.sleep(self.pause_s)
@@ -224,12 +224,12 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
 
 def longest(door: Door, ask: Callable[[], None]) -> tuple[float, float]:
     """Return the longest step while something is asked: where it is too long, the median of three."""
-    found: list[tuple[float, float]] = []
-    while not found or (len(found) < ROUNDS and too_long(max(found))):
+    durations: list[tuple[float, float]] = []
+    while not durations or (len(durations) < ROUNDS and too_long(max(durations))):
         door.steps.taken()
         ask()
-        found.append(door.steps.taken())
-    return statistics.median(c for c, _ in found), statistics.median(w for _, w in found)
+        durations.append(door.steps.taken())
+    return statistics.median(c for c, _ in durations), statistics.median(w for _, w in durations)
 
 
 def too_long(step: tuple[float, float]) -> bool:
@@ -250,8 +250,8 @@ def test_no_body_keeps_the_event_loop_whoever_sends_it_to_whatever_route(door: D
             asking = (method, asked(path), token, body, kind, "" if api else door.cookie)
 
             def ask(asking: Any = asking, path: str = path) -> None:  # noqa: ANN401
-                status, told = door.ask(*asking)
-                assert 400 <= status < 500 or status in (0, 200, 303), (path, status, told)
+                status, reply = door.ask(*asking)
+                assert 400 <= status < 500 or status in (0, 200, 303), (path, status, reply)
 
             seen[f"{method} {path} {name}"] = longest(door, ask)
     assert {what: step for what, step in seen.items() if too_long(step)} == {}
@@ -270,8 +270,8 @@ def test_eight_megabytes_are_refused_and_nobody_waits_for_it(door: Door) -> None
         for token in ("", "operator.wrong", "agent's", ADMIN):
 
             def ask(path: str = path, token: str = token, name: str = name) -> None:
-                status, told = door.ask("POST", path, token, *bodies[name])
-                assert status in (0, 413), told
+                status, reply = door.ask("POST", path, token, *bodies[name])
+                assert status in (0, 413), reply
                 assert door.ask("GET", "/v1/health")[0] == 200
 
             assert not too_long(longest(door, ask)), (path, token)

@@ -40,9 +40,9 @@ async def read(stream: AsyncIterator[bytes]) -> dict[str, Any]:
     """Return the next entry of a stream: its fields, with `data` decoded."""
     async for chunk in stream:
         lines = [line.split(": ", 1) for line in chunk.decode().splitlines() if line]
-        found: dict[str, Any] = dict(lines)
-        if "data" in found:
-            return {**found, "data": json.loads(found["data"])}
+        entry: dict[str, Any] = dict(lines)
+        if "data" in entry:
+            return {**entry, "data": json.loads(entry["data"])}
     raise AssertionError("the stream has ended")
 
 

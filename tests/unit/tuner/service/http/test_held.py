@@ -38,23 +38,25 @@ def world() -> World:
 
 def report(order: HoldOrder, world: World, minute: int, **changes: object) -> HoldReport:
     began = world.time.now() + timedelta(minutes=minute)
-    told = HoldReport(
+    message = HoldReport(
         device="sim",
         study=order.study,
         revision=order.revision,
         setting=order.plan.rows[-1].setting,
         measurement=replace(window(), started_at=began),
     )
-    return told.model_copy(update=changes)
+    return message.model_copy(update=changes)
 
 
-def tell(world: World, told: Sequence[CallerReport]) -> list[Receipt | BaseException]:
+def tell(world: World, messages: Sequence[CallerReport]) -> list[Receipt | BaseException]:
     """Tell several at once, and return what each is answered."""
     access = Access(world.store, world.time.now)
 
     async def tell_all() -> list[Receipt | BaseException]:
         held = HeldWindows(world.loop, access, lambda: Busy("later", again_s=7.0))
-        return await asyncio.gather(*(held.report(*one) for one in told), return_exceptions=True)
+        return await asyncio.gather(
+            *(held.report(*one) for one in messages), return_exceptions=True
+        )
 
     return asyncio.run(tell_all())
 
@@ -135,8 +137,8 @@ def test_what_breaks_on_one_message_breaks_no_other(
         return own(self, windows)
 
     monkeypatch.setattr(SqlObservations, "add_all", add_all)
-    told = [(ADMIN, report(order, world, 1)), (ADMIN, bad), (ADMIN, report(order, world, 3))]
-    kept, broken, also = tell(world, told)
+    messages = [(ADMIN, report(order, world, 1)), (ADMIN, bad), (ADMIN, report(order, world, 3))]
+    kept, broken, also = tell(world, messages)
     assert kept == also == Receipt(result="kept")
     assert isinstance(broken, RuntimeError)
     assert "the hold reported by sim was rejected" in caplog.text

@@ -35,10 +35,10 @@ async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
         body, more = body + message.get("body", b""), message["more_body"]
     if scope["path"] == "/slow":
         await asyncio.sleep(2.0)
-    told = b"x" * LARGE if scope["path"] == "/large" else str(len(body)).encode()
-    headers = [(b"content-length", str(len(told)).encode())]
+    content = b"x" * LARGE if scope["path"] == "/large" else str(len(body)).encode()
+    headers = [(b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": told})
+    await send({"type": "http.response.body", "body": content})
 
 
 class Door:
@@ -66,10 +66,10 @@ class Door:
     def connections(self) -> int:
         return len(self._server.server_state.connections)
 
-    def call(self, said: bytes = b"") -> socket.socket:
+    def call(self, request: bytes = b"") -> socket.socket:
         caller = socket.create_connection(self._listener.getsockname(), timeout=60.0)
         self._callers.append(caller)
-        caller.sendall(said)
+        caller.sendall(request)
         return caller
 
     def close(self) -> None:
@@ -96,10 +96,10 @@ def hasty() -> Iterator[Door]:
 
 def heard(caller: socket.socket) -> bytes:
     """Return all that is said until the connection ends."""
-    told = b""
+    received = b""
     while part := caller.recv(65536):
-        told += part
-    return told
+        received += part
+    return received
 
 
 def answer(caller: socket.socket) -> tuple[int, bytes]:
@@ -108,8 +108,8 @@ def answer(caller: socket.socket) -> tuple[int, bytes]:
     return response.status, response.read()
 
 
-def status(told: bytes) -> int:
-    return int(told.split(maxsplit=2)[1])
+def status(response: bytes) -> int:
+    return int(response.split(maxsplit=2)[1])
 
 
 @pytest.mark.parametrize(
@@ -118,26 +118,26 @@ def status(told: bytes) -> int:
     ids=["mute", "head", "body", "chunk"],
 )
 def test_who_does_not_end_its_request_is_told_and_cut(hasty: Door, begun: bytes) -> None:
-    told = heard(hasty.call(begun))
-    assert (status(told), b'"code":"timeout"' in told) == (408, True)
+    response = heard(hasty.call(begun))
+    assert (status(response), b'"code":"timeout"' in response) == (408, True)
 
 
 @pytest.mark.parametrize("begun", [b"GET / HTTP/1.1\r\nX: ", CHUNKED], ids=["head", "body"])
 def test_dripping_bytes_does_not_put_off_the_deadline(hasty: Door, begun: bytes) -> None:
-    caller, told = hasty.call(begun), b""
+    caller, response = hasty.call(begun), b""
     caller.settimeout(0.05)
     drop = b"x" if begun is not CHUNKED else b"1\r\nx\r\n"
     for _ in range(600):  # thirty seconds, if it were not cut
         try:
             caller.sendall(drop)
-            told += caller.recv(65536)
+            response += caller.recv(65536)
         except TimeoutError:
             continue
         except OSError:
             break
-        if told:
+        if response:
             break
-    assert status(told) == 408
+    assert status(response) == 408
 
 
 def test_a_whole_request_may_wait_for_its_answer_longer_than_any_deadline(hasty: Door) -> None:
@@ -153,8 +153,8 @@ def test_a_connection_is_used_again_after_an_answer(door: Door) -> None:
 
 
 def test_requests_sent_ahead_are_all_answered(door: Door) -> None:
-    told = heard(door.call(WHOLE * 20 + b"garbage\r\n\r\n"))
-    assert told.count(b"HTTP/1.1 200") == 20
+    response = heard(door.call(WHOLE * 20 + b"garbage\r\n\r\n"))
+    assert response.count(b"HTTP/1.1 200") == 20
 
 
 def test_who_does_not_take_its_answer_is_cut(hasty: Door) -> None:
@@ -177,8 +177,8 @@ def test_a_body_that_is_too_large_is_refused_as_it_arrives(door: Door, head: byt
         pass
     else:
         pytest.fail("four megabytes were taken where a tenth of one is allowed")
-    code, told = answer(caller)
-    assert (code, b'"code":"too_large"' in told) == (413, True)
+    code, response = answer(caller)
+    assert (code, b'"code":"too_large"' in response) == (413, True)
 
 
 def test_the_oldest_of_those_who_ask_nothing_makes_room(door: Door) -> None:
@@ -210,10 +210,10 @@ def test_a_process_keeps_files_for_itself() -> None:
 
 
 def test_a_log_is_told_of_the_first_and_how_many_more_there_were() -> None:
-    now, told = [0.0], []
+    now, logged = [0.0], []
     logger = logging.Logger("test")
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
     logger.addFilter(LogLimit(most=2, every_s=60.0, clock=lambda: now[0]))
 
@@ -223,7 +223,7 @@ def test_a_log_is_told_of_the_first_and_how_many_more_there_were() -> None:
 
     flood(7)
     logger.warning("something else")
-    assert told == ["bad request 0", "bad request 1", "something else"]
+    assert logged == ["bad request 0", "bad request 1", "something else"]
     now[0] = 60.0
     flood(1)
-    assert told[3:] == ["bad request 0 (5 similar lines were not logged)"]
+    assert logged[3:] == ["bad request 0 (5 similar lines were not logged)"]

@@ -108,8 +108,8 @@ def test_a_hold_is_told_with_its_setting_latency_power_and_savings(scraped: Scra
     assert scraped.value("held_power_watts", **power) == pytest.approx(500.0)
     assert scraped.value("held_limit_broken", device="sim", study="s1") == 0.0
     trials = len(scraped.world.store.trials.list("s1"))
-    told = scraped.told()
-    assert sum(v for (name, _), v in told.items() if name == "jouletune_trials") == trials
+    series = scraped.told()
+    assert sum(v for (name, _), v in series.items() if name == "jouletune_trials") == trials
     assert scraped.value("saved_joules", origin="measured") is not None
     saving = scraped.value("study_saving_ratio", study="s1")
     assert saving is not None
@@ -120,8 +120,8 @@ def test_a_hold_is_told_with_its_setting_latency_power_and_savings(scraped: Scra
 def test_a_device_that_holds_no_more_shows_no_window_of_its_hold(scraped: Scraped) -> None:
     held(scraped)
     scraped.world.ask()
-    told = scraped.told()
-    assert not [name for name, _ in told if name.startswith("jouletune_held")]
+    series = scraped.told()
+    assert not [name for name, _ in series if name.startswith("jouletune_held")]
     assert scraped.value("restores_total", device="sim") == 1.0
 
 
@@ -140,9 +140,9 @@ def test_series_of_a_device_carry_the_labels_that_were_chosen(scraped: Scraped) 
     assert scraped.value("device_online", device="sim", rack="a1") == 1.0
     assert scraped.value("device_online", device="bare", rack="") == 1.0
     assert scraped.value("devices", health="holding") == 1.0
-    told = scraped.told()
-    assert all(dict(of).get("rack") == "a1" for _, of in told if dict(of).get("device") == "sim")
-    assert len([1 for _, of in told if dict(of).get("device") == "sim"]) == len(
+    series = scraped.told()
+    assert all(dict(of).get("rack") == "a1" for _, of in series if dict(of).get("device") == "sim")
+    assert len([1 for _, of in series if dict(of).get("device") == "sim"]) == len(
         [1 for _, of in plain if dict(of).get("device") == "sim"]
     )
 
@@ -174,9 +174,9 @@ def test_beyond_so_many_devices_and_knobs_there_are_no_more_series_and_that_is_t
     for name in "abc":
         scraped.world.loop.register(device(name))
         scraped.world.ask(name)
-    told = scraped.told()
-    assert len([1 for name, _ in told if name == "jouletune_device_online"]) == 2
-    assert len([1 for name, _ in told if name == "jouletune_applied_knob"]) == 2
+    series = scraped.told()
+    assert len([1 for name, _ in series if name == "jouletune_device_online"]) == 2
+    assert len([1 for name, _ in series if name == "jouletune_applied_knob"]) == 2
     assert scraped.value("devices_left_out") == 1.0
 
 
@@ -186,8 +186,8 @@ def test_a_scrape_reads_no_trial_and_is_the_same_for_some_seconds(
     held(scraped)
     for name in ("list", "running", "reports"):
         monkeypatch.setattr(SqlTrials, name, lambda *_: pytest.fail("trials were read"))
-    told = scraped.told()
-    assert any(name == "jouletune_trials" for name, _ in told)
+    series = scraped.told()
+    assert any(name == "jouletune_trials" for name, _ in series)
     monkeypatch.setattr(SqlDevices, "list", lambda *_: pytest.fail("it was read again"))
     scraped.metrics.text()
 
@@ -220,8 +220,8 @@ def test_a_destination_that_lags_behind_is_told(scraped: Scraped) -> None:
 def test_no_name_that_a_device_gives_itself_breaks_the_format(scraped: Scraped) -> None:
     hostile = device('x"} 1\njouletune_devices{health="safe')
     scraped.world.loop.register(hostile)
-    told = scraped.told()
-    assert ("jouletune_device_online", frozenset({("device", hostile.id)})) in told
+    series = scraped.told()
+    assert ("jouletune_device_online", frozenset({("device", hostile.id)})) in series
     assert scraped.value("devices", health="safe") == 1.0
 
 

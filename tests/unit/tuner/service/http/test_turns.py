@@ -67,8 +67,8 @@ class Asked:
             "headers": [],
             "state": {"caller": caller},
         }
-        asked = self.turns if again else self.outside
-        self.tasks.append(asyncio.create_task(asked(scope, receive, send)))
+        target = self.turns if again else self.outside
+        self.tasks.append(asyncio.create_task(target(scope, receive, send)))
         await asyncio.sleep(0)
 
     async def end(self) -> list[int]:
@@ -80,13 +80,13 @@ class Asked:
 
 def test_few_are_worked_on_at_once_and_the_others_in_their_turn() -> None:
     async def played() -> list[int]:
-        asked = Asked()
+        crowd = Asked()
         for _ in range(FULL):
-            await asked.ask()
-        assert asked.app.at_work == AT_ONCE
-        assert asked.answers == []
-        statuses = await asked.end()
-        assert asked.app.bodies == [b"asked"] * FULL
+            await crowd.ask()
+        assert crowd.app.at_work == AT_ONCE
+        assert crowd.answers == []
+        statuses = await crowd.end()
+        assert crowd.app.bodies == [b"asked"] * FULL
         return statuses
 
     assert asyncio.run(played()) == [200] * FULL
@@ -94,11 +94,11 @@ def test_few_are_worked_on_at_once_and_the_others_in_their_turn() -> None:
 
 def test_who_is_too_many_is_sent_away_at_once_each_to_another_time() -> None:
     async def played() -> list[tuple[int, int]]:
-        asked = Asked()
+        crowd = Asked()
         for _ in range(FULL + 50_000):
-            await asked.ask()
-        refused = list(asked.answers)
-        await asked.end()
+            await crowd.ask()
+        refused = list(crowd.answers)
+        await crowd.end()
         return refused
 
     refused = asyncio.run(played())
@@ -110,24 +110,24 @@ def test_who_is_too_many_is_sent_away_at_once_each_to_another_time() -> None:
 
 def test_a_running_trial_and_who_is_asked_again_at_news_are_not_sent_away() -> None:
     async def played() -> list[int]:
-        asked = Asked()
+        crowd = Asked()
         for _ in range(FULL):
-            await asked.ask()
-        await asked.ask("/v1/trials/renew")
-        await asked.ask(again=True)
-        return await asked.end()
+            await crowd.ask()
+        await crowd.ask("/v1/trials/renew")
+        await crowd.ask(again=True)
+        return await crowd.end()
 
     assert asyncio.run(played()) == [200] * (FULL + 2)
 
 
 def test_an_operator_does_not_wait_behind_agents() -> None:
     async def played() -> int:
-        asked = Asked()
+        crowd = Asked()
         for _ in range(FULL):
-            await asked.ask()
-        await asked.ask("/v1/studies", Caller("ann", AccessRole.OPERATOR))
-        at_work = asked.app.at_work
-        await asked.end()
+            await crowd.ask()
+        await crowd.ask("/v1/studies", Caller("ann", AccessRole.OPERATOR))
+        at_work = crowd.app.at_work
+        await crowd.end()
         return at_work
 
     assert asyncio.run(played()) == AT_ONCE + 1

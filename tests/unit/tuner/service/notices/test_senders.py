@@ -74,13 +74,13 @@ def test_a_webhook_gets_signed_json_that_slack_takes(tmp_path: Path) -> None:
 
 def test_a_signature_is_that_of_standard_webhooks() -> None:
     """The example of the specification's libraries."""
-    found = standard_signature(
+    signature = standard_signature(
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "1614265330",
         b'{"test": 2432232314}',
     )
-    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     with raised(ConfigError, "whsec_"):
         standard_signature("whsec_no base64", "a", "1", b"")
 
@@ -89,17 +89,17 @@ def test_a_signature_is_that_of_standard_webhooks() -> None:
 def test_whatever_is_answered_but_success_is_a_failure_that_shows_no_path(
     tmp_path: Path, status: int
 ) -> None:
-    asked: list[str] = []
+    urls: list[str] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
-        asked.append(str(request.url))
+        urls.append(str(request.url))
         return httpx.Response(status, text="no", headers={"Location": "https://hooks.test/other"})
 
     sender = WebhookSender(webhook(tmp_path), Time().now, httpx.MockTransport(handle))
-    with pytest.raises(LinkError) as told:
+    with pytest.raises(LinkError) as failed:
         sender.send(NOTE)
-    assert str(status) in told.value.message and "T0/secret" not in str(told.value)
-    assert len(asked) == 1, "a redirect is not followed"
+    assert str(status) in failed.value.message and "T0/secret" not in str(failed.value)
+    assert len(urls) == 1, "a redirect is not followed"
 
 
 def test_a_receiver_that_is_not_there_and_a_secret_that_is_not(tmp_path: Path) -> None:

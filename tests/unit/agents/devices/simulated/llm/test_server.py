@@ -23,11 +23,11 @@ QUIET = 0.06
 def server(
     requests: Iterable[Request], board: LlmBoard = L20, mhz: int | None = None, seed: int = 1
 ) -> LlmServer:
-    found = LlmServer(board, iter(requests), seed=seed)
+    served = LlmServer(board, iter(requests), seed=seed)
     if mhz is not None:
-        found.apply({CLOCK: mhz})
-        found.sleep(1.0)
-    return found
+        served.apply({CLOCK: mhz})
+        served.sleep(1.0)
+    return served
 
 
 @pytest.mark.parametrize("mhz", [900, 1500, 2520])
@@ -84,29 +84,29 @@ def test_prefill_is_throttled_by_the_power_limit_at_the_highest_clock_alone() ->
 
 
 def test_every_request_is_answered_once_and_every_token_counted() -> None:
-    asked = list(itertools.islice(poisson(6.0, 3), 2000))
-    one = server(asked, H100_8B)
-    one.sleep(asked[-1].arrival_s + 300.0)
+    requests = list(itertools.islice(poisson(6.0, 3), 2000))
+    one = server(requests, H100_8B)
+    one.sleep(requests[-1].arrival_s + 300.0)
     done = one.take()
     now = one.counters()
     assert len(done) == now.served == now.arrived == 2000
-    assert sorted(d.arrival_s for d in done) == [r.arrival_s for r in asked]
+    assert sorted(d.arrival_s for d in done) == [r.arrival_s for r in requests]
     assert all(0.0 < d.ttft_s <= d.latency_s for d in done)
-    assert now.tokens == sum(r.prompt_tokens + r.output_tokens - 1 for r in asked)
+    assert now.tokens == sum(r.prompt_tokens + r.output_tokens - 1 for r in requests)
     assert (now.decoding, now.waiting, one.take()) == (0, 0, [])
 
 
 def test_more_than_the_cache_holds_waits_and_is_still_answered() -> None:
     tight = replace(L20, kv_tokens=6000)
-    asked = [Request(0.1, 1500, 800) for _ in range(12)]
-    one = server(asked, tight)
+    requests = [Request(0.1, 1500, 800) for _ in range(12)]
+    one = server(requests, tight)
     seen = 0
     while one.counters().served < 12:
         one.sleep(0.25)
         seen = max(seen, one.counters().decoding)
         assert one.monotonic() < 600.0
     assert seen <= 4, "four prompts fill it"
-    roomy = server(asked)
+    roomy = server(requests)
     roomy.sleep(600.0)
     late, soon = (max(d.latency_s for d in each.take()) for each in (one, roomy))
     assert late > 2 * soon
@@ -134,8 +134,8 @@ def test_a_change_of_the_clock_takes_effect_later_and_not_always_after_the_same_
 
 
 def test_time_passes_alike_however_it_is_cut() -> None:
-    asked = list(itertools.islice(poisson(4.0, 5), 300))
-    whole, cut = server(asked, H100_70B), server(asked, H100_70B)
+    requests = list(itertools.islice(poisson(4.0, 5), 300))
+    whole, cut = server(requests, H100_70B), server(requests, H100_70B)
     whole.sleep(60.0)
     for _ in range(600):
         cut.sleep(0.1)
@@ -155,8 +155,8 @@ def test_the_counter_steps_every_tenth_of_a_second() -> None:
 
 
 def test_the_same_seed_serves_the_same_and_another_not() -> None:
-    asked = list(itertools.islice(poisson(4.0, 5), 100))
-    runs = [server(asked, seed=seed) for seed in (1, 1, 2)]
+    requests = list(itertools.islice(poisson(4.0, 5), 100))
+    runs = [server(requests, seed=seed) for seed in (1, 1, 2)]
     for each in runs:
         each.sleep(60.0)
     first, same, other = (each.counters() for each in runs)

@@ -1,0 +1,211 @@
+"""Confirming a table of speculation lengths as a table: followed under a load that crosses its boundaries.
+
+Its rows are confirmed one by one, each under a load of its own; what switching itself costs shows here
+alone. In vLLM a threshold to length 0 takes 232 to 24–157 tokens/s (issue 49548). The table, plain decoding
+(the baseline) and the best single length of its rows take turns under the same load.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner import guard
+from tuner.core import (
+    NO_TABLE,
+    Past,
+    Plan,
+    Role,
+    Setting,
+    SettingKey,
+    Study,
+    Trial,
+    TrialState,
+    pool_windows,
+    render_setting,
+    setting_key,
+    student_t95,
+)
+from tuner.study.moves import Assign
+
+ROUNDS, MOST_ROUNDS = 3, 6
+"""How many windows of each arm decide; and how many at most, where they do not: our choice."""
+MOST_SPENT = 3
+"""How many windows beyond these an arm may lose to whatever disturbs them."""
+LENGTHS = frozenset({Role.SPECULATION_LENGTH, Role.DRAFT})
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """The plan to be held, None where neither the table nor a length of it is; and why."""
+
+    plan: Plan | None
+    why: str
+
+
+def switches(study: Study, plan: Plan) -> bool:
+    """Return whether a plan is a table of speculation lengths, and a trial can send load across it."""
+    first, loads = plan.rows[0].setting, {row.at for row in plan.rows}
+    differ = {n for row in plan.rows for n, value in row.setting.items() if first.get(n) != value}
+    lengths = {knob.name for knob in study.space.knobs if knob.role in LENGTHS}
+    moves = None not in loads and len(loads) > 1
+    return moves and plan.by in study.askable and bool(differ) and differ <= lengths
+
+
+def confirm_table(past: Past, plan: Plan, windows: Sequence[Trial]) -> Assign | TableResult:
+    """Return the next window under the crossing load, or what they show together."""
+    rounds = _Rounds(past, plan, windows)
+    return rounds.unfollowed() or rounds.missing() or rounds.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Gain:
+    """By what share an arm is better than another in the windows of the same rounds."""
+
+    mean: float
+    low: float
+
+    def __str__(self) -> str:
+        return f"{100.0 * abs(self.mean):.1f} % {'better' if self.mean >= 0.0 else 'worse'}"
+
+
+class _Rounds:
+    def __init__(self, past: Past, plan: Plan, windows: Sequence[Trial]) -> None:
+        self._past, self._study, self._plan = past, past.study, plan
+        self._load = plan.crossing(past.study.terms.window_s)
+        self._own = [t for t in windows if t.context == self._load]
+        self._table = [t for t in self._own if t.plan == plan]
+        drafted = [r.setting for r in plan.rows if not past.study.rests(r.setting)]
+        self._singles = {setting_key(s): s for s in drafted}
+
+    def unfollowed(self) -> TableResult | None:
+        """Return that the rows are all there is, where the workload cannot switch them itself."""
+        if any(NO_TABLE in t.reason for t in self._table if t.state is TrialState.FAILED):
+            why = (
+                f"not confirmed as a table: the workload {NO_TABLE}, so the agent changes the rows"
+            )
+            return TableResult(self._plan, why)
+        return None
+
+    def missing(self) -> Assign | None:
+        """Return the next window; None once there are enough."""
+        base, singles = self._of(self._study.baseline), [*self._singles.values()]
+        if all(_good(own) or _spoilt(own) for own in map(self._of, singles)):
+            singles = [] if (best := self._best()) is None else [self._singles[best]]
+        arms = [base, *map(self._of, singles), self._table]
+        left = [arm for arm in arms[1:] if not _spoilt(arm)]
+        if _spoilt(base) or not left:
+            return None
+        fewest = min([base, *left], key=lambda arm: len(_good(arm)))
+        n = len(_good(fewest))
+        if n >= MOST_ROUNDS or (n >= ROUNDS and self._decided()):
+            return None
+        if fewest is self._table:
+            return self._measuring(self._plan.rows[0].setting, "the table", self._plan)
+        if fewest is base:
+            return self._measuring(self._study.baseline, "the baseline")
+        setting = singles[next(n for n, arm in enumerate(arms[1:]) if arm is fewest)]
+        return self._measuring(setting, f"{render_setting(setting)} throughout")
+
+    def result(self) -> TableResult:
+        """Return the outcome by these windows: the table, its best single length, or neither.
+
+        The table must beat plain decoding in the mean, since each of its rows is proven to; a single length
+        is proven at one load alone, and must be here. Of both the better one is held.
+        """
+        base = self._of(self._study.baseline)
+        if spoilt := _spoilt(base):
+            return TableResult(None, f"the baseline was not measured {self._under}: {spoilt}")
+        spoilt = _spoilt(self._table) or self._breaks(self._table)
+        over, single = self._gain(self._table, base), self._single(base)
+        seen = [spoilt or f"{over} than the baseline"]
+        ahead = True
+        if single is not None and not spoilt:
+            gain = self._gain(self._table, self._of(single))
+            seen.append(f"{gain} than {render_setting(single)} throughout")
+            ahead = gain.mean > 0.0
+        if not spoilt and over.mean > 0.0 and ahead:
+            return TableResult(self._plan, f"the table {self._under}: {', '.join(seen)}")
+        why = f"the table is not held: {', '.join(seen)} {self._under}"
+        if single is None:
+            return TableResult(None, why)
+        gain = self._gain(self._of(single), base)
+        text = f"{render_setting(single)} throughout is {gain} than the baseline"
+        return TableResult(Plan.single(single), f"{why}; {text}")
+
+    def _single(self, base: Sequence[Trial]) -> Setting | None:
+        """Return the best single length, where it is proven better than plain decoding."""
+        best = self._best()
+        if best is None:
+            return None
+        own = self._of(self._singles[best])
+        proven = self._gain(own, base).low > 0.0 and not self._breaks(own)
+        return self._singles[best] if proven else None
+
+    def _decided(self) -> bool:
+        """Return whether each arm is proven better than plain decoding, or is not better at all."""
+        base, best = self._of(self._study.baseline), self._best()
+        arms = [] if best is None else [self._of(self._singles[best])]
+        arms += [] if _spoilt(self._table) else [self._table]
+        gains = [self._gain(arm, base) for arm in arms]
+        return all(gain.low > 0.0 or gain.mean <= 0.0 for gain in gains)
+
+    def _best(self) -> SettingKey | None:
+        """Return the best single length so far."""
+        scores: Mapping[SettingKey, float] = {
+            key: statistics.fmean(map(self._score, good))
+            for key, setting in self._singles.items()
+            if not _spoilt(own := self._of(setting)) and (good := _good(own))
+        }
+        return max(scores, key=lambda key: scores[key], default=None)
+
+    def _of(self, setting: Setting) -> list[Trial]:
+        return [t for t in self._own if t.tries(setting)]
+
+    def _gain(self, own: Sequence[Trial], other: Sequence[Trial]) -> _Gain:
+        """Return the gain round by round: their load is the same, and its phase."""
+        pairs = zip(_good(own), _good(other), strict=False)
+        logs = [self._score(a) - self._score(b) for a, b in pairs]
+        if len(logs) < 2:
+            return _Gain(math.expm1(logs[0]) if logs else 0.0, -math.inf)
+        mean, spread = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
+        return _Gain(math.expm1(mean), math.expm1(mean - student_t95(len(logs) - 1) * spread))
+
+    def _score(self, window: Trial) -> float:
+        """Return the logarithm of the objective, the greater the better."""
+        score = self._study.objective.score(window.shown, window.ran_at)
+        if score is None or score.mean <= 0.0:
+            return -math.inf
+        return -self._study.objective.sign * math.log(score.mean)
+
+    def _breaks(self, own: Sequence[Trial]) -> str:
+        """Return which of the limits are not proven to be kept; empty where all are."""
+        shown = pool_windows([t.shown for t in _good(own)], self._study.quantities)
+        limits = self._past.at(self._load).limits
+        kept = guard.may_hold(shown, limits)
+        return "" if kept else "its windows do not prove that it meets the limits"
+
+    def _measuring(self, setting: Setting, what: str, plan: Plan | None = None) -> Assign:
+        return Assign(setting, f"confirming: measuring {what} {self._under}", self._load, plan)
+
+    @property
+    def _under(self) -> str:
+        low, high, _ = self._load.values()
+        return f"under a load that goes from {low:g} to {high:g} {self._plan.by} and back"
+
+
+def _good(arm: Sequence[Trial]) -> list[Trial]:
+    return [t for t in arm if t.state.evidence and not t.censored]
+
+
+def _spoilt(arm: Sequence[Trial]) -> str:
+    """Return why an arm cannot win; empty where it can."""
+    bad = next((t for t in arm if t.censored), None)
+    failed = [t for t in arm if t.state is TrialState.FAILED]
+    if bad is None and len(failed) >= guard.MOST_FAILURES:
+        bad = failed[-1]
+    if bad is None and len(arm) - len(_good(arm)) > MOST_SPENT:
+        bad = arm[-1]
+    return "" if bad is None else f"trial {bad.number} {bad.state}: {bad.reason}"
