@@ -98,9 +98,9 @@ class Rules:
         safest instead, and may have found nothing for that.
         """
         search, model = self.search, self.view.models[0]
-        told = search.windows.total() - search.windows[search.baseline]
+        windows = search.windows.total() - search.windows[search.baseline]
         strict = search.study.terms.safety is Safety.STRICT
-        if strict or told < FIRST or search.evidence.broken is not None:
+        if strict or windows < FIRST or search.evidence.broken is not None:
             return False
         better = torch.special.ndtr(-model.mean[:, self.best, 0] / model.sd[:, self.best, 0])
         return self.best == search.baseline or float(model.weights @ better) < SURE
