@@ -44,7 +44,7 @@ OWN: dict[str, Callable[[HistoryRow], str]] = {
     "reason": lambda row: row.reason or "–",
 }
 """Columns that are no metric, and what they show of a trial."""
-FIRST = ("device", "state")
+FIRST = ("device",)
 """Those shown where none were chosen."""
 
 
