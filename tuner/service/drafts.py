@@ -264,10 +264,20 @@ def refuse_plan(study: Study, policy: Policy) -> None:
     by, offered = study.terms.plan_by, {s.name for s in study.signals}
     if not by:
         return
+    if "," in by:
+        raise InvalidInput(
+            f"a plan follows one signal, not several: {by}",
+            hint="give --plan-by the one that tells the load best",
+        )
+    if by == "hour":
+        raise InvalidInput(
+            "a plan cannot follow hour: its rows are for a rising load, and a later hour is none",
+            hint="give --plan-by a signal of the load; its rows apply at every hour",
+        )
     if by not in offered:
         raise InvalidInput(
-            f"a plan cannot follow {by}: the target does not offer that signal",
-            hint=f"give --plan-by one of: {', '.join(sorted(offered)) or 'none is offered here'}",
+            f"the target has no signal {by!r} for --plan-by",
+            hint=f"its signals: {', '.join(sorted(offered)) or 'none; leave --plan-by out'}",
         )
     if not isinstance(policy, PlansByLoad):
         raise InvalidInput(
