@@ -97,10 +97,10 @@ class SqlObservations:
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
-        begun = ObservationRow.started_at
+        started_at = ObservationRow.started_at
         query = (
             select(
-                begun,
+                started_at,
                 ObservationRow.at,
                 MeasurementRow.seconds,
                 # As text: months of windows have few settings, and each is decoded once.
@@ -112,8 +112,8 @@ class SqlObservations:
             )
             .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
             .join(EstimateRow, EstimateRow.measurement_id == MeasurementRow.id)
-            .where(ObservationRow.study == study, EstimateRow.metric == metric, begun >= since)
-            .order_by(begun.desc(), ObservationRow.id.desc())
+            .where(ObservationRow.study == study, EstimateRow.metric == metric, started_at >= since)
+            .order_by(started_at.desc(), ObservationRow.id.desc())
             .limit(last)
         )
         keys: dict[str, SettingKey] = {}

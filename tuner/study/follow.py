@@ -83,15 +83,15 @@ class PlanGrowth:
         by = study.terms.plan_by
         if by not in now:
             return ""
-        known, band = self._by_band.get(study, count, dict), load_band(now[by])
-        if band not in known:
+        reasons, band = self._by_band.get(study, count, dict), load_band(now[by])
+        if band not in reasons:
             past = self.past(study, trials(study.id), now)
-            known[band] = ""
+            reasons[band] = ""
             try:
-                known[band] = why_grow(past, self.policy(study.policy))
+                reasons[band] = why_grow(past, self.policy(study.policy))
             except Exception:  # whatever a plug-in raises must not end a hold
                 log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
-        return known[band]
+        return reasons[band]
 
 
 def history(study: Study, trials: Sequence[Trial], held: Sequence[MetricSample]) -> LoadHistory:
@@ -122,8 +122,8 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         few = len(baseline_windows(past, at[plan.by])) < CONFIRM_WINDOWS or (
             past.at(at).limits is None
         )
-        asked = at if plan.by in study.askable else ANYWHERE
-        return measuring(study, study.baseline if few else row.setting, at, asked)
+        context = at if plan.by in study.askable else ANYWHERE
+        return measuring(study, study.baseline if few else row.setting, at, context)
     kept = _kept(past, plan)
     why = "; ".join(_texts(past, plan, kept))
     if all(study.rests(row.setting) for row in kept.rows):
@@ -227,7 +227,7 @@ def _held(study: Study, plan: Plan, load: float) -> Row:
 
 
 def _texts(past: Past, plan: Plan, kept: Plan) -> list[str]:
-    found = []
+    texts = []
     for row in plan.rows:
         if past.study.rests(row.setting):
             continue
@@ -235,11 +235,11 @@ def _texts(past: Past, plan: Plan, kept: Plan) -> list[str]:
         waits = "not confirmed yet: its load did not last for a window"
         shown = reach.result if reach.result != PENDING else ConfirmResult(False, False, waits)
         text = row_text(past.study, plan, row, shown)
-        there = kept.rows[kept.row(plan.context(row))].setting
-        if setting_key(there) == setting_key(row.setting):
-            found.append(text)
+        held = kept.rows[kept.row(plan.context(row))].setting
+        if setting_key(held) == setting_key(row.setting):
+            texts.append(text)
         elif reach.load:
-            found.append(f"{text}, up to {by} = {reach.load:.4g}; above, {render_setting(there)}")
+            texts.append(f"{text}, up to {by} = {reach.load:.4g}; above, {render_setting(held)}")
         else:
-            found.append(f"{render_setting(there)} is held instead of {text}")
-    return list(dict.fromkeys(found))
+            texts.append(f"{render_setting(held)} is held instead of {text}")
+    return list(dict.fromkeys(texts))
