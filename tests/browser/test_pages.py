@@ -241,8 +241,8 @@ class Task:
 
     def click(self, role: str, name: str, nth: int = 0) -> None:
         self.steps += 1
-        found = self.shown.page.get_by_role(role, name=name)  # type: ignore[arg-type]
-        found.nth(nth).click()
+        element = self.shown.page.get_by_role(role, name=name)  # type: ignore[arg-type]
+        element.nth(nth).click()
         self.shown.page.wait_for_load_state()
 
 
