@@ -268,6 +268,11 @@ bench-pages: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) --output build/bench/pages.json
 	$(BIN)/python docs/figures.py pages build/bench/pages.json
 
+# An operator's tasks in steps on the pages and in commands, counted and timed: two minutes.
+bench-tasks: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.browser.tasks --output build/bench/tasks.json
+	$(BIN)/python docs/figures.py tasks build/bench/tasks.json
+
 # The pages in a real browser: every page at two widths, an operator's tasks in clicks, and the state of
 # the actuator against what is shown, in 8 states of real processes. A quarter of an hour.
 test-pages: $(VENV)/.installed-dev

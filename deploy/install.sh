@@ -101,8 +101,9 @@ build() {
   if [ -e "$SOURCE/.git" ]; then
     run sh -c "git -C '$SOURCE' describe --always --dirty --abbrev=12 '--exclude=*' >'$copy/tuner/commit.txt' || true"
   fi
-  step 'installing packages into it: minutes with the tuner, which needs torch'
-  run "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+  step 'installing packages into it'
+  # The tuner needs torch.
+  live 'installing packages' '1 to 10 min' "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
     -c "$SOURCE/$constraints" "$copy$extras"
   run rm -rf "$copy"
   run touch "$1/complete"
@@ -252,6 +253,28 @@ run() {
   else
     "$@"
   fi
+}
+
+# Runs a command, on a terminal with a live line: how long it has taken, and how long it usually takes.
+live() {
+  local text=$1 usual=$2 begun=$SECONDS ticker
+  shift 2
+  if [ -n "$dry_run" ] || [ ! -t 1 ]; then
+    run "$@"
+    return
+  fi
+  while :; do
+    printf '\r%s: %d s so far, usually %s' "$text" $((SECONDS - begun)) "$usual"
+    sleep 1
+  done &
+  ticker=$!
+  # shellcheck disable=SC2064  # the number of now
+  trap "kill $ticker" EXIT
+  "$@"
+  trap - EXIT
+  kill "$ticker"
+  wait "$ticker" 2>/dev/null || true
+  printf '\r\033[K'
 }
 
 step() { printf '[%(%T)T] %s\n' -1 "$*"; }

@@ -488,14 +488,34 @@ def pages(told: Told) -> list[str]:
         f"{o['viewer_core']:.1%} of a core, beside {o['idle_core']:.1%} without ({o['database']})"
         for o in told
     )
-    of = told[0]
+    of, load = told[0], max(o["load"] for o in told)
+    pending = max(o["pending"] for o in told)
+    behind = f"{pending} studies not computed yet, " if pending else ""
     return [
-        f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials:",
+        f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials ({behind}load "
+        f"average of the machine {load:.0f}):",
         "",
         *table(heads, rows),
         "",
         f"A viewer of the fleet page costs {watched}.",
     ]
+
+
+def tasks(told: Told) -> list[str]:
+    """Return how many steps an operator's tasks take on the pages and on the command line."""
+    rows = [
+        (
+            o["task"],
+            str(o["steps"]),
+            f"{o['page_s']:.1f} s",
+            f"`{o['command']}`",
+            f"{o['command_s']:.1f} s",
+        )
+        for o in told["tasks"]
+    ]
+    heads = ("task", "steps on the pages", "the pages took", "command", "it took")
+    load = f"The load average of the machine was {told['load']:.0f}."
+    return [*table(heads, rows), "", load]
 
 
 def declared(told: Told) -> list[str]:
@@ -953,6 +973,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "speculation": speculation,
     "speculation-synthetic": speculation_synthetic,
     "surfaces": surfaces,
+    "tasks": tasks,
 }
 
 

@@ -125,7 +125,7 @@ class ActuatorClient:
     def _absent(self, error: OSError) -> ActuationError:
         return ActuationError(
             f"the actuator at {self.path} does not answer: {error.strerror or error}",
-            hint="check `jouletune actuator status` and that your user is in its group",
+            hint="start it (systemctl start jouletune-actuator), and check that your user is in its group",
         )
 
 

@@ -342,9 +342,9 @@ class _Search:
         checked = sum(g.instances > 1 for g in self.outlook.measured)
         missed = f", {unknown} were not measured" if unknown else ""
         text = (
-            f"demands up to {self.demands[-1]} ({most:.0f} requests in progress) from {measured} of "
-            f"{grid} profile points ({grid - measured - unknown} cannot matter{missed}) and "
-            f"{checked} packing{'' if checked == 1 else 's'} in parallel"
+            f"planned for {self.demands[-1]} concurrent requests ({most:.0f} in progress now); measured "
+            f"{measured} of {grid} profile points ({grid - measured - unknown} cannot change the plan"
+            f"{missed}) and {checked} packing{'' if checked == 1 else 's'} in parallel"
         )
         learnt = self.outlook.interference
         if learnt.windows:

@@ -40,6 +40,7 @@ SPACE = Space(
 )
 BEST: Setting = {"gpu.clock_mhz": 1050, "gpu.memory_clock_mhz": 1215, "batch_size": 8}
 LIMIT = "latency_p99_ms <= 1.2x baseline"
+LOOSENED = "latency_p99_ms <= 60"
 LEASE_S = 1_000_000.0
 TOML = f'lease_s = {LEASE_S}\nprice_per_kwh = 0.25\ncurrency = "EUR"\n'
 
@@ -63,7 +64,7 @@ FLEET = (
     Placed("gpu4@rack1", "trying", 100, Phase.TUNING),
     Placed("gpu0@rack2", "proposed", 40, Phase.PROPOSED),
     Placed("gpu1@rack2", "paused", 30, Phase.PAUSED),
-    Placed("gpu2@rack2", "limit not met", 25, Phase.HOLDING, "latency_p99_ms <= 60"),
+    Placed("gpu2@rack2", "limit not met", 25, Phase.HOLDING, "latency_p99_ms <= 50"),
     Placed("gpu3@rack2", "offline", 50, Phase.HOLDING),
     Placed("orin0@lab", "safe"),
     Placed("orin1@lab", "safe"),
@@ -137,6 +138,11 @@ def _moved(store: Store, made: Study, one: Placed, began: datetime) -> None:
         Phase.PROPOSED: (Phase.TUNING, Phase.CONFIRMING, Phase.PROPOSED),
     }
     stored = store.studies.get(made.id)
+    if stays:
+        wider = study(constraints=(LOOSENED,)).constraints
+        stored = store.studies.revise(
+            replace(stored, constraints=wider), "bob", "the SLO is 60 ms now", began
+        )
     for n, phase in enumerate(ways[one.phase or Phase.TUNING]):
         planned = phase in (Phase.CONFIRMING, Phase.HOLDING, Phase.PROPOSED)
         moved = replace(stored.moved(phase, plan if planned else None), reason=f"why it is {phase}")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.browser.conftest import enter
 from tests.browser.fleet import FLEET, TOML, fill, study_of
+from tests.browser.tasks import MOST_STEPS, TASKS, Operator, Task, in_commands
 from tests.browser.test_accessibility import axe, faults
 from tests.integration.stage import Stage, stage
 
@@ -232,69 +233,19 @@ def test_everything_is_reached_by_the_keyboard(shown: Shown) -> None:
     assert {"Stop all devices", "gpu2@rack2", "Fleet"} <= names
 
 
-class Task:
-    """Counts what an operator does: a click, or a form filled and sent."""
-
-    def __init__(self, shown: Shown) -> None:
-        self.shown, self.steps = shown, 0
-        shown.open("/")
-
-    def click(self, role: str, name: str, nth: int = 0) -> None:
-        self.steps += 1
-        element = self.shown.page.get_by_role(role, name=name)  # type: ignore[arg-type]
-        element.nth(nth).click()
-        self.shown.page.wait_for_load_state()
-
-
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
-def test_six_tasks_take_three_steps_at_most(shown: Shown) -> None:
-    page, steps = shown.page, dict[str, int]()
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_task_takes_three_steps_at_most(shown: Shown, task: Task) -> None:
+    operator = Operator(shown.page, shown.base)
+    shown.open("/")
+    task.on_pages(operator)
+    assert operator.steps <= MOST_STEPS
+    if shown.page.locator("#stopped").is_visible():
+        shown.page.get_by_text("Resume all studies").click()
+        shown.page.get_by_label("Reason").fill("aired")
+        shown.page.get_by_role("button", name="Lift the stop").click()
+        shown.page.locator("#stopped").wait_for(state="detached")
 
-    task = Task(shown)  # which devices need me? The first rows say it.
-    assert "limit not met" in page.locator("#devices tbody tr").first.inner_text()
-    steps["needs me"] = task.steps
 
-    task = Task(shown)
-    task.click("link", "gpu0@rack1")
-    assert (
-        "set" in page.locator("#status").inner_text()
-        and "ago" in page.locator("#status").inner_text()
-    )
-    steps["applied on X since when"] = task.steps
-
-    task = Task(shown)
-    task.click("link", study_of("gpu0@rack1"))
-    assert "Why it is holding." in page.locator("#standing").inner_text()
-    facts = page.locator("#facts").inner_text()
-    assert "saves" in facts and "saved since" in facts
-    steps["why held, and saved"] = task.steps
-
-    task = Task(shown)
-    task.click("link", study_of("gpu2@rack2"))
-    task.click("link", "Change constraints")
-    assert "created by ann" in page.locator("tbody").inner_text()
-    steps["who loosened the limit"] = task.steps
-
-    task = Task(shown)
-    page.goto(f"{shown.base}/studies/{study_of('gpu0@rack2')}")  # the webhook's link
-    task.steps += 1
-    approve = page.get_by_role("button", name="Approve: hold it")
-    if approve.is_visible():  # once: the studies are the module's
-        task.click("button", "Approve: hold it")
-    assert "Nothing to do." in page.locator("#standing").inner_text()
-    steps["approve"] = task.steps
-
-    task = Task(shown)
-    page.get_by_text("Stop all devices").click()
-    page.get_by_label("Type stop to confirm").fill("stop")
-    page.get_by_label("Reason").fill("smoke")
-    page.get_by_role("button", name="Stop every device now").click()
-    page.locator("#stopped").wait_for()
-    steps["stop everything"] = 3
-    assert all("stopped" in text or "offline" in text
-               for text in page.locator("#devices tbody tr").all_inner_texts())  # fmt: skip
-    page.get_by_text("Resume all studies").click()
-    page.get_by_label("Reason").fill("aired")
-    page.get_by_role("button", name="Lift the stop").click()
-    page.locator("#stopped").wait_for(state="detached")
-    assert max(steps.values()) <= 3, steps
+def test_a_task_takes_one_command() -> None:
+    assert len(in_commands()) == len(TASKS)

@@ -71,7 +71,7 @@ def test_a_program_is_tuned_within_its_limit(folder: Folder) -> None:
         (("--command", "train 'x"), "--command cannot be read"),
         (("--command", " "), "--command has no program"),
         (("--command", "train", "--knob", "batch=1,2"), "{batch} is neither in run nor in env"),
-        (("--command", "train {batch}", "--knob", "batch"), "names no knob with its values"),
+        (("--command", "train {batch}", "--knob", "batch"), "has no name or no values"),
         (("--command", "train {batch}", "--knob", "batch=1,2@3"), "is not among its values"),
         (("--command", "train {batch}", "--knob", "batch=1,1"), "has a value twice"),
         (("--command", "train", "--metric", "loss:lower"), "better cannot be 'lower'"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -32,6 +33,10 @@ PAGES = ("/", "/?find=gpu1", "/?group=host", "/studies", "/studies/00000001",
 HISTORY = "/history?device=gpu1@host0"
 TURNS = 20
 SETTLE_S = 1.0
+PENDING_S = 300.0
+"""So long the pages are waited for to have computed every study; a million trials take longer."""
+RENEWED_S = 10.0
+"""How often a page renews itself while nothing happens."""
 
 
 @contextmanager
@@ -81,7 +86,7 @@ def shares(played: Stage, client: httpx.Client, seconds: float) -> tuple[float, 
     before, until = used(), time.monotonic() + seconds
     while time.monotonic() < until:
         took = asked(client, "/")
-        time.sleep(max(2.0, 100.0 * took))
+        time.sleep(max(RENEWED_S, 10.0 * took))
     return idle, max(0.0, (used() - before) / seconds - idle)
 
 
@@ -94,8 +99,10 @@ def measured(kind: str, url: str, folder: Path) -> dict[str, object]:
             time.sleep(0.1)
         client = signed_in(played)
         first = {path: asked(client, path) for path in (*PAGES, HISTORY)}
-        while client.get("/v1/fleet").json()["pending"]:
+        until = time.monotonic() + PENDING_S
+        while (pending := client.get("/v1/fleet").json()["pending"]) and time.monotonic() < until:
             time.sleep(1.0)
+        load = os.getloadavg()[0]
         times: dict[str, list[float]] = {path: [] for path in (*PAGES, HISTORY)}
         for _ in range(TURNS):
             for path, taken in times.items():
@@ -103,6 +110,8 @@ def measured(kind: str, url: str, folder: Path) -> dict[str, object]:
         idle, viewer = shares(played, client, 60.0)
         return {
             "database": kind,
+            "pending": pending,
+            "load": load,
             "first_s": first,
             "p95_s": {path: at_95(taken) for path, taken in times.items()},
             "idle_core": idle,

@@ -244,7 +244,7 @@ def test_a_rule_of_the_page_lets_the_agents_user_limit_that_unit_and_no_other(si
     told = json.loads(site.machine.run(*command))
     assert told["values"] == ["infinity", 50, "infinity"]
     assert told["started"] and not told["unit_ended"]
-    assert "other.service" in told["refused"] and "ended with" in told["refused"]
+    assert "other.service" in told["refused"] and "exited with code" in told["refused"]
     # Whether the kernel limits it depends on this host's cgroups: what it does not show is said.
     assert told["unproven"] == "" or "shows no cpu.max" in told["unproven"]
     assert site.shown("other", "CPUQuotaPerSecUSec") == "infinity"

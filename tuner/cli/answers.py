@@ -29,11 +29,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result: `value` for a program, `lines` for people; `failed` makes the exit code 1."""
+    """A result: `value` for a program, `lines` for people; `failed` makes the exit code `code`."""
 
     value: object
     lines: str | Rows | Iterable[str | Rows] = ()
     failed: bool = False
+    code: int = 1
 
 
 def checked(checks: Iterable[tuple[bool, str, str, str]], nothing: str) -> Iterator[str]:
@@ -91,7 +92,7 @@ def called(verb: Verb, as_json: bool, given: dict[str, object], *first: object) 
 
 
 def show(answer: Answer | None, form: str = "table", options: str = "") -> None:
-    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit with 1 for one that failed.
+    """Print a result as `table`, `wide`, `name` or `json`. Raises Exit for one that failed.
 
     `options` complete the commands in it: see `tuner.cli.reach`.
     """
@@ -104,7 +105,7 @@ def show(answer: Answer | None, form: str = "table", options: str = "") -> None:
         for part in parts:
             _print(part, form, options)
     if answer.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(answer.code)
 
 
 def _print(part: str | Rows, form: str, options: str) -> None:

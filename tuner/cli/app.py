@@ -69,8 +69,8 @@ def about(
 
 NEED_311 = ("tuner", "run")
 """What has a tuner inside: JetPack 6 has Python 3.10, on which agent and actuator run."""
-CODES = (2, 3)
-"""What a command may end with beside 0 and 1: bad input, and a diff with changes."""
+CODES = (2, 3, 124)
+"""What a command may end with beside 0 and 1: bad input, a diff with changes, a wait that timed out."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What writing to stdout fails with where that is a file on a full disk."""
 CTRL_C = 130
@@ -80,10 +80,10 @@ CTRL_C = 130
 def main(
     arguments: Sequence[str] | None = None, root: typer.Typer | None = None, name: str = "jouletune"
 ) -> int:
-    """Run one command and return its exit code: 0 done, 2 bad input, 3 a diff with changes, 1 else.
+    """Run one command and return its exit code: 0 done, 2 bad input, 1 else.
 
-    A service whose configuration is wrong ends with 78. Errors become one line on stderr, a JSON object
-    with `--json`.
+    A diff with changes ends with 3, a wait that timed out with 124, a service whose configuration is wrong
+    with 78. Errors become one line on stderr, a JSON object with `--json`.
     """
     if "_JOULETUNE_COMPLETE" in os.environ:
         return 0  # a script of an earlier release, replaced by `jouletune completion`
@@ -142,11 +142,11 @@ def too_old(given: Sequence[str], python: tuple[int, ...]) -> tuple[str, str] | 
 
 
 EX_CONFIG = 78
-"""A service that is configured wrongly (sysexits.h): systemd is not to start it again and again."""
+"""A service with a wrong configuration (sysexits.h): systemd does not restart it."""
 
 
 def _misconfigured(given: Sequence[str], error: TuningError) -> bool:
-    """Return whether a service was not started for what its file says; options are somebody's typing."""
+    """Return whether a service did not start because of its file; options are typed by an operator."""
     if list(given[1:2]) != ["serve"] or not isinstance(error, ConfigError):
         return False
     file = next((b for a, b in pairwise(given) if a == "--config"), "")
@@ -171,10 +171,10 @@ REMOVED = {
         "--uniform",
     ): "call best_packing(…, mixed=False) of policies.packrat in Python",
 }
-"""Options that there were, and where each has gone."""
+"""Removed options, each with its replacement."""
 
 PYDANTICS = "Value error, "
-"""How Pydantic, under some releases of Typer, begins what it says of a value."""
+"""Prefix of Pydantic's messages under some releases of Typer."""
 
 
 def _usage(error: BaseException) -> tuple[str, str]:
@@ -185,12 +185,12 @@ def _usage(error: BaseException) -> tuple[str, str]:
     option = getattr(error, "option_name", "")
     if where := REMOVED.get((path.partition(" ")[2], option)):
         return f"`{path}` no longer has {option}", where
-    words = " ".join(message.split()).rstrip(".").replace(PYDANTICS, "")
+    words = " ".join(message.split()).rstrip(".?").replace(PYDANTICS, "").replace(". Did", "; did")
     return words, f"see `{path} --help`"
 
 
 def _unfit(error: ValueError) -> tuple[str, str] | None:
-    """Return what of the command no message takes and the next step; None where it is another error.
+    """Return the invalid value and the next step; None for another error.
 
     Every verb puts its input into a message of `tuner.wire`, for a tuner as for a database.
     """

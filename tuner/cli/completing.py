@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import ssl
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -154,11 +155,20 @@ class Ids:
             names = json.loads(file.read_text("utf-8"))
             if time.time() - file.stat().st_mtime < FRESH_S:
                 return names
+        # A timeout of a socket is one of each read; and a name may take long to be resolved.
+        fetching = threading.Thread(
+            target=self._fetch, args=(kind, tuner, token_file, file, names), daemon=True
+        )
+        fetching.start()
+        fetching.join(FETCH_S)
+        return list(names)
+
+    def _fetch(self, kind: str, tuner: str, token_file: str, file: Path, names: list[str]) -> None:
+        """Put what a tuner has in place of `names`, and keep it in a file."""
         with suppress(OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-            names = _fetched(kind, tuner, token_file, self._environ.get("JOULETUNE_CA_FILE"))
+            names[:] = _fetched(kind, tuner, token_file, self._environ.get("JOULETUNE_CA_FILE"))
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             file.write_text(json.dumps(names), "utf-8")
-        return names
 
 
 def _fetched(kind: str, tuner: str, token_file: str, ca: str | None) -> list[str]:

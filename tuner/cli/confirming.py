@@ -23,6 +23,7 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"no terminal to ask {question!r}; nothing is changed", hint="give --yes to confirm"
+            f"not confirmed, because there is no terminal: {question!r}; nothing was changed",
+            hint="add --yes to confirm",
         )
     typer.confirm(question, abort=True, err=True)

@@ -98,7 +98,7 @@ def _rows(path: Path, metric: str) -> Sequence[Row]:
     missing = [n for n in (BATCH, metric, GFLOP, INTENSITY) if not rows or n not in rows[0]]
     if missing:
         raise InvalidInput(
-            f"{path} has no column {', '.join(missing)}" if rows else f"{path} has no rows",
+            f"{path} lacks the columns {', '.join(missing)}" if rows else f"{path} has no rows",
             hint=f"describe the work beside each window in the columns {GFLOP} and {INTENSITY}",
         )
     return rows

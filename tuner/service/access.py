@@ -272,8 +272,7 @@ def no_token(how: str = "missing") -> Unauthorised:
     """Return the refusal of a request without a token that counts."""
     return Unauthorised(
         f"the bearer token is {how}",
-        hint="name the token file of the tuner, the operator or the agent with --token-file, or "
-        "send its content as Authorization: Bearer …",
+        hint="give --token-file FILE, or set JOULETUNE_TOKEN_FILE (HTTP: Authorization: Bearer TOKEN)",
     )
 
 

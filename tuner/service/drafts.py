@@ -266,8 +266,8 @@ def refuse_plan(study: Study, policy: Policy) -> None:
         return
     if by not in offered:
         raise InvalidInput(
-            f"a plan cannot follow {by}: the target does not offer that signal",
-            hint=f"give --plan-by one of: {', '.join(sorted(offered)) or 'none is offered here'}",
+            f"the target has no signal {by!r} for --plan-by",
+            hint=f"its signals: {', '.join(sorted(offered)) or 'none; leave --plan-by out'}",
         )
     if not isinstance(policy, PlansByLoad):
         raise InvalidInput(

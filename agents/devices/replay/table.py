@@ -131,7 +131,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
             rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(
-            f"cannot read the measured table {str(path)!r}: {error}",
+            f"cannot read the measured table {str(path)!r}: {getattr(error, 'strerror', None) or error}",
             hint="name a CSV file of measured surfaces",
         ) from error
     twice = sorted({name for name in columns if columns.count(name) > 1})

@@ -38,7 +38,7 @@ def run_argv(words: Sequence[str], seconds: float) -> str:
     if status:
         words_of_it = text.strip()[-LAST_WORDS:] or "it printed nothing"
         raise ActuationError(
-            f"{name} ended with {status}: {words_of_it}",
+            f"{name} exited with code {status}: {words_of_it}",
             hint="run it manually as the agent's user",
         )
     return text

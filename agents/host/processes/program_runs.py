@@ -108,7 +108,7 @@ class ProgramRun:
         ended = json.loads(content)
         if ended["status"]:
             raise MeasurementError(
-                f"{self._name} ended with {ended['status']}: {last_words(text)}",
+                f"{self._name} exited with code {ended['status']}: {last_words(text)}",
                 hint="run it manually as the agent's user",
             )
         declared = self._program.items

@@ -100,12 +100,11 @@ def _knobs(where: str, tables: list[Any]) -> tuple[Knob, ...]:
 
 
 def _demand_places(where: str, config: CommandConfig) -> None:
-    """Raise ConfigError where a knob stands nowhere: it would change nothing."""
+    """Raise ConfigError if a knob is not used: it would change nothing."""
     for knob in config.knobs:
         place = f"{{{knob.name}}}"
         if not any(place in text for text in (*config.run, *config.env.values())):
             raise ConfigError(
-                f"{where}: {place} is neither in run nor in env, so the knob {knob.name} changes "
-                "nothing",
+                f"{where}: {place} is neither in run nor in env, so the knob {knob.name} has no effect",
                 hint=f'write it like run = ["train", "--{knob.name}", "{place}"]',
             )

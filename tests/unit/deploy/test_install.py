@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -133,3 +134,19 @@ def test_shellcheck_is_content() -> None:
     scripts = [str(INSTALL), *map(str, DEPLOY.parent.glob("tests/systemd/*.sh"))]
     done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_long_step_has_a_live_line_on_a_terminal_alone(code: int) -> None:
+    functions = INSTALL.read_text().removesuffix('main "$@"\n')
+    script = f"{functions}\nlive packages '1 to 10 min' sh -c 'cat; exit {code}'"
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE, stdout=theirs)
+    os.close(theirs)
+    assert os.read(ours, 1000).startswith(b"\rpackages: 0 s so far, usually 1 to 10 min")
+    done.communicate()  # ends cat
+    os.close(ours)
+    assert done.returncode == code
+    quiet = subprocess.run(["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           check=False)  # fmt: skip
+    assert (quiet.returncode, quiet.stdout) == (code, b"")

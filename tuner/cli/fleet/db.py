@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,8 @@ from db.upkeep.check import check
 from db.upkeep.prune import Pruning
 from tuner.cli.answers import Answer, checked, with_json
 from tuner.cli.confirming import Yes, confirm
-from tuner.cli.options import Db
+from tuner.cli.options import AsJson, Db
+from tuner.cli.output import echo_json
 from tuner.cli.place import place
 from tuner.core import ConfigError, Event
 from tuner.main import utc_now
@@ -101,6 +103,7 @@ def prune(
         bool, typer.Option("--dry-run", help="Only list what would be deleted.")
     ] = False,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete old events and hold windows; lists them first. Active studies keep every trial.
 
@@ -110,16 +113,19 @@ def prune(
     pruning = Pruning(url)
     try:
         plan = pruning.plan(utc_now() - timedelta(days=keep_days), keep_stopped)
-        typer.echo(
-            f"{shown(url)}: {plan.observations:,} hold windows and {plan.events:,} events from before "
-            f"{day(plan.before)}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
-        )
-        if dry_run or (plan.empty and not vacuum):
-            return
-        confirm("delete them?", yes)
-        pruning.carry_out(plan)
-        if vacuum:
-            pruning.vacuum()
-        typer.echo("deleted")
+        if not as_json:
+            typer.echo(
+                f"{shown(url)}: {plan.observations:,} hold windows and {plan.events:,} events from before "
+                f"{day(plan.before)}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
+            )
+        if delete := not dry_run and (vacuum or not plan.empty):
+            confirm("delete them?", yes)
+            pruning.carry_out(plan)
+            if vacuum:
+                pruning.vacuum()
+        if as_json:
+            echo_json({**asdict(plan), "deleted": delete})
+        elif delete:
+            typer.echo("deleted")
     finally:
         pruning.close()

@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.text import Text
 
 from tuner.cli import listing
-from tuner.cli.options import TokenFile, TunerUrl
-from tuner.cli.output import console, list_width
+from tuner.cli.options import AsJson, TokenFile, TunerUrl
+from tuner.cli.output import console, echo_json, list_width
 from tuner.cli.place import place, reached
 from tuner.cli.watching import looks
 from tuner.core import ConfigError
@@ -43,6 +43,7 @@ def top(
     tuner: TunerUrl = "",
     token_file: TokenFile = None,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show every device live, problems first, until Ctrl-C.
 
@@ -53,6 +54,9 @@ def top(
         raise ConfigError("top needs a running tuner", hint="give --tuner http://127.0.0.1:8790")
     screen = console()
     with reached(where) as api:
+        if as_json:
+            echo_json(api.fleet())
+            return
         if once or not screen.is_terminal:
             screen.print(pictured(api.fleet(), screen.height * 1_000, list_width()), soft_wrap=True)
             return

@@ -123,7 +123,7 @@ def status(config: Config = CONFIG, socket: Socket = None) -> Answer:
 def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
     """Yield a device's status, and the knobs that may be set."""
     spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
-    values = {k: "original" if v is None else v for k, v in device["values"].items()}
+    values = {k: "unset" if v is None else v for k, v in device["values"].items()}
     doubts = _doubts(device)
     problems = (device["paused"] or device["trouble"], device["throttled"], doubts)
     wrong = "; ".join(filter(None, problems))

@@ -116,12 +116,19 @@ def _command(verb: Callable[..., object]) -> dict[str, Any]:
         types = {kind, *get_args(kind)}
         value = None if bool in types else _values(name, about.metavar, types)
         if isinstance(about, OptionInfo):
-            declared = [text for text in about.param_decls or () if text.startswith("-")]
-            options |= dict.fromkeys(declared or [f"--{name.rstrip('_').replace('_', '-')}"], value)
+            options |= dict.fromkeys(option_names(name, about), value)
         else:
             arguments.append(value)
             many = any(get_origin(one) is list for one in types)
     return {"options": options, "arguments": arguments, "many": many}
+
+
+def option_names(name: str, about: OptionInfo) -> list[str]:
+    """Return the names of an option, those that it declares or that of its parameter."""
+    # In an annotation Typer takes the first name for the default.
+    texts = [about.default, *(about.param_decls or ())]
+    declared = [text for text in texts if isinstance(text, str) and text.startswith("-")]
+    return declared or [f"--{name.rstrip('_').replace('_', '-')}"]
 
 
 def _values(name: str, metavar: str | None, types: set[Any]) -> str | list[str]:

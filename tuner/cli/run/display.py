@@ -99,15 +99,15 @@ class LiveLine:
 
 
 def progress(title: str, view: StudyView, trials: Sequence[TrialView]) -> str:
-    """Return the progress of a study in one line."""
+    """Return the progress of a study in one line; a narrow terminal cuts off its end."""
     tried = sum(t.phase is Phase.TUNING for t in trials)
     most = f" of ≤ {view.terms.trials}" if view.terms.mode is Mode.SEARCH else ""
-    parts = [title, f"{view.phase}, trial {tried}{most}", best_in_short(view)]
+    parts = [f"{view.phase}, trial {tried}{most}", best_in_short(view)]
     if (left := time_left(view, trials)) is not None:
         parts.append(f"{duration(left[0])} to {duration(left[1])} left")
     if view.phase is Phase.PAUSED:
         parts.append(f"continue with `jouletune study resume {view.id}`")
-    return " | ".join(filter(None, parts))
+    return " | ".join(filter(None, [*parts, title]))
 
 
 def time_left(view: StudyView, trials: Sequence[TrialView]) -> tuple[float, float] | None:

@@ -165,7 +165,7 @@ def await_file(file: Path, children: Children, failing: str) -> None:
 
 
 def last_error(log: Path) -> str:
-    """Return the last error a log tells, else its last line; empty where it tells nothing."""
+    """Return the last error of a log, else its last line; empty for an empty log."""
     lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
@@ -173,9 +173,15 @@ def last_error(log: Path) -> str:
 
 def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError where one does not answer."""
-    refused = re.search("event=not_opened (.*)", log.read_text("utf-8", "replace"))
-    if refused:  # an agent waits for it; who runs a study wants to know
-        raise ActuationError(f"a device does not answer: {refused[1]}", hint=f"see its log {log}")
+    refused = re.search(
+        r"event=not_opened device=(\S+) why=['\"](.*)['\"]$",
+        log.read_text("utf-8", "replace"),
+        re.MULTILINE,
+    )
+    if refused:  # an agent retries; a run does not
+        raise ActuationError(
+            f"the agent cannot open {refused[1]}: {refused[2]}", hint=f"the agent's log is {log}"
+        )
     return set(ids) <= set(_registered(api, since))
 
 

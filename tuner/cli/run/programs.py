@@ -95,8 +95,8 @@ def _knob(text: str) -> tuple[str, list[Value], Value]:
     words = [word.strip() for word in listed.split(",")]
     if not name.strip() or not all(words):
         raise InvalidInput(
-            f"--knob {text!r} names no knob with its values",
-            hint="write batch=8,16,32; the first is the baseline, or the one after @: 8,16,32@16",
+            f"--knob {text!r} has no name or no values",
+            hint="write batch=8,16,32; the baseline is the first value, or the one after @: 8,16,32@16",
         )
     values = _values(words)
     if not default:

@@ -16,6 +16,8 @@ from tuner.presentation.standing import status
 from tuner.wire import StudyView
 
 LOOK_S = 1.0
+TIMED_OUT = 124
+"""The exit code after the timeout, as timeout(1) has it."""
 ENDED = (Phase.HOLDING, Phase.PROPOSED, Phase.PAUSED, Phase.STOPPED)
 """Phases that a study leaves only by an operator or a drift."""
 
@@ -39,7 +41,8 @@ def wait(
 ) -> Answer:
     """Wait until a study reaches a status.
 
-    Exits with 0 once it does; with 1 after the timeout, or once the study is stopped or paused instead.
+    Exits with 0 once it does, with 1 once the study is stopped or paused instead, and with 124 after the
+    timeout.
     """
     phases = ENDED if not for_ else (_phase(for_),)
     deadline = time.monotonic() + seconds("--timeout", timeout)
@@ -50,13 +53,14 @@ def wait(
         if view.phase in (Phase.STOPPED, Phase.PAUSED):
             return _missed(view, f"it is {status(view)}: {view.phase_why}")
         if time.monotonic() >= deadline:
-            return _missed(view, f"still {status(view)} after {timeout}")
+            return _missed(view, f"still {status(view)} after {timeout}", TIMED_OUT)
         time.sleep(LOOK_S)
 
 
-def _missed(view: StudyView, why: str) -> Answer:
+def _missed(view: StudyView, why: str, code: int = 1) -> Answer:
     step = f"`jouletune study show {view.id}` has the details"
-    return Answer(view, f"study {view.id} did not reach that status: {why}; {step}", failed=True)
+    text = f"study {view.id} did not reach that status: {why}; {step}"
+    return Answer(view, text, failed=True, code=code)
 
 
 def _phase(text: str) -> Phase:

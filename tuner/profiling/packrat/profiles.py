@@ -120,8 +120,8 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise InvalidInput(
-            f"{path} has no column {', '.join(missing)}",
-            hint=f"it needs {', '.join(COLUMNS)}, in lower case and separated by commas",
+            f"{path} lacks the columns {', '.join(missing)}",
+            hint=f"name its columns {','.join(COLUMNS)} in the first line",
         )
     twice = [name for name, count in Counter(columns).items() if count > 1]
     if twice:

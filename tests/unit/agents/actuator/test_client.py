@@ -261,7 +261,7 @@ def test_a_hold_that_is_valid_no_more_is_not_taken_up_again(house: House) -> Non
 def test_an_actuator_that_is_not_there_is_said_so(house: House, remote: RemoteKnobs) -> None:
     house.shut()
     for verb in (remote.read, lambda: remote.apply(TRIED), remote.release):
-        with pytest.raises(ActuationError, match=r"does not answer.*check .jouletune"):
+        with pytest.raises(ActuationError, match=r"does not answer.*systemctl start"):
             verb()
 
 

@@ -186,7 +186,10 @@ def test_points_that_cannot_matter_are_skipped_and_counted() -> None:
     alone = {setting_key(t.setting) for t in course.tried() if t.setting["instances"] == 1}
     points = len(alone) + 1
     assert points < 20
-    assert f"from {points} of 25 profile points ({25 - points} cannot matter)" in course.account
+    assert (
+        f"measured {points} of 25 profile points ({25 - points} cannot change the plan)"
+        in course.account
+    )
 
 
 def test_the_slowdown_side_by_side_is_learnt_and_told() -> None:
@@ -248,14 +251,14 @@ def test_larger_batches_than_the_load_fills_are_left_out() -> None:
     course = Course(Machine(4, gpt2, callers=4))
     plan = course.hold()
     assert max(t.setting["instances"] * t.setting["batch_size"] for t in course.tried()) <= 4  # type: ignore[operator]
-    assert "demands up to 4 (4 requests in progress)" in course.account
+    assert "planned for 4 concurrent requests (4 in progress now)" in course.account
     assert len(plan.rows) <= 3
 
 
 def test_a_slow_model_whose_windows_show_no_mean_latency_is_planned_all_the_same() -> None:
     course = Course(Machine(4, gpt2, callers=4, few=True))
     plan = course.hold()
-    assert "demands up to 4 (4 requests in progress)" in course.account
+    assert "planned for 4 concurrent requests (4 in progress now)" in course.account
     assert plan.by == "requests_in_system"
 
 

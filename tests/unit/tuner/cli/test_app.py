@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from tuner.cli import app
-from tuner.cli.lazy import load
+from tuner.cli.host.completion import option_names
+from tuner.cli.lazy import function, load
 from tuner.cli.table import NOUNS, VERBS
 from tuner.core import (
     ActuationError,
@@ -202,3 +205,23 @@ def test_a_shell_gets_its_script_where_the_index_cannot_be_stored(
     out, err = capsys.readouterr()
     assert "complete -o default" in out
     assert "XDG_CACHE_HOME" in err
+
+
+WITHOUT_JSON = {
+    "tuner serve": "a service", "agent serve": "a service", "actuator serve": "a service",
+    "actuator restore": "needs the standard library alone", "actuator detach": "prints nothing",
+    "actuator metrics": "Prometheus' text format", "db backup": "writes a file",
+    "db restore": "replaces the database", "completion bash": "a script", "completion zsh": "a script",
+    "completion fish": "a script", "completion words": "called by the scripts",
+}  # fmt: skip
+
+
+def test_every_verb_that_prints_data_prints_it_as_json_too() -> None:
+    lacking = set()
+    for path, module, _ in VERBS:
+        verb = function(path.rpartition(" ")[2], module)
+        parameters = inspect.signature(verb, eval_str=True).parameters.items()
+        options = ((name, get_args(one.annotation)[1]) for name, one in parameters)
+        if not any("--json" in option_names(name, option) for name, option in options):
+            lacking.add(path)
+    assert lacking == set(WITHOUT_JSON)

@@ -256,7 +256,7 @@ def test_what_ends_something_asks_and_without_a_terminal_needs_yes(
     typed = [study if word == "STUDY" else word for word in command]
     before = ask("study", "list", "--json")
     code, out, err = ask(*typed)
-    assert (code, out) == (2, "") and "--yes" in err and "nothing is changed" in err
+    assert (code, out) == (2, "") and "--yes" in err and "nothing was changed" in err
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -164,3 +164,24 @@ def test_ids_of_a_tuner_are_kept_for_a_while_and_used_when_it_is_away(
     assert ids("studies", {"--tuner": url}) == ["new", "old"], "it is away"
     assert ids("devices", {"--tuner": url}) == []
     assert ids("studies", {"--tuner": "file:///etc/passwd"}) == []
+
+
+def test_a_tuner_that_answers_byte_by_byte_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.completing.FETCH_S", 0.2)
+    returned = threading.Event()
+
+    class Slow(StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"HTTP/1.0 200 OK\r\nX: ")
+            while not returned.wait(0.01):
+                self.wfile.write(b"x")
+
+    with TCPServer(("127.0.0.1", 0), Slow) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        assert Ids(tmp_path, {}, tmp_path / "none")("studies", {"--tuner": url}) == []
+        returned.set()
+        thread.join()

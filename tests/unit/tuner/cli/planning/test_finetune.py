@@ -80,7 +80,7 @@ def test_what_the_history_writes_can_be_read(
         (None, "latency_p99_ms <= 700", "cannot read"),
         ("", "latency_p99_ms <= 700", "no rows"),
         (f"{HEADER}\n", "latency_p99_ms <= 700", "no rows"),
-        ("batch_size,latency_p99_ms\n8,100\n", "latency_p99_ms <= 700", "column finetuning_gflop"),
+        ("batch_size,latency_p99_ms\n8,100\n", "latency_p99_ms <= 700", "columns finetuning_gflop"),
         (f"{HEADER}\n8,100,1,x,40\n", "latency_p99_ms <= 700", "row 2: finetuning_gflop = 'x'"),
         (f"{HEADER}\n8,nan,1,1,40\n", "latency_p99_ms <= 700", "row 2: latency_p99_ms = 'nan'"),
         (f"{HEADER}\n,9,1,1,40\n", "latency_p99_ms <= 700", "row 2: batch_size = ''"),
