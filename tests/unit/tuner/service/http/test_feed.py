@@ -25,7 +25,7 @@ class Desk:
         self.store = memory_store()
         self.over = False
         self.feed = Feed(self.store.events, lambda: START, lambda: self.over)
-        self.store.bus.subscribe(self.feed.heard)
+        self.store.bus.subscribe(self.feed.on_notice)
 
     def note(self, text: str, study: str = "s1", device: str = "") -> int:
         event = Event(at=START, kind="drift", text=text, study=study, device=device)
