@@ -66,13 +66,13 @@ def page() -> str:
     """Return the page of the HTTP API: every verb, by the table."""
     head = (
         "# The HTTP API\n"
-        "All that an operator can ask, by the table that makes the routes and [both clients](client.md) "
-        "(`tuner.verbs.table`). Each needs a bearer token of its role or more: a viewer asks, an operator "
-        "changes, an admin gives tokens. Types: [Wire](wire.md). `GET /v1/health` and `/v1/ready` are "
-        "open; a running tuner describes everything at `/v1/openapi.json` and `/v1/docs`.\n"
+        "This page lists every route of the tuner. `tuner.verbs.table` defines the routes and "
+        "[both clients](client.md). Each route needs a bearer token with at least its role. Types: "
+        "[Wire](wire.md). `GET /v1/health` and `/v1/ready` need none. A running tuner describes everything "
+        "at `/v1/openapi.json` and `/v1/docs`.\n"
     )
     rows = "".join(map(_row, (*verbs_of(Verbs), *verbs_of(TokenVerbs))))
-    return f"{head}\n| Request | Takes | Answer | Role | |\n|---|---|---|---|---|\n{rows}"
+    return f"{head}\n| Request | Parameters | Response | Role | Effect |\n|---|---|---|---|---|\n{rows}"
 
 
 def _row(verb: Verb) -> str:

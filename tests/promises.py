@@ -16,9 +16,9 @@ from pathlib import Path
 TOP = Path(__file__).parents[1]
 PAGE = TOP / "docs" / "promises.md"
 HEAD = """\
-# What it promises when something goes wrong
+# Promises: what happens when something fails
 This page lists failures and their consequences. Tests prove each row; `python -m tests.promises --tests`
-names them. `make promises` writes this page from the marks of the tests.
+lists them. `make promises` writes this page from the marks of the tests.
 
 | failure | consequence | tests |
 |---|---|---|

@@ -209,6 +209,7 @@ class Holder:
                 log.warning("event=plan_lost device=%s", self._device)
                 self.enforce()
                 return
+            self._target.look()
             now = setting_key(self._target.read())
             if now == setting_key(hold.setting):
                 return

@@ -144,6 +144,15 @@ class FollowsPlans(Protocol):
 
 
 @runtime_checkable
+class FallsBack(Protocol):
+    """An actuator that follows plans, and gives its table up for plain decoding where that stops to pay."""
+
+    def look(self) -> None:
+        """Take a look at what shows that. Raises ActuationError."""
+        ...
+
+
+@runtime_checkable
 class OffersLoad(Protocol):
     """A meter that sends the load itself, and can be asked for another one."""
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from agents.target.side import FollowsPlans, LiveSignal, NamesItsSource, Restartable, Side
+from agents.target.side import (
+    FallsBack,
+    FollowsPlans,
+    LiveSignal,
+    NamesItsSource,
+    Restartable,
+    Side,
+)
 from agents.target.spaces import speed_change, together
 from tuner.core import (
     ActuationError,
@@ -303,6 +310,12 @@ class Target:
         if self.workload is None or not isinstance(actuator, FollowsPlans):
             return False
         return actuator.followed() == self._workload_plan(plan)
+
+    def look(self) -> None:
+        """Let the workload look whether the plan that it goes by still pays. Raises ActuationError."""
+        actuator = self.runs.actuator
+        if isinstance(actuator, FallsBack):
+            actuator.look()
 
     def close(self) -> None:
         """Release all sides, the workload first."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from policies.speculation.choice import best_at, next_cell, surely_at
 from policies.speculation.grid import Cell, Choice, choices, chosen
@@ -40,6 +41,8 @@ SHARE = 0.25
 LEAST_POINTS = 5
 MARGIN = 0.005
 """Rows that differ by less than this share are one."""
+MARGIN_BETWEEN = 0.02
+"""The same next to a batch that was not measured: each row costs windows to confirm."""
 NOISE = 0.03
 """The standard error that a further window is expected to have, where none was seen."""
 REACHED = 0.8
@@ -129,11 +132,13 @@ class _GridSearch:
     past: Past
     settings: Mapping[Choice, Setting]
     profiled: tuple[int, ...]
+    between: tuple[int, ...] = ()
+    """Batches between these, which are not measured: what is expected of them has rows, too."""
 
     @property
     def batches(self) -> tuple[int, ...]:
         """The batches of the grid; one without a name where the load is whatever runs."""
-        return self.profiled or (1,)
+        return tuple(sorted((*self.profiled, *self.between))) or (1,)
 
     def context(self, batch: int) -> Context:
         """Return the load to ask for."""
@@ -255,7 +260,8 @@ class _GridSearch:
                 f"the best setting that meets {evidence.broken.in_short}, which the baseline breaks"
             )
             return Done(Plan.single(fit.setting), f"{kept}, from {self._account}")
-        rows = self._rows()
+        between = tuple((a + b) // 2 for a, b in pairwise(self.profiled) if b > a + 1)
+        rows = replace(self, between=between)._rows()
         plan = Plan.single(rows[0].setting) if len(rows) == 1 else Plan(rows, DECODING)
         return Done(plan, f"the length for each number of decoding requests, from {self._account}")
 
@@ -331,9 +337,14 @@ class _GridSearch:
             return rest if rest is not None else best_at(self.outlook, batch).choice
         if before is not None and Cell(batch, before) not in self._out:
             stays = self._cost(Cell(batch, before))
-            if stays - self._cost(best) < MARGIN:
+            if stays - self._cost(best) < self._margin(batch):
                 return before
         return best.choice
+
+    def _margin(self, batch: int) -> float:
+        """Return by what share a batch's own choice must be better than that of the batch before."""
+        before = max((b for b in self.batches if b < batch), default=batch)
+        return MARGIN_BETWEEN if {batch, before} & {*self.between} else MARGIN
 
     def _gain(self, spans: Sequence[tuple[Choice, list[int]]], k: int) -> float:
         """Return the share that a row saves on its batches, against staying at a neighbouring row."""

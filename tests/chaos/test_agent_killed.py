@@ -171,7 +171,10 @@ def follow(folder: Path, theatre: Theatre, points: Points, rows: Sequence[int]) 
         agent._holder.follow(hold, row)
 
 
-@pytest.mark.promise("an agent dies while it changes the row of a plan")
+@pytest.mark.promise(
+    "an agent dies while it changes the row of a plan",
+    "the device is at a row of the plan or at its original",
+)
 def test_the_agent_killed_anywhere_in_a_change_of_row_is_at_a_row_or_original(
     theatre: Theatre, tmp_path: Path, count: Count
 ) -> None:

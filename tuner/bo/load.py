@@ -175,16 +175,17 @@ class _Loads:
         return searched(study, replace(evidence, candidates=everywhere), look, running)
 
     def done(self, why: str) -> Done:
-        """Return the plan by the load: of settings that were measured, at the highest load of each band."""
+        """Return the plan by the load: of settings that were measured, at loads that are not compared."""
         space = self.past.study.space
-        bands = {load_band(load): load for load, _ in sorted(self.seen, key=_load)}
+        loads: list[float] = []
+        for load, _ in sorted(self.seen, key=_load, reverse=True):
+            if not any(self._alike(load, above) for above in loads):
+                loads.append(load)
         tried = {setting_key(s): s for s in (space.default, *(t.setting for _, t in self.seen))}
         grid = grid_of(space, tuple(tried.values()))
-        levels = [
-            level for load in bands.values() if (level := self._level(load, grid)) is not None
-        ]
+        levels = [level for load in loads if (level := self._level(load, grid)) is not None]
         plan = plan_of(self._weighed(levels), self.by, space)
-        return Done(plan, f"{why}; from {len(self.seen)} windows at loads of {len(bands)} bands")
+        return Done(plan, f"{why}; from {len(self.seen)} windows at {len(loads)} loads")
 
     def _level(self, load: float, grid: Grid) -> LoadLevel | None:
         """Return what is expected at a load of the settings that may be held there."""

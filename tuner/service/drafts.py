@@ -264,6 +264,16 @@ def refuse_plan(study: Study, policy: Policy) -> None:
     by, offered = study.terms.plan_by, {s.name for s in study.signals}
     if not by:
         return
+    if "," in by:
+        raise InvalidInput(
+            f"a plan follows one signal, not several: {by}",
+            hint="give --plan-by the one that tells the load best",
+        )
+    if by == "hour":
+        raise InvalidInput(
+            "a plan cannot follow hour: its rows are for a rising load, and a later hour is none",
+            hint="give --plan-by a signal of the load; its rows apply at every hour",
+        )
     if by not in offered:
         raise InvalidInput(
             f"the target has no signal {by!r} for --plan-by",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.core import (
+    CYCLE,
     Lease,
     Level,
     Limit,
@@ -48,7 +49,8 @@ def assignment(
 
     `shares` tell the study's limits to a device that tries it alone.
 
-    A window that was requested a load is to be compared with that; in a continuous study any load will do.
+    Where the load goes up and down a window is a whole round. A window that was requested a load is to be
+    compared with that; in a continuous study any load will do.
     """
     at_baseline = trial.tries(study.baseline)
     by = study.terms.plan_by
@@ -72,7 +74,7 @@ def assignment(
         baseline=study.baseline,
         metrics=needed_metrics(study),
         limits=own_limits(limits, shares),
-        window_s=study.terms.window_s,
+        window_s=max(study.terms.window_s, trial.context.get(CYCLE, 0.0)),
         max_window_s=study.terms.max_window_s,
         context=trial.context,
         expected=trial.context or ({} if any_load else dict(baseline_context(study, trials))),

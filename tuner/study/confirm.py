@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tuner import guard
 from tuner.core import (
     ANYWHERE,
+    CYCLE,
     Context,
     Estimate,
     Evidence,
@@ -48,8 +49,8 @@ from tuner.study.tables import confirm_table, switches
 CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
-CONFIRM_MOST = 30
-"""How many windows end the phase, however many rows there are; what is not settled then is lost."""
+CONFIRM_MOST, MOST_OF_ROW = 30, 6
+"""How many windows end the phase, or so many for each row; what is not settled then is lost."""
 
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
@@ -175,7 +176,8 @@ def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> Confi
     result = _judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
         result = _unmeasurable(study, own, at)
-    if result == PENDING and len(windows) >= CONFIRM_MOST:
+    most = max(CONFIRM_MOST, MOST_OF_ROW * len(plan.rows))
+    if result == PENDING and sum(CYCLE not in t.context for t in windows) >= most:
         return lost(f"{len(windows)} confirming windows gave no clear result")
     return result
 

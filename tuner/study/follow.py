@@ -25,6 +25,7 @@ from tuner.core import (
     Row,
     Store,
     Study,
+    Suggestion,
     Trial,
     Try,
     is_at,
@@ -57,12 +58,29 @@ MOST_HELD = 2000
 
 
 @dataclass
+class Spent:
+    """Asks a policy once for the same trials once all are spent: its plan is the same at every load."""
+
+    policy: Policy
+    _plans: dict[int, Suggestion] = field(default_factory=dict)
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return what the policy suggests."""
+        if past.left > 0:
+            return self.policy.suggest(past)
+        if len(past.trials) not in self._plans:
+            self._plans = {len(past.trials): self.policy.suggest(past)}
+        return self._plans[len(past.trials)]
+
+
+@dataclass
 class PlanGrowth:
     """Whether plans by the load are to grow: asked at every poll, worked out once for each band of load."""
 
     store: Store
     policy: Callable[[str], Policy]
     _by_band: Derived[dict[int, str]] = field(default_factory=Derived)
+    _spent: Derived[Spent] = field(default_factory=Derived)
 
     def past(self, study: Study, trials: Sequence[Trial], now: Context) -> Past:
         """Return a study's past, with the loads that were seen where its plan goes by one."""
@@ -88,7 +106,8 @@ class PlanGrowth:
             past = self.past(study, trials(study.id), now)
             reasons[band] = ""
             try:
-                reasons[band] = why_grow(past, self.policy(study.policy))
+                policy = self._spent.get(study, count, lambda: Spent(self.policy(study.policy)))
+                reasons[band] = why_grow(past, policy)
             except Exception:  # whatever a plug-in raises must not end a hold
                 log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
         return reasons[band]
@@ -183,13 +202,13 @@ def _kept(past: Past, plan: Plan) -> Plan:
     for row in plan.rows:
         mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *others]
         while low < row.below:
-            known = next((k for k in mine if k[0].load * LOAD_REACH > low), None)
-            if known is None:
+            reached = next((k for k in mine if k[0].load * LOAD_REACH > low), None)
+            if reached is None:
                 rows.append(Row(row.below, study.baseline))
             else:
-                below = min(row.below, known[0].load * LOAD_REACH)
-                at = min(known[0].load, row.at or math.inf)
-                rows.append(Row(below, known[1], row.gain, at if low <= at < below else None))
+                below = min(row.below, reached[0].load * LOAD_REACH)
+                at = min(reached[0].load, row.at or math.inf)
+                rows.append(Row(below, reached[1], row.gain, at if low <= at < below else None))
             low = rows[-1].below
     met = [
         row

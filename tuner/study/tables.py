@@ -74,7 +74,7 @@ class _Gain:
 class _Rounds:
     def __init__(self, past: Past, plan: Plan, windows: Sequence[Trial]) -> None:
         self._past, self._study, self._plan = past, past.study, plan
-        self._load = plan.crossing(past.study.terms.window_s)
+        self._load = plan.crossing(past.study.terms.max_window_s)
         self._own = [t for t in windows if t.context == self._load]
         self._table = [t for t in self._own if t.plan == plan]
         drafted = [r.setting for r in plan.rows if not past.study.rests(r.setting)]

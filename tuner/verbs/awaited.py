@@ -50,7 +50,7 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("POST", "/v1/studies", OPERATOR, status=201)
     async def create(self, draft: StudyDraft) -> Seen:
-        """Create a study; what the draft leaves open is chosen by what its first device measures."""
+        """Create a study; defaults of the draft follow from the metrics of its first device."""
 
     @verb("GET", "/v1/studies", VIEWER)
     async def studies(self) -> Sequence[Seen]:
@@ -62,15 +62,15 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("DELETE", "/v1/studies/{study}", OPERATOR, status=204, query_fields=["who"])
     async def delete(self, study: str, change: Change) -> None:
-        """Delete a stopped study with everything it measured."""
+        """Delete a stopped study and its measurements."""
 
     @verb("POST", "/v1/studies/{study}/pause", OPERATOR)
     async def pause(self, study: str, change: Change) -> Seen:
-        """Stop trying until it is resumed; the devices go back to their original settings."""
+        """Pause a study until it is resumed; its devices return to their original settings."""
 
     @verb("POST", "/v1/studies/{study}/resume", OPERATOR)
     async def resume(self, study: str, change: Change) -> Seen:
-        """Continue where a paused study was."""
+        """Continue a paused study."""
 
     @verb("POST", "/v1/studies/{study}/stop", OPERATOR)
     async def stop(self, study: str, change: Change) -> Seen:
@@ -78,11 +78,11 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("POST", "/v1/studies/{study}/approve", OPERATOR)
     async def approve(self, study: str, decision: Decision) -> Seen:
-        """Hold what a study proposes."""
+        """Hold the proposal of a study."""
 
     @verb("POST", "/v1/studies/{study}/reject", OPERATOR)
     async def reject(self, study: str, decision: Decision) -> Seen:
-        """End a study whose proposal is not wanted."""
+        """Reject the proposal of a study and end it."""
 
     @verb("PUT", "/v1/studies/{study}/constraints", OPERATOR)
     async def set_constraints(self, study: str, change: ConstraintChange) -> Seen:
@@ -90,27 +90,27 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("POST", "/v1/studies/{study}/constraints/preview", VIEWER)
     async def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
-        """Tell what other constraints would change; nothing is changed."""
+        """Preview the effect of other constraints; change nothing."""
 
     @verb("PUT", "/v1/studies/{study}/exploration", OPERATOR)
     async def set_exploration(self, study: str, change: ExplorationChange) -> Seen:
-        """Replace when and how much a study may explore: windows, shares, the least saving, a freeze."""
+        """Replace the limits of exploring: windows, shares, the least saving, a freeze."""
 
     @verb("POST", "/v1/studies/{study}/freeze", OPERATOR)
     async def freeze(self, study: str, change: Change) -> Seen:
-        """Try nothing more until the study is thawed; a hold stays."""
+        """Start no trials until the study is thawed; a hold stays."""
 
     @verb("POST", "/v1/studies/{study}/thaw", OPERATOR)
     async def thaw(self, study: str, change: Change) -> Seen:
-        """Let a frozen study try again."""
+        """Let a frozen study start trials again."""
 
     @verb("GET", "/v1/studies/{study}/revisions", VIEWER)
     async def revisions(self, study: str) -> Sequence[RevisionView]:
-        """Tell who changed a study, when and why."""
+        """List the changes of a study with author, time and reason."""
 
     @verb("GET", "/v1/studies/{study}/trials", VIEWER)
     async def trials(self, study: str) -> Sequence[TrialView]:
-        """List every trial of a study with its verdict as of now."""
+        """List every trial of a study with its current verdict."""
 
     @verb("GET", "/v1/studies/{study}/best", VIEWER)
     async def best(self, study: str) -> SettingView:
@@ -118,27 +118,27 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("GET", "/v1/studies/{study}/pareto", VIEWER)
     async def pareto(self, study: str) -> Sequence[SettingView]:
-        """List the settings that none other beats in objective and constraints at once."""
+        """List the Pareto front of objective and constraints."""
 
     @verb("GET", "/v1/studies/{study}/explain", VIEWER)
     async def explain(self, study: str) -> ExplanationView:
-        """Tell what a study's policy believes: what each knob does, and what is not tried."""
+        """Show the predicted effect of each knob, and promising settings that are refused."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
     async def report(self, study: str) -> StudyReport:
-        """Report what a study gained and cost."""
+        """Report the saving of a study and the cost of exploring."""
 
     @verb("GET", "/v1/fleet", VIEWER)
     async def fleet(self) -> FleetView:
-        """Tell how every device stands, and what was saved so far."""
+        """Show the status of every device and the savings so far."""
 
     @verb("POST", "/v1/fleet/diff", VIEWER)
     async def diff_fleet(self, draft: FleetDraft) -> FleetDiff:
-        """List what a fleet file would change; nothing is changed."""
+        """List the changes that a fleet file would make; change nothing."""
 
     @verb("POST", "/v1/fleet/apply", OPERATOR)
     async def apply_fleet(self, draft: FleetDraft) -> FleetDiff:
-        """Create, change and replace studies as a fleet file declares; applied again it changes nothing."""
+        """Create, change and replace studies as a fleet file declares. Idempotent."""
 
     @verb("GET", "/v1/fleet/file", VIEWER)
     async def export_fleet(self) -> FleetText:
@@ -146,33 +146,33 @@ class AsyncVerbs(Asking[Seen]):
 
     @verb("GET", "/v1/devices", VIEWER)
     async def devices(self) -> Sequence[DeviceView]:
-        """List all devices, what is applied to them and which study has them."""
+        """List all devices with their applied setting and study."""
 
     @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, query_fields=["who"])
     async def forget(self, device: str, change: Change) -> None:
-        """Forget a device that is offline and in no active study."""
+        """Remove an offline device without an active study."""
 
     @verb("GET", "/v1/replicas", VIEWER)
     async def replicas(self) -> Sequence[ReplicaView]:
-        """List the tuners that work on this database."""
+        """List the tuners of this database."""
 
     @verb("GET", "/v1/stop", VIEWER)
     async def stop_state(self) -> StopView:
-        """Say whether every device is stopped, and which are back at their original settings."""
+        """Show the emergency stop, and the devices that have confirmed it."""
 
     @verb("POST", "/v1/stop", OPERATOR)
     async def stop_all(self, change: Change) -> StopView:
-        """Put every device back to its original setting, until it is lifted."""
+        """Stop everything: restore every device until the stop is lifted."""
 
     @verb("DELETE", "/v1/stop", OPERATOR, query_fields=["who", "why"])
     async def lift(self, change: Change) -> StopView:
-        """Let the studies continue as they were before everything was stopped."""
+        """Lift the emergency stop; studies continue."""
 
     @verb("GET", "/v1/history", VIEWER)
     async def history(
         self, question: HistoryQuestion, last: Count | None = None, skip: Place = 0
     ) -> Sequence[HistoryRow]:
-        """List trials across studies, by start; with `last` the latest, latest first, but for `skip`."""
+        """List trials of all studies by start. With `last` the latest N, latest first, after `skip`."""
 
     @verb("GET", "/v1/events", VIEWER)
     async def events(
@@ -182,13 +182,13 @@ class AsyncVerbs(Asking[Seen]):
         last: Count = 100,
         after: Place | None = None,
     ) -> Sequence[Event]:
-        """List the latest events, oldest first; with `after` the first ones after that."""
+        """List the latest events, oldest first; with `after`, the first events after that one."""
 
     @verb("GET", "/v1/events/stream", VIEWER)
     def follow(
         self, study: str | None = None, device: str | None = None, after: Place | None = None
     ) -> AsyncIterator[Event]:
-        """Stream events in order, from now on or after one; without an id: its study has changed."""
+        """Stream events in order, from now or after an id. An event without an id marks a changed study."""
 
     @property
     def access(self) -> AsyncTokenVerbs:
@@ -200,11 +200,11 @@ class AsyncTokenVerbs(Asking[StudyView]):
 
     @verb("POST", "/v1/tokens", ADMIN, status=201)
     async def create(self, draft: TokenDraft) -> NewToken:
-        """Make a token; it is shown this once."""
+        """Create a token; it is shown only once."""
 
     @verb("GET", "/v1/tokens", ADMIN)
     async def tokens(self) -> Sequence[TokenView]:
-        """List tokens by name, without themselves."""
+        """List tokens by name, without their secrets."""
 
     @verb("DELETE", "/v1/tokens/{name}", ADMIN, status=204)
     async def revoke(self, name: str) -> None:

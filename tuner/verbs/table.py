@@ -56,7 +56,7 @@ class Verbs(Asking[Seen]):
 
     @verb("POST", "/v1/studies", OPERATOR, status=201)
     def create(self, draft: StudyDraft) -> Seen:
-        """Create a study; what the draft leaves open is chosen by what its first device measures."""
+        """Create a study; defaults of the draft follow from the metrics of its first device."""
 
     @verb("GET", "/v1/studies", VIEWER)
     def studies(self) -> Sequence[Seen]:
@@ -68,15 +68,15 @@ class Verbs(Asking[Seen]):
 
     @verb("DELETE", "/v1/studies/{study}", OPERATOR, status=204, query_fields=["who"])
     def delete(self, study: str, change: Change) -> None:
-        """Delete a stopped study with everything it measured."""
+        """Delete a stopped study and its measurements."""
 
     @verb("POST", "/v1/studies/{study}/pause", OPERATOR)
     def pause(self, study: str, change: Change) -> Seen:
-        """Stop trying until it is resumed; the devices go back to their original settings."""
+        """Pause a study until it is resumed; its devices return to their original settings."""
 
     @verb("POST", "/v1/studies/{study}/resume", OPERATOR)
     def resume(self, study: str, change: Change) -> Seen:
-        """Continue where a paused study was."""
+        """Continue a paused study."""
 
     @verb("POST", "/v1/studies/{study}/stop", OPERATOR)
     def stop(self, study: str, change: Change) -> Seen:
@@ -84,11 +84,11 @@ class Verbs(Asking[Seen]):
 
     @verb("POST", "/v1/studies/{study}/approve", OPERATOR)
     def approve(self, study: str, decision: Decision) -> Seen:
-        """Hold what a study proposes."""
+        """Hold the proposal of a study."""
 
     @verb("POST", "/v1/studies/{study}/reject", OPERATOR)
     def reject(self, study: str, decision: Decision) -> Seen:
-        """End a study whose proposal is not wanted."""
+        """Reject the proposal of a study and end it."""
 
     @verb("PUT", "/v1/studies/{study}/constraints", OPERATOR)
     def set_constraints(self, study: str, change: ConstraintChange) -> Seen:
@@ -96,27 +96,27 @@ class Verbs(Asking[Seen]):
 
     @verb("POST", "/v1/studies/{study}/constraints/preview", VIEWER)
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
-        """Tell what other constraints would change; nothing is changed."""
+        """Preview the effect of other constraints; change nothing."""
 
     @verb("PUT", "/v1/studies/{study}/exploration", OPERATOR)
     def set_exploration(self, study: str, change: ExplorationChange) -> Seen:
-        """Replace when and how much a study may explore: windows, shares, the least saving, a freeze."""
+        """Replace the limits of exploring: windows, shares, the least saving, a freeze."""
 
     @verb("POST", "/v1/studies/{study}/freeze", OPERATOR)
     def freeze(self, study: str, change: Change) -> Seen:
-        """Try nothing more until the study is thawed; a hold stays."""
+        """Start no trials until the study is thawed; a hold stays."""
 
     @verb("POST", "/v1/studies/{study}/thaw", OPERATOR)
     def thaw(self, study: str, change: Change) -> Seen:
-        """Let a frozen study try again."""
+        """Let a frozen study start trials again."""
 
     @verb("GET", "/v1/studies/{study}/revisions", VIEWER)
     def revisions(self, study: str) -> Sequence[RevisionView]:
-        """Tell who changed a study, when and why."""
+        """List the changes of a study with author, time and reason."""
 
     @verb("GET", "/v1/studies/{study}/trials", VIEWER)
     def trials(self, study: str) -> Sequence[TrialView]:
-        """List every trial of a study with its verdict as of now."""
+        """List every trial of a study with its current verdict."""
 
     @verb("GET", "/v1/studies/{study}/best", VIEWER)
     def best(self, study: str) -> SettingView:
@@ -124,27 +124,27 @@ class Verbs(Asking[Seen]):
 
     @verb("GET", "/v1/studies/{study}/pareto", VIEWER)
     def pareto(self, study: str) -> Sequence[SettingView]:
-        """List the settings that none other beats in objective and constraints at once."""
+        """List the Pareto front of objective and constraints."""
 
     @verb("GET", "/v1/studies/{study}/explain", VIEWER)
     def explain(self, study: str) -> ExplanationView:
-        """Tell what a study's policy believes: what each knob does, and what is not tried."""
+        """Show the predicted effect of each knob, and promising settings that are refused."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
     def report(self, study: str) -> StudyReport:
-        """Report what a study gained and cost."""
+        """Report the saving of a study and the cost of exploring."""
 
     @verb("GET", "/v1/fleet", VIEWER)
     def fleet(self) -> FleetView:
-        """Tell how every device stands, and what was saved so far."""
+        """Show the status of every device and the savings so far."""
 
     @verb("POST", "/v1/fleet/diff", VIEWER)
     def diff_fleet(self, draft: FleetDraft) -> FleetDiff:
-        """List what a fleet file would change; nothing is changed."""
+        """List the changes that a fleet file would make; change nothing."""
 
     @verb("POST", "/v1/fleet/apply", OPERATOR)
     def apply_fleet(self, draft: FleetDraft) -> FleetDiff:
-        """Create, change and replace studies as a fleet file declares; applied again it changes nothing."""
+        """Create, change and replace studies as a fleet file declares. Idempotent."""
 
     @verb("GET", "/v1/fleet/file", VIEWER)
     def export_fleet(self) -> FleetText:
@@ -152,33 +152,33 @@ class Verbs(Asking[Seen]):
 
     @verb("GET", "/v1/devices", VIEWER)
     def devices(self) -> Sequence[DeviceView]:
-        """List all devices, what is applied to them and which study has them."""
+        """List all devices with their applied setting and study."""
 
     @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, query_fields=["who"])
     def forget(self, device: str, change: Change) -> None:
-        """Forget a device that is offline and in no active study."""
+        """Remove an offline device without an active study."""
 
     @verb("GET", "/v1/replicas", VIEWER)
     def replicas(self) -> Sequence[ReplicaView]:
-        """List the tuners that work on this database."""
+        """List the tuners of this database."""
 
     @verb("GET", "/v1/stop", VIEWER)
     def stop_state(self) -> StopView:
-        """Say whether every device is stopped, and which are back at their original settings."""
+        """Show the emergency stop, and the devices that have confirmed it."""
 
     @verb("POST", "/v1/stop", OPERATOR)
     def stop_all(self, change: Change) -> StopView:
-        """Put every device back to its original setting, until it is lifted."""
+        """Stop everything: restore every device until the stop is lifted."""
 
     @verb("DELETE", "/v1/stop", OPERATOR, query_fields=["who", "why"])
     def lift(self, change: Change) -> StopView:
-        """Let the studies continue as they were before everything was stopped."""
+        """Lift the emergency stop; studies continue."""
 
     @verb("GET", "/v1/history", VIEWER)
     def history(
         self, question: HistoryQuestion, last: Count | None = None, skip: Place = 0
     ) -> Sequence[HistoryRow]:
-        """List trials across studies, by start; with `last` the latest, latest first, but for `skip`."""
+        """List trials of all studies by start. With `last` the latest N, latest first, after `skip`."""
 
     @verb("GET", "/v1/events", VIEWER)
     def events(
@@ -188,13 +188,13 @@ class Verbs(Asking[Seen]):
         last: Count = 100,
         after: Place | None = None,
     ) -> Sequence[Event]:
-        """List the latest events, oldest first; with `after` the first ones after that."""
+        """List the latest events, oldest first; with `after`, the first events after that one."""
 
     @verb("GET", "/v1/events/stream", VIEWER)
     def follow(
         self, study: str | None = None, device: str | None = None, after: Place | None = None
     ) -> Iterator[Event]:
-        """Stream events in order, from now on or after one; without an id: its study has changed."""
+        """Stream events in order, from now or after an id. An event without an id marks a changed study."""
 
     @property
     def access(self) -> TokenVerbs:
@@ -206,11 +206,11 @@ class TokenVerbs(Asking[StudyView]):
 
     @verb("POST", "/v1/tokens", ADMIN, status=201)
     def create(self, draft: TokenDraft) -> NewToken:
-        """Make a token; it is shown this once."""
+        """Create a token; it is shown only once."""
 
     @verb("GET", "/v1/tokens", ADMIN)
     def tokens(self) -> Sequence[TokenView]:
-        """List tokens by name, without themselves."""
+        """List tokens by name, without their secrets."""
 
     @verb("DELETE", "/v1/tokens/{name}", ADMIN, status=204)
     def revoke(self, name: str) -> None:

@@ -31,12 +31,14 @@ from agents.workloads.http.log_meter import MEAN, LogMeter
 from agents.workloads.http.reading import CommandReading, HttpReading, KnobReading, UnlistedValue
 from agents.workloads.http.restart import ServiceRenewal
 from agents.workloads.http.signals import GaugeSignal
+from agents.workloads.http.table_fallback import ACCEPTED, TableFallback
 from agents.workloads.http.totals import counting_all
 from agents.workloads.http.units import KnobInUnit
 from tuner.core import Clock, InvalidInput, Meter, Metric, Scope, Setting, TuningError
 
 REPORT_S = 1.0
 """How old a text may be: most are made when asked for; some are kept for a moment."""
+FALL_BACK = "the fall-back to plain decoding"
 TRACE = "trace:"
 
 
@@ -113,13 +115,19 @@ class Service:
             metrics=_metrics(config, has_cpu_time=has_cpu_time),
             actuator=actuator,
             meter=self._meter(actuator, seed),
-            cannot={} if has_cpu_time else {"cpu_time_ms": self._why_no_cpu()},
+            cannot=self._cannot(has_cpu_time=has_cpu_time),
             unproven={k: why for k, why in actuator.unproven().items() if k not in effects},
             source=_source(config),
             signals=self._signals(),
             warm_up_s=config.load.warm_up_s if isinstance(config.load, OurLoad) else 0.0,
             identity=self._identity(),
         )
+
+    def _cannot(self, *, has_cpu_time: bool) -> dict[str, str]:
+        cannot = {} if has_cpu_time else {"cpu_time_ms": self._why_no_cpu()}
+        if any(one.has_length_table for one in self._config.knobs) and self._fallback() is None:
+            cannot[FALL_BACK] = f"the file has no [[ratio]] {ACCEPTED}, so a collapse does not show"
+        return cannot
 
     def _identity(self) -> WorkloadIdentity:
         """Return how the service's processes are identified: what its file says, its port, its start."""
@@ -146,9 +154,18 @@ class Service:
             for one in (config.restart, config.reload)
         )
         knobs = [self._knob(one) for one in config.knobs]
+        fallback = self._fallback()
         if started is not None:
-            return RestartableServiceKnobs(knobs, restart, reload, self.close, started)
-        return ServiceKnobs(knobs, restart, reload, self.close)
+            return RestartableServiceKnobs(knobs, restart, reload, self.close, started, fallback)
+        return ServiceKnobs(knobs, restart, reload, self.close, fallback)
+
+    def _fallback(self) -> TableFallback | None:
+        """Return what gives a table of draft lengths up; None where there is none, or nothing to go by."""
+        exposition, ratios = self._exposition, self._config.exported.ratios
+        if exposition is None or not any(ratio.name == ACCEPTED for ratio in ratios):
+            return None
+        lengths = [one.knob for one in self._config.knobs if one.has_length_table]
+        return TableFallback(exposition.snapshot, lengths[0], self._clock) if lengths else None
 
     def _knob(self, one: KnobCalls) -> HttpKnob | KnobInFile | KnobInUnit:
         if one.unit is not None:

@@ -28,6 +28,7 @@ class KnobInFile:
         self._file, self._clock, self._reading = file, clock, reading
         self._pending = file.path.with_name(file.path.name + PENDING)
         self._plan: Plan | None = None
+        self._plain = False
 
     def read(self) -> Value:
         """Return the value in force; of a plan by its table the first row's, where nothing tells more.
@@ -61,7 +62,7 @@ class KnobInFile:
 
     def is_at(self, value: Value) -> bool:
         """Return whether this value, and no plan, is in force. Raises ActuationError, DeviceLost."""
-        if self._pending.exists() or self._written() != value:
+        if self._plain or self._pending.exists() or self._written() != value:
             return False
         return self._reading is None or is_at(self._reading.read, value)
 
@@ -98,8 +99,14 @@ class KnobInFile:
         return self._file.table is not None and self._file.table.by == plan.by
 
     def write_plan(self, plan: Plan) -> bool:
-        """Write a plan's table; False where it is in force already. Raises ActuationError."""
+        """Write a plan's table; False where it, or plain decoding instead, is in force already.
+
+        Raises:
+            ActuationError: it cannot be written.
+        """
         assert self._file.table is not None
+        if self._plain and self.plan() == plan:
+            return False
         content = self._file.planned(self._file.table.plan(plan, self.knob.name))
         unchanged = self._says(content) and not self._pending.exists()
         if not unchanged:
@@ -107,11 +114,22 @@ class KnobInFile:
         self._plan = plan
         return not unchanged
 
+    def fall_back(self, plan: Plan, *, plain: bool) -> None:
+        """Write length 0 in the place of a plan's table, or the table again. Raises ActuationError."""
+        self._plain = False
+        if plain:
+            self._replace(self._file.content(0))
+            self._plan, self._plain = plan, True
+        else:
+            self.write_plan(plan)
+
     def plan(self) -> Plan | None:
-        """Return the plan whose table is in force. Raises ActuationError."""
+        """Return the plan whose table, or length 0 instead, is in force. Raises ActuationError."""
         plan, table = self._plan, self._file.table
         if plan is None or table is None or self._pending.exists():
             return None
+        if self._plain:
+            return plan if self._says(self._file.content(0)) else None
         return plan if self._says(self._file.planned(table.plan(plan, self.knob.name))) else None
 
     def taken_up(self) -> None:
@@ -122,7 +140,7 @@ class KnobInFile:
             raise ActuationError(error.message, hint=error.hint) from error
 
     def _replace(self, content: str) -> None:
-        self._plan = None
+        self._plan, self._plain = None, False
         try:
             files.touch(self._pending)
             files.write(self._file.path, content, keep_mode=True)

@@ -24,7 +24,7 @@ from agents.host.service_files.tables import (
 )
 from agents.workloads.http.metric_config import ExportedRatio, ratio_of
 from agents.workloads.http.template import TABLE, VALUE, LoadTable, filled, places_in
-from tuner.core import ConfigError, Knob, Value
+from tuner.core import ConfigError, Knob, Role, Value
 
 HOW_KEYS = dict.fromkeys(("set", "write", "unit", "read", "table", "effect"), dict)
 SET_KEYS = {"method": str, "path": str, "json": object}
@@ -134,6 +134,12 @@ class KnobCalls:
         """Whether it is set or read over HTTP, or its effect is."""
         return self.set is not None or isinstance(self.read, ReadCall) or self.effect is not None
 
+    @property
+    def has_length_table(self) -> bool:
+        """Whether the service sets the draft length by a table of its own."""
+        is_length = self.knob.role is Role.SPECULATION_LENGTH
+        return is_length and self.file is not None and self.file.table is not None
+
 
 def knob_calls(where: str, table: object) -> KnobCalls:
     """Return what a table `[[knob]]` says. Raises ConfigError."""
@@ -153,7 +159,7 @@ def knob_calls(where: str, table: object) -> KnobCalls:
             f"{where}: {entry['name']} has no read, but every knob must be read back",
             hint='add read = { path = "/config", json = "workers" }',
         )
-    return KnobCalls(
+    calls = KnobCalls(
         knob,
         _set_call(f"{where}: set", entry["set"]) if "set" in entry else None,
         _file(where, entry) if "write" in entry else None,
@@ -161,6 +167,12 @@ def knob_calls(where: str, table: object) -> KnobCalls:
         _read_call(f"{where}: read", entry["read"]) if "read" in entry else None,
         _effect(f"{where}: effect", entry["effect"], knob) if "effect" in entry else None,
     )
+    if calls.has_length_table and 0 not in knob.values:
+        raise ConfigError(
+            f"{where}: the table of {knob.name} needs the value 0",
+            hint="add 0 to values: plain decoding is ordered when too little is accepted",
+        )
+    return calls
 
 
 def _set_call(where: str, table: object) -> SetCall:
@@ -227,6 +239,11 @@ def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
 
 
 def _table(where: str, table: object) -> LoadTable:
+    if isinstance(table, dict) and isinstance(table.get("by"), list):
+        raise ConfigError(
+            f"{where}: by cannot be several signals: no table of vLLM or SGLang takes two",
+            hint='name one signal, such as by = "decoding_requests"',
+        )
     entry = checked(where, table, TABLE_KEYS, "by", "row", "most")
     _demand_place(where, entry["row"], VALUE)
     if entry["most"] < 1:

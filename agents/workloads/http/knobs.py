@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from agents.host.http.local_http import LocalHttp
@@ -9,9 +10,21 @@ from agents.workloads.http.files import KnobInFile
 from agents.workloads.http.knob_config import SetCall
 from agents.workloads.http.reading import KnobReading, is_at, settle
 from agents.workloads.http.restart import ServiceRenewal
+from agents.workloads.http.table_fallback import TableFallback
 from agents.workloads.http.template import VALUE, filled
 from agents.workloads.http.units import KnobInUnit
-from tuner.core import Clock, Knob, Plan, Setting, Space, Value
+from tuner.core import (
+    ActuationError,
+    Clock,
+    Knob,
+    MeasurementError,
+    Plan,
+    Setting,
+    Space,
+    Value,
+)
+
+log = logging.getLogger(__name__)
 
 
 class HttpKnob:
@@ -59,7 +72,9 @@ class ServiceKnobs:
         restart: ServiceRenewal | None,
         reload: ServiceRenewal | None,
         close: Callable[[], None],
+        fallback: TableFallback | None = None,
     ) -> None:
+        self._fallback = fallback
         self._knobs, self._restart, self._reload = tuple(knobs), restart, reload
         self._calls = [one for one in knobs if isinstance(one, HttpKnob)]
         self._files = [one for one in knobs if isinstance(one, KnobInFile)]
@@ -126,6 +141,28 @@ class ServiceKnobs:
         plans = (one.plan() for one in self._files)
         return next((plan for plan in plans if plan is not None), None)
 
+    def look(self) -> None:
+        """Order plain decoding where the table that is followed has stopped to pay, or the table again.
+
+        Raises:
+            ActuationError, DeviceLost: the service does not answer, or did not take it.
+        """
+        fallback, plan = self._fallback, self.followed()
+        if fallback is None or plan is None:
+            return
+        before = fallback.plain
+        try:
+            plain = fallback.look(plan)
+        except MeasurementError as error:
+            raise ActuationError(error.message, hint=error.hint) from error
+        if plain is before:
+            return
+        what = "acceptance_collapsed" if plain else "drafting_tried_again"
+        log.warning("event=%s knob=%s length=%s", what, fallback.knob.name, 0 if plain else "table")
+        (holder,) = [one for one in self._files if one.knob.name == fallback.knob.name]
+        holder.fall_back(plan, plain=plain)
+        self._renew([holder])
+
     def _call(self, knobs: Sequence[HttpKnob | KnobInUnit], setting: Setting) -> None:
         """Set those that change. Raises ActuationError, DeviceLost."""
         for one in knobs:
@@ -154,8 +191,9 @@ class RestartableServiceKnobs(ServiceKnobs):
         reload: ServiceRenewal | None,
         close: Callable[[], None],
         started: Callable[[], str],
+        fallback: TableFallback | None = None,
     ) -> None:
-        super().__init__(knobs, restart, reload, close)
+        super().__init__(knobs, restart, reload, close, fallback)
         self._started = started
 
     def incarnation(self) -> str:

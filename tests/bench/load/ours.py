@@ -33,7 +33,7 @@ from tuner.core import (
     load_band,
     weigh,
 )
-from tuner.study.follow import why_grow
+from tuner.study.follow import Spent, why_grow
 from tuner.study.lifecycle import next_step
 from tuner.study.moves import Assign, Move, Rest, needed_metrics
 from tuner.wire import HoldOrder
@@ -128,7 +128,8 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
         usage=Usage(1, lambda: 0.0),
         seed=str(seed),
     )
-    policy, loads, growth = load_policy("polythrottle"), _Loads(server), _Growth()
+    policy, loads = load_policy("polythrottle"), _Loads(server)
+    growth = _Growth(policy)
     trials: list[Trial] = []
     changed_s = 0.0
     while server.monotonic() < TUNED_S and study.phase is not Phase.PAUSED:
@@ -142,7 +143,7 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
         elif isinstance(step, Assign):
             trials.append(_measured(study, trials, step, bench))
             target.apply(study.baseline)
-        elif study.phase is Phase.HOLDING and (why := growth.why(past, policy)):
+        elif study.phase is Phase.HOLDING and (why := growth.why(past)):
             study = replace(study.moved(Phase.TUNING), phase_since=len(trials) + 1, reason=why)
             changed_s = server.monotonic()
         else:
@@ -192,13 +193,14 @@ def _study(target: Target, kept: Limits, seed: int) -> Study:
 class _Growth:
     """Whether a held plan is to grow: as the tuner does, asked once for each band of load and trial."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy) -> None:
+        self._policy = Spent(policy)
         self._known: dict[tuple[int, int], str] = {}
 
-    def why(self, past: Past, policy: Policy) -> str:
+    def why(self, past: Past) -> str:
         key = (len(past.trials), load_band(past.context.get(BY, 0.0)))
         if key not in self._known:
-            self._known[key] = why_grow(past, policy)
+            self._known[key] = why_grow(past, self._policy)
         return self._known[key]
 
 

@@ -119,7 +119,7 @@ def test_closing_a_paused_job_ends_it(job: FineTuningJob, command: list[str]) ->
     until(lambda: gone(pid), "it still runs")
 
 
-@pytest.mark.promise("what paces fine-tuning is killed", "the job ends")
+@pytest.mark.promise("the process that paces fine-tuning is killed", "the job ends")
 def test_a_job_whose_owner_is_killed_is_not_left_paused(command: list[str]) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER, *command], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
@@ -130,7 +130,9 @@ def test_a_job_whose_owner_is_killed_is_not_left_paused(command: list[str]) -> N
     until(lambda: gone(pid), "it was left paused, or goes on unpaced")
 
 
-@pytest.mark.promise("what paces fine-tuning is killed", "its workers end with it, paused or not")
+@pytest.mark.promise(
+    "the process that paces fine-tuning is killed", "its workers end with it, paused or not"
+)
 @pytest.mark.parametrize("running", [False, True])
 def test_a_job_whose_supervisor_is_killed_ends_with_its_workers(
     command: list[str], *, running: bool

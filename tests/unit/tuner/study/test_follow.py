@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.builders import START, Time, applied, device, setting, study
+from tests.builders import START, Time, applied, device, setting, study, trial
 from tests.stores import memory_store
 from tuner.core import Exploration, Level, Past, Phase, Plan, Signal, Suggestion, Terms, Try
 from tuner.study.follow import PlanGrowth
@@ -42,6 +42,17 @@ def test_a_load_that_goes_to_and_fro_asks_the_policy_once_for_each_band() -> Non
     assert policy.asked == 2
     assert all("more trials are needed" in answer for answer in answers)
     assert why(growth, 10.0, count=2) and policy.asked == 3, "a new trial may change the answer"
+
+
+def test_once_all_trials_are_spent_the_plan_is_asked_for_once() -> None:
+    policy = Eager()
+    growth = PlanGrowth(memory_store(), lambda _: policy)
+    spent = replace(HELD, terms=replace(HELD.terms, trials=1))
+    one = [trial(1, setting(600))]
+    for load in (10.0, 40.0, 160.0):
+        assert growth.why(spent, 1, {BY: load}, lambda _: one)
+    assert policy.asked == 1
+    assert growth.why(spent, 2, {BY: 10.0}, lambda _: one) and policy.asked == 2
 
 
 def test_without_a_load_nothing_is_asked() -> None:

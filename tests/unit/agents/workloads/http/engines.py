@@ -12,6 +12,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from http.server import ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +39,7 @@ class Engine(ThreadingHTTPServer):
         self.prompts: list[str] = []
         self.step_ms, self.crowd_ms = 0.1, 0.0
         """A pass, and what each token in it adds; with that, `running` are the answers under way."""
+        self.accepted: Sequence[float] = ACCEPTED
         self.collapse = 1.0
         """How many times as long a step takes once its table has gone from drafting to length 0: in vLLM's
         issue 49548 232 tokens/s became 24 to 157."""
@@ -75,7 +77,7 @@ class Engine(ThreadingHTTPServer):
         with self.lock:
             self.running -= self.crowd_ms > 0.0
             self.prompts.append(prompt)
-            self.count(length, [round(STEPS * share) for share in ACCEPTED[:length]])
+            self.count(length, [round(STEPS * share) for share in self.accepted[:length]])
 
     def count(self, length: int, accepted: list[int]) -> None:
         raise NotImplementedError

@@ -13,20 +13,32 @@ from pathlib import Path
 
 import pytest
 
-from agents.target.side import FollowsPlans, OffersLoad, Restartable, Side
+from agents.target.side import FallsBack, FollowsPlans, OffersLoad, Restartable, Side
 from agents.workloads import open_workload
+from agents.workloads.http.attach import FALL_BACK
+from agents.workloads.http.table_fallback import ENOUGH_STEPS, LOOK_S, RETRY_SHARE
 from tests.contracts.actuator import SettableContract
 from tests.errors import raised
 from tests.plugins.examples import documented
 from tests.unit.agents.workloads.http.engines import (
     ACCEPTED,
+    STEPS,
     Engine,
     Sglang,
     Vllm,
     restart_command,
 )
 from tests.unit.agents.workloads.http.wall import Wall
-from tuner.core import ActuationError, MeasurementError, Plan, Reading, Role, Row
+from tuner.core import (
+    ActuationError,
+    Clock,
+    ConfigError,
+    MeasurementError,
+    Plan,
+    Reading,
+    Role,
+    Row,
+)
 
 ENGINES: dict[str, type[Engine]] = {"vllm": Vllm, "sglang": Sglang}
 FIRST = {
@@ -62,7 +74,7 @@ class Running:
     file: Path
 
 
-def start(name: str, folder: Path) -> Running:
+def start(name: str, folder: Path, clock: Clock | None = None) -> Running:
     """Start an engine as the page says, with what differs here: address, folder and restart command."""
     written, prompts = folder / f"{name}.json", folder / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": f"p{i}"}) + "\n" for i in range(64)))
@@ -76,11 +88,12 @@ def start(name: str, folder: Path) -> Running:
     file.write_text(text)
     written.write_text(json.dumps(FIRST[name]))
     engine.restart()
-    return Running(engine, reopen(file), file)
+    return Running(engine, reopen(file, clock), file)
 
 
-def reopen(file: Path) -> Side:
-    return open_workload(f"service:{file}", seed=0, state_dir=file.parent, clock=Wall())
+def reopen(file: Path, clock: Clock | None = None) -> Side:
+    wall = clock or Wall()
+    return open_workload(f"service:{file}", seed=0, state_dir=file.parent, clock=wall)
 
 
 def window(running: Running, callers: int = 0) -> Reading:
@@ -106,17 +119,32 @@ def crossing(running: Running) -> Reading:
     return opened.stop()
 
 
+@dataclass
+class Ahead(Wall):
+    """The wall's time, and what a test says has passed besides."""
+
+    passed_s: float = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed_s
+
+
 @contextmanager
-def started(name: str, folder: Path) -> Iterator[Running]:
-    found = start(name, folder)
+def started(name: str, folder: Path, clock: Clock | None = None) -> Iterator[Running]:
+    found = start(name, folder, clock)
     yield found
     found.side.close()
     found.engine.close()
 
 
+@pytest.fixture
+def clock() -> Ahead:
+    return Ahead()
+
+
 @pytest.fixture(params=sorted(ENGINES))
-def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
-    with started(request.param, tmp_path) as found:
+def running(request: pytest.FixtureRequest, tmp_path: Path, clock: Ahead) -> Iterator[Running]:
+    with started(request.param, tmp_path, clock) as found:
         yield found
 
 
@@ -220,6 +248,81 @@ def test_what_a_table_loses_where_it_stops_drafting_shows_under_a_load_that_cros
         assert shown.totals["failed"] == 0.0
         rates.append(shown.totals["items"])
     assert rates[1] < 0.7 * rates[0], rates
+
+
+def watched(running: Running, clock: Ahead, accepted: tuple[float, ...]) -> None:
+    """Let the engine answer alone at a share of accepted drafts, and the agent look on."""
+    assert isinstance(running.side.actuator, FallsBack)
+    running.engine.accepted = accepted
+    for _ in range(2 + round(2.0 * ENOUGH_STEPS / STEPS)):
+        running.side.actuator.look()
+        clock.passed_s += LOOK_S
+        running.engine.running = 1
+        running.engine.answer("p")
+
+
+NOTHING = (0.05, 0.0, 0.0, 0.0, 0.0)
+
+
+def test_an_engine_with_its_own_table_decodes_plainly_once_acceptance_collapses(
+    running: Running, clock: Ahead
+) -> None:
+    actuator = running.side.actuator
+    assert isinstance(actuator, FollowsPlans) and isinstance(actuator, FallsBack)
+    running.engine.step_ms = 0.0
+    assert actuator.follow(PLAN)
+    watched(running, clock, ACCEPTED)
+    assert running.engine.starts == 2, "what is accepted as before changes nothing"
+    watched(running, clock, NOTHING)
+    assert (running.engine.starts, running.engine.table) == (3, {1: 0})
+    assert actuator.followed() == PLAN and actuator.read() == {"speculation_length": 0}
+    assert actuator.follow(PLAN) and running.engine.starts == 3, "the hold is not ordered anew"
+    clock.passed_s += 2.0 * 120.0 / RETRY_SHARE
+    actuator.look()
+    assert (running.engine.starts, running.engine.table) == (4, {1: 5, 3: 1, 17: 0})
+    watched(running, clock, NOTHING)
+    assert running.engine.table == {1: 0}, "and given up again"
+    actuator.apply({"speculation_length": 0})
+    assert actuator.followed() is None
+
+
+def test_what_a_length_accepts_less_than_another_is_no_collapse(
+    running: Running, clock: Ahead
+) -> None:
+    actuator = running.side.actuator
+    assert isinstance(actuator, FollowsPlans) and isinstance(actuator, FallsBack)
+    running.engine.step_ms = 0.0
+    assert actuator.follow(PLAN)
+    watched(running, clock, ACCEPTED)
+    for _ in range(150):
+        running.engine.running = 8
+        running.engine.answer("p")
+        actuator.look()
+        clock.passed_s += LOOK_S
+    assert running.engine.starts == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ('by = "decoding_requests"', 'by = ["decoding_requests", "context_tokens"]', "one signal"),
+        ("values = [0, 1,", "values = [1,", "value 0"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_by_name(
+    running: Running, before: str, after: str, named: str
+) -> None:
+    running.file.write_text(running.file.read_text().replace(before, after))
+    with raised(ConfigError, "table", named):
+        reopen(running.file)
+
+
+def test_without_the_counter_of_what_is_accepted_there_is_no_fall_back(running: Running) -> None:
+    text = running.file.read_text().replace("accepted_per_step", "accepted_of_a_step")
+    running.file.write_text(text)
+    side = reopen(running.file)
+    assert "accepted_per_step" in side.cannot[FALL_BACK]
+    side.close()
 
 
 def test_a_plan_in_force_is_found_again_by_another_agent(running: Running) -> None:
