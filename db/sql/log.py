@@ -98,6 +98,16 @@ class SqlObservations:
     ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
         started_at = ObservationRow.started_at
+        # Looked up by their key: joined, PostgreSQL reads the estimates of all studies.
+        mean, stderr = (
+            select(of_metric)
+            .where(
+                EstimateRow.measurement_id == MeasurementRow.id,
+                EstimateRow.metric == metric,
+            )
+            .scalar_subquery()
+            for of_metric in (EstimateRow.mean, EstimateRow.stderr)
+        )
         query = (
             select(
                 started_at,
@@ -107,12 +117,11 @@ class SqlObservations:
                 cast(ObservationRow.setting, Text).label("setting"),
                 MeasurementRow.context,
                 MeasurementRow.completed,
-                EstimateRow.mean,
-                EstimateRow.stderr,
+                mean.label("mean"),
+                stderr.label("stderr"),
             )
             .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
-            .join(EstimateRow, EstimateRow.measurement_id == MeasurementRow.id)
-            .where(ObservationRow.study == study, EstimateRow.metric == metric, started_at >= since)
+            .where(ObservationRow.study == study, started_at >= since, mean.is_not(None))
             .order_by(started_at.desc(), ObservationRow.id.desc())
             .limit(last)
         )

@@ -41,6 +41,7 @@ SPACE = Space(
 BEST: Setting = {"gpu.clock_mhz": 1050, "gpu.memory_clock_mhz": 1215, "batch_size": 8}
 LIMIT = "latency_p99_ms <= 1.2x baseline"
 LOOSENED = "latency_p99_ms <= 60"
+TRYING_FOR = timedelta(minutes=90)
 LEASE_S = 1_000_000.0
 TOML = f'lease_s = {LEASE_S}\nprice_per_kwh = 0.25\ncurrency = "EUR"\n'
 
@@ -102,7 +103,7 @@ def fill(url: str, seed: int = 0) -> None:
 def _tuned(
     store: Store, database: Database, one: Placed, now: datetime, dice: random.Random
 ) -> None:
-    began = now - timedelta(hours=26)
+    began = now - (TRYING_FOR if one.phase is Phase.TUNING else timedelta(hours=26))
     advised = one.phase is Phase.PROPOSED
     made = study(
         Phase.BASELINE,
@@ -173,7 +174,7 @@ def _moved(store: Store, made: Study, one: Placed, began: datetime) -> None:
 
 def _trials(one: Placed, began: datetime, dice: random.Random) -> list[Trial]:
     made = []
-    every = timedelta(minutes=90) / max(one.trials, 1)
+    every = TRYING_FOR / max(one.trials, 1)
     for number in range(1, one.trials + 1):
         at = began + number * every
         first, last = number < 4, number > one.trials - 3
