@@ -20,7 +20,8 @@ about one of the dozen windows that a study takes; and how far beyond it costs a
 
 FIRST, EARLY = 6, 3.0
 """In so many trials, when models are too sure of themselves, going beyond a limit counts so many times, and
-a setting likely enough to keep its limits is tried whatever it promises."""
+a setting likely enough to keep its limits is tried whatever it promises. The former not along a single
+ordered knob, of which a few windows tell most."""
 
 LATE = 25.0
 """Before a search ends a violation counts as the square of its dial over this: what is left to try is else
@@ -148,7 +149,9 @@ class Rules:
     @cached_property
     def priced(self) -> Tensor:
         """What each row may save, less the price of breaking a limit."""
-        far = (EARLY if self.early else 1.0) * self.view.overshoot / AS_MUCH_AGAIN
+        far = (
+            (EARLY if self.early and not self._line else 1.0) * self.view.overshoot / AS_MUCH_AGAIN
+        )
         # What runs may break a limit, too.
         price = PRICE * self.search.caution.violation * self._winnable
         price *= 1 + len(self.view.running)
@@ -178,13 +181,16 @@ class Rules:
 
     @property
     def _dial(self) -> float:
-        """What a violation costs: along a single ordered knob odds half as good will do.
+        """What a violation costs: along a single ordered knob odds a quarter as good will do.
 
         There a window tells of all that lies beyond it, and timid steps past what changes nothing are
         most of a search.
         """
-        line = self.search.grid.named == (False,)
-        return self._bold if line else self.search.caution.violation
+        return self._bold / 2.0 if self._line else self.search.caution.violation
+
+    @property
+    def _line(self) -> bool:
+        return self.search.grid.named == (False,)
 
     @property
     def _last_bar(self) -> float:

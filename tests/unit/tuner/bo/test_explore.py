@@ -256,14 +256,15 @@ def chance_of(kept: float) -> float:
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
-@pytest.mark.parametrize(("space", "share"), [(LADDER, 0.5), (TWO, 1.0)], ids=["line", "plane"])
+@pytest.mark.parametrize(("space", "share"), [(LADDER, 0.25), (TWO, 1.0)], ids=["line", "plane"])
 @pytest.mark.parametrize("likely", [0.02, 0.04])
 def test_a_search_tries_what_its_odds_are_good_for_and_nothing_below(
     safety: Safety, space: Space, share: float, likely: float
 ) -> None:
-    """Just above and just below the odds at which a violation is made up for; half of it along one knob."""
+    """Above and below the odds at which a violation is made up for; a quarter of it along one knob."""
     bar = even_chance(share * CAUTION[safety].violation)
-    above, below = ((-0.9, 0.001, chance_of(bar + d), 0.05) for d in (likely, -likely))
+    chances = bar + likely, max(0.001, bar - likely)
+    above, below = ((-0.9, 0.001, chance_of(chance), 0.05) for chance in chances)
     moved = (measured(3, 800, 11.0),)
 
     def answer(world: Belief4) -> object:
@@ -293,10 +294,16 @@ def test_the_first_trial_is_of_nothing_that_is_believed_dearer_than_need_be(numb
     assert float(cost[row]) <= max(0.0, float(cost[likely].min())) + LEAST_GAIN
 
 
-def test_little_known_makes_the_same_risk_dearer() -> None:
+@pytest.mark.parametrize(("space", "dearer"), [(TWO, True), (LADDER, False)])
+def test_little_known_makes_the_same_risk_dearer_but_along_one_knob(
+    space: Space, dearer: bool
+) -> None:
     world = {600: (-0.2, 0.01, 0.1, 0.1)}
-    early, late = (worth(after(world, late=late)) for late in (False, True))
-    assert float(early[1]) < float(late[1])
+    searches = [after(world, late=late, space=space) for late in (False, True)]
+    row = searches[0].grid.row(setting(600))
+    assert row is not None
+    early, late = (float(worth(search)[row]) for search in searches)
+    assert (early < late) is dearer
 
 
 def test_a_search_looks_around_at_first() -> None:
