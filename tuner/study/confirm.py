@@ -50,7 +50,7 @@ CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 CONFIRM_MOST, MOST_OF_ROW = 30, 6
-"""How many windows end the phase, or so many for each row; what is not settled then is lost."""
+"""Number of windows that end the phase, and of each row; an open comparison is then lost."""
 
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:

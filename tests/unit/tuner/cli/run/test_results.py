@@ -63,7 +63,7 @@ def result(
     return Result(
         job=job,
         board="A100",
-        cannot={"gpu.fan": "nobody lets us"},
+        cannot={"gpu.fan": "no permission to set it"},
         main=main,
         control=main if control else None,
     )
