@@ -136,7 +136,7 @@ class TrialsContract:
         rows = (Row(2.5, setting(600), at=2.0), Row(math.inf, setting(), 0.5, 8.0))
         table = Plan(rows, "decoding_requests", 0.2, eager=True)
         at = rows[0].setting, Phase.CONFIRMING, "", START
-        followed = store.trials.begin("s1", *at, table.crossing(10.0), plan=table)
+        followed = store.trials.begin("s1", *at, table.crossing(1.0, 10.0), plan=table)
         assert begin(store).plan is None
         store.trials.end("s1", followed.number, completed(), LATER)
         assert [t.plan for t in store.trials.list("s1")] == [table, None]

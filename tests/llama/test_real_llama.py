@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -282,8 +284,13 @@ def test_a_draft_of_another_vocabulary(real: RealServer, tmp_path: Path) -> None
         ):
             pass
         return
-    # This one translates between the vocabularies.
-    with proxy_for(real.command(), {"other": draft}, tmp_path) as proxy:
+    # This one translates between the vocabularies; now and then it refuses the result, or dies of it.
+    with ExitStack() as stack:
+        try:
+            proxy = stack.enter_context(proxy_for(real.command(), {"other": draft}, tmp_path))
+        except AssertionError as error:
+            assert re.search("Invalid input batch|does not answer", str(error)), error
+            return
         proxy.set_length(4)
         answer = completed(proxy, 1)
         print(f"{real.version}, other vocabulary: {answer['timings']}")

@@ -33,8 +33,8 @@ PAGES = ("/", "/?find=gpu1", "/?group=host", "/studies", "/studies/00000001",
 HISTORY = "/history?device=gpu1@host0"
 TURNS = 20
 SETTLE_S = 1.0
-PENDING_S = 300.0
-"""So long the pages are waited for to have computed every study; a million trials take longer."""
+PENDING_S = 900.0
+"""So long the pages are waited for to have computed every study: ten minutes for a million trials."""
 RENEWED_S = 10.0
 """How often a page renews itself while nothing happens."""
 

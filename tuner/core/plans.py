@@ -110,10 +110,9 @@ class Plan:
         """Return the load that one of its rows was decided at, which may be any."""
         return ANYWHERE if row.at is None else {self.by: row.at}
 
-    def crossing(self, seconds: float) -> Context:
-        """Return the load that goes from its first row's to its last row's and back in that time."""
-        loads = [row.at for row in self.rows if row.at is not None]
-        low, high = min(loads), max(loads)
+    def crossing(self, low: float, seconds: float) -> Context:
+        """Return the load that goes from `low` to its last row's and back in that time."""
+        high = max(row.at for row in self.rows if row.at is not None)
         return {f"{self.by}{LOW}": low, f"{self.by}{HIGH}": high, CYCLE: seconds}
 
     def row(self, context: Context, current: int | None = None) -> int:

@@ -32,6 +32,8 @@ from tuner.study.moves import Assign
 
 ROUNDS, MOST_ROUNDS = 3, 6
 """How many windows of each arm decide; and how many at most, where they do not: our choice."""
+ALONE = 1.0
+"""The load that a round begins at: one request."""
 MOST_SPENT = 3
 """How many windows beyond these an arm may lose to whatever disturbs them."""
 LENGTHS = frozenset({Role.SPECULATION_LENGTH, Role.DRAFT})
@@ -47,10 +49,10 @@ class TableResult:
 
 def switches(study: Study, plan: Plan) -> bool:
     """Return whether a plan is a table of speculation lengths, and a trial can send load across it."""
-    first, loads = plan.rows[0].setting, {row.at for row in plan.rows}
+    first, loads = plan.rows[0].setting, [row.at for row in plan.rows if row.at is not None]
     differ = {n for row in plan.rows for n, value in row.setting.items() if first.get(n) != value}
     lengths = {knob.name for knob in study.space.knobs if knob.role in LENGTHS}
-    moves = None not in loads and len(loads) > 1
+    moves = len(loads) == len(plan.rows) and max(loads) > ALONE
     return moves and plan.by in study.askable and bool(differ) and differ <= lengths
 
 
@@ -74,7 +76,7 @@ class _Gain:
 class _Rounds:
     def __init__(self, past: Past, plan: Plan, windows: Sequence[Trial]) -> None:
         self._past, self._study, self._plan = past, past.study, plan
-        self._load = plan.crossing(past.study.terms.max_window_s)
+        self._load = plan.crossing(ALONE, past.study.terms.max_window_s)
         self._own = [t for t in windows if t.context == self._load]
         self._table = [t for t in self._own if t.plan == plan]
         drafted = [r.setting for r in plan.rows if not past.study.rests(r.setting)]

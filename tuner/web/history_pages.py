@@ -24,7 +24,7 @@ from tuner.web.render import Pages
 from tuner.wire import StudyView, TrialView
 
 PAGE = 50
-JUDGING_S = 0.3
+JUDGING_S = 0.15
 """A page waits no longer for the verdicts of studies that no page has shown since the start."""
 EVENTS, MOST_EVENT_PAGES = 100, 20
 SORTS: dict[str, Callable[[HistoryRow], Any]] = {
@@ -44,7 +44,7 @@ OWN: dict[str, Callable[[HistoryRow], str]] = {
     "reason": lambda row: row.reason or "–",
 }
 """Columns that are no metric, and what they show of a trial."""
-FIRST = ("device", "state")
+FIRST = ("device",)
 """Those shown where none were chosen."""
 
 

@@ -112,6 +112,16 @@ def test_never_worse_than_one_setting_what_is_confirmed_higher_serves_rows_that_
     assert step.plan.rows[0].below == 52.0
 
 
+def test_what_is_confirmed_for_all_of_the_rest_of_a_row_comes_before_a_row_more() -> None:
+    between = {"gpu.clock_mhz": 1000}
+    own = windows((SLOW, 27.0), (SLOW, 27.5), (between, 30.0), (between, 30.5))
+    higher = [replace(t, number=t.number + 9) for t in windows((FAST, 50.0), (FAST, 51.0))]
+    seen = [*own, *higher, *baselines(28.0, 29.0, 42.0, 45.0)]
+    step = confirming_rows(confirming(seen, 500.0), seen)
+    assert isinstance(step, Move) and step.plan is not None
+    assert [row.setting for row in step.plan.rows] == [SLOW, FAST, HOME]
+
+
 def test_a_row_whose_load_never_lasts_is_measured_no_more_in_the_end() -> None:
     seen = [*windows(*((SLOW, 27.0 + 0.1 * n) for n in range(10))), *baselines(28.0, 29.0)]
     step = confirming_rows(confirming(seen, 31.0), seen)

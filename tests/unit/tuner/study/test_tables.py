@@ -44,7 +44,7 @@ PLAN = Plan(
     ),
     BY,
 )
-CROSSING = {f"{BY}_low": 2.0, f"{BY}_high": 32.0, "cycle_s": 30.0}
+CROSSING = {f"{BY}_low": 1.0, f"{BY}_high": 32.0, "cycle_s": 30.0}
 TABLE = "table"
 Rates = dict[int | str, float]
 Truth = Callable[[Assign, int], Measurement | str]

@@ -116,8 +116,8 @@ def test_a_device_without_a_latency_gets_its_report() -> None:
     outcome = result()
     view = outcome.main.report.study
     meant = {name: quantity_of(name) for name in ("energy_j", "throughput_per_s")}
-    known = view.model_copy(update={"quantities": meant})
-    report = outcome.main.report.model_copy(update={"study": known})
+    renamed = view.model_copy(update={"quantities": meant})
+    report = outcome.main.report.model_copy(update={"study": renamed})
     reported("no latency", replace(outcome, main=replace(outcome.main, report=report)))
 
 
