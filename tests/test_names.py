@@ -46,8 +46,6 @@ EXCEPTIONS = {
     ("tuner/wire/fleet.py", "told_s"): "a field on the wire",
 }
 """A name that stays, with the reason. One that is not needed any more fails."""
-REWRITTEN = {"tuner/study/follow.py"}
-"""Files that are renamed when they are rewritten."""
 
 
 @functools.cache
@@ -90,7 +88,6 @@ def test_no_name_is_of_a_private_dialect() -> None:
     names = {
         (file, name.strip("_")): [DIALECT[word] for word in dialect(name)]
         for file, tree in parsed()
-        if file not in REWRITTEN
         for name in defined(tree)
         if dialect(name)
     }

@@ -38,7 +38,7 @@ class TrialRunner:
     standing: LoopStatus
     check_stop: Callable[[], None]
 
-    def run(self, order: Assignment, put_back: Callable[[], None]) -> TrialReport:
+    def run(self, order: Assignment, restore: Callable[[], None]) -> TrialReport:
         """Run one trial under its lease, restore the device within that, and return the report."""
         log.info(
             "event=trial device=%s study=%s trial=%d attempt=%d setting=%r",
@@ -61,7 +61,7 @@ class TrialRunner:
         with LeaseKeeper(self.around.link, renewal, order.lease_s, monotonic) as lease:
             with self.standing.leased(lease), self.holder.set_aside(lend=True):
                 outcome = self._measured(order, lease)
-            put_back()
+            restore()
         log.info(
             "event=trial_ended device=%s study=%s trial=%d state=%s censored=%s reason=%r",
             self.device,

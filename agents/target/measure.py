@@ -136,14 +136,14 @@ class Measurer:
             self.pause(self.target.settle_s, check)
             for redo in range(REDOS + 1):
                 self.pause(redo * ask.window_s, check)  # what spoils a window often passes
-                seen = self.window(setting, ask, check, rng, began)
-                if not seen.spoilt:
-                    return _outcome(seen, ask, self.target.quantities)
-                if seen.broke is not None:
+                window = self.window(setting, ask, check, rng, began)
+                if not window.spoilt:
+                    return _outcome(window, ask, self.target.quantities)
+                if window.broke is not None:
                     break
-            reason = f"{seen.spoilt}; {_in_words(seen) or f'measured {REDOS + 1} times'}"
+            reason = f"{window.spoilt}; {_in_words(window) or f'measured {REDOS + 1} times'}"
             return Outcome(
-                state=TrialState.CONTAMINATED, measurement=seen.measurement, reason=reason
+                state=TrialState.CONTAMINATED, measurement=window.measurement, reason=reason
             )
         except Conflict as error:
             return Outcome(state=TrialState.ABORTED, reason=str(error))
@@ -161,12 +161,12 @@ class Measurer:
             ActuationError: the setting in force is unknown.
         """
         try:
-            seen = self._window(setting, ask, check, rng, began)
+            window = self._window(setting, ask, check, rng, began)
         except MeasurementError:
             self.counts.fail()
             raise
-        self.counts.add(seen.measurement, self.target.quantities, spoilt=bool(seen.spoilt))
-        return seen
+        self.counts.add(window.measurement, self.target.quantities, spoilt=bool(window.spoilt))
+        return window
 
     def _window(
         self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
@@ -282,37 +282,35 @@ class Measurer:
         return f"{name} was {context[name]:.4g}, expected {expected[name]:.4g}; window discarded"
 
 
-def _outcome(seen: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
-    if seen.broke is not None:
+def _outcome(window: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
+    if window.broke is not None:
         return Outcome(
             state=TrialState.COMPLETED,
-            measurement=seen.measurement,
-            broke=seen.broke,
-            reason=_in_words(seen),
+            measurement=window.measurement,
+            broke=window.broke,
+            reason=_in_words(window),
         )
-    estimates = seen.measurement.estimates
+    estimates = window.measurement.estimates
     open_ended = [name for name in ask.needed if _unbounded_tail(name, estimates, declared)]
     if open_ended:
         n = min(estimates[name].n for name in open_ended)
-        reason = (
-            f"{n} requests in {seen.measurement.seconds:.0f} s are too few to bound {open_ended[0]}"
-        )
-        return Outcome(state=TrialState.INCONCLUSIVE, measurement=seen.measurement, reason=reason)
-    return Outcome(state=TrialState.COMPLETED, measurement=seen.measurement)
+        reason = f"{n} requests in {window.measurement.seconds:.0f} s are too few to bound {open_ended[0]}"
+        return Outcome(state=TrialState.INCONCLUSIVE, measurement=window.measurement, reason=reason)
+    return Outcome(state=TrialState.COMPLETED, measurement=window.measurement)
 
 
 def _too_little(
     ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
 ) -> bool:
     """Return whether a longer window would help: no item yet, an open tail, a mean not known well."""
-    measured = {name: estimates[name] for name in ask.needed if name in estimates}
+    window = {name: estimates[name] for name in ask.needed if name in estimates}
     return items == 0.0 or any(
         _unbounded_tail(name, estimates, declared)
         or (
             not quantity_of(name, declared).tail
             and estimate.stderr > TARGET_STDERR * abs(estimate.mean)
         )
-        for name, estimate in measured.items()
+        for name, estimate in window.items()
     )
 
 
@@ -344,14 +342,14 @@ def _demand(
         raise MeasurementError("the energy counter did not advance", hint="check the meter")
 
 
-def _in_words(seen: MeasuredWindow) -> str:
+def _in_words(window: MeasuredWindow) -> str:
     """Return which limit cut a window short, and by how much."""
-    limit = seen.broke
+    limit = window.broke
     if limit is None:
         return ""
-    estimate = seen.measurement.estimates[limit.metric]
+    estimate = window.measurement.estimates[limit.metric]
     shown = f"at least {estimate.low:.4g}" if limit.op == "<=" else f"at most {estimate.high:.4g}"
     return (
-        f"cut short after {seen.measurement.seconds:.3g} s: {limit.metric} is {shown}, "
+        f"cut short after {window.measurement.seconds:.3g} s: {limit.metric} is {shown}, "
         f"the limit is {limit.op} {limit.value:.4g}"
     )

@@ -93,7 +93,7 @@ class TunerClient:
     """One tuner. Every call is one attempt; who calls backs off. Safe from many threads.
 
     An agent that has no token of its own, or one that the tuner does not know (any more), enrols first.
-    `asked` counts requests, `failed` those of them that the tuner did not answer.
+    `requests` counts requests, `failed` those of them that the tuner did not answer.
 
     Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised
     (not let in, or not enrolled) or what the tuner's refusal says.

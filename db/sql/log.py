@@ -97,7 +97,7 @@ class SqlObservations:
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
-        begun = ObservationRow.started_at
+        started_at = ObservationRow.started_at
         # Looked up by their key: joined, PostgreSQL reads the estimates of all studies.
         mean, stderr = (
             select(of_metric)
@@ -110,7 +110,7 @@ class SqlObservations:
         )
         query = (
             select(
-                begun,
+                started_at,
                 ObservationRow.at,
                 MeasurementRow.seconds,
                 # As text: months of windows have few settings, and each is decoded once.
@@ -121,8 +121,8 @@ class SqlObservations:
                 stderr.label("stderr"),
             )
             .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
-            .where(ObservationRow.study == study, begun >= since, mean.is_not(None))
-            .order_by(begun.desc(), ObservationRow.id.desc())
+            .where(ObservationRow.study == study, started_at >= since, mean.is_not(None))
+            .order_by(started_at.desc(), ObservationRow.id.desc())
             .limit(last)
         )
         keys: dict[str, SettingKey] = {}

@@ -309,5 +309,5 @@ def _change(connection: Connection, study: str, trial: Trial, at: datetime) -> N
 
 
 def _keep_state(connection: Connection, study: str, trial: Trial, at: datetime) -> None:
-    kept = insert(TrialStateRow).values(study=study, trial=trial.number, at=at)
-    connection.execute(kept.values(state=trial.state, attempt=trial.attempt))
+    row = insert(TrialStateRow).values(study=study, trial=trial.number, at=at)
+    connection.execute(row.values(state=trial.state, attempt=trial.attempt))

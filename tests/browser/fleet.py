@@ -88,9 +88,9 @@ def fill(url: str, seed: int = 0) -> None:
         seen = now - timedelta(seconds=2 * LEASE_S) if away else now
         board = "Jetson AGX Orin" if one.name.startswith("orin") else "A100-SXM4-40GB"
         host = one.name.partition("@")[2]
-        found = device(one.name, board=board, space=SPACE, agent=host, workload="resnet50",
+        registered = device(one.name, board=board, space=SPACE, agent=host, workload="resnet50",
                        labels={"room": host}, seen_at=seen)  # fmt: skip
-        store.devices.put(found)
+        store.devices.put(registered)
         note = Applied(device=one.name, setting=SPACE.default, level=Level.ORIGINAL,
                        at=now - timedelta(days=2))  # fmt: skip
         store.devices.apply(note)
@@ -138,17 +138,17 @@ def _moved(store: Store, made: Study, one: Placed, began: datetime) -> None:
         Phase.PAUSED: (Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING, Phase.PAUSED),
         Phase.PROPOSED: (Phase.TUNING, Phase.CONFIRMING, Phase.PROPOSED),
     }
-    found = store.studies.get(made.id)
+    stored = store.studies.get(made.id)
     if stays:
         wider = study(constraints=(LOOSENED,)).constraints
-        found = store.studies.revise(
-            replace(found, constraints=wider), "bob", "the SLO is 60 ms now", began
+        stored = store.studies.revise(
+            replace(stored, constraints=wider), "bob", "the SLO is 60 ms now", began
         )
     for n, phase in enumerate(ways[one.phase or Phase.TUNING]):
         planned = phase in (Phase.CONFIRMING, Phase.HOLDING, Phase.PROPOSED)
-        moved = replace(found.moved(phase, plan if planned else None), reason=f"why it is {phase}")
+        moved = replace(stored.moved(phase, plan if planned else None), reason=f"why it is {phase}")
         who = "bob" if phase is Phase.PAUSED else "tuner"
-        found = store.studies.revise(moved, who, f"moved to {phase}", began + timedelta(hours=n))
+        stored = store.studies.revise(moved, who, f"moved to {phase}", began + timedelta(hours=n))
     if one.phase not in (Phase.HOLDING, Phase.PAUSED):
         return
     dice, now = random.Random(7), began + timedelta(hours=26)
@@ -164,7 +164,7 @@ def _moved(store: Store, made: Study, one: Placed, began: datetime) -> None:
     )  # fmt: skip
     store.devices.apply(
         Applied(device=one.name, setting=held, level=Level.HOLD, at=began + timedelta(hours=2),
-                study=made.id, revision=found.revision)
+                study=made.id, revision=stored.revision)
     )  # fmt: skip
     if one.phase is Phase.PAUSED:
         at = began + timedelta(hours=3)

@@ -95,20 +95,20 @@ def test_what_is_said_today_has_all_that_0_1_0_reads(name: str) -> None:
     assert missing(frozen(name), json.loads(MESSAGES[name].model_dump_json())) == []
 
 
-def missing(known: object, said: object, where: str = "$") -> list[str]:
+def missing(promised: object, said: object, where: str = "$") -> list[str]:
     """Return where a message lacks what another says; what it has beside that is no matter."""
-    if isinstance(known, Mapping) and isinstance(said, Mapping):
+    if isinstance(promised, Mapping) and isinstance(said, Mapping):
         return [
             gap
-            for key, value in known.items()
+            for key, value in promised.items()
             for gap in (
                 missing(value, said[key], f"{where}.{key}") if key in said else [f"{where}.{key}"]
             )
         ]
-    if isinstance(known, list) and isinstance(said, list) and len(known) == len(said):
-        pairs = enumerate(zip(known, said, strict=True))
+    if isinstance(promised, list) and isinstance(said, list) and len(promised) == len(said):
+        pairs = enumerate(zip(promised, said, strict=True))
         return [gap for i, (a, b) in pairs for gap in missing(a, b, f"{where}[{i}]")]
-    return [] if known == said else [f"{where}: {known!r} became {said!r}"]
+    return [] if promised == said else [f"{where}: {promised!r} became {said!r}"]
 
 
 @pytest.fixture

@@ -40,9 +40,9 @@ class Answer:
 def checked(checks: Iterable[tuple[bool, str, str, str]], nothing: str) -> Iterator[str]:
     """Yield checks as lines: passed or not, its subject, its result, and below them the next step."""
     empty = True
-    for passed, about, seen, hint in checks:
+    for passed, about, state, hint in checks:
         empty = False
-        yield f"{'ok' if passed else 'FAILED':<8}{about}: {seen}"
+        yield f"{'ok' if passed else 'FAILED':<8}{about}: {state}"
         if hint:
             yield f"{'':<8}next: {hint}"
     if empty:
@@ -134,10 +134,10 @@ def typed(
     """Return `call` with the parameters for Typer: the verb's after `skip`, and those added."""
     names = {one.name for one in added}
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[skip:]
-    kept = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name not in names]
+    parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name not in names]
     command: Any = call
-    command.__signature__ = inspect.Signature([*kept, *added])
-    command.__annotations__ = {one.name: one.annotation for one in (*kept, *added)}
+    command.__signature__ = inspect.Signature([*parameters, *added])
+    command.__annotations__ = {one.name: one.annotation for one in (*parameters, *added)}
     command.__name__, command.__doc__, command.__module__ = (
         verb.__name__,
         verb.__doc__,

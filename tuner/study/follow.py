@@ -101,16 +101,16 @@ class PlanGrowth:
         by = study.terms.plan_by
         if by not in now:
             return ""
-        known, band = self._by_band.get(study, count, dict), load_band(now[by])
-        if band not in known:
+        reasons, band = self._by_band.get(study, count, dict), load_band(now[by])
+        if band not in reasons:
             past = self.past(study, trials(study.id), now)
-            known[band] = ""
+            reasons[band] = ""
             try:
-                asked = self._spent.get(study, count, lambda: Spent(self.policy(study.policy)))
-                known[band] = why_grow(past, asked)
+                policy = self._spent.get(study, count, lambda: Spent(self.policy(study.policy)))
+                reasons[band] = why_grow(past, policy)
             except Exception:  # whatever a plug-in raises must not end a hold
                 log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
-        return known[band]
+        return reasons[band]
 
 
 def history(study: Study, trials: Sequence[Trial], held: Sequence[MetricSample]) -> LoadHistory:
@@ -141,8 +141,8 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         few = len(baseline_windows(past, at[plan.by])) < CONFIRM_WINDOWS or (
             past.at(at).limits is None
         )
-        asked = at if plan.by in study.askable else ANYWHERE
-        return measuring(study, study.baseline if few else row.setting, at, asked)
+        context = at if plan.by in study.askable else ANYWHERE
+        return measuring(study, study.baseline if few else row.setting, at, context)
     kept = _kept(past, plan)
     why = "; ".join(_texts(past, plan, kept))
     if all(study.rests(row.setting) for row in kept.rows):
@@ -200,17 +200,17 @@ def _kept(past: Past, plan: Plan) -> Plan:
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
     others.sort(key=lambda other: -other[0].saving(study))
     for row in plan.rows:
-        # What serves the rest of a row alone comes first: a row more must pay.
-        whole = sorted(others, key=lambda other: other[0].load * LOAD_REACH < row.below)
-        mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *whole]
+        mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *others]
         while low < row.below:
-            known = next((k for k in mine if k[0].load * LOAD_REACH > low), None)
-            if known is None:
+            # A row that is narrower than half a band would only add changes of the setting.
+            least = min(row.below, low * LOAD_REACH)
+            reached = next((k for k in mine if low < k[0].load * LOAD_REACH >= least), None)
+            if reached is None:
                 rows.append(Row(row.below, study.baseline))
             else:
-                below = min(row.below, known[0].load * LOAD_REACH)
-                at = min(known[0].load, row.at or math.inf)
-                rows.append(Row(below, known[1], row.gain, at if low <= at < below else None))
+                below = min(row.below, reached[0].load * LOAD_REACH)
+                at = min(reached[0].load, row.at or math.inf)
+                rows.append(Row(below, reached[1], row.gain, at if low <= at < below else None))
             low = rows[-1].below
     met = [
         row
@@ -248,7 +248,7 @@ def _held(study: Study, plan: Plan, load: float) -> Row:
 
 
 def _texts(past: Past, plan: Plan, kept: Plan) -> list[str]:
-    found = []
+    texts = []
     for row in plan.rows:
         if past.study.rests(row.setting):
             continue
@@ -256,11 +256,11 @@ def _texts(past: Past, plan: Plan, kept: Plan) -> list[str]:
         waits = "not confirmed yet: its load did not last for a window"
         shown = reach.result if reach.result != PENDING else ConfirmResult(False, False, waits)
         text = row_text(past.study, plan, row, shown)
-        there = kept.rows[kept.row(plan.context(row))].setting
-        if setting_key(there) == setting_key(row.setting):
-            found.append(text)
+        held = kept.rows[kept.row(plan.context(row))].setting
+        if setting_key(held) == setting_key(row.setting):
+            texts.append(text)
         elif reach.load:
-            found.append(f"{text}, up to {by} = {reach.load:.4g}; above, {render_setting(there)}")
+            texts.append(f"{text}, up to {by} = {reach.load:.4g}; above, {render_setting(held)}")
         else:
-            found.append(f"{render_setting(there)} is held instead of {text}")
-    return list(dict.fromkeys(found))
+            texts.append(f"{render_setting(held)} is held instead of {text}")
+    return list(dict.fromkeys(texts))

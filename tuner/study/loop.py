@@ -184,16 +184,18 @@ class Loop:
         return MOST_TRUSTED_S if last is None else min(MOST_TRUSTED_S, last.due_in_s(self.now()))
 
     def _order(self, device: str, poll: Poll, news: str) -> Orders:
-        seen = self.store.studies.situation(device)
+        situation = self.store.studies.situation(device)
         if news:
             self.changes.note("unable" if poll.unable else "able", news, device=device)
-        self._registry.note_applied(replace(poll.applied, device=device), seen.applied, news)
-        study = seen.study
+        self._registry.note_applied(replace(poll.applied, device=device), situation.applied, news)
+        study = situation.study
         if study is None:
-            stopped = self._stopped(seen, device, poll)
-            return stopped or Release(why=seen.unreadable or "no active study uses this device")
-        if not (seen.stopped or seen.running):  # most devices hold: no poll needs to wait for that
-            standing = self._standing(study, seen, device, poll)
+            stopped = self._stopped(situation, device, poll)
+            return stopped or Release(
+                why=situation.unreadable or "no active study uses this device"
+            )
+        if not (situation.stopped or situation.running):  # most devices hold: no poll waits for it
+            standing = self._standing(study, situation, device, poll)
             if standing is not None:
                 return standing
         with self.changes.lock(study.id):
@@ -206,23 +208,23 @@ class Loop:
 
     def _look(self, name: str, device: str, poll: Poll) -> Orders | None:
         """Take a study's next step; None where it moved and must be looked at again."""
-        seen = self.store.studies.situation(device)
-        study = seen.study
+        situation = self.store.studies.situation(device)
+        study = situation.study
         if study is None or study.id != name:
             return Idle(why=f"study {name} no longer uses this device")
-        if (stopped := self._stopped(seen, device, poll)) is not None:
+        if (stopped := self._stopped(situation, device, poll)) is not None:
             self.changes.abort(study, stopped.why)
             return stopped
-        running = self.store.trials.running(name) if seen.running else ()
+        running = self.store.trials.running(name) if situation.running else ()
         own = next((t for t in running if device in t.on(study.devices)), None)
         if own is not None:
             return self._running(study, own, device, poll)
         if running and study.phase is not Phase.TUNING:
             return Idle(why=_waits_for(running))
-        return self._advance(study, seen, device, poll, running)
+        return self._advance(study, situation, device, poll, running)
 
-    def _stopped(self, seen: Situation, device: str, poll: Poll) -> Release | None:
-        return assignments.stopped(self.store.stops, device, poll) if seen.stopped else None
+    def _stopped(self, situation: Situation, device: str, poll: Poll) -> Release | None:
+        return assignments.stopped(self.store.stops, device, poll) if situation.stopped else None
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
@@ -269,7 +271,7 @@ class Loop:
         return self._granted(study, trial, device, agent, self.changes.trials(study.id))
 
     def _standing(
-        self, study: Study, seen: Situation, device: str, poll: Poll
+        self, study: Study, situation: Situation, device: str, poll: Poll
     ) -> HoldOrder | Release | Idle | None:
         """Return the assignment of a device whose study takes no step now; None where it is to take one."""
         if study.phase is Phase.CANARY and device != study.terms.canary:
@@ -278,11 +280,13 @@ class Loop:
             if poll.unable:
                 return Idle(why=poll.unable)
             trials = functools.cache(lambda: self.store.trials.list(study.id))
-            if self._control_due(study, seen, trials, poll) or self._grows(study, seen, poll):
+            if self._control_due(study, situation, trials, poll) or self._grows(
+                study, situation, poll
+            ):
                 return None
             devices = 0 if study.phase is Phase.CANARY else self.presence.contacted
             return self._hold_orders.get(
-                study, seen.trials, lambda: assignments.hold(study, trials(), plan)
+                study, situation.trials, lambda: assignments.hold(study, trials(), plan)
             ).model_copy(update={"report_s": assignments.report_every_s(devices)})
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
@@ -291,22 +295,22 @@ class Loop:
         return None
 
     def _advance(
-        self, study: Study, seen: Situation, device: str, poll: Poll, running: Sequence[Trial]
+        self, study: Study, situation: Situation, device: str, poll: Poll, running: Sequence[Trial]
     ) -> Orders | None:
         """Take the study's next step; None where it moved and must be looked at again.
 
         `running` are what other devices try alone: any step but one more such trial waits for them.
         """
-        standing = self._standing(study, seen, device, poll)
+        standing = self._standing(study, situation, device, poll)
         if standing is not None:
             return standing
         if study.phase in HELD and study.plan is not None:
-            if why := self._grows(study, seen, poll):
+            if why := self._grows(study, situation, poll):
                 self.changes.move(study, Phase.TUNING, why)
                 return None
             window = control.control(study, study.plan, poll.applied.setting)
             trials = self.store.trials.list(study.id)
-            return self._begun(study, seen.trials, window, device, poll, trials)
+            return self._begun(study, situation.trials, window, device, poll, trials)
         if poll.holding and assignments.outgrown(
             study, self.changes.trials(study.id), poll.applied.setting
         ):
@@ -331,7 +335,7 @@ class Loop:
                 return Idle(why=_waits_for(running))
             self.changes.move(study, step.phase, step.why, step.plan)
             return None
-        return self._begun(study, seen.trials, step, device, poll, trials, alone)
+        return self._begun(study, situation.trials, step, device, poll, trials, alone)
 
     def _may_explore(self, study: Study, trials: Sequence[Trial], device: str) -> bool:
         """Return whether a device may try the study's next setting alone."""
@@ -357,31 +361,31 @@ class Loop:
         alone: str = "",
     ) -> Assignment:
         """Begin a trial and give it to the device that asks. Raises StaleRevision."""
-        seen = study.revision, count
+        version = study.revision, count
         trial = self.store.trials.begin(
             *(study.id, step.setting, study.phase, step.why, self.now(), step.context),
-            *(seen, alone, step.plan),
+            *(version, alone, step.plan),
         )
         self.changes.publish(study)
         return self._granted(study, trial, device, poll.agent, trials)
 
     def _control_due(
-        self, study: Study, seen: Situation, trials: Callable[[], Sequence[Trial]], poll: Poll
+        self, study: Study, situation: Situation, trials: Callable[[], Sequence[Trial]], poll: Poll
     ) -> bool:
         """Return whether it is time to measure the baseline again: of a hold that is in force."""
-        if (poll.holding, poll.revision) != (study.id, study.revision) or seen.since is None:
+        if (poll.holding, poll.revision) != (study.id, study.revision) or situation.since is None:
             return False
-        now, terms, since = self.now(), study.terms, seen.since
+        now, terms, since = self.now(), study.terms, situation.since
         if terms.control_share <= 0.0:
             return False
         last = self._last_controls.get(
             study,
-            seen.trials,
+            situation.trials,
             lambda: LastControl(terms, control.last_control(study, trials(), since)),
         )
         return last.is_due(now) and self.hours(now) and not waits_to_explore(study.exploration, now)
 
-    def _grows(self, study: Study, seen: Situation, poll: Poll) -> str:
+    def _grows(self, study: Study, situation: Situation, poll: Poll) -> str:
         """Return why a plan by the load is to grow at the load there is now; empty where it is not."""
         in_force = (poll.holding, poll.revision) == (study.id, study.revision)
         now = self.now()
@@ -389,7 +393,7 @@ class Loop:
             return ""
         if waits_to_explore(study.exploration, now):  # a study that waits in TUNING loses its hold
             return ""
-        why = self._growth.why(study, seen.trials, poll.context, self.changes.trials)
+        why = self._growth.why(study, situation.trials, poll.context, self.changes.trials)
         tuning = replace(study, phase=Phase.TUNING)
         spent = why and over_budget(tuning, self.changes.trials(study.id), now)
         return "" if spent else why

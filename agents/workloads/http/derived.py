@@ -178,13 +178,13 @@ class DerivedWindow:
 
     def _load(self) -> dict[str, Estimate]:
         """Return the mean load of the looks at which there was any: of the time that was worked."""
-        seen = [look.load for look in self._looks[1:] if look.load]
-        if len(seen) < 2:
+        loads = [look.load for look in self._looks[1:] if look.load]
+        if len(loads) < 2:
             return {}
-        spread = statistics.stdev(seen) / math.sqrt(len(seen))
-        mean = statistics.fmean(seen)
+        spread = statistics.stdev(loads) / math.sqrt(len(loads))
+        mean = statistics.fmean(loads)
         return {
-            self._exported.signal: Estimate.of_mean(mean, spread, len(seen), scope=Scope.SERVICE)
+            self._exported.signal: Estimate.of_mean(mean, spread, len(loads), scope=Scope.SERVICE)
         }
 
     def _growth(self, name: str) -> tuple[float, float]:
@@ -226,12 +226,12 @@ def _step(before: Snapshot, now: Snapshot, name: str) -> tuple[float, float]:
 def _check_effect(name: str, value: Value, effect: KnobEffect, above: float, below: float) -> None:
     """Raise MeasurementError where the counters do not show a knob's value."""
     expected = float(value)
-    seen = above / below if below > 0.0 else 0.0
-    missed = seen > expected * (1.0 + OVER)
-    missed |= below > 0.0 and not effect.at_most and seen < expected * (1.0 - SHORT)
+    ratio = above / below if below > 0.0 else 0.0
+    missed = ratio > expected * (1.0 + OVER)
+    missed |= below > 0.0 and not effect.at_most and ratio < expected * (1.0 - SHORT)
     if missed:
         raise MeasurementError(
             f"{name} is set to {value}, but {effect.ratio.counter.name} per {effect.ratio.per.name} "
-            f"is {seen:.3g}",
+            f"is {ratio:.3g}",
             hint="the service does not use the value; check its log",
         )

@@ -69,8 +69,8 @@ def restore_(
     url = _url(db)
     confirm(f"replace {shown(url)} and lose everything stored since the backup?", yes)
     former = restore(url, file)
-    kept = f"; the former database is {former}" if former else ""
-    typer.echo(f"restored from {file}{kept}")
+    note = f"; the former database is {former}" if former else ""
+    typer.echo(f"restored from {file}{note}")
 
 
 @with_json

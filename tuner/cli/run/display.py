@@ -145,6 +145,8 @@ def best_so_far(view: StudyView) -> str:
     by = _changed(view)
     if not by:
         return "no measurement to compare yet"
+    if best.setting == view.baseline.setting:
+        return f"best so far {shown(metric, best.metrics, view.quantities)}, the baseline"
     return (
         f"best so far {shown(metric, best.metrics, view.quantities)} "
         f"({by} against the baseline) at {change(best.setting, view.baseline.setting)}"

@@ -102,7 +102,7 @@ def create_app(
     waiting = Waiters(operations.loop.news, leaving)
     feed = Feed(operations.loop.store.events, operations.loop.now, lambda: waiting.over)
     waiting.at_end.append(feed.wake)
-    operations.loop.store.bus.subscribe(feed.heard)
+    operations.loop.store.bus.subscribe(feed.on_notice)
     app = FastAPI(
         title="jouletune",
         version=version,

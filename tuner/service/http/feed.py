@@ -102,7 +102,7 @@ class StreamPlaces:
 class Feed:
     """What followers get: every event once, by its id; and now and then that a study has changed.
 
-    `over` says that the server is about to end. To be used in one event loop, but for `heard`.
+    `over` says that the server is about to end. To be used in one event loop, but for `on_notice`.
     """
 
     def __init__(self, events: Events, now: Now, over: Callable[[], bool]) -> None:
@@ -117,7 +117,7 @@ class Feed:
         self._running: asyncio.AbstractEventLoop | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    def heard(self, notice: Notice) -> None:
+    def on_notice(self, notice: Notice) -> None:
         """Look for what is new, if anybody follows. From any thread."""
         running = self._running
         if running is not None and not running.is_closed():

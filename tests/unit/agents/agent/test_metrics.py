@@ -73,9 +73,9 @@ def test_a_lease_ages_while_its_trial_runs(rig: Rig) -> None:
     agent.step()
     assert levels
     assert set(levels) == {1.0}
-    known = [age for age in ages if age is not None]
-    assert len(known) == len(ages)
-    assert known[-1] > known[0]
+    measured = [age for age in ages if age is not None]
+    assert len(measured) == len(ages)
+    assert measured[-1] > measured[0]
 
 
 def test_what_is_held_is_told_without_asking_the_device(rig: Rig) -> None:

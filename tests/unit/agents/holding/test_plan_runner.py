@@ -257,12 +257,12 @@ def test_a_signal_that_raises_what_nobody_foresaw_costs_no_hold_and_one_line(
     def broken() -> str:
         raise ZeroDivisionError("no price today")
 
-    scene.work.started, known = broken, scene.work.started  # type: ignore[method-assign]
+    scene.work.started, usual = broken, scene.work.started  # type: ignore[method-assign]
     scene.pass_s(10)
     assert scene.rig.setting == BUSY
     messages = [r.message for r in caplog.records if "event=not_followed" in r.message]
     assert len(messages) == 1 and "ZeroDivisionError: no price today" in messages[0]
-    scene.work.started = known  # type: ignore[method-assign]
+    scene.work.started = usual  # type: ignore[method-assign]
     scene.work.depth = 2.0
     scene.until_held(HELD)
 

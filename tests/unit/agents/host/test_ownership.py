@@ -80,10 +80,10 @@ class Kernel:
         self,
         pids: Collection[int],
         listening: Callable[[int], frozenset[int]] = lambda _: frozenset(),
-        **known: object,
+        **fields: object,
     ) -> Attribution:
         """Return whose these processes are, to an agent that knows so much of its workload."""
-        identity = WorkloadIdentity(**known)  # type: ignore[arg-type]
+        identity = WorkloadIdentity(**fields)  # type: ignore[arg-type]
         owners = ProcessOwners(ProcessTable(self.root), identity, AGENT, listening)
         return owners.attribute(pids)
 

@@ -55,19 +55,19 @@ def ask(
 
 
 def attempt(
-    rig: Rig, wanted: Ask, check: Callable[[], None] = quietly, name: str = "trial 1"
+    rig: Rig, request: Ask, check: Callable[[], None] = quietly, name: str = "trial 1"
 ) -> Outcome:
-    return rig.bench.trial(SLOW, wanted, check, name)
+    return rig.bench.trial(SLOW, request, check, name)
 
 
 def test_a_trial_measures_what_is_asked(rig: Rig) -> None:
     outcome = attempt(rig, ask())
-    found = outcome.measurement
-    assert outcome.state is TrialState.COMPLETED and found is not None
-    assert found.estimates["energy_j"].mean == pytest.approx(2.0, rel=0.01)
-    assert found.load.completed == pytest.approx(50 * found.seconds, abs=1)
-    assert found.overhead_s == pytest.approx(2.0 + 1.0)
-    assert found.sources["cpu_time_ms"] == "the CPU accounting of served"
+    measurement = outcome.measurement
+    assert outcome.state is TrialState.COMPLETED and measurement is not None
+    assert measurement.estimates["energy_j"].mean == pytest.approx(2.0, rel=0.01)
+    assert measurement.load.completed == pytest.approx(50 * measurement.seconds, abs=1)
+    assert measurement.overhead_s == pytest.approx(2.0 + 1.0)
+    assert measurement.sources["cpu_time_ms"] == "the CPU accounting of served"
     assert rig.setting == SLOW
     assert rig.meter.open == rig.work_meter.open == 0
 
@@ -136,9 +136,9 @@ def test_the_device_has_settled_before_anything_counts(rig: Rig) -> None:
 
 def test_windows_differ_a_little_in_length_and_repeat_under_a_seed(tmp_path: Path) -> None:
     def seconds(folder: str, name: str) -> float:
-        found = attempt(Rig(tmp_path / folder), ENERGY_ONLY, name=name).measurement
-        assert found is not None
-        return found.seconds
+        measurement = attempt(Rig(tmp_path / folder), ENERGY_ONLY, name=name).measurement
+        assert measurement is not None
+        return measurement.seconds
 
     lengths = [seconds(f"{k}", f"trial {k}") for k in range(8)]
     assert len(set(lengths)) == 8

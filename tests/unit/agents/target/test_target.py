@@ -61,13 +61,13 @@ def test_mixed_moves_are_weighed_by_their_share_of_the_list() -> None:
         "gpu.mode": "sport",
         "batch_size": 1,
     }
-    wanted: Setting = {
+    after: Setting = {
         "gpu.clock_mhz": 60,
         "gpu.power_limit_w": 100,
         "gpu.mode": "eco",
         "batch_size": 32,
     }
-    assert speed_change(space, before, wanted) == pytest.approx(10 / 99 - 1.0)
+    assert speed_change(space, before, after) == pytest.approx(10 / 99 - 1.0)
 
 
 def test_a_value_found_outside_the_list_counts_as_the_default() -> None:
@@ -218,10 +218,10 @@ class TestSeveralDevices:
         for actuator, knob, value in zip(actuators, self.KNOBS, before, strict=True):
             actuator.now = {knob.name: value}
         target = self.target(*actuators)
-        wanted = {knob.name: value for knob, value in zip(self.KNOBS, after, strict=True)}
-        target.apply(wanted)
+        changed = {knob.name: value for knob, value in zip(self.KNOBS, after, strict=True)}
+        target.apply(changed)
         assert [label for label, _ in log] == order
-        assert target.read() == wanted
+        assert target.read() == changed
 
     @pytest.mark.promise(
         "one of several devices of a target is refused",

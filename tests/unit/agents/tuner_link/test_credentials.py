@@ -98,11 +98,11 @@ def test_an_enrolment_whose_answer_got_lost_is_no_second_one(site: Site) -> None
 def test_a_tuner_that_does_not_know_its_token_any_more_gets_another(site: Site) -> None:
     link = site.link()
     link.renew(RENEWAL)
-    before, known = site.own, set(site.known)
+    before, earlier = site.own, set(site.known)
     site.known.clear()
     link.renew(RENEWAL)
     assert site.own != before
-    assert not site.known & known, "a token that was revoked is not enrolled again"
+    assert not site.known & earlier, "a token that was revoked is not enrolled again"
 
 
 def test_a_folder_copied_to_another_host_does_not_make_two_of_one_agent(site: Site) -> None:

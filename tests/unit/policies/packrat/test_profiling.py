@@ -44,21 +44,21 @@ MACHINES = st.builds(
 
 
 def profiled(truth: dict[Cell, ProfilePoint]) -> dict[Cell, ProfilePoint]:
-    known: dict[Cell, ProfilePoint] = {}
-    while wanted := open_points(PACKINGS, known):
-        known[wanted[0]] = truth[wanted[0]]
-    return known
+    measured: dict[Cell, ProfilePoint] = {}
+    while open_cells := open_points(PACKINGS, measured):
+        measured[open_cells[0]] = truth[open_cells[0]]
+    return measured
 
 
 @given(MACHINES)
 def test_what_is_skipped_costs_no_more_than_the_margin(truth: dict[Cell, ProfilePoint]) -> None:
-    known = profiled(truth)
+    measured = profiled(truth)
     for demand in BATCHES:
         whole = best_packing(Profile(truth), 16, demand, mixed=False).latency_s
         best = min(
-            known[g.threads, g.batch].latency_s
+            measured[g.threads, g.batch].latency_s
             for g in PACKINGS
-            if g.instances * g.batch == demand and (g.threads, g.batch) in known
+            if g.instances * g.batch == demand and (g.threads, g.batch) in measured
         )
         assert best <= whole / 0.98
 
@@ -69,15 +69,15 @@ def test_most_points_of_a_machine_that_scales_badly_are_skipped() -> None:
 
 
 def test_bounds_come_from_fewer_items_fewer_threads_and_more_threads() -> None:
-    known = {(4, 2): ProfilePoint(1.0), (1, 1): ProfilePoint(3.0)}
-    assert lower_bound(known, (4, 8)) == 1.0, "more items take no less"
-    assert lower_bound(known, (2, 2)) == 1.5, "twice the threads are at most twice as fast"
+    measured = {(4, 2): ProfilePoint(1.0), (1, 1): ProfilePoint(3.0)}
+    assert lower_bound(measured, (4, 8)) == 1.0, "more items take no less"
+    assert lower_bound(measured, (2, 2)) == 1.5, "twice the threads are at most twice as fast"
     halved = lower_bound({(4, 2): ProfilePoint(1.0)}, (2, 2))
     assert halved == pytest.approx(1.0 - FASTER_PER_HALVING), (
         "fewer threads are a little faster at most"
     )
     assert lower_bound({(4, 2): ProfilePoint(1.0)}, (1, 2)) == pytest.approx(halved**2)
-    assert lower_bound(known, (8, 1)) == 0.375
+    assert lower_bound(measured, (8, 1)) == 0.375
     assert lower_bound({}, (1, 1)) == 0.0
     assert lower_bound({(1, 1): ProfilePoint(1.0, stderr_s=0.1)}, (1, 1)) == pytest.approx(
         0.8355, abs=1e-3
@@ -93,21 +93,21 @@ def test_a_number_of_threads_that_divides_badly_teaches_nothing() -> None:
         for t in range(1, 9)
         for k in range(4)
     }
-    known: dict[Cell, ProfilePoint] = {}
-    while wanted := open_points(every, known):
-        known[wanted[0]] = truth[wanted[0]]
+    measured: dict[Cell, ProfilePoint] = {}
+    while open_cells := open_points(every, measured):
+        measured[open_cells[0]] = truth[open_cells[0]]
     for demand in (1, 2, 4, 8):
         whole = best_packing(Profile(truth), 8, demand, mixed=False).latency_s
         packing = best_packing(
-            Profile({(8, 8): ProfilePoint(1e9), **known}), 8, demand, mixed=False
+            Profile({(8, 8): ProfilePoint(1e9), **measured}), 8, demand, mixed=False
         )
         assert packing.latency_s == whole
 
 
 def test_what_cannot_be_measured_is_not_asked_for() -> None:
-    known: dict[Cell, ProfilePoint] = {}
-    assert open_points(PACKINGS, known)[0] == (1, 1)
-    assert (1, 1) not in open_points(PACKINGS, known, closed=[(1, 1)])
+    measured: dict[Cell, ProfilePoint] = {}
+    assert open_points(PACKINGS, measured)[0] == (1, 1)
+    assert (1, 1) not in open_points(PACKINGS, measured, closed=[(1, 1)])
 
 
 class TestInterference:

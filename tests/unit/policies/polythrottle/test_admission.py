@@ -229,8 +229,8 @@ REQUEST = Demand(200.0, 40.0)
 def test_fine_tuning_waits_until_the_slo_allows_it_and_then_comes_one_after_another() -> None:
     """PolyThrottle, appendix D: 60 s of requests, SLO 250 ms for 30 s, then 700 ms."""
     board = Board()
-    known = samples(board.profiled(JOBS), board.inference, board.held)
-    assert len(known) == len(JOBS) * len(BATCHES)
+    windows = samples(board.profiled(JOBS), board.inference, board.held)
+    assert len(windows) == len(JOBS) * len(BATCHES)
     mix = Mix(board.inference, 8, REQUEST)
     began = board.device.monotonic()
     starts: list[float] = []
@@ -240,7 +240,7 @@ def test_fine_tuning_waits_until_the_slo_allows_it_and_then_comes_one_after_anot
     while (now := board.device.monotonic() - began) < 60.0:
         slo = Limit("latency_p99_ms", "<=", 250.0 if now < 30.0 else 700.0)
         running = board.device.fine_tuning is not None
-        answer = admit(known, mix, slo, running=running)
+        answer = admit(windows, mix, slo, running=running)
         if answer.admitted:
             board.device.fine_tune(board.job(REQUEST, 8))
             starts.append(now)
@@ -277,7 +277,7 @@ def test_what_is_admitted_truly_keeps_the_slo(preset: str, seed: int) -> None:
     board = Board(preset, seed)
     scale = 1.0 if preset == "tx2" else PRESETS["orin"].roof.flop_per_s / 0.666e12
     jobs = tuple(Demand(j.gflop * scale, j.flop_per_byte) for j in JOBS)
-    known = samples(board.profiled(jobs, 40.0), board.inference, board.held)
+    windows = samples(board.profiled(jobs, 40.0), board.inference, board.held)
     rng = random.Random(seed)
     admitted = refused = 0
     for _ in range(300):
@@ -285,7 +285,7 @@ def test_what_is_admitted_truly_keeps_the_slo(preset: str, seed: int) -> None:
         mix = Mix(board.inference, rng.choice(BATCHES), demand)
         truth = board.truth(mix)
         slo = Limit("latency_p99_ms", "<=", truth * rng.uniform(0.9, 1.5))
-        answer = admit(known, mix, slo, running=False)
+        answer = admit(windows, mix, slo, running=False)
         admitted += answer.admitted
         refused += not answer.admitted
         assert not answer.admitted or truth <= slo.value

@@ -22,15 +22,15 @@ def outlook(costs: list[float], sds: list[float], grid: tuple[Cell, ...] = ()) -
 
 def test_the_best_cell_is_of_its_batch_and_not_out() -> None:
     grid = (*cells(1, 2), *cells(2, 2))
-    known = outlook([0.0, 1.0, 3.0, 2.0], [0.1] * 4, grid)
-    assert best_at(known, 1) == grid[0]
-    assert best_at(known, 1, {grid[0]}) == grid[1]
-    assert best_at(known, 2) == grid[3]
+    surface = outlook([0.0, 1.0, 3.0, 2.0], [0.1] * 4, grid)
+    assert best_at(surface, 1) == grid[0]
+    assert best_at(surface, 1, {grid[0]}) == grid[1]
+    assert best_at(surface, 2) == grid[3]
 
 
 def test_the_window_that_may_change_the_choice_comes_next() -> None:
-    known = outlook([0.0, 0.05, 2.0], [0.01, 0.2, 0.5])
-    choice = next_cell(known, known.cells, 0.02)
+    surface = outlook([0.0, 0.05, 2.0], [0.01, 0.2, 0.5])
+    choice = next_cell(surface, surface.cells, 0.02)
     assert choice is not None
     cell, gain = choice
     assert cell.choice.length == 1
@@ -38,8 +38,8 @@ def test_the_window_that_may_change_the_choice_comes_next() -> None:
 
 
 def test_a_window_that_tells_nothing_gains_nothing() -> None:
-    known = outlook([0.0, 1.0], [1e-9, 1e-9])
-    choice = next_cell(known, known.cells, 0.02)
+    surface = outlook([0.0, 1.0], [1e-9, 1e-9])
+    choice = next_cell(surface, surface.cells, 0.02)
     assert choice is not None
     assert choice[1] == pytest.approx(0.0, abs=1e-9)
 

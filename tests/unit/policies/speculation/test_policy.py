@@ -174,13 +174,13 @@ def test_a_load_that_the_engine_does_not_allow_is_left_out() -> None:
         if isinstance(answer, Done):
             break
         assert isinstance(answer, Try)
-        wanted = int(answer.context[DECODING.name])
-        seen = machine.window(min(wanted, 8), answer.setting)
-        decoding = {DECODING.name: Estimate.of_mean(min(wanted, 8), 0.1, 99)}
+        requested = int(answer.context[DECODING.name])
+        seen = machine.window(min(requested, 8), answer.setting)
+        decoding = {DECODING.name: Estimate.of_mean(min(requested, 8), 0.1, 99)}
         shown = replace(
             seen,
             estimates={**seen.estimates, **decoding},
-            context={DECODING.name: float(wanted)},
+            context={DECODING.name: float(requested)},
         )
         trials.append(trial(len(trials) + 1, answer.setting, shown, context=answer.context))
     assert isinstance(answer, Done)

@@ -22,25 +22,25 @@ def step(batch: int, length: int, seconds: float, sd: float = 0.01) -> CellObser
 
 def test_what_was_measured_is_kept_within_its_doubt() -> None:
     seen = [step(b, 0, 0.1 * b**0.3) for b in BATCHES]
-    known = outlook(GRID, seen)
+    surface = outlook(GRID, seen)
     for one in seen:
-        place = known.index[one.cell]
-        assert known.mean[place] == pytest.approx(one.value, abs=0.02)
-        assert math.sqrt(known.cov[place, place]) <= 0.0101
+        place = surface.index[one.cell]
+        assert surface.mean[place] == pytest.approx(one.value, abs=0.02)
+        assert math.sqrt(surface.cov[place, place]) <= 0.0101
 
 
 def test_what_was_not_measured_is_doubted_more_than_what_was() -> None:
-    known = outlook(GRID, [step(b, 0, 0.1) for b in BATCHES])
-    sds = np.sqrt(np.diag(known.cov))
-    plain = [sds[known.index[c]] for c in GRID if not c.choice.length]
-    drafted = [sds[known.index[c]] for c in GRID if c.choice.length]
+    surface = outlook(GRID, [step(b, 0, 0.1) for b in BATCHES])
+    sds = np.sqrt(np.diag(surface.cov))
+    plain = [sds[surface.index[c]] for c in GRID if not c.choice.length]
+    drafted = [sds[surface.index[c]] for c in GRID if c.choice.length]
     assert max(plain) < min(drafted)
 
 
 def test_the_covariance_is_one() -> None:
-    known = outlook(GRID, [step(1, 0, 0.1), step(8, 4, 0.3)])
-    assert np.allclose(known.cov, known.cov.T)
-    assert np.linalg.eigvalsh(known.cov).min() > -1e-9
+    surface = outlook(GRID, [step(1, 0, 0.1), step(8, 4, 0.3)])
+    assert np.allclose(surface.cov, surface.cov.T)
+    assert np.linalg.eigvalsh(surface.cov).min() > -1e-9
 
 
 def test_plain_steps_of_many_requests_tell_of_longer_steps_of_few() -> None:
@@ -61,8 +61,8 @@ def test_acceptance_tells_how_cheap_a_token_is_at_every_length_up_to_it() -> Non
             )
             for s in range(1, 5)
         ]
-        known = outlook(GRID, [*(step(b, 0, 0.1) for b in BATCHES), *tokens])
-        return float(known.mean[known.index[Cell(4, Choice(4, ()))]])
+        surface = outlook(GRID, [*(step(b, 0, 0.1) for b in BATCHES), *tokens])
+        return float(surface.mean[surface.index[Cell(4, Choice(4, ()))]])
 
     assert told(0.9) < told(0.3) - 0.5
 
@@ -84,11 +84,11 @@ def test_what_is_predicted_is_as_uncertain_as_it_says(
             CellObservation("tokens", Cell(1, Choice(s, ())), math.log1p(draft.accepted(s)), 0.005)
             for s in range(1, 9)
         ]
-        known = outlook(GRID, [*seen, *tokens])
+        surface = outlook(GRID, [*seen, *tokens])
         for cell in GRID:
-            place, setting = known.index[cell], {"length": cell.choice.length}
+            place, setting = surface.index[cell], {"length": cell.choice.length}
             true = math.log(cell.batch / machine.throughput(cell.batch, setting))
-            misses.append((known.mean[place] - true) / math.sqrt(known.cov[place, place]))
+            misses.append((surface.mean[place] - true) / math.sqrt(surface.cov[place, place]))
     spread = math.sqrt(float(np.mean(np.square(misses))))
     assert 0.2 < spread < 1.6
 
@@ -101,7 +101,7 @@ def test_like_drafts_tell_of_each_other_and_names_do_not() -> None:
             CellObservation("cost", grid[0], 0.0, 0.01),
             CellObservation("tokens", grid[0], math.log(2.9), 0.005),
         ]
-        known = outlook(grid, seen)
-        return float(known.cov[1, 1])
+        surface = outlook(grid, seen)
+        return float(surface.cov[1, 1])
 
     assert other((0.01, 0.02)) < other(("a", "b"))

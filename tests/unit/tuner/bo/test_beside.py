@@ -73,9 +73,9 @@ def test_what_is_tried_beside_running_trials_is_spread() -> None:
     assert taken != grid.rows[setting_key(second)]
 
 
-@pytest.mark.parametrize("known", [0, 2, 5])
-def test_a_risk_is_judged_as_if_nothing_ran(known: int) -> None:
-    trials = go_on(fine(), baseline(fine()), known)
+@pytest.mark.parametrize("measured", [0, 2, 5])
+def test_a_risk_is_judged_as_if_nothing_ran(measured: int) -> None:
+    trials = go_on(fine(), baseline(fine()), measured)
     alone = seen(fine(), trials)
     (first,) = picks(fine(), trials, 1)
     beside = search_of(
@@ -83,7 +83,7 @@ def test_a_risk_is_judged_as_if_nothing_ran(known: int) -> None:
     )
     assert torch.equal(alone.chance, beside.chance)
     assert torch.equal(alone.view.overshoot, beside.view.overshoot)
-    assert beside.ended == alone.ended == known
+    assert beside.ended == alone.ended == measured
 
 
 def test_what_runs_is_expected_to_show_what_is_believed_of_it() -> None:

@@ -110,10 +110,10 @@ def test_a_made_up_device_is_tuned_alike_whatever_its_knobs_and_metrics_are_call
 ) -> None:
     study = asked(20, space=Space(preset.knobs))
     measure = made_up(study.space)
-    known = suggested(study, measure)
-    assert len(known) > 2
+    suggestions = suggested(study, measure)
+    assert len(suggestions) > 2
     declared = {name: quantity_of(name) for name in SHOWN}
-    assert suggested_renamed(study, measure, declared) == known
+    assert suggested_renamed(study, measure, declared) == suggestions
 
 
 @pytest.mark.surfaces
@@ -130,9 +130,9 @@ def test_a_measured_surface_is_tuned_alike_whatever_its_columns_are_called(
         quantities=table.quantities,
     )
     study = replace(study, constraints=(Constraint(table.constrained, "<=", 1.2, relative=True),))
-    known = suggested(study, of_table(table))
-    assert len(known) > 2
-    assert suggested_renamed(study, of_table(table), table.quantities) == known
+    suggestions = suggested(study, of_table(table))
+    assert len(suggestions) > 2
+    assert suggested_renamed(study, of_table(table), table.quantities) == suggestions
 
 
 @pytest.fixture
@@ -165,6 +165,6 @@ def test_without_a_quantity_it_is_tuned_otherwise() -> None:
     study = asked(20, space=Space(ORIN.knobs))
     measure = made_up(study.space)
     nothing = dict.fromkeys(SHOWN, Quantity("", signed=True))
-    known = [setting_key(at) for at in suggested(study, measure)]
+    suggestions = [setting_key(at) for at in suggested(study, measure)]
     plain = [setting_key(at) for at in suggested_renamed(study, measure, nothing)]
-    assert known != plain
+    assert suggestions != plain

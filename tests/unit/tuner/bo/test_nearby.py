@@ -68,11 +68,11 @@ def test_the_baseline_what_was_measured_and_their_neighbours_are_looked_at() -> 
     at = free(HUGE)
     odd = {**at.baseline, "k0": 2, "k7": 1, "k9": 3}
     grid = found(at, [*at_baseline(at), trial(3, odd, window())]).grid
-    for known in (at.baseline, odd):
-        assert grid.row(known) is not None
+    for center in (at.baseline, odd):
+        assert grid.row(center) is not None
         for at_hand in HUGE.knobs:
             for value in at_hand.values:
-                assert grid.row({**known, at_hand.name: value}) is not None
+                assert grid.row({**center, at_hand.name: value}) is not None
 
 
 def test_of_a_long_ladder_the_nearest_and_a_spread_are_looked_at() -> None:

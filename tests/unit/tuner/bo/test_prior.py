@@ -242,11 +242,11 @@ THREADS = replace(knob("threads", (2, 4, 6, 8, 12, 16), 16), breaks=(4.0, 8.0))
 def test_breaks_add_laws_in_which_the_response_changes_there() -> None:
     broken = enumerate_grid(Space((THREADS,)))
     plain = enumerate_grid(Space((replace(THREADS, breaks=()),)))
-    known, more = physical_hypotheses(plain, KINDS), physical_hypotheses(broken, KINDS)
-    assert [p.name for p in more[len(known) :]] == [
+    plain_priors, more = physical_hypotheses(plain, KINDS), physical_hypotheses(broken, KINDS)
+    assert [p.name for p in more[len(plain_priors) :]] == [
         "laws with the host's topology, one by one", "laws with the host's topology, mixed"
     ]  # fmt: skip
-    assert all(torch.equal(a.centres, b.centres) for a, b in zip(known, more, strict=False))
+    assert all(torch.equal(a.centres, b.centres) for a, b in zip(plain_priors, more, strict=False))
     laws = more[-2].centres.reshape(-1, 2, 6)
     assert float(laws[:, :, -1].abs().max()) < 1e-9
     # Some law jumps at four threads, where the second socket opens, and is even on both sides of it.

@@ -258,6 +258,6 @@ def test_a_list_has_one_line_a_thing_at_every_width(
 
 
 def test_every_golden_file_is_of_a_command_that_there_is() -> None:
-    known = {command.replace(" ", "-") for command in commands()}
-    assert {file.stem for file in FOLDER.glob("*.txt")} == known
+    names = {command.replace(" ", "-") for command in commands()}
+    assert {file.stem for file in FOLDER.glob("*.txt")} == names
     assert {*CASES, *ADVISED} <= set(commands())

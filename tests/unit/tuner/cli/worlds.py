@@ -65,10 +65,10 @@ class ByLoad(Descend):
 
 
 def policies(name: str) -> Policy:
-    known = {"scripted": Descend(), "by-load": ByLoad(), "at-load": ByLoad(2.0)}
-    if name not in known:
+    scripted = {"scripted": Descend(), "by-load": ByLoad(), "at-load": ByLoad(2.0)}
+    if name not in scripted:
         raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
-    return known[name]
+    return scripted[name]
 
 
 def slope(at: Setting) -> Outcome:

@@ -145,12 +145,12 @@ def test_a_window_is_compared_with_the_baseline_of_a_like_load_and_with_no_other
         return trial(number, measurement=shown, context=load if requested else {})
 
     trials = [at(1, 10.0, 4.0, False), at(2, 10.0, 4.0, False), at(3, 7.0, 1.0, True)]
-    known = past(study(), trials)
+    before = past(study(), trials)
     for callers, energy_j in [(4.0, 10.0), (4.4, 10.0), (1.0, 7.0)]:
-        shown = known.baseline_at({"requests_in_system": callers})
+        shown = before.baseline_at({"requests_in_system": callers})
         assert shown["energy_j"].mean == pytest.approx(energy_j)
-    assert known.baseline_at({"requests_in_system": 16.0}) == {}
-    assert known.baseline_at({})["energy_j"].mean == pytest.approx(10.0)
+    assert before.baseline_at({"requests_in_system": 16.0}) == {}
+    assert before.baseline_at({})["energy_j"].mean == pytest.approx(10.0)
 
 
 def test_a_load_by_another_signal_is_not_taken_for_the_studys() -> None:
@@ -159,6 +159,6 @@ def test_a_load_by_another_signal_is_not_taken_for_the_studys() -> None:
         trial(1, measurement=window(10.0, context=closed)),
         trial(2, measurement=window(30.0, context=rate), context=rate),
     ]
-    known = past(study(), trials)
-    assert known.baseline_at(rate)["energy_j"].mean == pytest.approx(30.0)
-    assert known.baseline_at({"arrival_rate_per_s": 99.0}) == {}
+    before = past(study(), trials)
+    assert before.baseline_at(rate)["energy_j"].mean == pytest.approx(30.0)
+    assert before.baseline_at({"arrival_rate_per_s": 99.0}) == {}

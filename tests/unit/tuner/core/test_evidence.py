@@ -225,7 +225,7 @@ def test_windows_outside_every_hold_stand_for_themselves() -> None:
 
 
 def test_a_held_window_is_compared_with_the_baseline_at_its_own_load() -> None:
-    known: dict[float, dict[str, Estimate]] = {
+    baselines: dict[float, dict[str, Estimate]] = {
         4.0: {"energy_j": Estimate(10.0)},
         1.0: {"energy_j": Estimate(7.0)},
     }
@@ -235,11 +235,11 @@ def test_a_held_window_is_compared_with_the_baseline_at_its_own_load() -> None:
     ]
     bill = draw_up(
         [BASE],
-        known[4.0],
+        baselines[4.0],
         {},
         held,
         history((0, Phase.BASELINE)),
-        course=BaselineCourse(lambda load: known.get(load.get("requests_in_system", 4.0), {})),
+        course=BaselineCourse(lambda load: baselines.get(load.get("requests_in_system", 4.0), {})),
     )
     # Each took 6 J an item; at sixteen requests nobody knows what the baseline would have taken.
     assert bill.saved_j == pytest.approx((4.0 + 1.0) * 50.0 * 10)
@@ -310,10 +310,10 @@ def test_the_bill_is_drawn_up_of_what_means_energy_power_and_capacity() -> None:
         if t.measurement is not None
     ]
     declared = {x: quantity_of(m) for m, x in names.items()}
-    known = draw_up(trials, evidence.baseline, best)
-    assert known.saving_w is not None
+    bill = draw_up(trials, evidence.baseline, best)
+    assert bill.saving_w is not None
     shown = renamed(evidence.baseline), renamed(best)
-    assert draw_up(blind, *shown, declared=declared) == known
+    assert draw_up(blind, *shown, declared=declared) == bill
 
 
 def test_a_target_is_no_surer_than_its_least_sure_device() -> None:

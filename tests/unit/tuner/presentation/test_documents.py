@@ -41,8 +41,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        known = dict(attrs)
-        self.loaded += [str(known[n]) for n in ("src", "href") if n in known]
+        attributes = dict(attrs)
+        self.loaded += [str(attributes[n]) for n in ("src", "href") if n in attributes]
 
 
 def test_a_page_has_its_pictures_runs_no_script_and_loads_nothing(held: ReportedStudy) -> None:

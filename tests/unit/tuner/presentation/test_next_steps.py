@@ -59,8 +59,8 @@ def test_the_last_change_is_a_persons() -> None:
     verbs, study = held(costly)
     change = last_change(verbs.revisions(study))
     assert change is not None and change.who == "ann"
-    wanted = ConstraintChange(who="bob", why="new SLO", constraints=("latency_p99_ms <= 500",))
-    verbs.set_constraints(study, wanted)
+    second = ConstraintChange(who="bob", why="new SLO", constraints=("latency_p99_ms <= 500",))
+    verbs.set_constraints(study, second)
     change = last_change(verbs.revisions(study))
     assert change is not None and (change.who, change.why) == ("bob", "new SLO")
     assert last_change([]) is None

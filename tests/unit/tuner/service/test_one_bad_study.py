@@ -153,8 +153,8 @@ def test_a_row_that_cannot_be_worked_out_says_so_in_its_place(
     for name in (good, "badc0ffe"):
         summaries.of(verbs.loop.store.studies.get(name))
     assert summaries.renew() == 2
-    known = {n: summaries.of(verbs.loop.store.studies.get(n)) for n in (good, "badc0ffe")}
-    first, second = known[good], known["badc0ffe"]
+    by_study = {n: summaries.of(verbs.loop.store.studies.get(n)) for n in (good, "badc0ffe")}
+    first, second = by_study[good], by_study["badc0ffe"]
     assert first is not None and first.saving is not None
     assert second is not None and type(error).__name__ in second.error
 

@@ -32,59 +32,59 @@ def held(verbs: Operations) -> Study:
 
 
 def test_the_first_look_finds_nothing_and_the_next_what_was_worked_out(verbs: Operations) -> None:
-    study, known = held(verbs), Summaries(verbs)
-    assert known.of(study) is None
-    assert known.renew() == 1
-    summary = known.of(study)
+    study, cached = held(verbs), Summaries(verbs)
+    assert cached.of(study) is None
+    assert cached.renew() == 1
+    summary = cached.of(study)
     assert summary is not None and summary.saving is not None
     assert summary.saving.mean == pytest.approx(verbs.report(study.id).saving.mean)  # type: ignore[union-attr]
     assert not summary.unmet
-    assert known.renew() == 0
+    assert cached.renew() == 0
 
 
 def test_what_changes_is_worked_out_again_and_nothing_else(verbs: Operations) -> None:
-    study, known = held(verbs), Summaries(verbs)
-    known.of(study)
-    known.renew()
+    study, cached = held(verbs), Summaries(verbs)
+    cached.of(study)
+    cached.renew()
     verbs.pause(study.id, Change())
-    assert known.renew() == 1
-    assert known.renew() == 0
+    assert cached.renew() == 1
+    assert cached.renew() == 0
 
 
 def test_a_hold_is_looked_at_again_after_a_while(verbs: Operations) -> None:
     time = Time()
-    study, known = held(verbs), Summaries(verbs, time.monotonic)
-    known.of(study)
-    known.renew()
+    study, cached = held(verbs), Summaries(verbs, time.monotonic)
+    cached.of(study)
+    cached.renew()
     time.sleep(FRESH_S + 1.0)
-    assert known.renew() == 0, "nobody asked"
-    known.of(study)
-    assert known.renew() == 1
+    assert cached.renew() == 0, "nobody asked"
+    cached.of(study)
+    assert cached.renew() == 1
 
 
 def test_a_deleted_study_is_forgotten(verbs: Operations) -> None:
-    study, known = held(verbs), Summaries(verbs)
-    known.of(study)
+    study, cached = held(verbs), Summaries(verbs)
+    cached.of(study)
     verbs.stop(study.id, Change())
     verbs.delete(study.id, Change())
-    assert known.renew() == 1
-    assert known.renew() == 0
+    assert cached.renew() == 1
+    assert cached.renew() == 0
 
 
 def test_a_thread_renews_them_until_it_is_ended(verbs: Operations) -> None:
-    study, known = held(verbs), Summaries(verbs)
-    end = known.begin()
-    known.of(study)
+    study, cached = held(verbs), Summaries(verbs)
+    end = cached.begin()
+    cached.of(study)
     for _ in range(1_000):
-        if known.of(study) is not None:
+        if cached.of(study) is not None:
             break
-        known._over.wait(0.01)
-    assert known.of(study) is not None
+        cached._over.wait(0.01)
+    assert cached.of(study) is not None
     end()
 
 
 def test_what_several_devices_save_together_is_named_as_not_counted(verbs: Operations) -> None:
-    known = StudySummary(uncounted=True)
-    both = FleetOverview(verbs, Summaries(verbs)).savings([known, StudySummary(saved_j=5.0)])
+    summary = StudySummary(uncounted=True)
+    both = FleetOverview(verbs, Summaries(verbs)).savings([summary, StudySummary(saved_j=5.0)])
     assert both is not None
     assert (both.joules, both.uncounted) == (5.0, 1)

@@ -376,8 +376,8 @@ def test_devices_that_differ_beyond_noise_count_as_what_they_are() -> None:
 
 
 def test_the_doubt_of_a_level_is_counted_in() -> None:
-    known = {"energy_j": Estimate(2.0, 0.2)}
-    measurement = apart.scaled(completed(10.0), known).measurement
+    share_of = {"energy_j": Estimate(2.0, 0.2)}
+    measurement = apart.scaled(completed(10.0), share_of).measurement
     assert measurement is not None
     assert measurement.estimates.keys() == {"energy_j"}
     shown = measurement.estimates["energy_j"]
@@ -393,9 +393,9 @@ def test_what_was_not_measured_stays_so() -> None:
 def test_nothing_is_told_of_all_before_all_have_told_of_the_baseline() -> None:
     both = study(devices=("a", "b"))
     windows = [trial(1, None, window(), phase=Phase.BASELINE)]
-    known = apart.shares(both, windows, "a", lambda _: [])
-    assert known == {}
-    assert not apart.is_scalable(both, known)
+    share_of = apart.shares(both, windows, "a", lambda _: [])
+    assert share_of == {}
+    assert not apart.is_scalable(both, share_of)
 
 
 def test_every_trial_of_one_device_has_no_device(world: Worlds) -> None:

@@ -162,8 +162,8 @@ def test_what_the_guard_refuses_of_a_plan_is_not_held_after_rounds_either() -> N
 def test_a_load_nobody_can_offer_pauses_the_study_and_says_what_can_be_asked_for(
     signals: tuple[Signal, ...], can: str
 ) -> None:
-    wanted = Try(setting(600), "busy", context={"requests_in_system": 8.0})
-    move = step(study(signals=signals), BASE, wanted)
+    suggestion = Try(setting(600), "busy", context={"requests_in_system": 8.0})
+    move = step(study(signals=signals), BASE, suggestion)
     assert move == Move(
         Phase.PAUSED,
         "policy scripted requests requests_in_system = 8, but a trial of this workload can only set: "

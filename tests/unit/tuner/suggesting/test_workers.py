@@ -56,8 +56,8 @@ def test_the_same_is_suggested_whoever_works_it_out(worker: LocalWorker, policy:
 def test_what_a_policy_raises_comes_back_and_the_process_lives_on(worker: LocalWorker) -> None:
     (unknown,) = read(worker.answer(ask("nobody", pasts()[:1]), LONG_S), 1)
     assert unknown.error is not None and "there is no policy 'nobody'" in unknown.error.message
-    (known,) = read(worker.answer(ask("sobol", pasts()[:1]), LONG_S), 1)
-    assert known.suggestion == load_policy("sobol").suggest(pasts()[0])
+    (tried,) = read(worker.answer(ask("sobol", pasts()[:1]), LONG_S), 1)
+    assert tried.suggestion == load_policy("sobol").suggest(pasts()[0])
 
 
 def children() -> list[psutil.Process]:

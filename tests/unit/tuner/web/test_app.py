@@ -116,14 +116,14 @@ def test_the_way_in_leads_back_to_where_one_wanted_to_go_and_nowhere_else(site: 
     browser = site.browser()
     redirect = browser.get("/history", follow_redirects=False)
     assert redirect.headers["location"] == "/login?next=%2Fhistory"
-    for wanted, got in (
+    for address, got in (
         ("/history", "/history"),
         ("//evil.example", "/"),
         ("/\\evil", "/"),
         ("", "/"),
     ):
         answer = browser.post(
-            "/login", data={"token": TOKEN, "next": wanted}, follow_redirects=False
+            "/login", data={"token": TOKEN, "next": address}, follow_redirects=False
         )
         assert answer.headers["location"] == got
 

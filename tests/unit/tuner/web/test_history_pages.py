@@ -25,9 +25,9 @@ def heads(page: str) -> list[str]:
 
 def test_the_setting_and_the_studys_own_metrics_come_first(browsed: Site) -> None:
     page = browsed.signed_in("viewer").get("/history").text
-    wanted = ["compare", "trial", "setting, unlike the baseline", "energy_j", "latency_p99_ms",
+    expected = ["compare", "trial", "setting, unlike the baseline", "energy_j", "latency_p99_ms",
               "verdict", "start", "device"]  # fmt: skip
-    assert heads(page) == wanted
+    assert heads(page) == expected
     assert "gpu.clock_mhz=800" in page and "batch_size=1" not in page
     assert re.search(r'<time datetime="[^"]+" title="[^"]+Z">[^<]+</time>', page)
 

@@ -98,44 +98,44 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                 self.send(200, body, "application/octet-stream")
                 return
             try:
-                asked = json.loads(body)
+                request = json.loads(body)
             except ValueError:
                 self.answer({"error": {"code": 400, "message": "not JSON"}}, 400)
                 return
             with state.gate:
                 state.decoding += 1
                 try:
-                    self.complete(asked)
+                    self.complete(request)
                 finally:
                     state.decoding -= 1
 
-        def break_it(self, asked: dict[str, Any]) -> None:
-            if asked.get("die"):
+        def break_it(self, request: dict[str, Any]) -> None:
+            if request.get("die"):
                 os._exit(1)
-            if asked.get("reset"):
+            if request.get("reset"):
                 state.reset()
-            state.metrics = asked.get("metrics", state.metrics)
-            state.accepts = asked.get("accepts", state.accepts)
+            state.metrics = request.get("metrics", state.metrics)
+            state.accepts = request.get("accepts", state.accepts)
             self.answer({})
 
-        def complete(self, asked: dict[str, Any]) -> None:
+        def complete(self, request: dict[str, Any]) -> None:
             length = state.length
             if "ngram-simple" in getattr(state.options, "spec_type", ""):
-                lines = str(asked.get("prompt")).split("\n")
+                lines = str(request.get("prompt")).split("\n")
                 length = length if lines[-1] in lines[:-1] else 0
             if state.options.build == "0.3.16":
-                length = min(64, asked.get("speculative.n_max", length)) if length else 0
-            wanted = asked.get("n_predict", 16)
-            if asked.get("stream"):
+                length = min(64, request.get("speculative.n_max", length)) if length else 0
+            requested = request.get("n_predict", 16)
+            if request.get("stream"):
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
             made, drafted, accepted, turn, began = 1, 0, 0, 0, time.monotonic()
-            self.event(asked, made, 1)
-            while made < wanted:
+            self.event(request, made, 1)
+            while made < requested:
                 time.sleep(state.options.step_ms / 1000.0)
-                draft = min(length, wanted - made - 1)
+                draft = min(length, requested - made - 1)
                 if turn % 2 and state.options.build == "0.3.16":
                     draft = 0  # its every second pass is a plain one
                 crowd = max(0, state.decoding - state.options.crowd_from)
@@ -151,7 +151,7 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                             state.by_position[i] += 1
                 drafted, accepted = drafted + draft, accepted + taken
                 made += taken + 1
-                self.event(asked, made, taken + 1)
+                self.event(request, made, taken + 1)
             with state.lock:
                 state.tokens += made
             timings = {
@@ -163,14 +163,14 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                 timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
             text = "".join(f"{i} " for i in range(made))
             last = {"stop": True, "tokens_predicted": made, "length": length, "timings": timings}
-            if asked.get("stream"):
+            if request.get("stream"):
                 self.chunk(b"data: " + json.dumps({"content": "", **last}).encode() + b"\n\n")
                 self.chunk(b"")
             else:
-                self.answer({"content": text, **last, "prompt": asked.get("prompt")})
+                self.answer({"content": text, **last, "prompt": request.get("prompt")})
 
-        def event(self, asked: dict[str, Any], made: int, fresh: int) -> None:
-            if asked.get("stream"):
+        def event(self, request: dict[str, Any], made: int, fresh: int) -> None:
+            if request.get("stream"):
                 text = "".join(f"{i} " for i in range(made - fresh, made))
                 event = {"content": text, "stop": False, "tokens_predicted": made}
                 self.chunk(b"data: " + json.dumps(event).encode() + b"\n\n")

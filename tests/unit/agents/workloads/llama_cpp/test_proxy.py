@@ -305,11 +305,11 @@ def test_another_draft_is_another_server(tmp_path: Path) -> None:
     other.write_text("bytes")
     with proxy_for(stand_in("0.3.16", target), {"a": draft, "b": other}, tmp_path) as proxy:
         pids = proxy.stats()["pids"]
-        wanted = {"speculation_length": 3, "draft": "b"}
-        assert proxy.put("/knobs", wanted).json() == {"setting": wanted}
+        setting = {"speculation_length": 3, "draft": "b"}
+        assert proxy.put("/knobs", setting).json() == {"setting": setting}
         until(lambda: len(proxy.stats()["pids"]) == 1, "the former server was not ended")
         assert proxy.stats()["pids"] != pids
-        plan = {**PLAN, "rows": [{"below": "Infinity", "setting": {**wanted, "draft": "a"}}]}
+        plan = {**PLAN, "rows": [{"below": "Infinity", "setting": {**setting, "draft": "a"}}]}
         assert proxy.put("/plan", {"plan": plan}).status_code == 409
 
 
@@ -320,8 +320,8 @@ def test_methods_of_drafting_are_words_of_a_knob(tmp_path: Path) -> None:
     with running(command, tmp_path) as proxy:
         (knob,) = (k for k in proxy.get("/knobs")["knobs"] if k["name"] == "draft")
         assert knob["values"] == ["d", "ngram-simple"]
-        wanted = {"speculation_length": 3, "draft": "ngram-simple"}
-        assert proxy.put("/knobs", wanted).json() == {"setting": wanted}
+        setting = {"speculation_length": 3, "draft": "ngram-simple"}
+        assert proxy.put("/knobs", setting).json() == {"setting": setting}
         assert "draft_n" not in proxy.complete(n_predict=24)["timings"]
         again = proxy.complete(prompt="a line\na line", n_predict=24)
         assert (again["length"], again["timings"]["draft_n"] > 0) == (3, True)

@@ -337,8 +337,8 @@ def test_spares_that_are_of_no_use_give_way_to_what_needs_their_memory(stage: St
         (wide,) = stage.puppets
         await stage.fleet.change({"instances": 2, "threads": 1})
         assert stage.spares == [wide]
-        known = iter([150 * MIB, 250 * MIB, 250 * MIB, 250 * MIB])
-        stage.fleet._available = lambda: next(known)
+        available = iter([150 * MIB, 250 * MIB, 250 * MIB, 250 * MIB])
+        stage.fleet._available = lambda: next(available)
         await stage.fleet.change({"instances": 4})
         assert wide.leaving and len(stage.serving) == 4
         stage.fleet._available = lambda: 50 * MIB

@@ -17,7 +17,14 @@ from tests.golden import golden, steady
 from tests.unit.tuner.cli import worlds
 from tuner.cli.run import results
 from tuner.cli.run.conduct import settled
-from tuner.cli.run.display import Lines, LiveLine, open_display, time_left
+from tuner.cli.run.display import (
+    Lines,
+    LiveLine,
+    best_so_far,
+    open_display,
+    progress,
+    time_left,
+)
 from tuner.cli.run.printed import next_steps, print_report
 from tuner.cli.run.results import Result, StudyResult, document
 from tuner.cli.runfile import RunJob
@@ -116,8 +123,8 @@ def test_a_device_without_a_latency_gets_its_report() -> None:
     outcome = result()
     view = outcome.main.report.study
     meant = {name: quantity_of(name) for name in ("energy_j", "throughput_per_s")}
-    known = view.model_copy(update={"quantities": meant})
-    report = outcome.main.report.model_copy(update={"study": known})
+    renamed = view.model_copy(update={"quantities": meant})
+    report = outcome.main.report.model_copy(update={"study": renamed})
     reported("no latency", replace(outcome, main=replace(outcome.main, report=report)))
 
 
@@ -332,6 +339,22 @@ def test_a_terminal_gets_one_live_line() -> None:
     for part in ("study one", "trial 2 of ≤ 20", "best -40.0 % energy_j", "a line that stays"):
         assert part in text
     assert "trial 8 completed" not in text
+
+
+def test_the_baseline_is_the_best_until_another_is() -> None:
+    view = result().main.report.study
+    assert view.best is not None
+    assert best_so_far(view).endswith(" at gpu.clock_mhz=600")
+    at_first = view.best.model_copy(update={"setting": view.baseline.setting})
+    text = best_so_far(view.model_copy(update={"best": at_first}))
+    assert text == "best so far 6.000 ± 0.035 J, the baseline"
+
+
+def test_a_narrow_terminal_shows_the_time_left() -> None:
+    main = result().main
+    view = main.report.study.model_copy(update={"phase": Phase.TUNING})
+    text = progress("study 1 of 2: polythrottle on simulated-orin@host", view, main.trials)
+    assert " left" in text[:80] and "trial 2 of ≤ 20" in text[:80]
 
 
 def test_the_time_left_is_a_range_until_the_search_ends() -> None:

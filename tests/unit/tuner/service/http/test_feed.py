@@ -25,7 +25,7 @@ class Desk:
         self.store = memory_store()
         self.over = False
         self.feed = Feed(self.store.events, lambda: START, lambda: self.over)
-        self.store.bus.subscribe(self.feed.heard)
+        self.store.bus.subscribe(self.feed.on_notice)
 
     def note(self, text: str, study: str = "s1", device: str = "") -> int:
         event = Event(at=START, kind="drift", text=text, study=study, device=device)
@@ -47,10 +47,10 @@ async def read(stream: AsyncIterator[bytes]) -> dict[str, Any]:
 
 
 async def begun(
-    desk: Desk, wanted: EventFilter = ALL, after: int | None = None
+    desk: Desk, filters: EventFilter = ALL, after: int | None = None
 ) -> AsyncIterator[bytes]:
     """Return a stream whose follower is known to the feed."""
-    stream = desk.feed.follow(wanted, after)
+    stream = desk.feed.follow(filters, after)
     assert (await anext(stream)).startswith(b"retry: ")
     return stream
 
@@ -89,8 +89,8 @@ def test_who_was_away_gets_what_it_missed_and_then_goes_on_without_a_gap() -> No
         for n in range(30):
             desk.note(f"new {n}")
         texts += [(await read(stream))["data"]["text"] for _ in range(180)]
-        wanted = [f"missed {n}" for n in range(450)] + [f"new {n}" for n in range(30)]
-        assert texts == wanted
+        expected = [f"missed {n}" for n in range(450)] + [f"new {n}" for n in range(30)]
+        assert texts == expected
 
     played(play)
 

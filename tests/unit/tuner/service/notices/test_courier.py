@@ -130,10 +130,10 @@ def test_a_receiver_that_is_down_for_an_hour_misses_nothing_and_gets_nothing_twi
 def test_whatever_comes_and_goes_each_event_is_taken_once_and_in_order(
     steps: list[tuple[str, float]],
 ) -> None:
-    desk, wanted = Desk(), list[str]()
+    desk, expected = Desk(), list[str]()
     for n, (what, seconds) in enumerate(steps):
         if what == "note":
-            wanted.append(str(n))
+            expected.append(str(n))
             desk.note(str(n))
         elif what == "other":
             desk.note(str(n), "registered")
@@ -144,7 +144,7 @@ def test_whatever_comes_and_goes_each_event_is_taken_once_and_in_order(
         desk.passes(seconds)
     desk.receiver.up = True
     desk.passes(2.0 * MOST_S)
-    assert desk.receiver.taken == wanted
+    assert desk.receiver.taken == expected
 
 
 def test_what_was_taken_and_not_noted_is_sent_again_with_the_same_id() -> None:
