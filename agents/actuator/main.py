@@ -71,19 +71,17 @@ class ActuatorService:
 
     async def find(self) -> list[ManagedDevice]:
         """Look for devices; return those that are not managed yet, each locked for this process."""
-        descriptions, devices = [], list[ManagedDevice]()
+        listed, devices = [], list[ManagedDevice]()
         try:
-            descriptions = await self.finder.ask("describe")
-            self.absent = {
-                about["uuid"]: about["absent"] for about in descriptions if "absent" in about
-            }
+            listed = await self.finder.ask("describe")
+            self.absent = {about["uuid"]: about["absent"] for about in listed if "absent" in about}
         except Exception as error:
             self.absent = {"discovery": str(error)}
             log.exception("event=no_discovery")
         await self.finder.renew()
         shared = (self.originals, self.boot, self.now)
         registered = self.devices.keys() | self.absent
-        for about in (about for about in descriptions if about["uuid"] not in registered):
+        for about in (about for about in listed if about["uuid"] not in registered):
             try:
                 self.claim(about)
                 restorer = Restorer(about, self.config, self.driver(), *shared)

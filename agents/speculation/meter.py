@@ -249,8 +249,8 @@ class PromptWindow:
     def _reading(self, *, closing: bool) -> Reading:
         decoding = self._decoding.stop() if closing else self._decoding.read()
         tally = self._run.stop() if closing else self._run.read()
-        seen = [(t - self._began_s, n) for t, n in list(self._times.tokens)]
-        within = [(t, n) for t, n in seen if t < tally.seconds]
+        timed = [(t - self._began_s, n) for t, n in list(self._times.tokens)]
+        within = [(t, n) for t, n in timed if t < tally.seconds]
         latencies = {k: v for k, v in shown_by(tally).items() if k.startswith("latency_")}
         totals = {**decoding.totals, "items": float(sum(n for _, n in within))}
         totals["failed"] = float(tally.failed)

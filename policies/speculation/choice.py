@@ -79,6 +79,6 @@ def _gained(
 ) -> float:
     total = 0.0
     for rows in batches.values():
-        seen = (mean[rows][:, None] + spread[rows][:, None] * nodes).min(axis=0)
-        total += float(mean[rows].min() - weights @ seen)
+        expected = (mean[rows][:, None] + spread[rows][:, None] * nodes).min(axis=0)
+        total += float(mean[rows].min() - weights @ expected)
     return total

@@ -256,10 +256,10 @@ class _GridSearch:
                 Plan.single(setting), f"the best measured at this load, from {self._account}"
             )
         if evidence.broken is not None and fit is not None:
-            kept = (
+            outcome = (
                 f"the best setting that meets {evidence.broken.in_short}, which the baseline breaks"
             )
-            return Done(Plan.single(fit.setting), f"{kept}, from {self._account}")
+            return Done(Plan.single(fit.setting), f"{outcome}, from {self._account}")
         between = tuple((a + b) // 2 for a, b in pairwise(self.profiled) if b > a + 1)
         rows = replace(self, between=between)._rows()
         plan = Plan.single(rows[0].setting) if len(rows) == 1 else Plan(rows, DECODING)

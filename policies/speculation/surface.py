@@ -87,15 +87,15 @@ class CostSurface:
         return {cell: i for i, cell in enumerate(self.cells)}
 
 
-def outlook(cells: Sequence[Cell], seen: Sequence[CellObservation]) -> CostSurface:
+def outlook(cells: Sequence[Cell], observed: Sequence[CellObservation]) -> CostSurface:
     """Return what is expected of every cell once these were seen; without any, the prior.
 
     How rough the machine is, by how much single cells stray from the forms, is not known beforehand: of
     a few degrees the most likely one is taken.
     """
-    if not seen:
+    if not observed:
         return _Surface(cells, 1.0).outlook(())[0]
-    fits = [_Surface(cells, roughness).outlook(seen) for roughness in ROUGHNESS]
+    fits = [_Surface(cells, roughness).outlook(observed) for roughness in ROUGHNESS]
     return max(fits, key=lambda fit: fit[1])[0]
 
 
@@ -107,37 +107,37 @@ class _Surface:
         self._place: dict[Hashable, int] = {}
         self._mean, self._prior = self._parameters()
 
-    def outlook(self, seen: Sequence[CellObservation]) -> tuple[CostSurface, float]:
+    def outlook(self, observed: Sequence[CellObservation]) -> tuple[CostSurface, float]:
         """Return what is expected of every cell, and the logarithm of how likely what was seen is."""
         at, cov, likely = self._mean.copy(), self._prior, 0.0
-        if seen:
+        if observed:
             # The level of costs is nobody's guess: the prior's is that of what was seen.
-            costs = [o.value for o in seen if o.what in ("cost", "step")]
+            costs = [o.value for o in observed if o.what in ("cost", "step")]
             level = math.fsum(costs) / len(costs) if costs else 0.0
-            at, cov, likely = self._fit(self._levelled(level), seen)
+            at, cov, likely = self._fit(self._levelled(level), observed)
         values, slopes = self._linear(
             [CellObservation("cost", c, 0.0, 1.0) for c in self._cells], at
         )
         return CostSurface(self._cells, values, slopes @ cov @ slopes.T), likely
 
-    def _fit(self, prior: Array, seen: Sequence[CellObservation]) -> tuple[Array, Array, float]:
+    def _fit(self, prior: Array, observed: Sequence[CellObservation]) -> tuple[Array, Array, float]:
         """Return the most likely parameters, their covariance about them, and the evidence.
 
         They are kept as `prior + P w`: the prior's covariance P is nearly singular.
         """
-        values = np.array([o.value for o in seen])
-        noise = np.array([o.sd**2 for o in seen])
+        values = np.array([o.value for o in observed])
+        noise = np.array([o.sd**2 for o in observed])
 
         def loss(w: Array) -> float:
             away = self._prior @ w
-            misses = values - self._linear(seen, prior + away)[0]
+            misses = values - self._linear(observed, prior + away)[0]
             return float(misses**2 @ (1.0 / noise) + w @ away)
 
         w = np.zeros(len(prior))
         best = loss(w)
         for _ in range(STEPS):
             away = self._prior @ w
-            predicted, slopes = self._linear(seen, prior + away)
+            predicted, slopes = self._linear(observed, prior + away)
             inner = slopes @ self._prior @ slopes.T + np.diag(noise)
             aim = slopes.T @ np.linalg.solve(inner, values - predicted + slopes @ away)
             before = best
@@ -145,7 +145,7 @@ class _Surface:
             if before - best < CONVERGED * (1.0 + best):
                 break
         at = prior + self._prior @ w
-        slopes = self._linear(seen, at)[1]
+        slopes = self._linear(observed, at)[1]
         between = slopes @ self._prior
         inner = between @ slopes.T + np.diag(noise)
         cov = self._prior - between.T @ np.linalg.solve(inner, between)

@@ -200,11 +200,11 @@ def _kept(past: Past, plan: Plan) -> Plan:
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
     others.sort(key=lambda other: -other[0].saving(study))
     for row in plan.rows:
-        # What serves the rest of a row alone comes first: a row more must pay.
-        whole = sorted(others, key=lambda other: other[0].load * LOAD_REACH < row.below)
-        mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *whole]
+        mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *others]
         while low < row.below:
-            reached = next((k for k in mine if k[0].load * LOAD_REACH > low), None)
+            # A row that is narrower than half a band would only add changes of the setting.
+            least = min(row.below, low * LOAD_REACH)
+            reached = next((k for k in mine if low < k[0].load * LOAD_REACH >= least), None)
             if reached is None:
                 rows.append(Row(row.below, study.baseline))
             else:

@@ -31,7 +31,7 @@ def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
     owners = {device: study for study in active.values() for device in study.devices}
     stops: dict[str, Planned] = {}
     others: list[Planned] = []
-    kept: set[str] = set()
+    continuing: set[str] = set()
     for declared in file.studies:
         study = declared.study
         present = {o.id: o for device in study.devices if (o := owners.get(device))}
@@ -40,7 +40,7 @@ def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
             stops |= {id: _stop(o, study.group) for id, o in present.items()}
             others.append(_create(study))
             continue
-        kept.add(like.id)
+        continuing.add(like.id)
         # A freeze that the file says nothing of stays, also where the study is replaced.
         limits = declared.exploration.over(like.exploration)
         target = replace(study, exploration=limits)
@@ -51,7 +51,7 @@ def changes(loop: Loop, file: Desired, *, prune: bool) -> list[Planned]:
             others.append(Planned(_change("change", like, target, details), target))
     if prune:
         grouped = (s for s in active.values() if isinstance(s, Study) and s.group)
-        stops |= {s.id: _stop(s, "") for s in grouped if s.id not in kept | stops.keys()}
+        stops |= {s.id: _stop(s, "") for s in grouped if s.id not in continuing | stops.keys()}
     return [*stops.values(), *others]
 
 

@@ -112,9 +112,9 @@ def test_never_worse_than_one_setting_what_is_confirmed_higher_serves_rows_that_
     assert step.plan.rows[0].below == 52.0
 
 
-def test_what_is_confirmed_for_all_of_the_rest_of_a_row_comes_before_a_row_more() -> None:
+def test_what_is_confirmed_for_little_of_the_rest_of_a_row_makes_no_row() -> None:
     between = {"gpu.clock_mhz": 1000}
-    own = windows((SLOW, 27.0), (SLOW, 27.5), (between, 30.0), (between, 30.5))
+    own = windows((SLOW, 27.0), (SLOW, 27.5), (between, 28.0), (between, 28.5))
     higher = [replace(t, number=t.number + 9) for t in windows((FAST, 50.0), (FAST, 51.0))]
     seen = [*own, *higher, *baselines(28.0, 29.0, 42.0, 45.0)]
     step = confirming_rows(confirming(seen, 500.0), seen)
