@@ -52,11 +52,11 @@ CPU_TRIALS = 3
 class Polythrottle:
     """Searches the study's whole space for the best objective within its constraints.
 
-    `without` names rules of the search that it is to do without, or `breaks`, those of all knobs: what each
-    is worth can be measured.
+    `without` names rules of the search that it is to do without, `flat`, its end where nothing is found, or
+    `breaks`, those of all knobs: what each is worth can be measured.
     """
 
-    rules = ("worthwhile", "look-around", "unmoved", "informative", "breaks")
+    rules = ("worthwhile", "look-around", "unmoved", "informative", "flat", "breaks")
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self._without = without

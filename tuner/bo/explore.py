@@ -12,7 +12,7 @@ from torch import Tensor
 from tuner.bo.beliefs import WILDEST
 from tuner.bo.caution import Caution, even_chance
 from tuner.bo.search import Search
-from tuner.core import Try
+from tuner.core import Safety, Try
 
 PRICE, AS_MUCH_AGAIN = 0.08, 0.13
 """What breaking a limit costs for each unit of the violation's dial, as a share of what the study can win:
@@ -33,7 +33,11 @@ MOSTLY_NARROWED = 4.0
 """What runs on other devices should narrow a row's variance so many times for it to be worth no trial."""
 
 SURE = 0.95
-"""What keeps the limits so likely is looked at early by what it may save alone."""
+"""What keeps the limits so likely is looked at early by what it may save alone; after the first trials some
+setting is to be so likely to beat the baseline."""
+
+FLAT = "flat"
+"""The name by which the end of a search that finds nothing is left out, as a rule is."""
 
 LEAST_WORTH = 1e-5
 """A window that is worth no more to what is deployed, as a share of the baseline, is not measured: a saving
@@ -47,13 +51,15 @@ def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
     """Return the setting that is most worth measuring, None where nothing is.
 
     The likeliest to keep the limits while nothing does; else what the first of `RULES` says that says
-    anything, but for those it is to do `without`.
+    anything, but for those it is to do `without`. Nothing where what was worth most is no gain.
     """
     rules = Rules(search)
     if rules.nothing_keeps():
         row = argmax(search.chance, rules.unmeasured & search.allowed, search.study.seed)
         why = "no setting meets every limit yet; this one is the most likely"
         return None if row is None else search.attempt(row, f"{why} ({search.percent(row)})")
+    if FLAT not in without and rules.flat():
+        return None
     answers = (rule(rules) for name, rule in RULES.items() if name not in without)
     return next((attempt for attempt in answers if attempt is not None), None)
 
@@ -84,6 +90,20 @@ class Rules:
     def nothing_keeps(self) -> bool:
         """Return whether no measured setting, the baseline included, is likely to keep its limits."""
         return bool((self.search.chance[list(self.view.measured)] < even_chance(1.0)).all())
+
+    def flat(self) -> bool:
+        """Return whether so many windows of what promised most surely beat the baseline with nothing.
+
+        Then a model's further promises are its doubt, not a gain. A strict search has looked at what is
+        safest instead, and may have found nothing for that.
+        """
+        search, model = self.search, self.view.models[0]
+        windows = search.windows.total() - search.windows[search.baseline]
+        strict = search.study.terms.safety is Safety.STRICT
+        if strict or windows < FIRST or search.evidence.broken is not None:
+            return False
+        better = torch.special.ndtr(-model.mean[:, self.best, 0] / model.sd[:, self.best, 0])
+        return self.best == search.baseline or float(model.weights @ better) < SURE
 
     @cached_property
     def unmeasured(self) -> Tensor:
@@ -176,9 +196,8 @@ class Rules:
         return self._first(self.likely(self._dial), self.search.caution.trial)
 
     def look_around(self) -> Try | None:
-        """Return what may save most of what is safe, else the same, while little was tried or found."""
-        stuck = self.best == self.search.baseline and self.search.evidence.broken is None
-        if not self.early and not (stuck and self.search.past.spent < 2 * FIRST):
+        """Return what may save most of what is safe, else the same, while little was tried."""
+        if not self.early:
             return None
         also = "; few trials so far"
         safe = self.likely(self.search.caution.violation) & (self.search.chance >= SURE)

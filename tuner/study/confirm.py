@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from tuner import guard
 from tuner.core import (
@@ -49,8 +50,11 @@ from tuner.study.tables import confirm_table, switches
 CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
+PROVEN = NormalDist().inv_cdf(0.975)
+"""So many standard errors prove a gain. After one contender whose gain they do not prove no other is asked:
+each further one would have a chance of its own to win by luck."""
 CONFIRM_MOST, MOST_OF_ROW = 30, 6
-"""How many windows end the phase, or so many for each row; what is not settled then is lost."""
+"""Number of windows that end the phase, and of each row; an open comparison is then lost."""
 
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
@@ -71,6 +75,8 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         rejected |= dict.fromkeys(row_text(study, contender, *one) for one in rows if one[1].lost)
         plan = without(study, contender, [k for k, (_, result) in enumerate(rows) if result.lost])
         if plan is None:
+            if any(result.no_gain for result in results):
+                break
             continue
         pending = next((row for row, result in rows if not (result.won or result.lost)), None)
         if pending is not None:
@@ -111,11 +117,12 @@ def duel(
 
 @dataclass(frozen=True, slots=True)
 class ConfirmResult:
-    """How a row stands: confirmed, lost, or neither yet; and why."""
+    """How a row stands: confirmed, lost, or neither yet; and why. `no_gain`: it met its limits, no more."""
 
     won: bool
     lost: bool
     why: str = ""
+    no_gain: bool = False
 
 
 THE_BASELINE = ConfirmResult(True, False, "the baseline")
@@ -123,9 +130,9 @@ THE_BASELINE = ConfirmResult(True, False, "the baseline")
 PENDING = ConfirmResult(False, False)
 
 
-def lost(why: str) -> ConfirmResult:
+def lost(why: str, *, no_gain: bool = False) -> ConfirmResult:
     """Return that a row is lost, and why."""
-    return ConfirmResult(False, True, why)
+    return ConfirmResult(False, True, why, no_gain)
 
 
 def row_text(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
@@ -255,8 +262,8 @@ def compared(
     if evidence.broken is not None:
         kept = f"confirmed: it meets {evidence.broken.in_short}, which the baseline breaks"
         return ConfirmResult(True, False, f"{kept}; {metric} {size} than the baseline{cost}")
-    if gain.amount.low <= 0.0:
-        return lost(f"its gain over the baseline is not proven ({size})")
+    if gain.amount.mean <= PROVEN * gain.amount.stderr:
+        return lost(f"its gain over the baseline is not proven ({size})", no_gain=True)
     least = study.exploration.min_saving
     if gain.relative and gain.amount.mean < least:
         return lost(f"its gain over the baseline ({size}) is below min_saving ({least:.1%})")

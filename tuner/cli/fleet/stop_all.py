@@ -40,7 +40,7 @@ def stop_all(
     change = Change(who=getpass.getuser(), why=why)
     if lift:
         was = api.stop_state().in_force
-        message = "stop lifted; every study continues" if was else "no stop was in force"
+        message = "stop lifted; every study continues" if was else "no emergency stop was active"
         return Answer(api.lift(change), message)
     if not api.stop_state().in_force:
         confirm("restore every device to its original setting and pause all tuning?", yes)

@@ -25,7 +25,17 @@ from tests.unit.tuner.bo.searches import (
     seen,
 )
 from tuner.bo.caution import CAUTION, even_chance
-from tuner.bo.explore import FIRST, LEAST_GAIN, RULES, Rules, argmax, explore, late_violation, worth
+from tuner.bo.explore import (
+    FIRST,
+    FLAT,
+    LEAST_GAIN,
+    RULES,
+    Rules,
+    argmax,
+    explore,
+    late_violation,
+    worth,
+)
 from tuner.bo.search import Search
 from tuner.bo.suggest import BREAKS
 from tuner.core import Cost, Safety, Space, Trial, TrialState
@@ -289,21 +299,41 @@ def test_little_known_makes_the_same_risk_dearer() -> None:
     assert float(early[1]) < float(late[1])
 
 
-def test_a_search_looks_around_at_first_and_for_longer_while_nothing_beats_the_baseline() -> None:
+def test_a_search_looks_around_at_first() -> None:
     """600 saves too little to be worth its risk."""
 
-    def looks(spent: int, found_j: float) -> bool:
-        better: Belief4 = (-0.01, 0.0005, 0.0, 0.001)
-        world = {600: (-0.005, 0.01, 0.15, 0.03), **({800: better} if found_j < 10.0 else {})}
+    def looks(spent: int) -> bool:
+        world: dict[int, Belief4] = {
+            600: (-0.005, 0.01, 0.15, 0.03),
+            800: (-0.01, 0.0005, 0.0, 0.001),
+        }
         at = ladder()
-        trials = [*at_baseline(at), measured(3, 800, found_j, 100.0), *idle(at, spent - 1)]
+        trials = [*at_baseline(at), measured(3, 800, 9.9, 100.0), *idle(at, spent - 1)]
         answer = RULES["look-around"](Rules(believing(at, trials, {1000: NOTHING, **world})))
         return answer is not None and answer.setting == setting(600)
 
-    assert looks(spent=2, found_j=9.9)
-    assert not looks(spent=2 * FIRST - 2, found_j=9.9)
-    assert looks(spent=2 * FIRST - 2, found_j=11.0)
-    assert not looks(spent=2 * FIRST, found_j=11.0)
+    assert looks(spent=FIRST - 2)
+    assert not looks(spent=FIRST)
+
+
+@pytest.mark.parametrize(
+    ("shown", "ends"),
+    [
+        ((0.1, 0.01, 0.0, 0.01), True),  # nothing beats the baseline
+        ((-0.01, 0.01, 0.0, 0.01), True),  # 800 may, with a chance of 84 %
+        ((-0.03, 0.01, 0.0, 0.01), False),
+    ],
+)
+def test_a_search_whose_first_windows_find_nothing_ends(shown: Belief4, ends: bool) -> None:
+    world = {800: shown, 500: GREAT}
+    few = tuple(measured(3 + n, 800, 9.9, 100.0) for n in range(FIRST - 1))
+    assert chosen(after(world, trials=few)) == 500
+    many = (*few, measured(20, 900, 10.5, 100.0))
+    search = after({**world, 900: (0.1, 0.01, 0.0, 0.01)}, trials=many)
+    assert (explore(search) is None) is ends
+    assert explore(search, without={FLAT}) is not None
+    strict = after({**world, 900: (0.1, 0.01, 0.0, 0.01)}, trials=many, safety=Safety.STRICT)
+    assert explore(strict) is not None
 
 
 def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:
@@ -357,7 +387,7 @@ def test_every_rule_decides_somewhere_and_can_be_switched_off(name: str) -> None
 
 
 def test_the_policy_offers_the_rules_that_there_are() -> None:
-    assert Polythrottle.rules == (*RULES, BREAKS)
+    assert Polythrottle.rules == (*RULES, FLAT, BREAKS)
 
 
 def test_the_argmax_is_allowed_and_highest() -> None:

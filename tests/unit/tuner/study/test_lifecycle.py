@@ -287,7 +287,9 @@ def test_at_most_three_settings_are_confirmed() -> None:
         trial(6, setting(800, 2), window(8.5, 105.0)),
     ]
     proposed = replace(PROPOSED, phase_since=7)
-    asked, end = confirm(proposed, many, lambda at: window(10.0, 100.0))
+    asked, end = confirm(
+        proposed, many, lambda at: window(8.0, 100.0 if at == setting() else 200.0)
+    )
     tried = {setting_key(s) for s in asked} - {setting_key(setting())}
     assert len(tried) == 3
     assert end.plan == Plan.single(setting())
@@ -391,7 +393,7 @@ def test_a_row_that_is_not_confirmed_goes_back_to_the_baseline_and_the_others_st
 
 def test_a_plan_of_which_nothing_is_confirmed_makes_room_for_the_next_best() -> None:
     plan = Plan((Row(5.0, setting(600)), Row(math.inf, setting(400))), by="requests_in_system")
-    truth = table({1000: (10, 100), 600: (10, 100), 400: (10, 100), 800: (8, 105)})
+    truth = table({1000: (10, 100), 600: (8, 200), 400: (8, 200), 800: (8, 105)})
     _, end = confirm(replace(PROPOSED, plan=plan), TUNED, truth)
     assert end.plan == Plan.single(setting(800))
 
@@ -405,18 +407,21 @@ def test_a_row_at_the_baseline_has_nothing_to_win() -> None:
     assert end.plan == plan
 
 
-def test_a_setting_once_struck_stays_struck() -> None:
-    drifting = iter([9.7, 9.7])
-    baseline = iter([9.75, 9.8, 12.0, 12.0, 12.0, 12.0])
+def test_after_a_gain_that_is_not_proven_no_other_setting_has_a_chance_to_win_by_luck() -> None:
+    truth = table({1000: (10, 100), 600: (9.9, 105), 800: (8, 105)})
+    asked, end = confirm(PROPOSED, TUNED, truth)
+    assert asked == [setting(), setting(600)] * 2
+    assert end.plan == Plan.single(setting())
+    assert "its gain over the baseline is not proven" in end.why
 
-    def surface(at: Setting) -> Measurement:
-        clock = at["gpu.clock_mhz"]
-        if clock == 1000:
-            return window(next(baseline), 100.0)
-        return window(next(drifting) if clock == 600 else 8.0, 105.0)
 
-    _, end = confirm(PROPOSED, TUNED, surface)
-    assert end.plan == Plan.single(setting(800))
+@pytest.mark.parametrize(("relative", "proven"), [(0.019, True), (0.022, False)])
+def test_a_gain_is_proven_from_two_standard_errors(relative: float, proven: bool) -> None:
+    def truth(at: Setting) -> Measurement:
+        return window(10.0 if at == setting() else 9.6, 100.0, relative=relative)
+
+    _, end = confirm(PROPOSED, TUNED, truth)
+    assert (end.plan == Plan.single(setting(600))) is proven, end.why
 
 
 @pytest.mark.parametrize(("rate", "back"), [(100.0, True), (50.0, False)])
