@@ -29,7 +29,6 @@ UNCONVERTED = (
     "agents/speculation",
     "policies/speculation",
     "tuner/bo",
-    "tuner/cli",
 )
 """Rooms that still have words of the list."""
 LONG = {"tuner/errors.py": "the tree of errors, drawn"}
