@@ -83,4 +83,6 @@ def token_used(name: str) -> Unauthorised:
 
 def no_token(name: str) -> NotFound:
     """Return the refusal for a token that is not there or revoked already."""
-    return NotFound(f"there is no valid token {name}", hint="list them with `jouletune token list`")
+    return NotFound(
+        f"there is no valid token {name!r}", hint="list them with `jouletune token list`"
+    )

@@ -99,7 +99,7 @@ def may_be_shown(
     """Return whether further windows can still show what these leave unsure.
 
     They narrow the bound of a mean, and from the third on that of a tail, but cannot bound a tail of
-    which too few requests were seen, nor mend what is proven broken.
+    which too few requests were seen, nor clear a proven violation.
     """
     doubtful = [x for x in limits if x.verdict(estimates.get(x.metric)) is not Verdict.FEASIBLE]
     return all(

@@ -60,7 +60,9 @@ class TomlText:
         try:
             return cls(name, text, loads(text))
         except ValueError as error:
-            raise ConfigError(f"{name} is not valid TOML: {error}", hint="mend it there") from None
+            raise ConfigError(
+                f"{name} is not valid TOML: {error}", hint="correct it there"
+            ) from None
 
     def into(self, kind: type[T]) -> T:
         """Return the table as a dataclass. Raises ConfigError, as `load` does."""

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 SOCKET = Path("/run/jouletune/actuator.sock")
 DETACHED = "detached"
-"""The file beside the socket that tells agents to release the devices' drivers."""
+"""The file beside the socket by which agents learn to release the devices' drivers."""
 PATIENCE_S = 150.0
 """The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
 LONGEST_TRIAL_S = 3600.0

@@ -278,7 +278,7 @@ def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) ->
 
 
 def _other(study: Mapping[str, Any], requested: TrainingWishes, space: Space) -> str:
-    """Return why a study is not gone on with: its goal is reached, or something else is requested.
+    """Return why a study does not continue: its goal is reached, or something else is requested.
 
     Also where its usual number of participants no longer fits the clients there are.
     """

@@ -47,7 +47,7 @@ class ClientReply:
 class KnownClients:
     """Reports of the clients: their class, and their last state.
 
-    A client that was asked for its class and did not say is of the first until it does; after
+    A client without an answer to the query is of the first class until it answers; after
     `MOST_QUERIES` times it is not asked again, as an app may have no reply.
     """
 
@@ -56,7 +56,7 @@ class KnownClients:
     _silent: dict[int, int] = field(default_factory=dict)
 
     def unsure(self, node: int) -> bool:
-        """Return whether a client is still to be asked for its class."""
+        """Return whether to query a client's class again."""
         return node not in self.kinds or 0 < self._silent.get(node, 0) < MOST_QUERIES
 
     def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:

@@ -192,7 +192,7 @@ class Watch:
 
 
 def ended_report(device: str, hold: Hold) -> HoldReport:
-    """Return the message that tells the tuner why a hold has ended."""
+    """Return the message to the tuner with the reason why a hold has ended."""
     return HoldReport(
         device=device,
         study=hold.order.study,

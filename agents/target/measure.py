@@ -50,7 +50,7 @@ SLICE_S = 0.5
 """The longest sleep between two looks at whether the trial may continue."""
 
 CLOCK_STEP_S = 1e-6
-"""No clock here is asked to sleep for less than this."""
+"""No clock here sleeps for less than this."""
 
 Check = Callable[[], None]
 """Returns quietly while the measurement may continue; raises Conflict once it must end."""

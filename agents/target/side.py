@@ -154,7 +154,7 @@ class FallsBack(Protocol):
 
 @runtime_checkable
 class OffersLoad(Protocol):
-    """A meter that sends the load itself, and can be asked for another one."""
+    """A meter that sends the load itself, and can produce another one."""
 
     @property
     def context(self) -> Context:
@@ -219,7 +219,7 @@ class Side:
     `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
     be set or measured here and why. `source` says in words where its numbers come from (`our load
     generator, closed loop of 4`); empty: the side's own meter. `shared` says who else uses what is
-    measured here; empty: nobody is known to. `signals` is what a plan can go by. `unproven` says of knobs
+    measured here; empty: none is reported. `signals` is what a plan can go by. `unproven` says of knobs
     that are set without being read back from what uses them, why. `warm_up_s` is how long the load is to be
     on before a window counts, at least. `spec` opens this very side again, at any place;
     empty: what it was opened by does.

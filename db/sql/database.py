@@ -37,7 +37,7 @@ def untimed(_kind: str, _seconds: float) -> None:
 
 
 class Refused(StoreError):
-    """The database refused a row for the sake of its constraints; who asked may know why."""
+    """The database refused a row because of its constraints; the caller gets the reason."""
 
 
 class Database:

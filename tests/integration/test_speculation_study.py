@@ -19,7 +19,7 @@ from tests.llama.running import command_of
 pytestmark = pytest.mark.slow
 
 ENGINE = Path(tests.__file__).parent / "unit/agents/workloads/llama_cpp/stand_in.py"
-CROWD = ["--step-ms", "8", "--crowd-ms", "6", "--crowd-from", "2", "--rate", "0.95"]
+CROWD = ["--step-ms", "4", "--crowd-ms", "3", "--crowd-from", "2", "--rate", "0.95"]
 CROWD += ["--parallel", "8"]
 """Up to two requests, drafting more than doubles its rate; with all slots busy it takes most of it."""
 
@@ -82,7 +82,7 @@ def test_a_plan_is_held_and_in_force_again_whoever_was_killed(scene: Stage) -> N
     prompts = scene.folder / "prompts.json"
     prompts.write_text(json.dumps([f"prompt {i}" for i in range(64)]))
     scene.start_tuner()
-    scene.start_agent("cpu", f"llama_cpp:{url}#callers:2,prompts:{prompts},tokens:32")
+    scene.start_agent("cpu", f"llama_cpp:{url}#callers:2,prompts:{prompts},tokens:64")
     study = scene.create(
         policy="speculation",
         objective="maximize throughput_per_s",

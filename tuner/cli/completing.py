@@ -128,7 +128,7 @@ class Ids:
         self._folder, self._environ, self._run_file = folder, environ, run_file
 
     def __call__(self, kind: str, given: Mapping[str, str]) -> list[str]:
-        """Return the `studies`, `devices` or `metrics`; none where nobody answers in time."""
+        """Return the `studies`, `devices` or `metrics`; none if no answer comes in time."""
         if kind not in ROUTES:
             return []
         tuner, db = given.get("--tuner", ""), given.get("--db", "")

@@ -38,7 +38,7 @@ class LazyGroup(TyperGroup):
 
 
 class Unloaded(TyperCommand):
-    """A verb of which no more is known than its row."""
+    """A verb that is not imported yet: only its row is read."""
 
     def __init__(self, name: str, module: str, line: str) -> None:
         super().__init__(name, help=line, rich_markup_mode=None)

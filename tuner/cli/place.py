@@ -79,7 +79,7 @@ def open_api(
 ) -> Iterator[Verbs[StudyView]]:
     """Open the operator's API that the options, the environment or this folder name, and close it after.
 
-    While every device is stopped that is said first, on stderr, unless it is to be `quiet`.
+    While every device is stopped that is printed first, on stderr, unless it is to be `quiet`.
 
     Raises:
         ConfigError: the place is not given or cannot be read.
@@ -97,7 +97,7 @@ def _opened(where: ApiAddress) -> Iterator[Verbs[StudyView]]:
         with reached(where) as remote:
             yield remote
     else:
-        # The tuner's part, which whoever only asks over HTTP need not have installed.
+        # The tuner's part, which a client over HTTP need not have installed.
         from tuner.main import local_operations
 
         with local_operations(where.db) as local:

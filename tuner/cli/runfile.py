@@ -1,4 +1,4 @@
-"""What `jouletune run` remembers in its state folder, so that `--resume` can go on."""
+"""What `jouletune run` remembers in its state folder, so that `--resume` can continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 class RunJob(BaseModel):
-    """One thing a run tunes: what was asked for, and how far it has come.
+    """One target of a run: the request and its progress.
 
     An empty `objective` and `constraints` of None leave the choice to what the device can measure.
     `study` and `control` are ids, empty until they are created; `reported` says that the job is done.
@@ -39,7 +39,7 @@ class RunJob(BaseModel):
 
     @property
     def spec(self) -> str:
-        """How the agent is told: the device, with the workload that runs on it."""
+        """The agent's argument: the device, with the workload that runs on it."""
         return f"{self.device}={self.workload}" if self.workload else self.device
 
 

@@ -1,7 +1,7 @@
 """Run `jouletune …` as a child that never outlives the process that started it.
 
 The parent holds the other end of this process's stdin and never writes to it: when the parent is
-gone, by whatever death, the read ends. Then the command is asked to end, and after a grace its whole
+gone, by whatever death, the read ends. Then the command is requested to end, and after a grace its whole
 process group is killed, so that nothing it started stays either.
 """
 

@@ -50,7 +50,7 @@ def _changes(api: Verbs[StudyView]) -> Queue[Event | Exception]:
         try:
             for event in following:
                 changes.put(event)
-        except TuningError as error:  # raised again by who waits
+        except TuningError as error:  # raised again by the waiting caller
             changes.put(error)
 
     Thread(target=follow, name="follow", daemon=True).start()

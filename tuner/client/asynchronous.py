@@ -111,7 +111,7 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
 
         Raises:
             NotFound: a device is not registered.
-            InvalidInput and its kin: the wishes do not fit the devices.
+            InvalidInput and its subclasses: the request does not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
         draft = StudyDraft(

@@ -110,7 +110,7 @@ class Client(Verbs["RemoteStudy"]):
 
         Raises:
             NotFound: a device is not registered.
-            InvalidInput and its kin: the wishes do not fit the devices.
+            InvalidInput and its subclasses: the request does not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
         draft = StudyDraft(

@@ -86,7 +86,7 @@ class RateLimited(TuningError, code="rate_limited"):
     """Too many requests came with this token, or from this address. Wait `again_s`, then continue."""
 
     def __init__(self, message: str, *, hint: str = "", again_s: float = 1.0) -> None:
-        """Say who asked too much in `message`, and after how many seconds to ask again."""
+        """Name the caller that sent too many requests in `message`, and the seconds until the next one."""
         super().__init__(message, hint=hint)
         self.again_s = again_s
 

@@ -31,7 +31,7 @@ Pair = tuple[TimedBatches, TimedBatches]
 
 @dataclass(slots=True)
 class QuietTimer(Generic[ArmT]):
-    """Measures windows and throws away those in which others computed.
+    """Measures windows and discards those with too much foreign load.
 
     After `TRIES` the quietest counts, and `disturbed` counts it: a machine that is never quiet is
     measured all the same, and reported.

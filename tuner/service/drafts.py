@@ -267,7 +267,7 @@ def refuse_plan(study: Study, policy: Policy) -> None:
     if "," in by:
         raise InvalidInput(
             f"a plan follows one signal, not several: {by}",
-            hint="give --plan-by the one that tells the load best",
+            hint="give --plan-by the one that follows the load best",
         )
     if by == "hour":
         raise InvalidInput(

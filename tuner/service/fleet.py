@@ -1,4 +1,4 @@
-"""The whole fleet at a glance: how every device stands, and what was saved so far."""
+"""The whole fleet at a glance: the status of every device, and the savings so far."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class FleetOverview:
     _every: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
 
     def view(self) -> FleetView:
-        """Return how every device stands. Sums cover the studies evaluated so far."""
+        """Return the status of every device. Sums cover the studies evaluated so far."""
         store = self.operations.loop.store
         active, standing = store.studies.active(), store.devices.standing()
         studies = [s for s in self._active.of(store.studies, active) if s.active]

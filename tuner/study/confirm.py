@@ -51,10 +51,10 @@ CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 PROVEN = NormalDist().inv_cdf(0.975)
-"""So many standard errors prove a gain. After one contender whose gain they do not prove no other is asked:
-each further one would have a chance of its own to win by luck."""
+"""This number of standard errors proves a gain. After one contender without a proven gain no other is
+compared, because each would have its own chance to win by luck."""
 CONFIRM_MOST, MOST_OF_ROW = 30, 6
-"""How many windows end the phase, or so many for each row; what is not settled then is lost."""
+"""Number of windows that end the phase, and of each row; an open comparison is then lost."""
 
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:

@@ -51,7 +51,7 @@ from tuner.study.reach import Reach, baseline_windows, own_windows, reach_of
 log = logging.getLogger(__name__)
 
 MOST_WINDOWS = 2 * CONFIRM_TRIES
-"""After so many confirming windows a row is left at the load that they confirm it up to."""
+"""After this number of confirming windows a row ends at the load that they confirm."""
 
 MOST_HELD = 2000
 """Of this number of held windows, the latest, the loads are counted: a day and a half of one a minute."""

@@ -124,7 +124,7 @@ class Suggestions:
                 )
                 self._again(batch, error)
                 continue
-            except Exception as error:  # whatever a study brings about, the others are gone on with
+            except Exception as error:  # an error of one study does not stop the others
                 log.exception(
                     "event=no_suggestion study=%s", ", ".join(w.past.study.id for w in batch)
                 )

@@ -28,7 +28,7 @@ LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
 """Knob to what NVML calls its lock, in nvmlDeviceSet… and nvmlDeviceReset…"""
 
 ABSENT = frozenset({3, 13, 25, 26})
-"""NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: nothing to be had, it says."""
+"""NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: not offered."""
 NO_DATA = ABSENT | {2, 4, 6, 17, 21, 27}
 """Besides INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM, NO_DATA, NOT_READY: no data."""
 REFUSED = ABSENT | {4, 17, 24}

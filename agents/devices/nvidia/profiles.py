@@ -1,7 +1,7 @@
 """Workload power profiles (Blackwell and later): which the driver enforces for any requester.
 
 Source: NVIDIA's NVML API reference (nvmlWorkloadPowerProfileCurrentProfiles_v1_t, nvmlPowerProfileType_t).
-They are set by `nvidia-smi power-profiles`, DCGM or out of band, and change clocks and limits beneath ours.
+They are set by `nvidia-smi power-profiles`, DCGM or out of band, and change clocks and limits below ours.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class KnobInFile:
         return not unchanged
 
     def fall_back(self, plan: Plan, *, plain: bool) -> None:
-        """Write length 0 in the place of a plan's table, or the table again. Raises ActuationError."""
+        """Write length 0 instead of a plan's table, or the table again. Raises ActuationError."""
         self._plain = False
         if plain:
             self._replace(self._file.content(0))

@@ -17,7 +17,7 @@ from tuner.core import Clock, Knob, Plan
 ACCEPTED = "accepted_per_step"
 LOOK_S = 5.0
 ENOUGH_STEPS = 1000.0
-"""So many verified steps at a length are its reference, and as many are compared with it."""
+"""Number of verified steps at a length that are its reference, and that are compared with it."""
 COLLAPSED = 0.5
 """Below this share of the reference drafting no longer pays: what gained a third loses a fifth then."""
 RETRY_SHARE = 0.01

@@ -60,6 +60,7 @@ class LengthControl:
         self._plan: Plan | None = None
         self._row: int | None = None
         self._fallback = SpeculationFallback()
+        self._learned_with: Plan | None = None
 
     @property
     def setting(self) -> Setting:
@@ -108,8 +109,9 @@ class LengthControl:
             self.space.check(row.setting)
             if row.setting.get(DRAFT, self._setting[DRAFT]) != self._setting[DRAFT]:
                 raise Conflict("a new draft needs a restart", hint="use one draft in a plan")
+        if plan != self._learned_with:  # of a table that is followed in turns it knows the times
+            self._learned_with, self._fallback = plan, SpeculationFallback()
         self._plan, self._row = plan, None
-        self._fallback = SpeculationFallback()
         self._to_row(self.load.decoding)
 
     def unfollow(self) -> None:

@@ -32,7 +32,7 @@ Environment = Mapping[str, str]
 def allocators(
     root: Path = Path("/"), outside: Environment | None = None
 ) -> Mapping[str, Environment]:
-    """Return the allocators at hand with the environment each needs, the default first.
+    """Return the installed allocators with the environment each needs, the default first.
 
     None where the C library is not glibc, or where the environment (`outside`, by default this
     process's environment) preloads or sets one already: that choice stands.

@@ -29,7 +29,7 @@ Reply = Mapping[str, Any]
 class Placement(NamedTuple):
     """The cores of an instance, how many threads compute on them, and its process's allocator.
 
-    An allocator is one of those at hand; empty: the C library's default.
+    An allocator is one of the installed ones; empty: the C library's default.
     """
 
     cores: tuple[int, ...]

@@ -17,7 +17,7 @@ from tuner.presentation.standing import stopped
 from tuner.wire import Change, StoppedDevice, StopView
 
 WAIT_S = 180.0
-"""How long devices are waited for: a lease, a window of a hold, and putting back take less."""
+"""How long devices are waited for: a lease, a window of a hold, and a restore take less."""
 LOOK_S = 0.5
 
 
@@ -40,7 +40,7 @@ def stop_all(
     change = Change(who=getpass.getuser(), why=why)
     if lift:
         was = api.stop_state().in_force
-        message = "stop lifted; every study continues" if was else "no stop was in force"
+        message = "stop lifted; every study continues" if was else "no emergency stop was active"
         return Answer(api.lift(change), message)
     if not api.stop_state().in_force:
         confirm("restore every device to its original setting and pause all tuning?", yes)
@@ -61,7 +61,7 @@ def _waited(api: Api) -> StopView:
 
 
 def _state_text(device: StoppedDevice) -> str:
-    """Return what is known of a device, and what to do where that is not enough."""
+    """Return a device's reported state, and what to do where that is not enough."""
     if device.state == "original":
         return f"{device.device} is at its original setting"
     state = (

@@ -24,7 +24,7 @@ Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator'
 DEFAULTS = {"throttled": "", "defaults": {}, "ceilings": ()}
 """What an older actuator does not tell."""
 NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
-"""What is told of a device that does not answer."""
+"""Status of a device that does not answer."""
 STAYING = "until `jouletune actuator restore --all --lift`"
 DONE = {
     "restore_all": "devices were restored",

@@ -111,7 +111,7 @@ def revert(
     root = configured.root if configured else Path("/")
     if lift:
         lifted = reverting.lift(folder)
-        message = "stop lifted" if lifted else "no stop was in force"
+        message = "stop lifted" if lifted else "no emergency stop was active"
         return Answer({"lifted": lifted}, message)
     done = (reverting.stay if stay else reverting.revert)(folder, root)
     return Answer({"reverted": done}, _reverted_lines(done, stay))

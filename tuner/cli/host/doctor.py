@@ -109,7 +109,7 @@ def _grants(root: Path) -> Iterator[Finding]:
         try:
             answer = line.ask("capabilities")
         except TuningError:
-            return  # said with each device
+            return  # reported with each device
     errors = [error for about in answer["devices"] for error in about.get("errors", ())]
     with suppress(TuningError):  # the actuator says of a file that it cannot read
         uuids = [*(about["uuid"] for about in answer["devices"]), *answer["missing"]]
@@ -159,7 +159,7 @@ def _upkeep(url: str) -> Iterator[Finding]:
     try:
         findings = check(url, utc_now)
     except TuningError:
-        return  # said already
+        return  # reported already
     for one in findings:
         yield Finding(f"database: {one.about}", one.well, one.seen, one.hint)
 

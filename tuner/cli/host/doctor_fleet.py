@@ -1,4 +1,4 @@
-"""`jouletune doctor --fleet`: the tuners of one database, and who asks them."""
+"""`jouletune doctor --fleet`: the tuners of one database, and their clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.moments import when
 from tuner.wire import SERVED, DeviceView, ReplicaView
 
 SILENT_S = 45.0
-"""A tuner that has told nothing for so long is gone, or does not reach the database."""
+"""A tuner without a report for this long is gone, or does not reach the database."""
 SLOW_S = 1.0
 """Notices that take longer make agents wait for their orders."""
 

@@ -62,7 +62,7 @@ def spec_of(workload: str) -> str:
     try:
         table = loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        table = {}  # Whoever opens it says what is wrong with it.
+        table = {}  # The opener reports what is wrong with it.
     return f"{'command' if 'run' in table else 'service'}:{file}"
 
 

@@ -49,7 +49,7 @@ def conduct(
 ) -> list[Result]:
     """Start tuner and agent, carry out every job, and put the devices back.
 
-    `done` is called with each result as it comes. The record is written after every step.
+    `done` is called with each result. The record is written after every step.
 
     Raises:
         InvalidInput and its kin: a study was refused.
@@ -84,7 +84,7 @@ class _Work:
         return self.at_work.devices[self.job.spec].device
 
     def carry_out(self, title: str) -> Result:
-        """Run the study, and the control beside it where the truth is known."""
+        """Run the study, and the control beside it where true values exist."""
         job = self.job
         job.study = job.study or self._create(job.policy)
         main = self._tune(job.study, f"{title}: {job.policy} on {self.device.id}")
@@ -98,7 +98,7 @@ class _Work:
         return result
 
     def _create(self, policy: str) -> str:
-        # The control predicts nothing, so it can heed no safety: it is what the search is compared with.
+        # The control predicts nothing, so it supports no safety: it is what the search is compared with.
         job = self.job
         if policy == CONTROL != job.policy:
             job = job.model_copy(update={"safety": Safety.BALANCED})
@@ -157,7 +157,7 @@ def _stop(api: Verbs[StudyView], study: str, why: str) -> bool:
 
 
 def _wait_released(at_work: Stand, journal: Journal) -> None:
-    """Give the agent time to put every device back; what it leaves, ending the stand puts back.
+    """Give the agent time to put every device back; what it leaves, ending the stand restores.
 
     A hold that was ordered a moment ago may still be on its way: the journal must stay empty.
     """

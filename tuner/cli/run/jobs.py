@@ -13,7 +13,7 @@ from tuner.service.drafts import read_constraints, usual_draft
 from tuner.wire import StudyDraft
 
 CONTROL = "sobol"
-"""The policy beside which every other is shown, where the true values are known."""
+"""The policy beside which every other is shown, where true values exist."""
 
 SIMULATED = RunJob(device="simulated:orin", trials=20, window_s=10.0)
 DEMO = SIMULATED.model_copy(

@@ -3,10 +3,11 @@
 The services confirm it themselves: a study of theirs, among the values that the run chose and their own
 defaults, measures its baseline, and compares and holds as every study does. The run's measurements are
 not carried over as evidence: another agent made them, at the load of that hour, before the device went
-back to its original; and whoever may create a study must not be able to bring measurements along that
-nobody made. That costs a few windows, and what does not save there, or breaks a limit there, is not held.
+back to its original; and an operator who may create a study must not be able to bring invented
+measurements along. That costs a few windows, and what does not save there, or breaks a limit there, is
+not held.
 
-The run has put its device back before the services are asked. Where they refuse, nothing is altered.
+The run has put its device back before the request to the services. Where they refuse, nothing is altered.
 """
 
 from __future__ import annotations
@@ -76,11 +77,11 @@ class Keeper:
     def keep(self, result: Result, display: Display) -> None:
         """Create the study that holds what a run found, and watch it until it goes no further.
 
-        An interrupt ends only the watching: the services go on.
+        An interrupt ends only the watching: the services continue.
 
         Raises:
             InvalidInput and its kin: the services cannot do what the run did; nothing is altered.
-            TuningError: they did not confirm it; the study there is stopped and its device as found.
+            TuningError: they did not confirm it; the study there is stopped and its device at its original.
         """
         if not result.main.won:
             self.why = "the baseline is kept, which needs no study"

@@ -19,7 +19,7 @@ def print_report(console: Console, result: Result) -> None:
 
 
 def truth(result: Result) -> Iterator[str]:
-    """Yield the true values and the control, where they are known."""
+    """Yield the true values and the control, where they exist."""
     if result.main.score is not None:
         yield f"truth     {true_worth(result.main.score)}"
     if result.control is not None:
@@ -36,7 +36,7 @@ def true_worth(worth: Score) -> str:
     """Return what a choice is worth by the device's true values."""
     effect = "keeps" if worth.feasible else "BREAKS"
     if not worth.baseline_feasible:
-        # The baseline stands for the best where nothing keeps the limits.
+        # The baseline is shown as the best where nothing keeps the limits.
         if setting_key(worth.oracle.setting) == setting_key(worth.baseline.setting):
             return f"no setting meets the limits here; the choice {_saved(worth.saving_percent)}"
         best = render_setting(worth.oracle.setting)

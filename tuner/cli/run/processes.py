@@ -120,12 +120,12 @@ def stand(
 ) -> Iterator[Stand]:
     """Start tuner and agent, wait until every device is registered, and end both afterwards.
 
-    `devices` of what comes out is by spec. However it ends, the devices are put back as found.
+    `devices` of what comes out is by spec. However it ends, the devices are restored.
 
     Raises:
         ConfigError: the database, a device or a workload was refused.
         TuningError: a process ended, or did not come up in time; the message names its log.
-        ActuationError: a device could not be put back.
+        ActuationError: a device could not be restored.
     """
     children, begun = Children(state_dir), datetime.now(timezone.utc)
     port_file, token_file = state_dir / "port", state_dir / "token"

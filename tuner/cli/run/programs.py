@@ -22,7 +22,7 @@ NAME = "program-{}.toml"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What was asked for: the command, and its knobs and metrics as they were written."""
+    """The request: the command, and its knobs and metrics as they were written."""
 
     command: str
     knobs: Sequence[str] = ()

@@ -211,7 +211,7 @@ def run(
 
 @contextmanager
 def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
-    """Open the services that are to keep what is found. Raises ConfigError where none are named."""
+    """Open the services that are to hold the result. Raises ConfigError where none are named."""
     where = place(tuner, token_file, "", os.environ, Path.cwd(), last_run=False)
     if not where.tuner:
         raise ConfigError(
@@ -242,7 +242,7 @@ def _begin(record: RunRecord, state_dir: Path) -> None:
 
 
 def _unfinished(state_dir: Path) -> RunRecord:
-    """Return the run to go on with. Raises NotFound where there is none."""
+    """Return the run to continue. Raises NotFound where there is none."""
     last = read_run(state_dir)
     if last is None or last.finished:
         reason = "the last run is complete" if last else "there was no run"
@@ -253,7 +253,7 @@ def _unfinished(state_dir: Path) -> RunRecord:
 
 
 def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
-    """Carry out the run and report it; what could not be measured here is said in the report."""
+    """Carry out the run and report it; what could not be measured here is listed in the report."""
     handler = logging.FileHandler(state_dir / "run.log", delay=True)
     handler.setFormatter(logs.PlainLines("%(asctime)s %(message)s"))
     logging.basicConfig(handlers=[handler])
@@ -352,7 +352,7 @@ def _refuse_untuned(finished: Sequence[Result], reach: str) -> None:
 
 @contextmanager
 def _one_interrupt() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the run, and further ones not disturb the putting back."""
+    """Let Ctrl-C and SIGTERM end the run, and further ones not disturb the restore."""
 
     def interrupt(_number: int, _frame: object) -> None:
         for number in before:

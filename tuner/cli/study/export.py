@@ -93,7 +93,7 @@ def _export(
 ) -> Answer:
     """Write the studies that were chosen, and say how many trials are there now.
 
-    Where they go is opened last: what was asked for wrongly makes no database.
+    Where they go is opened last: a wrong request makes no database.
     """
     count, faults = ExportCount(), []
     views, _ = chosen(api, study, since, datetime.now(timezone.utc))

@@ -28,7 +28,7 @@ def document(main: StudyOutcome) -> dict[str, Plain]:
 
 
 def saving_percent(main: StudyOutcome) -> float | None:
-    """Return the saving as releases before told it; `saving` has its standard error, too."""
+    """Return the saving as releases before reported it; `saving` has its standard error, too."""
     saving = main.report.saving
     return None if saving is None else 100.0 * saving.mean
 

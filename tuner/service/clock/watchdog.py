@@ -21,7 +21,7 @@ class Watchdog:
     """Tells systemd that the tuner works: its event loop turns, and its worker threads come back.
 
     `ping` runs in one of the threads that requests run in. A database that refuses has answered,
-    too: starting the tuner again would mend nothing.
+    too: a restart of the tuner would not help.
     """
 
     def __init__(self, ping: Callable[[], None]) -> None:

@@ -61,7 +61,7 @@ class ByLoad(Descend):
         if isinstance(answer, Try):
             return answer
         rows = (Row(3.0, setting(600), at=self._at), Row(math.inf, past.study.baseline))
-        return Done(Plan(rows, "requests_in_system"), "two loads were looked at")
+        return Done(Plan(rows, "requests_in_system"), "two loads were measured")
 
 
 def policies(name: str) -> Policy:

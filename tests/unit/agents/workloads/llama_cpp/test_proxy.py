@@ -30,6 +30,11 @@ PLAN: dict[str, Any] = {
 }
 
 
+def plan_up_to(below: float) -> dict[str, Any]:
+    """Return another such plan: what a plan has shown is kept for it."""
+    return {**PLAN, "rows": [{**PLAN["rows"][0], "below": below}, PLAN["rows"][1]]}
+
+
 def until(true: Callable[[], object], what: str, within_s: float = 60.0) -> None:
     end = time.monotonic() + within_s
     while not true():
@@ -92,7 +97,7 @@ def test_an_error_of_the_server_is_its_own(by_restart: RunningProxy) -> None:
 
 
 def test_a_plan_gives_each_request_the_length_for_the_load(per_request: RunningProxy) -> None:
-    reply = per_request.put("/plan", {"plan": PLAN}).json()
+    reply = per_request.put("/plan", {"plan": plan_up_to(1.6)}).json()
     assert reply["plan"]["rows"][1]["below"] == "Infinity"
     for _ in range(PLAIN_STEPS):  # what plain decoding takes is measured first
         assert per_request.complete(n_predict=16)["length"] == 0
@@ -108,9 +113,21 @@ def test_a_plan_gives_each_request_the_length_for_the_load(per_request: RunningP
     assert per_request.client.delete("/plan").json() == {"plan": None, "row": None}
 
 
+def test_a_plan_that_is_followed_again_knows_what_plain_decoding_takes(
+    per_request: RunningProxy,
+) -> None:
+    plan = {"plan": plan_up_to(1.7)}
+    per_request.put("/plan", plan)
+    for _ in range(PLAIN_STEPS):
+        assert per_request.complete(n_predict=16)["length"] == 0
+    per_request.set_length(0)
+    per_request.put("/plan", plan)
+    assert 6 in [per_request.complete(n_predict=64)["length"] for _ in range(PLAIN_STEPS)]
+
+
 @pytest.mark.slow
 def test_a_plan_falls_back_to_0_while_nothing_is_accepted(per_request: RunningProxy) -> None:
-    per_request.put("/plan", {"plan": PLAN})
+    per_request.put("/plan", {"plan": plan_up_to(1.8)})
     lengths = [per_request.complete(n_predict=32)["length"] for _ in range(40)]
     assert lengths.count(6) > 20
     per_request.client.post("/stand-in", json={"accepts": False})

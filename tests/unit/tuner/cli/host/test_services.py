@@ -123,7 +123,7 @@ def test_reverting_finds_the_state_where_the_agent_is_told_to_keep_it(
     for option, message in (
         ("--stay", "lift it with `jouletune agent revert --lift`"),
         ("--lift", "stop lifted"),
-        ("--lift", "no stop was in force"),
+        ("--lift", "no emergency stop was active"),
     ):
         assert main(["agent", "revert", "--config", str(config), option]) == 0
         assert message in capsys.readouterr().out

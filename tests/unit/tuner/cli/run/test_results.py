@@ -70,7 +70,7 @@ def result(
     return Result(
         job=job,
         board="A100",
-        cannot={"gpu.fan": "nobody lets us"},
+        cannot={"gpu.fan": "no permission to set it"},
         main=main,
         control=main if control else None,
     )
@@ -190,7 +190,7 @@ def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
     made = json.loads(json.dumps(document(outcome), allow_nan=False))
     assert [row["below"] for row in made["study"]["plan"]["rows"]] == [3.0, None]
     assert made["study"]["plan"]["by"] == "requests_in_system"
-    assert made["proposed"] == "two loads were looked at"
+    assert made["proposed"] == "two loads were measured"
 
 
 def test_a_plan_of_one_row_is_the_best_setting_and_no_more() -> None:
