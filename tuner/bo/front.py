@@ -82,7 +82,8 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     points = torch.tensor([*measured, *first.view.running, *promising.tolist()])
     model = FrontModel([search.view.models[0] for search in searches], points)
     count = len(points) - len(promising)
-    reference = infer_reference_point(_front(model.mean[: len(measured)]))
+    # Of what is expected, not of what was measured: one good trial has a front without an extent.
+    reference = infer_reference_point(_front(model.mean))
     places = torch.arange(len(points), dtype=torch.float64)[:, None]
     improvement = qLogNoisyExpectedHypervolumeImprovement(
         model,
