@@ -27,7 +27,7 @@ def test_five_lines_say_saving_limits_cost_report_and_next_step() -> None:
 def test_a_broken_window_is_counted_and_no_winner_saves_nothing() -> None:
     lines = dict(summary([result(worlds.flat), result(worlds.steep)], None, " --db sqlite:///x"))
     assert lines["saved"].startswith("nothing on sim; ")
-    assert "1 of 10 windows broke one" in lines["limits"]
+    assert "1 of 8 windows broke one" in lines["limits"]
     assert (
         lines["report"] == "`jouletune report --db sqlite:///x --format html --output report.html`"
     )
