@@ -155,7 +155,7 @@ def test_a_json_that_somebody_laid_out_otherwise_says_the_same(side: Side, pool:
 
 def test_a_command_that_fails_is_told_in_its_own_words_and_done_again(pool: Pool) -> None:
     side = opened(pool, "import sys; print('no such unit'); sys.exit(5)")
-    with raised(ActuationError, "with 5"):
+    with raised(ActuationError, "with code 5"):
         side.actuator.apply({"workers": 2})
     with raised(ActuationError, "pool.json"):
         side.actuator.read()
