@@ -25,8 +25,6 @@ ANY = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 LONGEST_MESSAGE, LONGEST_SENTENCE = 36, 60
 """Words in a sentence of a string, and of a docstring or a comment; a list of causes counts as one."""
 UNCONVERTED = (
-    "agents/devices/simulated",
-    "agents/speculation",
     "policies/speculation",
     "tuner/bo",
 )
