@@ -27,7 +27,6 @@ LONGEST_MESSAGE, LONGEST_SENTENCE = 36, 60
 UNCONVERTED = (
     "agents/devices/simulated",
     "agents/speculation",
-    "policies/speculation",
     "tuner/bo",
 )
 """Rooms that still have words of the list."""
