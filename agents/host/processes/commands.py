@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -38,7 +39,17 @@ def run_argv(words: Sequence[str], seconds: float) -> str:
     if status:
         words_of_it = text.strip()[-LAST_WORDS:] or "it printed nothing"
         raise ActuationError(
-            f"{name} exited with code {status}: {words_of_it}",
+            f"{name} {ending(status)}: {words_of_it}",
             hint="run it manually as the agent's user",
         )
     return text
+
+
+def ending(status: int) -> str:
+    """Return in words how a process ended, of its status as `subprocess` gives it."""
+    if status >= 0:
+        return f"exited with code {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-status}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from agents.host.processes.commands import ending
 from agents.host.service_files.printed import Printed, PrintedMetric, last_words, number, tail
 from tuner.core import (
     STANDARD,
@@ -108,7 +109,7 @@ class ProgramRun:
         ended = json.loads(content)
         if ended["status"]:
             raise MeasurementError(
-                f"{self._name} exited with code {ended['status']}: {last_words(text)}",
+                f"{self._name} {ending(ended['status'])}: {last_words(text)}",
                 hint="run it manually as the agent's user",
             )
         declared = self._program.items

@@ -109,5 +109,5 @@ def _demand_places(where: str, config: CommandConfig) -> None:
         if not any(place in text for text in (*config.run, *config.env.values())):
             raise ConfigError(
                 f"{where}: {place} is neither in run nor in env, so the knob {knob.name} has no effect",
-                hint=f'write it like run = ["train", "--{knob.name}", "{place}"]',
+                hint=f"write {place} where the program takes it, as in `--{knob.name} {place}`",
             )

@@ -184,7 +184,7 @@ def test_what_a_run_leaves_running_ends_with_it(opened: Opened, tmp_path: Path) 
     ("program", "says"),
     [
         ("import sys; print('no data here'); sys.exit(3)", "exited with code 3: no data here"),
-        ("import os; os.kill(os.getpid(), 9)", "exited with code -9: it printed nothing"),
+        ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL: it printed nothing"),
         ("print('loss=0.25')", "no number at 'rows' of its last line in JSON: loss=0.25"),
         ("print('{\"rows\": true}')", "no number at 'rows'"),
         ('print(\'{"rows": 1, "scores": 2}\')', "no number at 'scores.accuracy'"),
