@@ -1,4 +1,4 @@
-"""The judgement: policies are pure functions of the past. One file or folder each, loaded by name.
+"""The policies: pure functions of the past, one file or folder each, loaded by name.
 
 Other packages offer theirs as entry points of the group `jouletune.policies`.
 """
@@ -23,12 +23,12 @@ POLICIES: Mapping[str, str] = {
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""
 QUICK = frozenset({"fedgpo", "fedgpo-qlearning"})
-"""Policies that decide in a few milliseconds, less than it costs to ask another process, and load
-nothing large for it."""
+"""Policies that decide in a few milliseconds, less than a call to another process takes, and
+that import no large package."""
 
 
 def load_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> Policy:
-    """Return a policy by its name; only that policy's module, and what it needs, is imported.
+    """Return a policy by its name; only that policy's module and its dependencies are imported.
 
     Raises:
         InvalidInput: there is no such policy, the package that offers it cannot be imported, or what

@@ -1,7 +1,7 @@
-"""Sobol: the control. Spread settings evenly, learn nothing, keep the best that is proven feasible.
+"""Sobol: the control. It spreads settings evenly, learns nothing, and keeps the best proven feasible one.
 
-What a policy is worth is what it gains over this one with the same number of trials. The sequence is
-`scipy.stats.qmc`'s (Sobol 1967, scrambled after Matoušek 1998); mapping it to settings is ours.
+The gain of a policy is measured against this one with the same number of trials. The sequence is
+`scipy.stats.qmc`'s (Sobol 1967, scrambled after Matoušek 1998); the mapping to settings is our own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK = 32
 
 
 class Sobol:
-    """Walks a scrambled Sobol sequence over the space and skips the trials before."""
+    """Follows a scrambled Sobol sequence over the space and skips the settings already tried."""
 
     explores_apart = True
 
@@ -52,11 +52,11 @@ class Sobol:
 
 
 def spread(space: Space, seed: int) -> Iterator[Setting]:
-    """Yield every setting of the space once, in the order in which a Sobol sequence meets them.
+    """Yield every setting of the space once, in the order of a Sobol sequence.
 
-    One dimension per knob; a space that lists its combinations is walked along the list.
+    One dimension per knob; a space that lists its combinations has one dimension along the list.
     """
-    from scipy.stats import qmc  # comes with the first suggestion only
+    from scipy.stats import qmc  # imported with the first suggestion only
 
     sizes = [len(space.only)] if space.only else [len(k.values) for k in space.knobs]
     source = qmc.Sobol(len(sizes), scramble=True, rng=seed)

@@ -24,12 +24,7 @@ ANY = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 """A text without any word of the list needs no second look."""
 LONGEST_MESSAGE, LONGEST_SENTENCE = 36, 60
 """Words in a sentence of a string, and of a docstring or a comment; a list of causes counts as one."""
-UNCONVERTED = (
-    "agents/devices/simulated",
-    "agents/speculation",
-    "policies/speculation",
-    "tuner/bo",
-)
+UNCONVERTED = ("tuner/bo",)
 """Rooms that still have words of the list."""
 LONG = {"tuner/errors.py": "the tree of errors, drawn"}
 """A file with a sentence that is longer, with the reason."""

@@ -1,1 +1,1 @@
-"""Fine-tuning beside inference: a job that is let run, paced or stopped so that the latency limit holds."""
+"""Fine-tuning beside inference: run, pace or pause a job so that the latency limit holds."""

@@ -1,4 +1,4 @@
-"""Fine-tuning beside inference, window by window: both measured, and the job run within the limit."""
+"""Runs fine-tuning beside inference, window by window: measures both, and paces the job."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ LOOK_S = 0.1
 
 
 class Pacer(Protocol):
-    """What decides when the job may run: `FineTuningPacer`, or slices of the time."""
+    """Decides when the job may run: `FineTuningPacer`, or fixed slices of the time."""
 
     def look(self, tail: float | None) -> bool:
-        """Return whether it may run until the next look."""
+        """Return whether the job may run until the next look."""
 
     def window(self, tail: float | None, *, ran: bool) -> None:
-        """Take in a whole window."""
+        """Record a whole window."""
 
 
 @dataclass(frozen=True, slots=True)
 class FineTuningWindow:
-    """What one window showed of a pair; NaN where the inference showed no tail.
+    """The metrics of one window of a pair; NaN if the inference reported no tail latency.
 
-    `finetuning_share` is the share of the time in which the job was let run. `finetuning_gflop` per step
-    and `finetuning_flop_per_byte` are NaN where the job does not print them.
+    `finetuning_share` is the share of the time in which the job was allowed to run.
+    `finetuning_gflop` per step and `finetuning_flop_per_byte` are NaN if the job does not print
+    them.
     """
 
     tail: float
@@ -49,10 +50,10 @@ def fine_tune_beside(
     window_s: float,
     stopped: Callable[[], bool],
 ) -> Iterator[FineTuningWindow]:
-    """Yield each window until the job has ended or it is stopped; the job is paused between windows.
+    """Yield each window until the job ends or is stopped; between windows the job is paused.
 
     Raises:
-        MeasurementError: the inference reports no figures.
+        MeasurementError: the inference reports no metrics.
     """
     while not (stopped() or job.ended):
         before, began = job.totals(), clock.monotonic()

@@ -1,4 +1,4 @@
-"""A fine-tuning job as the agent has it: paused and let run, and measured by what it prints."""
+"""A fine-tuning job run by the agent: paused and resumed, and measured by its output."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ TOTALS = ("steps", "gflop", "gbyte")
 
 
 class FineTuningJob:
-    """A command that fine-tunes, begun paused.
+    """A command that fine-tunes, started paused.
 
-    It may print a line of JSON of its totals so far: `steps`, and `gflop` and `gbyte` where it knows
-    them. Other lines go to standard error. It ends with this process, however that ends.
+    It may print lines of JSON with its totals so far: `steps`, and `gflop` and `gbyte` if it counts
+    them. Other lines go to standard error. The job ends with this process, even if this process is
+    killed.
 
     Raises:
         InvalidInput: no command.
@@ -53,16 +54,16 @@ class FineTuningJob:
 
     @property
     def ended(self) -> bool:
-        """Whether it has come to its end."""
+        """Whether the job has ended."""
         return self._process.poll() is not None
 
     @property
     def pid(self) -> int:
-        """The process that supervises it."""
+        """The process id of its supervisor."""
         return self._process.pid
 
     def let(self, *, run: bool) -> None:
-        """Pause it, or let it continue; nothing where it is so already, or has ended."""
+        """Pause or resume the job; do nothing if it is in that state already, or has ended."""
         if run == self.running:
             return
         assert self._process.stdin is not None
@@ -74,13 +75,13 @@ class FineTuningJob:
         self.running, self._since = run, now
 
     def totals(self) -> dict[str, float]:
-        """Return its totals so far, and the seconds in which it was let run."""
+        """Return its totals so far, and the seconds in which it was allowed to run."""
         going = self._clock.monotonic() - self._since if self.running else 0.0
         with self._lock:
             return {**self._totals, "ran_s": self._ran_s + going}
 
     def close(self) -> int:
-        """End it, and return its status."""
+        """End the job, and return its exit status."""
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(OSError):  # it has ended
             self._process.stdin.close()

@@ -1,10 +1,10 @@
-"""When a fine-tuning job may run: by the latency that the inference beside it shows meanwhile.
+"""Decides when a fine-tuning job may run, by the latency of the inference beside it.
 
-No model of how the two disturb each other: whether a request waits for a step, shares the cores or loses a
-cache, the tail of the window so far says so. A share of the time above the one that has kept the limit is
-tried only while few enough windows were above it. A noisy host breaks the limit without fine-tuning, too:
-windows in which it is stopped tell how often, and only what goes beyond that is held against it. Ours, and
-its constants.
+There is no model of their interference: whether a request waits for a step, shares the cores or
+loses a cache, the tail latency of the window so far shows it. A share of the time above the proven
+one is tried only while few enough windows were above the limit. A noisy host also breaks the limit
+without fine-tuning: windows with the job stopped measure how often, and only the excess is
+attributed to the job. The method and its constants are our own.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ import math
 from dataclasses import dataclass
 
 LEAST, RISE = 0.02, 0.1
-"""The least share of the time that is tried, and by how much more than what kept the limit."""
+"""The least share of the time that is tried, and the step above the proven share."""
 CLOSE = 0.9
-"""Within a window it is paused while the tail so far is above this part of the limit."""
+"""Within a window the job is paused while the tail so far is above this part of the limit."""
 ALLOWED = 0.04
-"""The share of windows that may be above the limit because of fine-tuning; also the error of blaming it."""
+"""Share of windows that fine-tuning may push above the limit; also the error rate of attributing it."""
 PROVEN = 2
 """Windows within the limit that prove a share."""
 STOPPED_TURN = 4
-"""One of this many windows may be a stopped one. Its turn does not depend on the window before: noise comes
-in bursts, and a stopped window right after one above the limit would overstate the noise."""
+"""One of this many windows may run with the job stopped.
+
+Its turn does not depend on the window before: noise comes in bursts, and a stopped window right
+after one above the limit would overstate the noise.
+"""
 
 
 @dataclass(slots=True)
 class FineTuningPacer:
-    """Decides look by look, and window by window, whether fine-tuning runs.
+    """Decide at each look, and after each window, whether fine-tuning runs.
 
-    `share` is the share of the time that it may run, `proven` the largest that has kept the limit. There
-    are as many stopped windows as windows above the limit with fine-tuning.
+    `share` is the share of the time that the job may run, `proven` the largest share that has kept
+    the limit. There are as many windows with the job stopped as windows above the limit with it
+    running.
     """
 
     limit: float
@@ -46,7 +50,7 @@ class FineTuningPacer:
     _odds: float = 1.0
 
     def look(self, tail: float | None) -> bool:
-        """Return whether it may run until the next look, by the tail of the window so far, if any."""
+        """Return whether the job may run until the next look; `tail` is the tail latency so far, if any."""
         if self._stops or (tail is not None and tail > CLOSE * self.limit):
             return False
         self._owed = min(self._owed + self.share, 1.0)
@@ -56,7 +60,7 @@ class FineTuningPacer:
         return True
 
     def window(self, tail: float | None, *, ran: bool) -> None:
-        """Take in the tail of a whole window, and whether fine-tuning ran in it."""
+        """Record the tail latency of a whole window, and whether fine-tuning ran in it."""
         above = tail is not None and tail > self.limit
         if self._stops or not self.share:
             self._stopped += 1
@@ -73,10 +77,10 @@ class FineTuningPacer:
         self._stops = self._above > self._stopped and windows % STOPPED_TURN == 0
 
     def _judge(self, above: bool) -> None:
-        """Lower the share once windows above the limit are too many for the host's noise alone.
+        """Lower the share once there are more windows above the limit than noise explains.
 
-        Page's cumulative sum test of the background rate b against (1 + b) / 2, as odds. Without noise
-        the first window above the limit is enough.
+        Page's cumulative sum test of the background rate b against (1 + b) / 2, as odds. Without
+        noise the first window above the limit is enough.
         """
         noise = self.background
         if above:
@@ -93,7 +97,7 @@ class FineTuningPacer:
 
     @property
     def background(self) -> float:
-        """The share of windows above the limit without fine-tuning, as if one more had kept it."""
+        """Share of windows above the limit without fine-tuning, counting one more window as within it."""
         return self._stopped_above / (self._stopped + 1)
 
     @property

@@ -35,7 +35,7 @@ def supervise(words: list[str]) -> int:
         return NOT_STARTED
     threading.Thread(target=_obey, args=(job.pid,), daemon=True).start()
     status = job.wait()
-    _send(job.pid, signal.SIGKILL)  # what it left running would be neither paced nor ended
+    _send(job.pid, signal.SIGKILL)  # Its remaining children would be neither paced nor ended.
     return status
 
 

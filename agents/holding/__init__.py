@@ -1,1 +1,1 @@
-"""The confirmed setting, kept on the host."""
+"""Holds: the confirmed setting, enforced and watched on the host."""

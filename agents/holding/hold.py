@@ -1,4 +1,4 @@
-"""A hold as it is kept on the host's disk, and how long it stands."""
+"""A hold as stored on the host's disk, and its remaining time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tuner.wire import HoldOrder, Message
 
 
 class Hold(Message):
-    """A hold in force, or one that has `ended` (why) and must not be resumed.
+    """A hold in force, or one that has `ended` (the reason) and must not be resumed.
 
-    `granted_at` is wall time, `granted_s` the boot clock of the boot that `boot` names. `row` is the
-    row of the plan in force, `broken` how many of each row's windows in a row broke the SLO. `told`
-    once the tuner's report of the end is on its way. `power_profiles` are those of its first window.
+    `granted_at` is wall time; `granted_s` is the boot clock in s of the boot that `boot`
+    identifies. `row` is the index of the plan's row in force; `broken` counts each row's latest
+    consecutive windows that broke the SLO. `told` is set once the report of the end is on its way
+    to the tuner. `power_profiles` are those of the first window.
     """
 
     order: HoldOrder
@@ -42,10 +43,10 @@ class Hold(Message):
         return self.order.limits[self.row]
 
     def left_s(self, host: Host, now: datetime, monotonic: float) -> float:
-        """Return how many seconds the hold still stands without the tuner's word.
+        """Return the seconds for which the hold remains valid without contact to the tuner.
 
-        Within the boot that it was granted in, by the boot clock. After a restart of the machine only
-        wall time tells; where that has gone backwards nothing does, and the hold is over.
+        Within the boot that it was granted in, the boot clock counts. After a restart of the
+        machine only wall time is available; if that has gone backwards, the hold is over.
         """
         if host.boot and host.boot == self.boot:
             return self.order.valid_for_s - (monotonic - self.granted_s)
@@ -53,5 +54,5 @@ class Hold(Message):
         return self.order.valid_for_s - passed if passed >= 0.0 else 0.0
 
     def is_of(self, order: HoldOrder) -> bool:
-        """Return whether an order asks for this very hold."""
+        """Return whether an order is for this hold."""
         return (self.order.study, self.order.revision) == (order.study, order.revision)

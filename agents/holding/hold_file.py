@@ -1,4 +1,4 @@
-"""A device's hold on the disk; what the disk refuses is written once it can be."""
+"""The file of a device's hold; a write that the disk refuses is repeated later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIX = ".hold.json"
 
 
 class HoldFile:
-    """The file of one device's hold. `behind` while it is not what was last to be kept."""
+    """The file of one device's hold; `behind` is set while a write is outstanding."""
 
     def __init__(self, device: str, folder: Path, journal: Journal) -> None:
         self._device, self._journal = device, journal
@@ -27,10 +27,10 @@ class HoldFile:
         self.behind = False
 
     def load(self) -> Hold | None:
-        """Return what is on the disk; a damaged hold is no hold, because its terms are unknown.
+        """Load the hold from the disk; ignore a damaged one, because its terms are unknown.
 
         Raises:
-            StoreError: it cannot be read now; ask again.
+            StoreError: it cannot be read now; try again.
         """
         try:
             return Hold.model_validate_json(self._path.read_bytes())
@@ -45,7 +45,7 @@ class HoldFile:
             return None
 
     def write(self, hold: Hold) -> None:
-        """Write a new hold. Raises StoreError: the file may be the old or the new one."""
+        """Write a new hold. Raises StoreError: the file may have the old or the new content."""
         try:
             files.write(self._path, hold.model_dump_json())
         except StoreError as error:
@@ -55,7 +55,7 @@ class HoldFile:
         self.behind = False
 
     def keep(self, hold: Hold | None) -> None:
-        """Write a hold, or that there is none, as soon as the disk takes it."""
+        """Write a hold, or remove it, as soon as the disk allows."""
         try:
             if hold is None:
                 files.remove(self._path)
@@ -66,7 +66,8 @@ class HoldFile:
             if not self.behind:
                 log.error("event=hold_not_written device=%s why=%r", self._device, str(error))
             self.behind = True
-            # Without a journal entry the next start knows that it ended; with one it must not find it.
+            # Without a journal entry the next start sees an ended hold; with one it must not find
+            # the file.
             if hold is not None and hold.ended and self._journal.left(self._device):
                 with suppress(StoreError):
                     files.remove(self._path)

@@ -1,4 +1,4 @@
-"""The confirmed setting: kept on the host, executed here, whatever becomes of the tuner."""
+"""Holds the confirmed setting on the host, independently of the tuner."""
 
 from __future__ import annotations
 
@@ -33,19 +33,18 @@ from tuner.wire import HoldOrder
 log = logging.getLogger(__name__)
 
 BROKEN_WINDOWS = 3
-"""A hold ends when the SLO is broken in this many windows in a row."""
+"""A hold ends after this many consecutive windows that break the SLO."""
 RENEW_SHARE = 0.01
-"""The tuner's repeated word is written down once this share of a hold's time has gone."""
+"""The tuner's renewal is written to disk once this share of a hold's time has passed."""
 
 
 class Holder:
-    """Keeps one device at its hold.
+    """Keep one device at its hold.
 
-    `attached` is what the journal notes for opening the device again. A hold begins on the disk, before
-    the device is touched; it ends in memory and on the device, whatever the disk says: what that refuses
-    is written once it can be. A hold without a journal entry has ended, for the entry goes with the
-    restoring. The plan runner follows the hold from another thread; one change at
-    a time.
+    `attached` is what the journal notes for opening the device again. A hold is written to disk
+    before the device is changed. It ends in memory and on the device even if the disk refuses; the
+    write is then repeated later. A hold without a journal entry has ended, because restoring
+    removes the entry. The plan runner follows the hold from another thread; changes are serialised.
     """
 
     def __init__(
@@ -79,47 +78,47 @@ class Holder:
         self._void = ""
 
     def load(self) -> None:
-        """Take on what is on the disk; a damaged hold is no hold, because its terms are unknown.
+        """Load the hold from the disk; ignore a damaged one, because its terms are unknown.
 
         Raises:
-            StoreError: it cannot be read now; ask again.
+            StoreError: it cannot be read now; try again.
         """
         self._hold = self._file.load() or self._hold
 
     @property
     def current(self) -> Hold | None:
-        """The hold in force, None where there is none."""
+        """The hold in force, or None."""
         return self._hold if self._hold is not None and not self._hold.ended else None
 
     @property
     def unreported(self) -> Hold | None:
-        """A hold that ended without a word to the tuner."""
+        """A hold that has ended without a report to the tuner, or None."""
         hold = self._hold
         return hold if hold is not None and hold.ended and not hold.told else None
 
     def mark_reported(self, reported: bool = True) -> None:
-        """Note that the report of the end is on its way, or has to be sent again."""
+        """Note that the report of the end is on its way, or must be sent again."""
         with self._lock:
             if self._hold is not None and self._hold.ended:
                 self._become(self._hold.model_copy(update={"told": reported}))
 
     def refuses(self, order: HoldOrder) -> str:
-        """Return why this assignment is refused: the same hold has ended here; empty otherwise."""
+        """Return why an assignment is refused: the same hold has ended here. Empty if it is not."""
         hold = self._hold
         return hold.ended if hold is not None and hold.ended and hold.is_of(order) else ""
 
     def persist(self) -> None:
-        """Write down what the disk has refused so far, where it takes it now."""
+        """Repeat the writes that the disk has refused so far."""
         with self._lock:
             if self._file.behind:
                 self._become(self._hold)
 
     def take(self, order: HoldOrder) -> None:
-        """Put an order in force, or renew the one that is.
+        """Put an order in force, or renew the one in force.
 
         Raises:
             ActuationError: it could not be put in force; end it.
-            StoreError: it could not be written down; nothing was changed.
+            StoreError: it could not be written; nothing was changed.
         """
         with self._lock:
             self._take(order)
@@ -151,17 +150,17 @@ class Holder:
         self.enforce()
 
     def enforce(self) -> None:
-        """Put the held setting in force, where it is not: at start, and after a trial.
+        """Apply the held setting if it is not in force: at start, and after a trial.
 
         Raises:
-            ActuationError: it could not be; end the hold.
+            ActuationError: it could not be applied; end the hold.
         """
         with self._lock:
             hold = self.current
             if hold is None:
                 return
             self._journal_first()
-            # Before: a restart in between is then seen as one.
+            # Read before applying: a restart in between then shows as a restart.
             incarnation = self._started()
             self._handed = self._target.apply(hold.setting, hold.order.plan)
             self._incarnation = incarnation
@@ -169,9 +168,9 @@ class Holder:
 
     @contextmanager
     def set_aside(self, *, lend: bool = False) -> Iterator[None]:
-        """Leave the device to a trial or a window: the hold's plan is not followed within the block.
+        """Leave the device to a trial or a window: within the block the hold's plan is not followed.
 
-        While lent to a trial, the hold is not even re-applied to a workload that was started again.
+        While lent to a trial, the hold is not re-applied even to a restarted workload.
         """
         with self._lock:
             self._aside, self._lent = True, lend
@@ -192,14 +191,14 @@ class Holder:
 
     @property
     def handed(self) -> bool:
-        """Whether the workload goes by the hold's plan itself."""
+        """Whether the workload follows the hold's plan itself."""
         return self._handed and self.current is not None
 
     def check_handed(self) -> None:
-        """Ask the workload what it goes by, note its row, and hand it the plan again where it is lost.
+        """Read the plan that the workload follows, note its row, and send the plan again if it is lost.
 
         Raises:
-            ActuationError: it does not say, or does not take it; ask again.
+            ActuationError: the workload does not report it, or refuses it; try again.
         """
         with self._lock:
             hold = self.current
@@ -219,10 +218,10 @@ class Holder:
                 self._become(hold.model_copy(update={"row": row}))
 
     def take_up(self, incarnation: str) -> bool:
-        """Put the held setting in force in a workload that was started (again); return whether it was.
+        """Apply the held setting to a restarted workload; return whether it was restarted.
 
         Raises:
-            ActuationError: it could not be; ask again.
+            ActuationError: it could not be applied; try again.
         """
         with self._lock:
             if self._lent or self.current is None or incarnation == self._incarnation:
@@ -232,7 +231,7 @@ class Holder:
 
     @property
     def incarnation(self) -> str:
-        """The start of the workload in which the hold was last applied; empty where unknown."""
+        """Identifier of the workload start to which the hold was last applied; empty if unknown."""
         return self._incarnation
 
     def follow(self, hold: Hold, row: int) -> bool:
@@ -259,11 +258,11 @@ class Holder:
             return True
 
     def void(self, why: str) -> None:
-        """Note from another thread that the hold must end: `lapsed` says so from now on."""
+        """Mark the hold, from another thread, as one that must end; `lapsed` then returns the reason."""
         self._void = why
 
     def lapsed(self) -> str:
-        """Return why the hold in force must end now, whatever is measured; empty while it stands."""
+        """Return why the hold in force must end now, whatever is measured; empty while it is valid."""
         hold = self.current
         if hold is None:
             return ""
@@ -285,7 +284,7 @@ class Holder:
         return ""
 
     def observed(self, measurement: Measurement) -> str:
-        """Take in one window, and return why the hold must end, if it must."""
+        """Record one window; return why the hold must end, or an empty text."""
         with self._lock:
             hold = self.current
             if hold is None:
@@ -305,10 +304,10 @@ class Holder:
             return ""
 
     def end(self, why: str) -> None:
-        """End the hold and restore the device to its original setting, then write it down.
+        """End the hold, restore the device to its original setting, then write that to disk.
 
         Raises:
-            ActuationError: part of the device did not go back; the hold is over all the same.
+            ActuationError: part of the device was not restored; the hold has ended all the same.
         """
         with self._lock:
             hold = self.current
@@ -326,7 +325,7 @@ class Holder:
         """Restore the device and forget the hold in force, so that the tuner may order it again.
 
         Raises:
-            ActuationError: part of the device did not go back; there is no hold all the same.
+            ActuationError: part of the device was not restored; the hold is gone all the same.
         """
         with self._lock:
             if self.current is not None:
@@ -341,7 +340,7 @@ class Holder:
             self._become(self._hold)
 
     def _confirm(self) -> None:
-        """Tell the actuator that this is a hold, and for how long. Raises ActuationError."""
+        """Confirm the hold and its duration to the actuator. Raises ActuationError."""
         hold = self.current
         if hold is not None:
             left_s = hold.left_s(self._host, self._now(), self._clock.monotonic())
@@ -371,13 +370,13 @@ class Holder:
         )
 
     def _become(self, hold: Hold | None) -> None:
-        """Take a state on, and write it down as soon as the disk takes it."""
+        """Adopt a state, and write it to disk as soon as the disk allows."""
         self._hold = hold
         self._file.keep(hold)
 
 
 def context_of(measurement: Measurement) -> Mapping[str, float]:
-    """Return the situation that a window shows: the mean of everything measured in it."""
+    """Return the mean of each metric measured in a window."""
     return {name: estimate.mean for name, estimate in measurement.estimates.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a device was set to before the agent changed it, on disk before the change is made."""
+"""Original settings of devices, written to disk before the agent changes them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".journal"
 STAY = "stay"
-"""The name of the file that says: every device stays at its original setting until this is removed."""
+"""Name of the file whose presence keeps every device at its original setting."""
 PROBE_BYTES = 16 * 1024
-"""More than an entry and a hold together."""
+"""More bytes than an entry and a hold together."""
 LIFT = "lift it with `jouletune agent revert --lift`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One device's original setting, side by side, and by what right it is set otherwise now.
+    """One device's original setting per side, and the level of the present change.
 
-    `attached` is what to open to reach the device again: its spec, the workload's, and the seed.
-    `damaged` says what could not be read of the file.
+    `attached` is what opens the device again: its spec, the workload's, and the seed. `damaged`
+    lists the parts of the file that could not be read.
     """
 
     device: str
@@ -43,12 +43,13 @@ class Entry:
 
 
 class Journal:
-    """A file per device, one line with a checksum per side: what is left of a damaged one counts.
+    """A file per device, with one checksummed line per side: undamaged lines remain usable.
 
-    What a process has noted or read it also keeps in memory until it is restored: should the file vanish
-    meanwhile, it is written again. After a restart only the disk counts. An empty file beside them, which
-    needs no room on a full disk, says that every device stays at its original setting. `refused` says why
-    the disk did not take what a change must write first; `restores` counts by device.
+    Entries noted or read are also kept in memory until the device is restored: if the file vanishes
+    meanwhile, it is written again. After a restart only the disk counts. An empty file beside them,
+    which needs no room on a full disk, keeps every device at its original setting. `refused` is the
+    reason why the disk refused the write that a change requires; `restores` counts restores by
+    device.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,21 +61,21 @@ class Journal:
 
     @property
     def stays(self) -> bool:
-        """Whether every device is to stay at its original setting."""
+        """Whether every device must stay at its original setting."""
         return os.path.exists(self._folder / STAY)  # noqa: PTH110 - it never raises
 
     def stay(self) -> None:
-        """Have every device stay at its original setting, for every process. Raises StoreError."""
+        """Keep every device at its original setting, for all processes. Raises StoreError."""
         files.touch(self._folder / STAY)
 
     def lift(self) -> bool:
-        """Let devices be set again; return whether they were to stay. Raises StoreError."""
+        """Allow changes again; return whether they were blocked. Raises StoreError."""
         stayed = self.stays
         files.remove(self._folder / STAY)
         return stayed
 
     def unable(self, host: str) -> str:
-        """Return why nothing of this host can be set now, with the next step; empty where it can."""
+        """Return why no device of this host can be set, with the next step; empty if they can."""
         if self.stays:
             return (
                 f"an operator reverted every device of {host} "
@@ -91,7 +92,7 @@ class Journal:
         return self.refused
 
     def devices(self) -> list[Entry]:
-        """Return the entries of all devices that are set otherwise than they were found."""
+        """Return the entries of all devices that are not at their original setting."""
         paths = sorted(self._folder.glob(f"*{SUFFIX}"))
         entries: list[Entry] = []
         for path in paths:
@@ -104,13 +105,14 @@ class Journal:
         return entries
 
     def get(self, device: str) -> Entry | None:
-        """Return a device's entry, None where it is at its original setting.
+        """Return a device's entry, or None if it is at its original setting.
 
-        What this process knows counts more than a file that has vanished or been damaged since, which is
-        written again; one of a device that was restored counts no more, and is removed once it can be.
+        An entry in memory takes precedence over a file that has vanished or been damaged since, and
+        is written again. The entry of a restored device no longer counts, and is removed as soon as
+        the disk allows.
 
         Raises:
-            StoreError: only the disk knows it, and cannot be read now; ask again.
+            StoreError: the entry is only on the disk, and cannot be read now; try again.
         """
         path = self._path(device)
         if device in self._restored:
@@ -140,7 +142,7 @@ class Journal:
         return noted
 
     def left(self, device: str) -> bool:
-        """Return whether a device's file is on the disk, whatever it says."""
+        """Return whether a device's file is on the disk, whatever its content."""
         return os.path.exists(self._path(device))  # noqa: PTH110 - it never raises
 
     def record(
@@ -148,13 +150,14 @@ class Journal:
     ) -> None:
         """Note that the device is about to be set at a level.
 
-        What is in force is read and kept only where nothing is noted yet: the original is the setting
-        before the first change. Where that is on the disk, a mere change of level may wait.
+        The current setting is read and kept only if nothing is noted yet: the original is the
+        setting before the first change. If that is on the disk, a mere change of level may be
+        written later.
 
         Raises:
-            ActuationError: what is in force cannot be read; change nothing.
+            ActuationError: the current setting cannot be read; change nothing.
             StoreError: the disk refuses; change nothing.
-            Conflict: every device is to stay at its original setting; change nothing.
+            Conflict: every device must stay at its original setting; change nothing.
         """
         earlier, path = self.get(device), self._path(device)
         whole = earlier is not None and not earlier.damaged and path.exists()
@@ -170,19 +173,20 @@ class Journal:
                 log.error("event=level_not_written device=%s why=%r", device, str(error))
             self._noted[device] = entry
             self._restored.discard(device)
-        # Last: a request for a stay looks for entries after it, so one of the two sees the other.
+        # Last: a request to stay checks for entries after its own write, so one of the two sees the
+        # other.
         if self.stays:
             raise Conflict(f"an operator keeps {device} at its original setting", hint=LIFT)
 
     def restore(self, device: str, target: Target) -> bool:
-        """Restore a device to its original value; return whether there was anything to restore.
+        """Restore a device to its original setting; return whether there was anything to restore.
 
-        Side by side, never stopping at a failure; done twice it does nothing. What a damaged journal
-        no longer tells goes back to its default. The entry is forgotten once all of it is done; where
-        the disk does not let its file go, that is tried again whenever the device is requested.
+        All sides are restored, even if one fails; a second call does nothing. A side whose original
+        is lost to damage is set to its default. The entry is removed once all sides are restored;
+        if the disk refuses to delete the file, that is retried whenever the device is requested.
 
         Raises:
-            ActuationError: some of it failed; the entry stays, so that it can be tried again.
+            ActuationError: some sides failed; the entry stays for another attempt.
         """
         entry = self.get(device)
         if entry is None:
@@ -214,7 +218,7 @@ class Journal:
 
 
 def originals(entry: Entry, target: Target) -> SideSettings:
-    """Return what each side goes back to: the original, or the default where that is lost."""
+    """Return the setting to restore per side: the original, or the default if that is lost."""
     lost = target.sides if entry.damaged else {}
     return {key: side.space.default for key, side in lost.items()} | dict(entry.sides)
 
@@ -235,7 +239,7 @@ def _render(entry: Entry) -> str:
 
 
 def _parse(device: str, path: Path, content: bytes) -> Entry:
-    """Return what can be read of a file's content."""
+    """Parse the readable lines of a file's content."""
     lines: list[dict[str, Any]] = []
     damaged = ""
     for number, line in enumerate(content.splitlines(), 1):
@@ -263,7 +267,7 @@ def _parse(device: str, path: Path, content: bytes) -> Entry:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """Return a line's JSON object. Raises ValueError where it is anything else, or not as written."""
+    """Parse a line as a JSON object. Raises ValueError if it is none, or its checksum is wrong."""
     record = json.loads(line)
     if not isinstance(record, dict) or record.pop("sum", "") != _sum(record):
         raise ValueError("not an object with its checksum")

@@ -1,4 +1,4 @@
-"""A hold from second to second: the plan's row for its signal, and a workload started again."""
+"""Follows a hold every second: picks the plan's row by its signal, and re-applies after restarts."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from tuner.core import Clock, Context, Plan, SettingKey, TuningError, setting_ke
 log = logging.getLogger(__name__)
 
 _Change = frozenset[SettingKey]
-"""The settings that a change is between, either way: what one took is the best guess of the other."""
+"""The two settings of a change, in either direction: the duration of one predicts the other."""
 
 TICK_S = 1.0
 AWAITED_TICK_S = 0.05
-"""Between looks that themselves wait for the signal to rise, for a second at most."""
+"""Between looks that wait themselves for the signal to rise, for a second at most."""
 POLLED_TICK_S = 0.2
-"""Where a signal cannot be waited for: a look costs the agent a millisecond, and a workload half of one."""
+"""For signals that cannot be waited for: a look costs the agent 1 ms, and a workload half of that."""
 LOADS_S = 0.5
-"""Between looks at the signals that no plan goes by, however often the one that is followed is read."""
+"""Between readings of the signals that no plan uses, however often the followed one is read."""
 PER_SECOND = "1/s"
 NOTHING_HELD = Plan.single({})
-"""The plan of a signal that is only measured."""
+"""The plan for a signal that is only measured."""
 QUEUE_FACTOR = 6.0
-"""How many times what the row in force is made for is no burst any more, but a queue that builds up."""
+"""A load above this multiple of the row's is a growing queue rather than a burst."""
 
 
 class PlanRunner:
-    """Follows the plan of a hold by its signal, whatever the tuner does.
+    """Follow the plan of a hold by its signal, independently of the tuner.
 
-    A row is changed once the time lost by staying is as long as the change takes (`SwitchingCost`),
-    which is what it took the last time, and before that what the slowest of the knobs that differ says
-    (`Cost.seconds`). Ours: down goes by the smoothed level; up also by the value of the moment, once it
-    is `QUEUE_FACTOR` times what the row is for, and then each of what waits loses time, so that the
-    change comes the sooner the longer the queue is. A signal that can be waited for reports about that
-    itself; the agent sleeps meanwhile. While a trial or a window has the workload nothing is followed:
-    the load is then partly ours.
+    A row is changed once the time lost by staying equals the duration of the change
+    (`SwitchingCost`). That duration is the last measured one, or before that the slowest
+    `Cost.seconds` of the knobs that differ. Ours: downward changes use the smoothed level; upward
+    ones also use the current value, once it is `QUEUE_FACTOR` times that of the row. Then each
+    waiting request loses time, so a longer queue brings the change earlier. A signal that can be
+    waited for reports this itself; the agent sleeps meanwhile. While a trial or a window has the
+    workload the plan is not followed: the load is then partly ours. An eager plan changes upward
+    immediately, whatever the cost.
 
-    An eager plan changes upward at once, whatever that costs. The other signals are looked at, too, also
-    while nothing is held, so that the tuner knows the load.
+    The other signals are read too, also without a hold, so that the tuner knows the load.
 
-    A workload that goes by the plan itself is only asked what is in force. One that was started again
-    gets the held setting again. A plan by what no signal here tells is followed by what windows show.
+    A workload that follows the plan itself is only asked for its setting. A restarted workload gets
+    the held setting again. A plan by a quantity that no signal reports is followed by windows.
     """
 
     def __init__(self, device: str, target: Target, holder: Holder, clock: Clock) -> None:
@@ -65,12 +65,12 @@ class PlanRunner:
 
     @property
     def watches(self) -> bool:
-        """Whether there is anything to look at between windows."""
+        """Whether there is anything to read between windows."""
         return bool(self._target.signals) or self._target.restartable is not None
 
     @property
     def context(self) -> Context:
-        """The situation as far as measured here: the levels of the signals."""
+        """The current load, as far as it is measured here: the levels of the signals."""
         levels = dict(self._loads)
         if self._level is not None:
             levels[self._level.plan.by] = self._level
@@ -84,15 +84,15 @@ class PlanRunner:
 
     @property
     def tick_s(self) -> float:
-        """How long to wait before the next look."""
+        """Seconds until the next look."""
         if self._too_many() is None:
             return TICK_S
         return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else POLLED_TICK_S
 
     def tick(self) -> None:
-        """Take one look, and do what it asks for; what goes wrong is logged once and tried again.
+        """Take one look and act on it; log an error once and retry.
 
-        Whatever is raised, the hold is kept, row and all.
+        On any exception the hold is kept with its row.
         """
         hold = self._holder.current
         self._look_at_loads("" if hold is None else hold.order.plan.by)
@@ -112,7 +112,7 @@ class PlanRunner:
             self._not_followed(f"{type(error).__name__}: {error}", unforeseen=True)
 
     def _look_at_loads(self, followed: str) -> None:
-        """Look at all signals but the one that is followed; not at a load that a trial asks for."""
+        """Read all signals but the followed one; skip a load that a trial requested."""
         now = self._clock.monotonic()
         due = now - self._loads_at >= LOADS_S
         self._loads_at = now if due else self._loads_at
@@ -142,10 +142,10 @@ class PlanRunner:
             log.error("event=not_followed device=%s why=%r", self._device, why, exc_info=unforeseen)
 
     def observed(self, context: Context) -> None:
-        """Follow a plan that goes by what windows show, not by a signal of the moment.
+        """Follow a plan by a quantity that windows measure, not by a live signal.
 
         Raises:
-            ActuationError: the row could not be put in force; the former one is held on.
+            ActuationError: the row could not be put in force; the previous one stays held.
         """
         hold = self._holder.current
         if hold is None or hold.order.plan.by in self._target.signals:
@@ -205,19 +205,19 @@ class PlanRunner:
                 level.rise()
 
     def _signal(self) -> LiveSignal | None:
-        """Return the signal that the hold's plan goes by; None where no signal here reports it."""
+        """Return the live signal of the hold's plan; None if no signal here reports it."""
         hold = self._holder.current
         return None if hold is None else self._target.signals.get(hold.order.plan.by)
 
     def _too_many(self) -> int | None:
-        """Return what is too much of the signal for the row in force; None where it does not matter."""
+        """Return the signal value that is too high for the row in force; None if it does not matter."""
         hold = self._holder.current
         if hold is None or self._signal() is None or self._holder.handed:
             return None
         if self._holder.is_aside or self._trouble:
             return None
         below = hold.order.plan.rows[hold.row].below
-        # Of what is at or below zero (a price, a temperature) there is no queue.
+        # A signal at or below zero (a price, a temperature) has no queue.
         return math.ceil(QUEUE_FACTOR * below) if 0.0 < below < math.inf else None
 
     def _move(self, hold: Hold, row: int) -> None:
@@ -246,6 +246,6 @@ def _change(hold: Hold, row: int) -> _Change:
 
 
 def _gain(plan: Plan, row: int, target: int) -> float:
-    """Return the predicted gain of a change: the most of any row that is crossed, the wanted one too."""
+    """Return a change's predicted gain: the largest of the rows crossed, including the wanted one."""
     step = 1 if target > row else -1
     return max(plan.rows[k].gain for k in range(row + step, target + step, step))

@@ -1,4 +1,4 @@
-"""A hold watched: windows measured by the host's clock, judged here, reported to the tuner."""
+"""Watches a hold: measures windows by the host's clock, judges them, and reports to the tuner."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 class Watch:
-    """Looks after one device's hold.
+    """Watch one device's hold.
 
-    Windows are due by the host's clock also where the device has a time of its own, on which a window
-    takes no time at all. `check` raises Conflict once the agent is to stop. `context` is the situation
-    that the last window showed; `follow` gets it, and changes the plan's row where it goes by that.
+    Windows are due by the host's clock, also if the device has its own clock, on which a window
+    takes no host time. `check` raises Conflict once the agent must stop. `context` is the load of
+    the last window; `follow` receives it, and changes the plan's row if the plan uses it.
     """
 
     def __init__(
@@ -49,20 +49,20 @@ class Watch:
         self._reported_at = -math.inf
 
     def due_in_s(self) -> float:
-        """Return how long nothing need be done, in seconds; for ever where nothing is held.
+        """Seconds until something is due; infinite without a hold.
 
-        Nor is anything done where a window is a program run to its end: more are not needed.
+        Also infinite if a window is a complete run of a program: further windows are not needed.
         """
         if self._holder.current is None or self._bench.runs is not None:
             return math.inf
         return max(0.0, self._due_at - self._clock.monotonic())
 
     def start_now(self) -> None:
-        """Make the next window due at once: the hold is new."""
+        """Make the next window due immediately: the hold is new."""
         self._due_at = self._clock.monotonic()
 
     def mind(self) -> None:
-        """End a hold whose time is over, and measure a window where one is due."""
+        """End a hold whose time is over, and measure a window if one is due."""
         hold = self._holder.current
         if hold is None:
             return
@@ -71,7 +71,7 @@ class Watch:
             self.end(why)
         elif self.due_in_s() <= 0.0:
             try:
-                # Our own load must not pass for demand, nor a row change within a window.
+                # Our own load must not count as demand, and no row may change within a window.
                 with self._holder.set_aside():
                     self._observe(self._holder.current or hold)
                 self._follow_plan()
@@ -85,9 +85,9 @@ class Watch:
             self._due_at = self._clock.monotonic() + hold.order.observe_s
 
     def end(self, why: str) -> None:
-        """End the hold, restore the device, and keep the word for the tuner.
+        """End the hold, restore the device, and queue the report for the tuner.
 
-        A device that does not go back is logged; its journal stays, so that it is tried again.
+        A failed restore is logged; the journal entry stays, so that it is retried.
         """
         try:
             self._holder.end(why)
@@ -96,18 +96,18 @@ class Watch:
         self.tell()
 
     def tell(self) -> None:
-        """Keep the word that a hold has ended, where that has not been done."""
+        """Queue the report that a hold has ended, if that is not done yet."""
         hold = self._holder.unreported
         if hold is not None:
             self._link.keep(ended_report(self._device, hold))
             self._holder.mark_reported()
 
     def _observe(self, hold: Hold) -> None:
-        """Measure one window of the held setting, judge it, and report it where it counts.
+        """Measure one window of the held setting, judge it, and report it if it counts.
 
         Raises:
-            Conflict: the agent is to stop.
-            MeasurementError: the window shows nothing; a hold does not end for that.
+            Conflict: the agent must stop.
+            MeasurementError: the window has no result; a hold does not end for that.
         """
         order = hold.order
         ask = Ask(
@@ -130,7 +130,7 @@ class Watch:
         self.context = context_of(measured.measurement)
         why = self._holder.observed(measured.measurement)
         if measured.foreign:
-            # Judged all the same: whatever the cause, the limit was kept or not.
+            # Judged all the same: whatever the cause, the limit was kept or broken.
             log.warning(
                 "event=window_not_reported device=%s why=%r", self._device, measured.foreign
             )
@@ -149,19 +149,19 @@ class Watch:
             self.end(why)
 
     def _is_wanted(self, hold: Hold) -> bool:
-        """Return whether the tuner wants a window: each that breaks a limit, of others one now and then."""
+        """Return whether the tuner wants a window: each that breaks a limit, and others at an interval."""
         passed_s = self._clock.monotonic() - self._reported_at
         return bool(hold.broken.get(hold.row, 0)) or passed_s >= hold.order.report_s
 
     def _follow_plan(self) -> None:
-        """Follow a plan that goes by what windows show; end the hold where that fails."""
+        """Follow a plan by a quantity that windows measure; end the hold if that fails."""
         try:
             self._follow(self.context)
         except ActuationError as error:
             self.end(f"the plan could not be followed: {error}")
 
     def _changed_its_row(self, hold: Hold) -> bool:
-        """Whether a workload that goes by the plan itself changed its row within the window."""
+        """Whether a workload that follows the plan itself changed its row within the window."""
         changed = (
             self._holder.handed and hold.order.plan.row_of(self._bench.target.read()) is not None
         )
@@ -172,12 +172,13 @@ class Watch:
         return changed
 
     def _started_again(self, incarnation: str) -> bool:
-        """Whether the workload is not the start of it that the window began with: nothing of ours.
+        """Whether the workload was restarted since the window began, so that its setting was not ours.
 
-        The held setting is put in force in it, where the follower has not done so.
+        The held setting is then applied, if the follower has not done so.
 
         Raises:
-            ActuationError: it does not answer, or cannot be set yet; the follower tries again.
+            ActuationError: the workload does not answer, or cannot be set yet; the follower
+                retries.
         """
         restartable = self._bench.target.restartable
         if restartable is None:
@@ -192,7 +193,7 @@ class Watch:
 
 
 def ended_report(device: str, hold: Hold) -> HoldReport:
-    """Return the message to the tuner with the reason why a hold has ended."""
+    """Return the report to the tuner with the reason why a hold has ended."""
     return HoldReport(
         device=device,
         study=hold.order.study,

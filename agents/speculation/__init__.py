@@ -1,1 +1,1 @@
-"""What an engine or a proxy needs to speculate safely by itself, beside the plan it follows."""
+"""Client, meter and fallback for an engine or proxy that decodes speculatively."""

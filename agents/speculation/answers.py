@@ -1,4 +1,4 @@
-"""What an engine and the proxy answer alike: their knobs, and the plan that they follow."""
+"""HTTP answers shared by the engine and the proxy: their knobs, and the plan that they follow."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tuner.core import InvalidInput, Plan, Setting, Space
 def knobs_answer(
     name: str, version: str, space: Space, setting: Setting, *, per_request: bool
 ) -> Response:
-    """Say what can be set, what is in force, and whether a request can be given its length."""
+    """Return the knobs, the current setting, and whether a request can set its own draft length."""
     reply = knobs_reply(name, version, space, setting).model_dump()
     return message_answer(SpeculationKnobs(**reply, per_request=per_request))
 
 
 def plan_answer(plan: Plan | None, row: int | None) -> Response:
-    """Say what plan is followed, if any, and its row of the moment."""
+    """Return the plan that is followed, if any, and the index of its current row."""
     return message_answer(PlanMessage(plan=plan, row=row))
 
 
 async def plan_of(request: Request) -> Plan:
-    """Return the plan in a request's body. Raises InvalidInput, HTTPException."""
+    """Parse the plan in a request's body. Raises InvalidInput, HTTPException."""
     try:
         plan = PlanMessage.model_validate(await json_of(request)).plan
     except ValidationError as error:

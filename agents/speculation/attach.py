@@ -1,4 +1,4 @@
-"""The side of what decodes speculatively: its knobs found, its meter chosen."""
+"""Builds the side of a speculative decoder: reads its knobs and chooses its meter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATENCIES = (
 
 @dataclass(frozen=True, slots=True)
 class PromptLoad:
-    """The load that is asked for: so many callers, each for so many tokens after a prompt."""
+    """The load to send: the number of callers, and the tokens that each requests per prompt."""
 
     callers: int
     prompts: tuple[str, ...]
@@ -37,9 +37,11 @@ def attached(
     clock: Clock,
     seed: int,
 ) -> Side:
-    """Return the side of a running proxy, under the load that is given or whatever comes.
+    """Return the side of a running proxy, measured under the given load or the traffic that arrives.
 
-    Raises InvalidInput, ActuationError, DeviceLost.
+    Raises:
+        InvalidInput: the load cannot be sent.
+        ActuationError, DeviceLost: the proxy does not answer as documented.
     """
     url = urlsplit(client.url)
     address = (url.hostname or "", url.port or 80)

@@ -1,4 +1,4 @@
-"""Our own load on the proxy: streamed completions of given prompts, timed token by token."""
+"""Load generator for the proxy: streamed completions of given prompts, timed token by token."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ ANSWER_S = 120.0
 
 @dataclass(slots=True)
 class TokenTimes:
-    """When tokens came, over all callers of one window.
+    """Token timestamps of all callers in one window.
 
-    `tokens` are (moment in s on the clock, how many) of each piece of an answer, `gaps_s` the time
-    between two neighbouring pieces, `first_s` from the request to its first.
+    `tokens` holds pairs (clock time in s, number of tokens) for each piece of an answer. `gaps_s`
+    holds the seconds between two neighbouring pieces, `first_s` those from a request to its first
+    piece.
     """
 
     tokens: list[tuple[float, int]] = field(default_factory=list)
@@ -30,10 +31,10 @@ class TokenTimes:
 
 
 class PromptDeck:
-    """Deals the prompts in turn, to whichever caller is next.
+    """Deal prompts in turn to the next caller.
 
-    No prompt comes again before all others: llama.cpp of 0.3.16 replays what it made for the last
-    prompt of a slot where the next one is the same, and then accepts everything.
+    No prompt repeats before all others were sent: llama.cpp of 0.3.16 replays its output for the
+    last prompt of a slot if the next one is the same, and then accepts every drafted token.
     """
 
     def __init__(self, prompts: Sequence[str], tokens: int) -> None:
@@ -50,10 +51,10 @@ class PromptDeck:
 
 
 class PromptCaller:
-    """Sends one completion after another, each on a connection that is kept.
+    """Send one completion after another over a kept-alive connection.
 
-    A token must cost little here, for the load shares the machine with what it measures: what has come
-    is looked through for the server's own count at once, and its JSON is not parsed.
+    The load shares the machine with the server under test, so a token must cost little CPU: the
+    bytes are searched for the server's own count, and their JSON is not parsed.
     """
 
     def __init__(
@@ -67,13 +68,13 @@ class PromptCaller:
         self._before_s, self._made, self._tail = 0.0, 0, b""
 
     def send(self) -> str:
-        """Send one, read its stream to the end, and return what went wrong: empty if nothing."""
+        """Send one request, read its stream to the end, and return the error, or an empty text."""
         self._before_s, self._made, self._tail = self._clock.monotonic(), 0, b""
         wrong = self._http.send()
         return wrong or ("" if self._made else "an answer without a token")
 
     def _count(self, piece: bytes) -> None:
-        """Count the tokens that a piece of an answer brought, and when."""
+        """Count the tokens in a piece of an answer, and note the time."""
         tail = self._tail + piece
         counts = MADE.findall(tail)
         self._tail = tail[-LONGEST_COUNT:]

@@ -1,4 +1,4 @@
-"""What decodes speculatively behind its proxy, as the agent sees it."""
+"""The agent's client for a speculative decoder behind its proxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agents.target.side import SignalSample, WorkloadChanged
 from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_setting, setting_key
 
 CHANGE_S = 900.0
-"""A change may wait for what the server before last still has, and read a large model from a disk."""
+"""Timeout of a change: the server before last may still drain, and a large model takes long to load."""
 SIGNAL = "decoding_requests"
 PROXY, START_IT = "the speculation proxy", "start it with `jouletune speculation proxy`"
 
@@ -21,10 +21,10 @@ MessageT = TypeVar("MessageT", bound=BaseModel)
 
 
 class SpeculationClient:
-    """A running proxy.
+    """HTTP client of a running proxy.
 
-    Every method raises DeviceLost where it does not answer, and ActuationError where the answer is a
-    refusal or none that we know.
+    Every method raises DeviceLost if the proxy does not answer, and ActuationError if it refuses or
+    its answer does not parse.
     """
 
     def __init__(self, url: str) -> None:
@@ -33,23 +33,23 @@ class SpeculationClient:
         self.close = self._http.close
 
     def knobs(self) -> SpeculationKnobs:
-        """Return what can be set, and what is in force."""
+        """Return the knobs, and the current setting."""
         return self._get(SpeculationKnobs, "/knobs")
 
     def stats(self) -> SpeculationStats:
-        """Return what it has done so far."""
+        """Return the counters since the proxy's start."""
         return self._get(SpeculationStats, "/stats")
 
     def plan(self) -> Plan | None:
-        """Return the plan that it follows."""
+        """Return the plan that the proxy follows."""
         return self._get(PlanMessage, "/plan").plan
 
     def put(self, setting: Setting) -> None:
-        """Ask for a setting and wait until it is in force."""
+        """Request a setting, and wait until it is in force."""
         self._http.call("PUT", "/knobs", dict(setting), CHANGE_S)
 
     def follow(self, plan: Plan) -> None:
-        """Have it follow a plan."""
+        """Have the proxy follow a plan."""
         body = json.loads(PlanMessage(plan=plan).model_dump_json())  # infinity as a string
         self._http.call("PUT", "/plan", body)
 
@@ -63,7 +63,7 @@ class SpeculationClient:
 
 
 class SpeculationActuator:
-    """Sets the draft length, or has the proxy follow a plan of it."""
+    """Set the draft length, or have the proxy follow a plan of draft lengths."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class SpeculationActuator:
         self.close = client.close
 
     def read(self) -> Setting:
-        """Return what is in force. Raises ActuationError, DeviceLost."""
+        """Return the setting in force. Raises ActuationError, DeviceLost."""
         return self._client.knobs().setting
 
     def apply(self, setting: Setting) -> None:
-        """Put a setting in force, which ends a plan.
+        """Put a setting in force; this ends a plan.
 
         Raises:
-            UnknownKnob, OutOfRange: it does not fit; nothing was changed.
-            ActuationError, DeviceLost: it was refused, or has no effect.
+            UnknownKnob, OutOfRange: the setting is not in the space; nothing was changed.
+            ActuationError, DeviceLost: the proxy refused the setting, or the setting has no effect.
         """
         for name, value in setting.items():
             self._space.knob(name).index(value)
@@ -106,11 +106,14 @@ class SpeculationActuator:
             )
 
     def incarnation(self) -> str:
-        """Return another word after each start. Raises DeviceLost, WorkloadChanged."""
+        """Return an identifier that differs after each start.
+
+        Raises DeviceLost, WorkloadChanged.
+        """
         return self.seen(self._client.stats())
 
     def seen(self, stats: SpeculationStats) -> str:
-        """Return the start that some figures are of. Raises DeviceLost, WorkloadChanged."""
+        """Return the start that these counters belong to. Raises DeviceLost, WorkloadChanged."""
         if stats.incarnation != self._incarnation:
             version = self._client.knobs().version
             if version != self._version:
@@ -122,7 +125,10 @@ class SpeculationActuator:
         return self._incarnation
 
     def follow(self, plan: Plan) -> bool:
-        """Hand over a plan; False where it is refused. Raises ActuationError, DeviceLost."""
+        """Hand over a plan; return False if the proxy refuses it.
+
+        Raises ActuationError, DeviceLost.
+        """
         drafts = {row.setting.get("draft") for row in plan.rows}
         if not self._per_request or plan.by != SIGNAL or len(drafts) > 1:
             return False
@@ -130,12 +136,12 @@ class SpeculationActuator:
         return True
 
     def followed(self) -> Plan | None:
-        """Return the plan in force, None where a setting is. Raises ActuationError, DeviceLost."""
+        """Return the plan in force, or None if a setting is. Raises ActuationError, DeviceLost."""
         return self._client.plan()
 
 
 class DecodingSignal:
-    """How many requests are decoding."""
+    """The number of requests that are decoding."""
 
     def __init__(
         self, client: SpeculationClient, actuator: SpeculationActuator, *, askable: bool
@@ -145,6 +151,6 @@ class DecodingSignal:
         self._actuator = actuator
 
     def read(self) -> SignalSample:
-        """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
+        """Return the current value. Raises DeviceLost, WorkloadChanged."""
         stats = self._client.stats()
         return SignalSample(float(stats.decoding), stats.decoding_s, self._actuator.seen(stats))

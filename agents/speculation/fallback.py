@@ -1,8 +1,8 @@
-"""When to stop drafting: a planned length is used only while it gains over plain decoding.
+"""Decides when to stop drafting: a planned length is used only while it beats plain decoding.
 
-A plan is made from the acceptance of the past. Where that collapses (source text gives way to random
-bytes), every step pays for drafts that nobody accepts; an engine has to notice within seconds, long
-before the tuner measures again.
+A plan is made from past acceptance rates. If acceptance collapses (source text gives way to random
+bytes), every step pays for rejected drafts. An engine must notice that within seconds, long before
+the tuner measures again.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from tuner.errors import InvalidInput
 MEMORY_S = 2.5
 """Acceptance counts fade with this time constant, so that a collapse shows within 10 s."""
 MEMORY_SEQUENCE_STEPS = 256.0
-"""They fade with this many sequence-steps, too, which at large batches take less time."""
+"""Acceptance counts also fade with this many sequence-steps, which take less time at large batches."""
 ENOUGH_SEQUENCE_STEPS = 16
 ENOUGH_S = 3.0
-"""After so many sequence-steps, or so long, drafting is judged anew."""
+"""After this many sequence-steps, or this many seconds, drafting is judged again."""
 CHECK_SHARE = 0.01
-"""The share of the time that goes into looking whether the other choice has become the better one."""
+"""Share of the time spent on checking whether the other choice has become better."""
 DOUBT = 1.0
-"""Standard errors of the acceptance in favour of the plan: a mild loss is not told from chance."""
+"""Standard errors of acceptance in favour of the plan: a mild loss looks like noise."""
 PLAIN_STEPS = 3
-"""Plain steps at a batch before the first drafted ones there."""
+"""Plain steps at a batch size before the first drafted ones."""
 DRAFTED_STEPS = 2
 TIMES_KEPT = 9
 
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """What one step showed of `requests` sequences decoding together with the `length` it was told.
+    """The counts of one step: `requests` sequences decoding together at draft length `length`.
 
-    `seconds` is the time of a step without prompts, `drafted` and `accepted` are sums over its
-    sequences; a drafter may propose fewer tokens than `length` for each. A proxy that learns of a
-    finished request only gives that request's counts, its steps as `sequence_steps` and the mean time
-    of one as `seconds`.
+    `seconds` is the duration of a step without prompts. `drafted` and `accepted` are sums over its
+    sequences; a drafter may propose fewer tokens than `length` for each.
+
+    A proxy that only sees finished requests passes one request's counts, its number of steps as
+    `sequence_steps`, and the mean duration of a step as `seconds`.
 
     Raises:
         InvalidInput: counts that no step can have.
@@ -64,18 +65,18 @@ class StepCounts:
 
     @property
     def shown_by(self) -> int:
-        """Sequence-steps behind the counts: those of one step, where it is not said."""
+        """Number of sequence-steps behind the counts; by default those of one step."""
         return self.sequence_steps or self.requests
 
     @property
     def elapsed_s(self) -> float:
-        """The engine's time that the counts took, shared with the sequences beside them."""
+        """Engine time of the counts in seconds, shared with the sequences decoding beside them."""
         return self.seconds * self.shown_by / self.requests
 
 
 @dataclass(slots=True)
 class _Acceptance:
-    """Fading counts of one draft and length, since it was last judged anew."""
+    """Fading counts of one draft and length since the last judgement."""
 
     length: int
     accepted: float = 0.0
@@ -101,7 +102,7 @@ class _Acceptance:
 
     @property
     def tokens(self) -> float:
-        """Tokens per sequence-step at best, within the doubt: the most that l drafts can scatter."""
+        """Upper estimate of tokens per sequence-step, using the largest variance that l drafts can have."""
         mean = self.accepted / self.weight
         most_sd = math.sqrt(max(0.0, mean * (self.length - mean)))
         return 1.0 + mean + DOUBT * most_sd * math.sqrt(self.squared) / self.weight
@@ -113,7 +114,7 @@ class _Acceptance:
 
 @dataclass(slots=True)
 class _StepTimes:
-    """The last times of a step at one batch and length; a median, since machines are shared."""
+    """The latest durations of a step at one batch and length; their median, since machines are shared."""
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=TIMES_KEPT))
 
@@ -123,12 +124,14 @@ class _StepTimes:
 
 
 class SpeculationFallback:
-    """Chooses between the planned length and 0 at every step, from what the steps before showed.
+    """Choose between the planned length and 0 at every step, from the steps before it.
 
-    Feed it every step. A length is used while its accepted tokens make up for its time against that
-    of plain steps at this batch (a power of two); else 0, with drafting tried again for about a
-    hundredth of the time. Meanwhile plain steps are timed for no more than that. All constants are
-    our own choice, for a loss under 5 % and a collapse seen within 10 s.
+    Feed it every step. A length is used while its accepted tokens make up for its longer steps,
+    compared with plain steps at this batch (rounded up to a power of two). Otherwise the length is
+    0, and drafting is retried for about 1 % of the time. While drafting, plain steps are timed for
+    at most the same share.
+
+    All constants are our own choice, for a loss under 5 % and a collapse detected within 10 s.
     """
 
     def __init__(self) -> None:
@@ -139,7 +142,7 @@ class SpeculationFallback:
         self._before: tuple[str, int] | None = None
 
     def length(self, requests: int, planned: int, draft: str = "") -> int:
-        """Return the length for the next step of so many sequences: the planned one, or 0.
+        """Return the length for the next step of `requests` sequences: the planned one, or 0.
 
         Raises:
             InvalidInput: no sequence, or a negative length.
@@ -167,11 +170,11 @@ class SpeculationFallback:
         return planned
 
     def count(self, step: StepCounts) -> None:
-        """Take in what a step showed."""
+        """Add the counts of one step."""
         batch = _batch(step.requests)
         draft = step.draft if step.length else ""
         own = (draft, step.length)
-        # The first step after a change also catches up on what the draft has not seen.
+        # The first step after a change also processes tokens that the draft model has not seen.
         if step.length == 0 or self._before == own or step.sequence_steps:
             self._times.setdefault((batch, *own), _StepTimes()).last.append(step.seconds)
         self._before = own
@@ -188,5 +191,5 @@ class SpeculationFallback:
 
 
 def _batch(requests: int) -> int:
-    """Return the power of two at or above a number of sequences: steps up to it take alike long."""
+    """Round a number of sequences up to a power of two; steps up to it take about the same time."""
     return 1 << (requests - 1).bit_length()

@@ -1,4 +1,4 @@
-"""The bodies of the proxy's routes, as both of their ends see them."""
+"""Message bodies of the proxy's routes, shared by client and server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.core import Plan
 
 
 class PlanMessage(BaseModel):
-    """A plan, and its row of the moment. Infinities travel as strings: JSON has none."""
+    """A plan and the index of its current row. Infinities travel as strings: JSON has none."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -18,19 +18,20 @@ class PlanMessage(BaseModel):
 
 
 class SpeculationKnobs(KnobsReply):
-    """What can be set, what is in force, and whether a request can be given its length."""
+    """The knobs, the current setting, and whether a request can set its own draft length."""
 
     per_request: bool
 
 
 class SpeculationStats(BaseModel):
-    """What was done since the proxy's start; nothing but `inside` and `decoding` ever decreases.
+    """Counters since the proxy's start; all but `inside` and `decoding` never decrease.
 
-    `items` are tokens made. `decoding_s` adds up over requests the seconds that they decoded,
-    `decoding_busy_s` counts those in which any did. `passes` of the target and `generating_s` are those
-    of finished answers; `steps`, `steps_accepted` and `accepted_by_position` are the server's own
-    counters of verified drafts, and stay empty where it tells none (`metrics_missing` says why).
-    `server_url` is the llama-server that requests go to now.
+    `items` are generated tokens. `decoding_s` sums the decoding seconds over requests;
+    `decoding_busy_s` counts seconds in which at least one request decoded. `passes` of the target
+    model and `generating_s` cover finished answers only. `steps`, `steps_accepted` and
+    `accepted_by_position` are the server's own counters of verified drafts; they stay empty if the
+    server does not report them (`metrics_missing` gives the reason). `server_url` is the
+    llama-server that currently receives requests.
     """
 
     incarnation: str = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""What a window shows of llama-server: tokens, latencies, and how many drafted tokens were accepted."""
+"""Measures llama-server over a window: tokens, latencies, and accepted draft tokens."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ THROUGHPUT = Metric("throughput_per_s", scope=Scope.SERVICE)
 STEP = Metric("step_ms", scope=Scope.SERVICE, quantity=MILLISECONDS)
 LOAD = Metric(SIGNAL, scope=Scope.SERVICE, quantity=SHARE)
 PARTS = 20
-"""Of a window, for the standard error of its rate."""
+"""Number of parts of a window, for the standard error of its rate."""
 
 
 def accepted_metrics(longest: int) -> tuple[Metric, ...]:
-    """Return the metrics of speculation that a window may show, up to a length."""
+    """Return the speculation metrics that a window may report, up to a draft length."""
     positions = [f"accepted_at_{i}" for i in range(1, longest + 1)]
     names = [*positions, "accepted_per_step"]
     shares = [Metric(name, scope=Scope.SERVICE, quantity=SHARE) for name in names]
@@ -50,12 +50,12 @@ def accepted_metrics(longest: int) -> tuple[Metric, ...]:
 def speculation_shown(
     before: SpeculationStats, now: SpeculationStats, length: int
 ) -> dict[str, Estimate]:
-    """Return what the proxy's figures show of a window at one draft length.
+    """Compute a window's speculation metrics at one draft length from the proxy's counters.
 
-    By position where the server counts them (0.3.36). Else the steps are what was drafted over the
-    length; a build that tells none also has a plain pass between two steps, so that it tells no
-    `step_ms`. Standard errors take steps as independent; where only the mean is told, its variance is
-    at most l·(s - l) (Bhatia and Davis 2000).
+    By position if the server counts by position (0.3.36). Otherwise the number of steps is the
+    drafted tokens divided by the length; a build without such counters also runs a plain pass
+    between two steps, so it reports no `step_ms`. Standard errors treat steps as independent. If
+    only the mean is available, its variance is at most l·(s - l) (Bhatia and Davis 2000).
     """
     shown: dict[str, Estimate] = {}
     busy_s = now.decoding_busy_s - before.decoding_busy_s
@@ -88,7 +88,7 @@ def speculation_shown(
 
 
 class DecodingMeter:
-    """Measures whatever requests come, by the proxy's figures; sends none."""
+    """Measure the traffic that arrives by the proxy's counters; send none."""
 
     def __init__(self, client: SpeculationClient, clock: Clock) -> None:
         self._client = client
@@ -100,7 +100,7 @@ class DecodingMeter:
 
 
 class DecodingWindow:
-    """What the proxy has told since the window was opened."""
+    """The proxy's counters since the window was opened."""
 
     def __init__(self, client: SpeculationClient, clock: Clock) -> None:
         self._client = client
@@ -111,11 +111,11 @@ class DecodingWindow:
         self._final: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far. Raises MeasurementError."""
+        """Return the metrics so far. Raises MeasurementError."""
         return self._look() if self._final is None else self._final
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed. Raises MeasurementError."""
+        """Close the window and return its metrics. Raises MeasurementError."""
         self._final = self.read()
         return self._final
 
@@ -140,7 +140,7 @@ class DecodingWindow:
         return Reading(totals, shown | sure)
 
     def _ratios(self) -> dict[str, Estimate]:
-        """Return what the looks within the window tell together, where they were enough."""
+        """Pool the ratios of the readings within the window, if there were enough of them."""
         pairs = [(a, b) for a, b in pairwise(self._looks) if b[0] > a[0]]
         tokens = [(float(b.items - a.items), then - now) for (now, a), (then, b) in pairs]
         passes = [
@@ -165,7 +165,7 @@ class DecodingWindow:
             raise MeasurementError(error.message, hint=error.hint) from error
 
     def _in_force(self) -> int | None:
-        """Return the length of the window, None where a plan changes it."""
+        """Return the window's draft length, or None if a plan changes it."""
         try:
             followed = self._client.plan()
             length = self._client.knobs().setting["speculation_length"]
@@ -175,7 +175,7 @@ class DecodingWindow:
 
 
 class PromptMeter:
-    """Measures under our own load: callers that stream completions of given prompts."""
+    """Measure under our own load: callers that stream completions of given prompts."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class PromptMeter:
         return {SIGNAL: self._shape.context[REQUESTS.name]} if self._shape.context else {}
 
     def offering(self, context: Context) -> PromptMeter:
-        """Return the meter at another load. Raises InvalidInput where none is asked for."""
+        """Return the meter at another load. Raises InvalidInput if the context names none."""
         other = PromptMeter(
             self._client,
             self._address,
@@ -222,13 +222,13 @@ class PromptMeter:
         return PromptWindow(run, decoding, times, began_s)
 
     def close(self) -> None:
-        """End the load of windows that are still open."""
+        """Stop the load of all open windows."""
         for run in list(self._runs):
             run.stop(grace_s=0.0)
 
 
 class PromptWindow:
-    """An open window under our load. Tokens and latencies are what our callers saw."""
+    """An open window under our load. Tokens and latencies are those that our callers saw."""
 
     def __init__(
         self, run: LoadRun, decoding: DecodingWindow, times: TokenTimes, began_s: float
@@ -237,11 +237,11 @@ class PromptWindow:
         self._final: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far. Raises MeasurementError."""
+        """Return the metrics so far. Raises MeasurementError."""
         return self._reading(closing=False) if self._final is None else self._final
 
     def stop(self) -> Reading:
-        """End the load and return what it showed. Raises MeasurementError."""
+        """Stop the load and return the window's metrics. Raises MeasurementError."""
         if self._final is None:
             self._final = self._reading(closing=True)
         return self._final

@@ -1,4 +1,4 @@
-"""The meter of a device that is its host: a CPU, or a board with GPU and CPU on one chip."""
+"""Meter of a device that is the host itself: a CPU, or a board with GPU and CPU on one chip."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tuner.core import ActuationError, Clock, MeasurementError, Reading
 T = TypeVar("T")
 
 MOST_ASTRAY = 0.5
-"""The share of looks that may find a clock above its ceiling before the window is void."""
+"""Share of readings that may find a clock above its ceiling before the window is void."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A ceiling that we set on a clock: the file that shows the clock, and the most it may show.
+    """A ceiling that we set on a clock: the file that reports the clock, and its highest allowed value.
 
-    `most` and `ceiling` are in the file's unit; `most` has the margin within which the clock is measured.
+    `most` and `ceiling` are in the file's unit; `most` includes the margin within which the clock
+    is measured.
     """
 
     runs: Path
@@ -31,11 +32,11 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMeter:
-    """Opens windows over the host's busy time, its energy, what slows it, and its clocks.
+    """Open windows over the host's busy time, its energy, its throttling, and its clocks.
 
-    `joules` opens the energy, None where no one reports any. `watch` begins to watch for throttling: what
-    it returns says whether there was any since it was last asked. `ceilings` returns those that we have
-    set now: a clock above an unset ceiling contradicts nothing.
+    `joules` opens the energy counter, None if there is none. `watch` starts to watch for
+    throttling; the function that it returns reports whether there was any since its last call.
+    `ceilings` returns the ceilings that we have set now; a clock without one is not checked.
     """
 
     stat: Path
@@ -45,7 +46,7 @@ class HostMeter:
     clock: Clock
 
     def start(self) -> HostWindow:
-        """Open a window now. Raises MeasurementError where something cannot be read."""
+        """Open a window. Raises MeasurementError if something cannot be read."""
         return HostWindow(self)
 
 
@@ -72,10 +73,10 @@ class HostWindow:
         return self._closed or self._shown()
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed.
+        """Close the window and return its metrics.
 
         Raises:
-            MeasurementError: something cannot be read, or clocks do not keep to their ceilings.
+            MeasurementError: something cannot be read, or clocks exceeded their ceilings.
         """
         if self._closed is None:
             try:
@@ -117,7 +118,7 @@ class HostWindow:
 
 
 def _measuring(ask: Callable[[], T]) -> T:
-    """Return an answer; a device that gives none is a MeasurementError."""
+    """Return a device's answer; turn a missing one into a MeasurementError."""
     try:
         return ask()
     except ActuationError as error:

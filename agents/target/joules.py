@@ -1,7 +1,8 @@
-"""Energy since a window began, what of it cannot be true, and power integrated where no counter is.
+"""Energy since a window began: checked for plausibility, or integrated from power without a counter.
 
-Counters go back when a host resumes or a driver is loaded again (mlco2/codecarbon 1321, joular/powerjoular
-87), which no wrap explains: what a device cannot draw in a time was not drawn in it.
+Counters go back when a host resumes or a driver is reloaded (mlco2/codecarbon 1321,
+joular/powerjoular 87), which no wrap explains. More energy than a device can draw in a time is
+rejected.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ SAMPLE_S = 0.05
 LONGEST_GAP_S = 1.0
 """The draw between samples further apart is unknown."""
 SLACK_S = 1.0
-"""A counter may step so late: what it counted was drawn in the time since it was read, and this."""
+"""A counter may step this late: its growth was drawn in the time since its last reading, and this."""
 
 Every = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Calls something every `seconds` until the returned function is called."""
+"""Calls a function every `seconds` until the returned function is called."""
 
 
 class Joules(Protocol):
@@ -36,10 +37,10 @@ class Joules(Protocol):
 
 
 def drawn(joules: float, seconds: float, most_w: float, counter: object) -> float:
-    """Return the joules that a counter has counted in a time, where a device can have drawn them.
+    """Return the joules counted in a time, if a device can have drawn them.
 
     Raises:
-        MeasurementError: they are below 0, or more than `most_w` can be in that time.
+        MeasurementError: they are below 0, or above `most_w` times the seconds.
     """
     if 0.0 <= joules <= most_w * (seconds + SLACK_S):
         return joules
@@ -53,7 +54,8 @@ def drawn(joules: float, seconds: float, most_w: float, counter: object) -> floa
 class IntegratedJoules:
     """Power integrated by the trapezium rule over samples taken every 50 ms in the background.
 
-    `power_w` reports it now; it raises ActuationError or MeasurementError. More than `most_w` is no power.
+    `power_w` returns the present power in W; it raises ActuationError or MeasurementError. A sample
+    above `most_w` is rejected.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class IntegratedJoules:
             self._last = now
 
     def _believed(self) -> float:
-        """Return the power now. Raises MeasurementError where a device cannot draw it."""
+        """Return the present power. Raises MeasurementError if a device cannot draw it."""
         power_w = self._power_w()
         if abs(power_w) <= self._most_w:
             return power_w
@@ -103,7 +105,7 @@ class IntegratedJoules:
 
 
 def in_background(period_s: float, job: Callable[[], None]) -> Callable[[], None]:
-    """Run a job every `period_s` in a thread until what is returned is called."""
+    """Run a job every `period_s` in a thread until the returned function is called."""
     ended = threading.Event()
 
     def work() -> None:

@@ -35,35 +35,35 @@ from tuner.core import (
 from tuner.guard import clearly_broken
 
 READS = 10
-"""Batches in a window of the asked length."""
+"""Batches in a window of the requested length."""
 JITTER = 0.05
-"""Windows differ in length by up to this share, so that they do not beat with something periodic."""
+"""Windows differ in length by up to this share, to avoid aliasing with periodic disturbances."""
 TARGET_STDERR = 0.05
-"""A window is extended while a demanded mean has a standard error above this share of itself."""
+"""A window is extended while a required mean has a relative standard error above this."""
 LEAST_ITEMS = 50
 """No window is cut short on fewer items than this: our choice, a few batches of any size."""
 WARM_UP_SHARE = 0.1
 LONGEST_WARM_UP_S = 5.0
 REDOS = 2
-"""How often a contaminated window is measured again within its trial."""
+"""Number of times that a contaminated window is repeated within its trial."""
 SLICE_S = 0.5
-"""The longest sleep between two looks at whether the trial may continue."""
+"""The longest sleep between two checks of whether the trial may continue."""
 
 CLOCK_STEP_S = 1e-6
 """No clock here sleeps for less than this."""
 
 Check = Callable[[], None]
-"""Returns quietly while the measurement may continue; raises Conflict once it must end."""
+"""Returns while the measurement may continue; raises Conflict once it must end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is wanted of a window: its metrics, the limits that cut it short, and its length.
+    """The request for a window: its metrics, the limits that cut it short, and its length.
 
-    `expected` is the load that the window is to be compared with, empty for none; `context` is the load
-    to ask for, nothing for whatever load there is. `follows` is a signal whose mean the window is to
-    tell as its load, too. `plan` is a table for the workload to go by instead of the setting, its first
-    row's.
+    `expected` is the load that the window is compared with, empty for none. `context` is the load
+    to request, empty for the traffic that arrives. `follows` is a signal whose mean is reported as
+    the window's load, too. `plan` is a table for the workload to follow instead of the setting,
+    which is its first row's.
     """
 
     metrics: tuple[str, ...]
@@ -77,16 +77,16 @@ class Ask:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The metrics asked for and those that limits are on."""
+        """The required metrics and those of the limits."""
         return tuple(dict.fromkeys([*self.metrics, *(limit.metric for limit in self.limits)]))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWindow:
-    """One window and what speaks against it; what is in words is empty where nothing does.
+    """One window and the reasons against it; a text is empty without a reason.
 
-    `changed`: another program changed a knob; `foreign`: others were measured along, or another rate;
-    `broke`: the limit for which the window was cut short.
+    `changed`: another program changed a knob. `foreign`: other programs used the machine, or the
+    rate differed. `broke`: the limit for which the window was cut short.
     """
 
     measurement: Measurement
@@ -96,17 +96,17 @@ class MeasuredWindow:
 
     @property
     def spoilt(self) -> str:
-        """Why the window does not count."""
+        """Why the window does not count as evidence."""
         return self.changed or self.foreign
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurer:
-    """Measures one target, on the target's own time where it has one.
+    """Measure one target, on the target's own clock if it has one.
 
-    `host_clock` and `now` are the host's; `usage` tells the host's cores and this process's CPU time.
-    `counts` is what its windows add up to. A window in which others used more than `foreign_share` of the
-    machine is contaminated.
+    `host_clock` and `now` are the host's; `usage` returns the host's cores and this process's CPU
+    time. `counts` has the totals of its windows. A window in which others used more than
+    `foreign_share` of the machine is contaminated.
     """
 
     target: Target
@@ -119,13 +119,13 @@ class Measurer:
 
     @property
     def clock(self) -> Clock:
-        """The time that windows are measured in."""
+        """The clock that windows are measured on."""
         return self.target.clock or self.host_clock
 
     def trial(self, setting: Setting, ask: Ask, check: Check, name: str) -> Outcome:
-        """Try a setting and say how it went; the setting stays in force, also after a failure.
+        """Try a setting and return the outcome; the setting stays in force, also after a failure.
 
-        `name` tells this attempt from every other: it seeds the window's jitter.
+        `name` identifies this attempt: it seeds the window's jitter.
         """
         began = self.clock.monotonic()
         rng = random.Random(f"{self.seed}/{name}")
@@ -135,7 +135,7 @@ class Measurer:
                 raise ActuationError(f"the workload {NO_TABLE}")
             self.pause(self.target.settle_s, check)
             for redo in range(REDOS + 1):
-                self.pause(redo * ask.window_s, check)  # what spoils a window often passes
+                self.pause(redo * ask.window_s, check)  # the cause of a spoilt window often passes
                 window = self.window(setting, ask, check, rng, began)
                 if not window.spoilt:
                     return _outcome(window, ask, self.target.quantities)
@@ -153,11 +153,11 @@ class Measurer:
     def window(
         self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
     ) -> MeasuredWindow:
-        """Warm up, and measure one window of a setting that is in force.
+        """Warm up, and measure one window of the setting in force.
 
         Raises:
-            Conflict: `check` says that it must end.
-            MeasurementError: a meter failed, or does not give a demanded metric.
+            Conflict: `check` requires an end.
+            MeasurementError: a meter failed, or does not report a required metric.
             ActuationError: the setting in force is unknown.
         """
         try:
@@ -203,14 +203,14 @@ class Measurer:
         return MeasuredWindow(measurement, changed, self._foreign(measurement, ask), broke)
 
     def pause(self, seconds: float, check: Check) -> None:
-        """Let time pass on the target's clock. Raises Conflict when it must end."""
+        """Wait on the target's clock. Raises Conflict once the measurement must end."""
         until = self.clock.monotonic() + seconds
         while (left := until - self.clock.monotonic()) >= CLOCK_STEP_S:
             self.clock.sleep(min(left, SLICE_S))
             check()
 
     def _warm_up(self, ask: Ask, check: Check) -> None:
-        """Measure a little and throw it away: caches fill, and a load generator gets going."""
+        """Measure briefly and discard the result: caches fill, and a load generator starts up."""
         warm_up_s = max(side.warm_up_s for side in self.target.sides.values())
         window = TargetWindow(self.target, self.clock, self.usage, ask.context)
         try:
@@ -220,7 +220,7 @@ class Measurer:
             window.discard()
 
     def _fill(self, window: TargetWindow, ask: Ask, check: Check, stretch: float) -> Limit | None:
-        """Read until the window is long enough; return the limit that cut it short, if one did."""
+        """Read until the window is long enough; return the limit that cut it short, if any."""
         length = min(ask.window_s * stretch, ask.max_window_s)
         while True:
             self.pause(length / READS, check)
@@ -240,7 +240,7 @@ class Measurer:
 
     @property
     def runs(self) -> int | None:
-        """How many runs of a program a window is; None where it goes by time."""
+        """The number of a program's runs in a window; None if windows have a duration."""
         workload = self.target.workload
         meter = workload.meter if workload is not None else None
         return meter.runs if isinstance(meter, MeasuresRuns) else None
@@ -248,7 +248,7 @@ class Measurer:
     def _fill_by_runs(
         self, window: TargetWindow, runs: int, ask: Ask, check: Check
     ) -> Limit | None:
-        """Read after each run until there were enough; return the limit that cut it short, if one did."""
+        """Read after each run until there were enough; return the limit that cut it short, if any."""
         for _ in range(runs):
             while not window.wait(SLICE_S):
                 check()
@@ -302,7 +302,7 @@ def _outcome(window: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
 def _too_little(
     ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
 ) -> bool:
-    """Return whether a longer window would help: no item yet, an open tail, a mean not known well."""
+    """Return whether a longer window would help: no item yet, an open tail, an imprecise mean."""
     window = {name: estimates[name] for name in ask.needed if name in estimates}
     return items == 0.0 or any(
         _unbounded_tail(name, estimates, declared)
@@ -323,7 +323,7 @@ def _unbounded_tail(name: str, estimates: Mapping[str, Estimate], declared: Quan
 def _demand(
     ask: Ask, estimates: Mapping[str, Estimate], window: TargetWindow, declared: Quantities
 ) -> None:
-    """Return quietly when every demanded metric is there. Raises MeasurementError."""
+    """Check that every required metric is there. Raises MeasurementError."""
     missing = [name for name in ask.needed if name not in estimates]
     if missing and window.total("items") == 0.0:
         failed = int(window.total("failed") or 0)
@@ -343,7 +343,7 @@ def _demand(
 
 
 def _in_words(window: MeasuredWindow) -> str:
-    """Return which limit cut a window short, and by how much."""
+    """Return as text which limit cut a window short, and by how much it was broken."""
     limit = window.broke
     if limit is None:
         return ""

@@ -1,4 +1,4 @@
-"""Tries everything of a workload once, as a trial would, and restores the original."""
+"""Tries each knob, the meter and each signal of a workload once, then restores the original."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tuner.core import Clock, Estimate, Knob, Setting, TuningError, Value
 READS = 5
 WAIT_S = 0.5
 APART, LEAST_CHANGE = 4.0, 0.02
-"""Standard errors of an effect, which must also exceed 2 %: they are uncertain with few parts. Ours."""
+"""An effect must exceed 4 standard errors, uncertain with few parts, and 2 %. Ours."""
 Estimates = Mapping[str, Estimate]
 
 
 def rehearse(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
-    """Yield how each knob, the meter and each signal did; a window is `seconds` long, or whole runs.
+    """Yield the result of each knob, the meter and each signal.
 
-    What was in force is restored, also where the rest fails.
+    A window takes `seconds`, or complete runs. The original setting is restored, also if a step
+    fails.
 
     Raises:
         ActuationError: it could not be restored.
@@ -69,7 +70,7 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
         took_s = clock.monotonic() - began
         side.actuator.apply(original)
     except TuningError as error:
-        with suppress(TuningError):  # the caller restores, and says where that fails
+        with suppress(TuningError):  # the caller restores, and reports where that fails
             side.actuator.apply(original)
         return _failed(knob.name, error)
     change = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
@@ -79,7 +80,7 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
 
 
 def _other(side: Side, knob: Knob, original: Setting) -> Value | None:
-    """Return the first value that is allowed beside all others as they are."""
+    """Return the first other value that is allowed with the present values of all other knobs."""
     for value in knob.values:
         if value != original[knob.name]:
             with suppress(TuningError):
@@ -89,7 +90,7 @@ def _other(side: Side, knob: Knob, original: Setting) -> Value | None:
 
 
 def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None, Estimates]:
-    """Yield how the meter and each metric did; return what was shown."""
+    """Yield the result of the meter and of each metric; return the metrics."""
     try:
         window = _measured(side, clock, seconds)
     except TuningError as error:
@@ -140,10 +141,10 @@ def _measured(side: Side, clock: Clock, seconds: float) -> TargetWindow:
 def _effect(
     side: Side, knob: Knob, original: Setting, before: Estimates, clock: Clock, seconds: float
 ) -> Symptom:
-    """Tell by what is measured whether a knob that cannot be read back does anything.
+    """Report from measurements whether a knob that cannot be read back has any effect.
 
-    It is set to its value that is farthest in the list. No difference is no proof that it is not in force,
-    so that is reported and nothing more.
+    It is set to its value that is farthest in the list. No difference does not prove that it is not
+    in force, so that it is reported only.
     """
     about, why = f"effect of {knob.name}", side.unproven[knob.name]
     places = sorted(

@@ -1,4 +1,4 @@
-"""The side of a server that the agent started: started again where it has ended, and ended with it."""
+"""Side of a server that the agent started: restarted if it has ended, and ended with the agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.core import Actuator, Setting, TuningError
 
 
 def revived(child: ServerProcess, attach: Callable[[str], Side]) -> Side:
-    """Attach to a server of ours; setting or reading it starts it again, `close` ends it.
+    """Attach to a server of ours; setting or reading it restarts it, `close` ends it.
 
     Raises:
         TuningError: it cannot be attached to; it was ended.
@@ -36,14 +36,14 @@ def revived(child: ServerProcess, attach: Callable[[str], Side]) -> Side:
 
 
 class RevivingActuator:
-    """Sets a server's knobs, and starts it again first where it has ended; closing ends it."""
+    """Set a server's knobs, restarting the server first if it has ended; closing ends it."""
 
     def __init__(self, child: ServerProcess, actuator: Actuator) -> None:
         self._child = child
         self._actuator = actuator
 
     def read(self) -> Setting:
-        """Return what is in force. Raises ActuationError, DeviceLost."""
+        """Return the setting in force. Raises ActuationError, DeviceLost."""
         self._child.revive()
         return self._actuator.read()
 
@@ -53,7 +53,10 @@ class RevivingActuator:
         self._actuator.apply(setting)
 
     def incarnation(self) -> str:
-        """Return another word after each start. Raises DeviceLost, WorkloadChanged."""
+        """Return an identifier that differs after each start.
+
+        Raises DeviceLost, WorkloadChanged.
+        """
         self._child.revive()
         assert isinstance(self._actuator, Restartable)
         return self._actuator.incarnation()
@@ -66,7 +69,7 @@ class RevivingActuator:
 
 
 class RevivingSignal:
-    """A signal of the server, which is started again first where it has ended."""
+    """A signal of the server, which is restarted first if it has ended."""
 
     def __init__(self, child: ServerProcess, live: LiveSignal) -> None:
         self.signal = live.signal
@@ -74,16 +77,16 @@ class RevivingSignal:
         self._live = live
 
     def read(self) -> SignalSample:
-        """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
+        """Return the current value. Raises DeviceLost, WorkloadChanged."""
         self._child.revive()
         return self._live.read()
 
 
 class RevivingWaitingSignal(RevivingSignal):
-    """The same for a signal that can be waited for."""
+    """A reviving signal that can be waited for."""
 
     def wait_above(self, value: float, seconds: float) -> SignalSample:
-        """Return it once it is so high, or after so long. Raises as `read`."""
+        """Return the value once it is at least `value`, or after `seconds`. Raises as `read`."""
         self._child.revive()
         assert isinstance(self._live, WaitingSignal)
         return self._live.wait_above(value, seconds)

@@ -1,4 +1,4 @@
-"""What an agent has opened on its host: one device or one workload, ready to be set and measured."""
+"""A side: one device or one workload opened on this host, ready to be set and measured."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class NothingToSet:
 
 
 class WorkloadChanged(ActuationError):
-    """What runs is not what was attached: former measurements are void; attach again."""
+    """The running workload is not the attached one: former measurements are void; attach again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignalSample:
-    """A signal at one moment, one of the two numbers at least.
+    """A signal at one moment; at least one of the two numbers is given.
 
-    `present` is its value now. `integral` adds up the signal over the seconds since what reports it was
-    started, so that its growth per second is the exact mean between two looks; `incarnation` is another
-    word after each such start, empty where unknown.
+    `present` is its current value. `integral` is the signal integrated over the seconds since its
+    source was started, so that its growth per second is the exact mean between two readings.
+    `incarnation` differs after each such start; empty if unknown.
     """
 
     present: float | None = None
@@ -56,9 +56,10 @@ class SignalSample:
 
 
 class LiveSignal(Protocol):
-    """A signal that can be read at any moment, windows or not.
+    """A signal that can be read at any moment, with or without a window.
 
-    Raises DeviceLost where what reports it is away, WorkloadChanged where another has taken its place.
+    Raises DeviceLost if its source does not answer, WorkloadChanged if another program has replaced
+    it.
     """
 
     @property
@@ -67,7 +68,7 @@ class LiveSignal(Protocol):
         ...
 
     def read(self) -> SignalSample:
-        """Return it as it is now."""
+        """Return the current value."""
         ...
 
 
@@ -82,13 +83,13 @@ class WaitingSignal(Protocol):
 
 @runtime_checkable
 class HoldGuard(Protocol):
-    """An actuator behind which another program guards a side, and restores it when its agent is gone.
+    """An actuator whose side is guarded by another program, which restores it if its agent is gone.
 
-    What is applied is a trial there, unless it is confirmed here.
+    An applied setting is a trial there, unless it is confirmed here.
     """
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
-        """Keep a setting in force for so long, also for a while without the agent.
+        """Keep a setting in force for a time, also for a while without the agent.
 
         Raises:
             ActuationError: it is not kept.
@@ -100,55 +101,55 @@ class HoldGuard(Protocol):
         ...
 
     def conflict(self) -> str:
-        """Return what they have against what is in force; empty where nothing."""
+        """Return the guards' objection to the setting in force; empty if there is none."""
         ...
 
 
 @runtime_checkable
 class Narrows(Protocol):
-    """An actuator that finds out at work that less can be set than was offered."""
+    """An actuator that learns during operation that fewer values can be set than were offered."""
 
     def left(self) -> tuple[Space, Mapping[str, str]]:
-        """Return what is still offered, knob by knob, and why a knob stays at its default."""
+        """Return the space still offered, and per withdrawn knob why it stays at its default."""
         ...
 
 
 @runtime_checkable
 class Restartable(Protocol):
-    """An actuator of a workload that may be started again, which loses the setting."""
+    """An actuator of a workload that may be restarted, which loses the setting."""
 
     def incarnation(self) -> str:
-        """Return another word after each start.
+        """Return an identifier that differs after each start.
 
         Raises:
             DeviceLost: it does not answer.
-            WorkloadChanged: it was started again as another version.
+            WorkloadChanged: it was restarted as another version.
         """
         ...
 
 
 @runtime_checkable
 class FollowsPlans(Protocol):
-    """An actuator of a workload that goes by a plan of its own knobs itself, from step to step.
+    """An actuator of a workload that follows a plan of its own knobs itself, from step to step.
 
-    `apply` ends that. Both raise ActuationError.
+    `apply` ends that. Both methods raise ActuationError.
     """
 
     def follow(self, plan: Plan) -> bool:
-        """Put a plan in force; False, and nothing is changed, where it cannot go by its signal."""
+        """Put a plan in force; return False, with nothing changed, if it cannot use the plan's signal."""
         ...
 
     def followed(self) -> Plan | None:
-        """Return the plan in force, None where a setting is."""
+        """Return the plan in force, or None if a setting is."""
         ...
 
 
 @runtime_checkable
 class FallsBack(Protocol):
-    """An actuator that follows plans, and gives its table up for plain decoding where that stops to pay."""
+    """An actuator that follows plans, and switches to plain decoding while its table does not pay."""
 
     def look(self) -> None:
-        """Take a look at what shows that. Raises ActuationError."""
+        """Check whether the table still pays, and switch if needed. Raises ActuationError."""
         ...
 
 
@@ -158,17 +159,17 @@ class OffersLoad(Protocol):
 
     @property
     def context(self) -> Context:
-        """The load that it sends, as far as that does not depend on the setting."""
+        """The load that it sends, as far as that is independent of the setting."""
         ...
 
     def offering(self, context: Context) -> Meter:
-        """Return the meter at a load. Raises InvalidInput where it cannot offer that."""
+        """Return the meter at a load. Raises InvalidInput if it cannot send that."""
         ...
 
 
 @runtime_checkable
 class MeasuresRuns(Protocol):
-    """A meter whose windows are complete runs of a program: each a batch, and none to warm up by."""
+    """A meter whose windows are complete runs of a program: each run is a batch; there is no warm-up."""
 
     runs: int
 
@@ -178,32 +179,35 @@ class WaitsForRuns(Protocol):
     """An open window whose batches end by themselves."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for the end of a batch; return whether it has come. Raises MeasurementError."""
+        """Wait up to `seconds` for the end of a batch; return whether it ended.
+
+        Raises MeasurementError.
+        """
         ...
 
 
 @runtime_checkable
 class NamesItsSource(Protocol):
-    """A meter that finds out at work where its numbers come from."""
+    """A meter that learns during operation where its numbers come from."""
 
     @property
     def source(self) -> str:
-        """Where its numbers come from now, in words."""
+        """The current source of its numbers, as text."""
         ...
 
 
 @runtime_checkable
 class TellsForeignLoad(Protocol):
-    """A meter of a device that several programs may use at a time, each counted on its own there."""
+    """A meter of a device that counts each of several programs separately."""
 
     def attribute_to(self, workload: WorkloadIdentity) -> None:
-        """Update the identified processes of the workload; everything else may be foreign."""
+        """Update the identified processes of the workload; all others may be foreign."""
         ...
 
 
 @runtime_checkable
 class Closing(Protocol):
-    """An actuator or a meter that holds something open."""
+    """An actuator or a meter that holds resources."""
 
     def close(self) -> None:
         """Release it."""
@@ -212,25 +216,25 @@ class Closing(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One side of what is tuned: what it is, what can be set, and how it is set and measured.
+    """One side of a target: its description, its knobs, its actuator and its meter.
 
-    `version` is the driver's or the workload's: a change of it starts a study's evidence afresh.
-    `clock` is the side's own time where it has one (simulated and replayed devices), else None.
-    `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
-    be set or measured here and why. `source` says in words where its numbers come from (`our load
-    generator, closed loop of 4`); empty: the side's own meter. `shared` says who else uses what is
-    measured here; empty: none is reported. `signals` is what a plan can go by. `unproven` says of knobs
-    that are set without being read back from what uses them, why. `warm_up_s` is how long the load is to be
-    on before a window counts, at least. `spec` opens this very side again, at any place;
-    empty: what it was opened by does.
+    `version` is the driver's or the workload's: a change of it restarts a study's evidence. `clock`
+    is the side's own clock if it has one (simulated and replayed devices), else None. `settle_s` is
+    the wait in s after `apply` before measuring. `cannot` gives, as text, what cannot be set or
+    measured here and why. `source` is the origin of its numbers as text (`our load generator,
+    closed loop of 4`); empty: the side's own meter. `shared` names the other users of the measured
+    resource; empty: none is reported. `signals` are those that a plan can use. `unproven` gives the
+    reason for each knob that is set without being read back from its user. `warm_up_s` is the least
+    time under load before a window counts. `spec` opens this very side again, from any folder;
+    empty: the spec that opened it does.
 
-    What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
+    The types of its actuator and its meter declare further abilities: `HoldGuard`, `Restartable`,
     `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `TellsForeignLoad`, `Closing`.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
-    `arrival_rate_per_s`) and totals. What is per item the agent derives from the totals of all
+    `arrival_rate_per_s`) and totals. The agent derives metrics per item from the totals of all
     sides, for the metrics that a side lists (`energy_j`, `power_w`, `cpu_time_ms`,
-    `throughput_per_s`). A side lists `arrival_rate_per_s` only where load arrives at a rate of its own,
+    `throughput_per_s`). A side lists `arrival_rate_per_s` only if load arrives at its own rate,
     whatever the setting (open loop, production): such rates are compared.
     """
 
@@ -254,25 +258,25 @@ class Side:
     identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
     """How a workload's processes are identified."""
     energy_of: frozenset[str] = frozenset()
-    """The parts of the host that its energy covers; what another side covers, too, is not added twice."""
+    """The parts of the host that its energy covers; a part that another side covers is added once."""
 
     @property
     def offered(self) -> Space:
-        """What of its space is still worth trying."""
+        """The part of its space that is still worth trying."""
         return self.actuator.left()[0] if isinstance(self.actuator, Narrows) else self.space
 
     @property
     def withdrawn(self) -> Mapping[str, str]:
-        """The knobs that are offered no more, and why."""
+        """The knobs that are no longer offered, with the reasons."""
         return self.actuator.left()[1] if isinstance(self.actuator, Narrows) else {}
 
     @property
     def guard(self) -> HoldGuard | None:
-        """Who else guards the side, None where there is none."""
+        """The guard of the side, None if there is none."""
         return self.actuator if isinstance(self.actuator, HoldGuard) else None
 
     def close(self) -> None:
-        """Release what the side holds open."""
+        """Release the side's resources."""
         for part in (self.meter, self.actuator):
             if isinstance(part, Closing):
                 part.close()

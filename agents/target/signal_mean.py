@@ -1,4 +1,4 @@
-"""The mean of a signal over a window: what the window tells as its load."""
+"""Mean of a signal over a window, reported as the window's load."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from tuner.core import Clock, Context
 
 
 class SignalMean:
-    """Looks at a signal now and then, from its first look on.
+    """Average a signal from repeated readings, starting with the first.
 
-    Where the signal adds itself up the mean is exact, else that of the looks, each for the time since the
-    one before. What was started again within the window has no mean. Raises as the signal's `read`.
+    If the signal reports an integral the mean is exact. Otherwise it is that of the readings, each
+    weighted by the time since the one before. After a restart within the window there is no mean.
+    Raises as the signal's `read`.
     """
 
     def __init__(self, live: LiveSignal, clock: Clock) -> None:
@@ -22,7 +23,7 @@ class SignalMean:
         self._restarted = False
 
     def look(self) -> None:
-        """Take in what the signal tells now."""
+        """Read the signal once."""
         now, sample = self._clock.monotonic(), self._live.read()
         before, last = self._last
         self._restarted |= sample.incarnation != last.incarnation
@@ -32,7 +33,7 @@ class SignalMean:
 
     @property
     def context(self) -> Context:
-        """The mean by the signal's name; nothing while it is not known."""
+        """The mean by the signal's name; empty while there is none."""
         seconds = self._last[0] - self._first[0]
         mean = _mean(self._first[1], self._last[1], self._sum, seconds) if seconds > 0.0 else None
         if mean is None or self._restarted or not math.isfinite(mean):

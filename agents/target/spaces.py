@@ -1,4 +1,4 @@
-"""The spaces of several sides as one, and which way a change within one moves a device."""
+"""Combines the spaces of several sides, and tells in which direction a change moves a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.core import Part, Role, Setting, Space
 
 
 def together(spaces: Sequence[Space]) -> Space:
-    """Return every combination of these spaces' settings as one."""
+    """Return the space of every combination of these spaces' settings."""
     knobs = tuple(knob for space in spaces for knob in space.knobs)
     if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
         feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
@@ -20,11 +20,12 @@ def together(spaces: Sequence[Space]) -> Space:
 
 
 def speed_change(space: Space, before: Setting, after: Setting) -> float:
-    """Return how a change moves a device's numbers and boost: below 0 towards a slower device.
+    """Return the direction of a change of a device; below 0 is slower.
 
-    The sum over the knobs of how far each moves up its list, as a share of the list: clocks and power
-    limits all grow towards faster. A value outside the list, found before anything was set, counts
-    as the default. Ours: no source gives an order for mixed moves.
+    The sum over the device's numeric knobs and its boost knob of their moves up the list, as a
+    share of the list: clocks and power limits are all listed from slow to fast. A value outside
+    the list, in force before anything was set, counts as the default. Ours: no source gives an
+    order for mixed moves.
     """
     change = 0.0
     for knob in space.knobs:

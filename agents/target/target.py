@@ -1,4 +1,7 @@
-"""What one study sets and measures as one: any number of device sides, and at most one workload."""
+"""A target: the sides that one study sets and measures together.
+
+Any number of devices, and at most one workload.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +42,16 @@ WORKLOAD = "workload"
 """The key of the workload among a target's sides; a device's is its kind, numbered where it repeats."""
 
 SideSettings = Mapping[str, Setting]
-"""What is, or was, in force on each side, by the side's key."""
+"""Settings by the side's key."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Devices with, or without, a workload beside them.
+    """Devices, with or without a workload.
 
     Raises:
-        ConfigError: there is no side, two have a knob of one name, or they run on different clocks,
-            so that nothing could be measured over all.
+        ConfigError: there is no side, two sides have a knob of one name, or they run on different
+            clocks, so that no common window is possible.
     """
 
     devices: tuple[Side, ...]
@@ -75,7 +78,7 @@ class Target:
 
     @cached_property
     def sides(self) -> Mapping[str, Side]:
-        """The sides there are by key, the devices first."""
+        """The sides by key, the devices first."""
         sides: dict[str, Side] = {}
         for side in self.devices:
             same = sum(key.split("~")[0] == side.kind for key in sides)
@@ -84,7 +87,7 @@ class Target:
 
     @property
     def runs(self) -> Side:
-        """What runs on the target: the workload, or the device that brings its own."""
+        """The workload, or the device that brings its own."""
         return self.workload or self.devices[0]
 
     @property
@@ -94,17 +97,17 @@ class Target:
 
     @property
     def driver(self) -> str:
-        """The devices' versions: a change of one starts a study's evidence afresh."""
+        """The devices' versions: a change of one restarts a study's evidence."""
         return _joined(side.version for side in self.devices)
 
     @property
     def clock(self) -> Clock | None:
-        """The time that all run on, None for the host's."""
+        """The common clock, None for the host's."""
         return self.runs.clock
 
     @property
     def settle_s(self) -> float:
-        """How long a change takes until it shows, in seconds."""
+        """The time in seconds until a change takes effect."""
         return max(side.settle_s for side in self.sides.values())
 
     @cached_property
@@ -114,21 +117,21 @@ class Target:
 
     @property
     def offered(self) -> Space:
-        """What of it is still worth trying: sides find out at work that they cannot set all of it."""
+        """The part of it that is still worth trying: sides learn during operation what they cannot set."""
         if all(side.offered is side.space for side in self.sides.values()):
             return self.space
         return together([side.offered for side in self.sides.values()])
 
     @property
     def quantities(self) -> Quantities:
-        """What the metrics mean, by name."""
+        """The quantities of the metrics, by name."""
         return {m.name: m.quantity for m in self.metrics}
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
-        """What can be measured over all; where several list a metric, the workload's word counts.
+        """The metrics of all sides; if several list one, the workload's declaration counts.
 
-        What several devices list claims no more than the weakest of them.
+        A metric of several devices claims no more than the weakest of their declarations.
         """
         metrics: dict[str, Metric] = {}
         for key, side in self.sides.items():
@@ -142,7 +145,7 @@ class Target:
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        """What no side can set, prove or measure, and why."""
+        """What no side can set, prove or measure, with the reasons."""
         offered = {m.name for m in self.metrics} | {k.name for k in self.space.knobs}
         reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
         for side in self.sides.values():
@@ -152,7 +155,7 @@ class Target:
 
     @property
     def signals(self) -> Mapping[str, LiveSignal]:
-        """What a plan can go by, by name."""
+        """The signals for plans, by name."""
         return {live.signal.name: live for side in self.sides.values() for live in side.signals}
 
     def askable(self, context: Context) -> Context:
@@ -162,12 +165,12 @@ class Target:
 
     @property
     def restartable(self) -> Restartable | None:
-        """What runs, where it reports that it was started again."""
+        """The running workload or device, if it reports restarts."""
         actuator = self.runs.actuator
         return actuator if isinstance(actuator, Restartable) else None
 
     def source(self, metric: str) -> str:
-        """Return in words where a metric comes from: the sides that list it, the workload's first."""
+        """Return as text the sides that list a metric, the workload first."""
         listed = [side for side in self.sides.values() if lists(side, metric)] or [self.runs]
         if self.workload in listed:
             return _source(self.runs, metric)
@@ -189,7 +192,7 @@ class Target:
         return bool(side.energy_of) and bool(others)
 
     def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
-        """Return the target as the tuner knows it."""
+        """Return the target's description for the tuner."""
         devices = self.devices or (self.runs,)
         return Device(
             id=id,
@@ -209,23 +212,23 @@ class Target:
         )
 
     def read(self) -> Setting:
-        """Return what is in force on all sides. Raises ActuationError."""
+        """Return the setting in force on all sides. Raises ActuationError."""
         return {k: v for side in self.sides.values() for k, v in side.actuator.read().items()}
 
     def read_sides(self) -> SideSettings:
-        """Return what is in force, side by side. Raises ActuationError."""
+        """Return the settings in force by side. Raises ActuationError."""
         return {key: dict(side.actuator.read()) for key, side in self.sides.items()}
 
     def apply(self, setting: Setting, plan: Plan | None = None) -> bool:
-        """Put a whole setting in force, in the safe order, or leave everything as it was.
+        """Put a whole setting in force, in the safe order, or leave everything unchanged.
 
-        Where the workload goes by `plan` itself it is handed that in place of its part of the setting,
-        which might cost it another restart; return whether it was.
+        If the workload follows `plan` itself it gets the plan instead of its part of the setting,
+        which might cost it another restart; return whether it did.
 
         Raises:
             InvalidInput: the setting is not in the space; nothing was changed.
-            ActuationError: a side could not be set or reads back otherwise; what was applied has been
-                undone, or the message says what could not be.
+            ActuationError: a side could not be set or reads back a different value; the changes
+                were undone, or the message lists those that could not be.
         """
         self.space.check(setting)
         before = self.read_sides()
@@ -247,9 +250,9 @@ class Target:
         return handed
 
     def restore(self, settings: SideSettings) -> list[str]:
-        """Put sides back, one by one, and return what failed; a failure never stops the rest.
+        """Restore sides in the mapping's order, and return the failures; a failure never stops the rest.
 
-        The order is the mapping's. A side that is no longer there is a failure, too.
+        A side that no longer exists is a failure, too.
         """
         failures: list[str] = []
         for key, setting in settings.items():
@@ -263,22 +266,22 @@ class Target:
         return failures
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
-        """Confirm a setting that is in force to the guard of a side. Raises ActuationError."""
+        """Confirm a setting that is in force to a side's guard. Raises ActuationError."""
         for side in self.sides.values():
             if side.guard is not None:
                 side.guard.hold(_of(side, setting), study, revision, valid_for_s)
 
     def conflicts(self) -> list[str]:
-        """Return what those who guard a side have against what is in force."""
+        """Return the guards' objections to the settings in force."""
         guards = [side.guard for side in self.sides.values()]
         return [
             conflict for guard in guards if guard is not None and (conflict := guard.conflict())
         ]
 
     def restore_originals(self, settings: SideSettings) -> list[str]:
-        """Put sides back to their originals, in the safe order, and return what failed.
+        """Restore sides to their originals, in the safe order, and return the failures.
 
-        Where a side has a guard, the guard keeps its original.
+        If a side has a guard, the guard keeps its original.
         """
         failures: list[str] = []
         for key, setting in self.restore_order(settings).items():
@@ -293,7 +296,7 @@ class Target:
         return failures
 
     def restore_order(self, settings: SideSettings) -> SideSettings:
-        """Return the sides in the order that is safe for going back to them."""
+        """Return the sides in the safe order for restoring them."""
         present: dict[str, Setting] = {}
         for key, side in self.sides.items():
             if key in settings and key != WORKLOAD:
@@ -305,14 +308,14 @@ class Target:
         return {key: settings[key] for key in (*order, *(k for k in settings if k not in order))}
 
     def follows(self, plan: Plan) -> bool:
-        """Return whether the workload goes by this very plan itself. Raises ActuationError."""
+        """Return whether the workload follows this very plan itself. Raises ActuationError."""
         actuator = self.runs.actuator
         if self.workload is None or not isinstance(actuator, FollowsPlans):
             return False
         return actuator.followed() == self._workload_plan(plan)
 
     def look(self) -> None:
-        """Let the workload look whether the plan that it goes by still pays. Raises ActuationError."""
+        """Let the workload check whether its plan still pays. Raises ActuationError."""
         actuator = self.runs.actuator
         if isinstance(actuator, FallsBack):
             actuator.look()
@@ -323,9 +326,9 @@ class Target:
             side.close()
 
     def _follow(self, plan: Plan) -> bool:
-        """Hand a plan to a workload that goes by it itself; False where none does.
+        """Hand a plan to a workload that follows it itself; return False if none does.
 
-        That takes a plan whose rows differ in the workload's knobs alone. Raises ActuationError.
+        The plan's rows may differ only in the workload's knobs. Raises ActuationError.
         """
         actuator = self.runs.actuator
         if self.workload is None or not isinstance(actuator, FollowsPlans) or len(plan.rows) < 2:
@@ -351,9 +354,9 @@ class Target:
             raise ActuationError(f"{key} reads back different values: {', '.join(wrong)}")
 
     def _order(self, before: SideSettings, requested: SideSettings) -> Sequence[str]:
-        """Return the sides in the order in which a change never asks more of a device than it is set for.
+        """Return the sides in an order that never asks more of a device than it is set for.
 
-        Devices that get faster go first, then the workload, then devices that get slower.
+        Devices that get faster are first, then the workload, then devices that get slower.
         """
         slower = [
             key

@@ -1,4 +1,4 @@
-"""One measuring window over all sides of a target: totals become metrics with honest doubt."""
+"""One measuring window over all sides of a target: turns totals into metrics with standard errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NO_CPU_TIME = "unknown: the workload does not report its CPU time"
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How a metric comes from two totals: `scale` × the one per the other."""
+    """The definition of a metric by two totals: `scale` × the first divided by the second."""
 
     total: str
     per: str
@@ -61,7 +61,7 @@ RATIOS: Mapping[Quantity, Ratio] = {
 class Usage:
     """The host around a measurement: its cores, and the CPU seconds of this process so far.
 
-    `suspended_s` tells for how long the host has been suspended since its boot.
+    `suspended_s` is the time in s for which the host has been suspended since its boot.
     """
 
     cores: int
@@ -72,12 +72,13 @@ class Usage:
 class TargetWindow:
     """An open window over all sides; every `read` ends a batch.
 
-    Totals are differenced between readings and turned into ratios whose standard error comes from
-    the scatter between batches, so it covers whatever the meters do within the window. A total that is
-    called like a declared metric that adds up over devices becomes that metric, per item. The devices'
-    energy adds up, and such totals; of what disturbs them the most counts; of anything else that several
-    sides total, the workload's word counts. `context` is a load to be requested, nothing for whatever load
-    there is; `follows` a signal whose mean is reported as the window's load, unless it has another.
+    Totals are differenced between readings and turned into ratios. Their standard errors come from
+    the scatter between batches, and so cover all variation within the window. A total with the name
+    of a declared metric that adds up over devices becomes that metric, per item. The devices'
+    energy adds up, and so do such totals; of disturbances the largest counts; of any other total
+    that several sides report, the workload's counts. `context` is the load to request, empty for
+    the traffic that arrives. `follows` is a signal whose mean is reported as the window's load,
+    unless the window has another.
 
     Raises:
         MeasurementError: a meter does not answer.
@@ -129,24 +130,24 @@ class TargetWindow:
 
     @property
     def seconds(self) -> float:
-        """How long the window is, up to the last reading, on the device's clock."""
+        """The length of the window in s up to the last reading, on the device's clock."""
         return self._marks[-1][SECONDS]
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for the end of a batch, where they end by themselves; return whether it came."""
+        """Wait up to `seconds` for a batch that ends by itself; return whether it ended."""
         return all(w.wait(seconds) for w in self._windows if isinstance(w, WaitsForRuns))
 
     @property
     def offered(self) -> bool:
-        """Whether load arrives at a rate of its own."""
+        """Whether load arrives at its own rate."""
         return "arrival_rate_per_s" in self._metrics
 
     def total(self, name: str) -> float | None:
-        """Return a total at the last reading that had it, None where it is not reported."""
+        """Return a total at the last reading that reported it, None if none did."""
         return next((m[name] for m in reversed(self._marks) if name in m), None)
 
     def read(self) -> None:
-        """Take in what the window shows so far, and end a batch.
+        """Read all meters, and end a batch.
 
         Raises:
             MeasurementError: a total went backwards or is not a number, or the host was suspended.
@@ -170,7 +171,7 @@ class TargetWindow:
         self._own_s = self._usage.own_cpu_s() - self._own_began
 
     def stop(self) -> None:
-        """Close the window; what it had totalled at the last reading stands.
+        """Close the window; the totals of the last reading are final.
 
         Raises:
             MeasurementError: a meter failed.
@@ -178,7 +179,7 @@ class TargetWindow:
         self._take([w.stop for w in self._windows])
 
     def discard(self) -> None:
-        """Close the window whatever happens, and use nothing of it."""
+        """Close the window, ignoring errors, and discard its result."""
         for window in self._windows:
             try:
                 window.stop()
@@ -188,7 +189,7 @@ class TargetWindow:
     def estimates(self) -> dict[str, Estimate]:
         """Return every metric available so far.
 
-        What a meter finishes itself stands: it knows of doubts that batches cannot show.
+        A meter's finished metrics are used unchanged: they include errors that batches cannot show.
         """
         derived = {
             name: estimate
@@ -199,7 +200,7 @@ class TargetWindow:
         return derived | self._finished
 
     def context(self) -> Context:
-        """Return the load so far as far as no setting changes it: its rate, where available."""
+        """Return the part of the load that no setting changes: its rate, if available."""
         has_rate = self.offered or "arrival_rate_per_s" in self._sent
         rate = self._finished.get("arrival_rate_per_s") if has_rate else None
         observed = {} if self._signal is None else self._signal.context
@@ -210,7 +211,7 @@ class TargetWindow:
         }
 
     def load(self) -> Load:
-        """Return what the load came to so far."""
+        """Return the load so far."""
         busy = self.total("busy_s")
         return Load(
             int(self.total("items") or 0),
@@ -227,7 +228,7 @@ class TargetWindow:
         )
 
     def notes(self) -> dict[str, str]:
-        """Return in words what qualifies the window, by subject."""
+        """Return the remarks on the window as text, by subject."""
         by_subject: dict[str, list[str]] = {}
         for subject, text in (pair for notes in self._notes for pair in notes.items()):
             by_subject.setdefault(subject, []).append(text)
@@ -236,10 +237,11 @@ class TargetWindow:
         return {subject: "; ".join(dict.fromkeys(texts)) for subject, texts in by_subject.items()}
 
     def foreign(self) -> float:
-        """Return the share of the machine that neither the workload, its load nor this process used.
+        """Return the share of the machine used by other programs than the workload, its load and this one.
 
-        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is available,
-        which the notes say. A workload that does not tell its CPU time cannot be distinguished from others.
+        Of the host's cores, or of the device's time, whichever is larger; 0 if neither is
+        available, which the notes report. A workload that does not report its CPU time cannot be
+        distinguished from others.
         """
         on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
@@ -291,10 +293,10 @@ class TargetWindow:
     def _with_energy(
         self, totals: dict[str, float], devices: Sequence[Mapping[str, float]]
     ) -> dict[str, float]:
-        """Return the totals with the sum of the devices' energy, where several have a meter.
+        """Add the sum of the devices' energy to the totals, if several have a meter.
 
-        Where one of these did not report it this time, or did not change while another did,
-        the sum is unknown.
+        The sum is unknown if one of them did not report this time, or did not change while another
+        did.
         """
         if len(devices) > 1 and self._metered:
             totals.pop(ENERGY, None)
@@ -318,7 +320,7 @@ class TargetWindow:
 
 
 def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
-    """Return the meters, those that send load at the one asked for.
+    """Return the meters, with those that send load set to the requested one.
 
     Raises:
         InvalidInput: none sends load, or not such load.

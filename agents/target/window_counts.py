@@ -1,4 +1,4 @@
-"""What the windows of one target add up to since its agent was started."""
+"""Totals over the windows of one target since its agent was started."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tuner.core import Measurement, Origin, Quantities, window_energy
 
 
 class WindowCounts:
-    """Windows measured, and the joules that they showed. Safe from many threads.
+    """Count windows, and the joules that they measured; thread-safe.
 
-    `spoilt` windows were measured, and do not count as evidence; `failed` ones show nothing.
+    `spoilt` windows were measured, but do not count as evidence; `failed` ones have no result.
     """
 
     def __init__(self) -> None:

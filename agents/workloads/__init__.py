@@ -1,4 +1,4 @@
-"""The workloads an agent can open: those below, and what other packages offer as `jouletune.workloads`."""
+"""Opens workloads: those of this package, and plug-ins registered as `jouletune.workloads`."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ WORKLOADS = MappingProxyType(
 
 
 def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
-    """Open `reference` (started here, ended by `close`), or what runs already.
+    """Open `reference` (started here, ended by `close`), or a workload that runs already.
 
-    That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`, or
-    any service that a file on this host describes, `service:/PATH/FILE.toml`; or a program that runs to
-    an end, `command:/PATH/FILE.toml`.
-    `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
-    logs, `clock` the time that requests are measured in.
+    Running ones are `http://127.0.0.1:PORT`, a Ray Serve deployment
+    `ray:http://127.0.0.1:8265/APP/NAME`, or any service described by a file on this host,
+    `service:/PATH/FILE.toml`. `command:/PATH/FILE.toml` is a program that runs to an end. `seed`
+    fixes the reference model and the load's arrivals, `state_dir` is the folder for a started
+    server's log, `clock` the clock that requests are timed with.
 
     Raises:
-        InvalidInput: there is no such workload, or a package it needs is not installed or cannot be
-            imported.
+        InvalidInput: there is no such workload, or a package that it needs is not installed or
+            cannot be imported.
         DeviceLost: it does not answer.
-        ActuationError: what answers does not speak the contract.
+        ActuationError: its answers do not follow the contract.
     """
     kind = spec.removesuffix(":").partition(":")[0]
     opener = None if spec in ("http", "ray") else plugins.load(GROUP, WORKLOADS, kind)

@@ -1,7 +1,7 @@
-"""The inference that a simulated GPU pretends to run: for the NVML library of the tests, and only it.
+"""The inference of a simulated GPU: for the NVML library of the tests only.
 
-That library serves one batch after another for ever, at the clocks that its GPU is set to, and tells
-through functions of its own what it served. The numbers say that they are simulated.
+That library serves batches back to back, at the clocks that its GPU is set to, and reports the
+served items through functions of its own. The metrics are marked as simulated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIBRARY = "libnvidia-ml.so.1"
 SIDE_DOOR = ("fakenvml_get", "fakenvml_set", "fakenvml_latencies")
 BATCH = Knob("batch_size", (1, 2, 4, 8, 12, 16, 24, 32), 16, Part.WORKLOAD, role=Role.BATCH)
 ROOM = 16384
-"""As many latencies as the library keeps."""
+"""Number of latencies that the library keeps."""
 QUANTILES = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}
 METRICS = (*QUANTILES, "throughput_per_s")
 
@@ -72,21 +72,21 @@ def open_simulated_inference(spec: str, *, seed: int, state_dir: Path, clock: Cl
 
 
 class Served:
-    """The library's side door, for its first GPU."""
+    """The library's own functions beside NVML, for its first GPU."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self._library.fakenvml_set.argtypes = (ctypes.c_uint, ctypes.c_char_p, ctypes.c_double)
 
     def get(self, name: str) -> float:
-        """Return a figure of the simulation. Raises ActuationError."""
+        """Return a value of the simulation. Raises ActuationError."""
         value = ctypes.c_double()
         if self._library.fakenvml_get(0, name.encode(), ctypes.byref(value)):
             raise ActuationError(f"the simulated GPU does not report {name}")
         return value.value
 
     def set(self, name: str, value: float) -> None:
-        """Set a figure of the simulation. Raises ActuationError."""
+        """Set a value of the simulation. Raises ActuationError."""
         if self._library.fakenvml_set(0, name.encode(), value):
             raise ActuationError(f"the simulated GPU does not accept {name}")
 
@@ -98,7 +98,7 @@ class Served:
 
 
 class BatchSize:
-    """Sets how many requests the simulated inference answers at once."""
+    """Set the batch size of the simulated inference."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -117,14 +117,14 @@ class BatchSize:
 
 
 class InferenceMeter:
-    """Opens windows on what the simulated inference served."""
+    """Open windows on the items served by the simulated inference."""
 
     def __init__(self, served: Served, clock: Clock) -> None:
         self.served = served
         self.clock = clock
 
     def start(self) -> InferenceWindow:
-        """Open a window now. Raises MeasurementError."""
+        """Open a window. Raises MeasurementError."""
         return InferenceWindow(self)
 
 
@@ -139,7 +139,7 @@ class InferenceWindow:
         self._closed: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far."""
+        """Return the metrics so far."""
         if self._closed is not None:
             return self._closed
         self._mark, new = self._meter.served.latencies_ms(self._mark)
@@ -155,6 +155,6 @@ class InferenceWindow:
         return Reading({"items": items, "failed": 0.0}, tails)
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed."""
+        """Close the window and return its metrics."""
         self._closed = self.read()
         return self._closed

@@ -1,1 +1,1 @@
-"""FedGPO: batch, epochs and participants of federated learning, round by round, for the least energy."""
+"""FedGPO: choose batch, epochs and participants of federated learning each round, for the least energy."""

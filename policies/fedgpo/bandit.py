@@ -1,9 +1,10 @@
-"""The setting that is expected to reach the goal with the least joules, seconds or grams from here.
+"""Choose the setting that should reach the goal from here with the least joules, seconds or grams.
 
-The cost of a round is learned by its parts (`costs`), how many are left by a saturating curve of the error
-(`curve`). In doubt by chance: Thompson sampling (Thompson 1933; Agrawal and Goyal 2013), the weights of
-the curve drawn by seed and round; what a round takes is learnt at any setting, so that trying for its sake
-does not pay. All of it is our own: the table of FedGPO's learner has many cells, and a training few rounds.
+The cost of a round is learned by its parts (`costs`), the number of rounds left by a saturating
+curve of the error (`curve`). Exploration is Thompson sampling (Thompson 1933; Agrawal and Goyal
+2013): the weights of the curve are drawn by seed and round. Any setting teaches the cost of a
+round, so exploring for it does not pay. All of it is our own: the table of FedGPO's learner has
+many cells, and a training few rounds.
 """
 
 from __future__ import annotations
@@ -26,22 +27,24 @@ from tuner.core import Context, Past, Prediction, Setting, Try, Verdict
 MOST_ROUNDS = 150
 """Number of latest rounds to learn from: older ones say little about the present progress."""
 EXPLORATION = 0.3
-"""Of the weights' doubt: a training ends after some dozens of rounds. Chosen on made tasks that are not
-judged."""
+"""The factor on the deviation of the drawn weights: a training ends after some dozens of rounds.
+Chosen on synthetic tasks that are not used in the evaluation."""
 DRAWS = 64
-"""How many say how much in doubt a prediction is."""
+"""The number of draws for the error of a prediction."""
 MARGIN = 0.1
-"""A limit is kept with so much to spare, in the logarithm."""
+"""The margin to a limit, in the logarithm."""
 LATE, DEARER, SPARE, HEEDED = 3.0, 0.35, 2.0, 0.25
-"""What a setting weighs that needs too many rounds, by their logarithm over those left; by how much more
-the goal may take with another one; rounds to spare; after which share of all rounds this begins. Chosen on
-made tasks that are not judged."""
+"""The penalty of a setting that needs too many rounds. `LATE` is the weight of the logarithm of
+its rounds over those left. `DEARER` is the largest excess (logarithm) of the goal's cost over
+the cheapest setting's. `SPARE` is the number of spare rounds. `HEEDED` is the share of all
+rounds after which the penalty starts. Chosen on synthetic tasks that are not used in the
+evaluation."""
 LABELS = "data_classes"
 USUAL = RoundWork(20.0, 32.0, 1.0)
 
 
 class Bandit(RoundPolicy):
-    """Picks the setting that promises the goal for the least, in doubt by chance."""
+    """Picks the setting with the least expected cost of the goal, by Thompson sampling."""
 
     spends: ClassVar[tuple[str, ...]] = SPENT
     limits: ClassVar[tuple[str, ...]] = LIMITED
@@ -49,7 +52,7 @@ class Bandit(RoundPolicy):
     def round(
         self, past: Past, federation: Federation, learnt: Sequence[Round], goal: TrainingGoal
     ) -> Try:
-        """Return the next round's setting, with what it is expected to take."""
+        """Return the next round's setting, with its predicted spending."""
         number = max((t.number for t in past.trials), default=0) + 1
         now = state_now(past, learnt)
         outlook = _Outlook(federation, learnt[-MOST_ROUNDS:], goal.accuracy, now)
@@ -70,7 +73,7 @@ class Bandit(RoundPolicy):
 
 
 class _Outlook:
-    """What the rounds so far say of those to come."""
+    """The predictions for the coming rounds from those so far."""
 
     def __init__(
         self, federation: Federation, learnt: Sequence[Round], goal: float | None, now: Context
@@ -82,7 +85,7 @@ class _Outlook:
         self.curve = ErrorCurve.of(learnt, [_logs(w) for w in done], goal, _labels(now))
 
     def work(self, setting: Setting, participated: float | None = None) -> RoundWork:
-        """Return what a setting has clients do: of several classes, in the geometric mean."""
+        """Return the work of clients under a setting: for several classes, the geometric mean."""
         federation = self.federation
         requested = float(setting[federation.participants.name])
         batches = [math.log(float(setting[c.batch.name])) for c in federation.classes]
@@ -94,14 +97,15 @@ class _Outlook:
         )
 
     def worth(self, metric: str, works: Sequence[RoundWork], costs: Array, curves: Array) -> Array:
-        """Return the logarithm of what the goal takes from here at each of some settings."""
+        """Return the logarithm of the cost to reach the goal from here at each of some settings."""
         spent = self.costs.metric(metric, costs, works)
         return np.asarray(np.log(spent * self._counts(works, curves)))
 
     def late(self, left: float, works: Sequence[RoundWork], rng: np.random.Generator) -> Array:
-        """Return what it weighs that each setting may take more rounds to the goal than are left.
+        """Return the penalty of each setting for needing more rounds to the goal than are left.
 
-        Nothing where there is no goal, and in a training's first part: the curve is uncertain then.
+        Zero where there is no goal, and in the first part of a training: the curve is uncertain
+        then.
         """
         done = len(self.learnt)
         if self.goal is None or not math.isfinite(left) or done < HEEDED * (left + done):
@@ -115,7 +119,7 @@ class _Outlook:
         return np.array([self.curve.rounds_to(curves, error, self.goal, _logs(w)) for w in works]).T
 
     def over(self, goal: TrainingGoal, works: Sequence[RoundWork]) -> Array:
-        """Return by how much each setting is expected to be over the limits, in the logarithm."""
+        """Return the expected excess of each setting over the limits, in the logarithm."""
         penalty = np.zeros(len(works))
         for limit in goal.limits:
             expected = self.costs.metric(limit.metric, self.costs.weights.mean[None, :], works)[0]
@@ -124,7 +128,7 @@ class _Outlook:
         return penalty
 
     def predicted(self, work: RoundWork, costs: Array) -> dict[str, Prediction]:
-        """Return the predicted spending of a round, by some draws of its costs."""
+        """Return the predicted spending of a round, from some draws of its costs."""
         reported = [name for name in SPENT if any(name in r.shown for r in self.learnt)]
         drawn = {name: self.costs.metric(name, costs, [work])[:, 0] for name in reported}
         return {
@@ -134,7 +138,7 @@ class _Outlook:
 
 
 def _labels(now: Context) -> float:
-    """Return the share of all labels that a client holds, in the mean of the reports of classes."""
+    """Return the share of all labels that a client holds, as the mean over the reported classes."""
     shares = [v for name, v in now.items() if name.partition(".")[0] == LABELS and 0.0 <= v <= 1.0]
     return fmean(shares) if shares else USUAL_LABELS
 

@@ -1,7 +1,7 @@
-"""What a round takes by its parts: participants × (computing · E · f(B) + sending + waiting); its seconds.
+"""The joules, participants × (computing · E · f(B) + sending + waiting), and seconds of a round.
 
-f(B) = 1 + h / B: small batches use a processor less well. A round waits for its slowest participant, so its
-seconds rise with their number, too.
+f(B) = 1 + h / B: small batches use a processor less well. A round waits for its slowest
+participant, so its seconds rise with the number of participants, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOISE: Mapping[str, float] = {
     ENERGY_J: 0.2,
     SECONDS: 0.45,
 }
-"""Of the logarithm of one round's: which clients it has changes it."""
+"""The standard deviation of the logarithm of one round's value: each round has other clients."""
 MEANS: Mapping[str, tuple[float, float]] = {
     "compute": (math.log(0.2), 2.0),
     "half": (math.log(4.0), 0.5),
@@ -34,15 +34,16 @@ MEANS: Mapping[str, tuple[float, float]] = {
     "reach": (0.0, 2.0),
     "crowd": (0.34, 0.07),
 }
-"""Of the logarithms, but of the exponent `crowd`: mean and standard deviation. Joules and seconds are over
-those of the first round that reports them; `slow` says by how much more of the time than of the joules is
-computing, not sending."""
+"""Mean and standard deviation of the prior of each weight's logarithm, except for the exponent
+`crowd`, which is not a logarithm. Joules and seconds are relative to those of the first round
+that reports them. `slow` is the ratio of computing to sending in the time, over that in the
+joules."""
 FEWEST = 10.0
 
 
 @dataclass(frozen=True)
 class RoundWork:
-    """What a round does: participants that answer, batch size, and local work."""
+    """The work of a round: participants that answer, batch size, and local work."""
 
     participants: float
     batch: float
@@ -51,7 +52,7 @@ class RoundWork:
 
 @dataclass(frozen=True)
 class RoundCosts:
-    """What rounds take, by those seen: the weights of the parts, and the units they are in."""
+    """The costs of rounds, learned from past rounds: the weights of the parts, and their units."""
 
     weights: Weights
     joules: float
@@ -60,7 +61,7 @@ class RoundCosts:
 
     @classmethod
     def of(cls, rounds: Sequence[Round], works: Sequence[RoundWork]) -> RoundCosts:
-        """Return what rounds take, learnt from some."""
+        """Return the costs learned from some rounds."""
         joules = _unit(rounds, works, lambda r, w: r.shown.get(ENERGY_J, 0.0) / w.participants)
         seconds = _unit(rounds, works, lambda r, _: r.shown.get(SECONDS, 0.0))
         intensities = [
@@ -88,7 +89,7 @@ class RoundCosts:
         return cls(fit, joules, seconds, float(np.mean(intensities)) if intensities else 1.0)
 
     def metric(self, name: str, weights: Array, works: Sequence[RoundWork]) -> Array:
-        """Return a metric of rounds that were not seen: a row for each of weights, a column for each."""
+        """Return the predicted metric of rounds: one row per row of weights, one column per round."""
         relative = np.exp(_logs(ENERGY_J if name == CARBON_G else name, weights, works))
         if name == SECONDS:
             return np.asarray(self.seconds * relative)
@@ -108,7 +109,7 @@ def _unit(
 
 
 def _logs(name: str, weights: Array, works: Sequence[RoundWork]) -> Array:
-    """Return the logarithm of a part, per participant where it is of joules."""
+    """Return the logarithm of a part, per participant if it is in joules."""
     compute, half, sending, waiting, slow, reach, crowd = (w[:, None] for w in weights.T)
     local = np.array([w.local for w in works])
     batch = np.array([w.batch for w in works])

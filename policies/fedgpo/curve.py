@@ -1,7 +1,7 @@
-"""The error over a training's rounds: a curve that falls by a share of what is left above a floor.
+"""Model the error over a training's rounds: each round removes a share of the error above a floor.
 
-That share, per round, is log-linear in participants (K), batch size (B) and local work (E, epochs or
-steps), and changes with how much is left. The whole course is fitted at once, as single rounds are noisy.
+The share is log-linear in participants (K), batch size (B) and local work (E, epochs or steps), and
+changes with the error left. The whole course is fitted together, as single rounds are noisy.
 """
 
 from __future__ import annotations
@@ -16,31 +16,35 @@ from policies.fedgpo.federation import Round
 from policies.fedgpo.fitting import Array, Prior, Weights, fitted
 
 K_SD, E_SD, B_MEAN, B_SD = 0.10, 0.18, -0.40, 0.12
-"""What a round's share rises by with K, B and E: of made tasks, none of which is judged."""
+"""The prior of the effect of K, B and E on a round's share: from synthetic tasks that are not
+used in the evaluation."""
 USUAL_LABELS = 0.7
-"""The share of all labels that a client holds, where it is not reported."""
+"""The share of all labels that a client holds, if it is not reported."""
 STAGE, STAGE_SD, STAGE_E_SD, STAGE_K_SD = 0.0, 0.3, 0.12, 0.08
 RATE, RATE_SD = 0.1, 1.0
 FLOOR_OF_GOAL, FLOOR_SD = 0.7, 0.3
-"""The floor, as a share of the error that the goal allows."""
+"""The floor, as a share of the error that the goal allows, and its deviation in the logarithm."""
 OPEN_FLOOR, OPEN_FLOOR_SD = 0.03, 0.7
 FLOOR_E_SD = 0.06
-"""How the floor may change with local work: chosen on made tasks, none of which is judged."""
+"""The deviation of the floor's change with local work: chosen on synthetic tasks that are not
+used in the evaluation."""
 CREEP, STALLED = 0.1, 2.0
-"""Near and below its floor the error falls by this share of the goal's; above, by these e-folds less."""
+"""Near and below its floor the error falls by the share `CREEP` of the goal's error; where the
+floor lies above the goal, by up to `STALLED` e-folds less."""
 NOISE = 0.02
 LEAST_LEFT, HIGHEST = 1e-3, -0.1
-"""Of what is left; and of the logarithm of the floor."""
+"""The least error left above the floor, and the highest logarithm of the floor."""
 REFERENCE = 0.3
 POINTS = 8
 FIRST_ACCURACY = 0.1
 JUMP = 0.15
-"""A round that begins so far from where the last one ended begins another training."""
+"""A round whose first accuracy differs by more than this from the last one's begins another
+training."""
 
 
 @dataclass(frozen=True)
 class LogWork:
-    """What a round does, in logarithms: participants, batch size and local work over usual ones."""
+    """The work of a round, in logarithms: participants, batch size and local work over usual ones."""
 
     k: float
     b: float
@@ -49,7 +53,7 @@ class LogWork:
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """The curve's weights by rounds that were seen, and the present progress."""
+    """The curve's weights from past rounds, and the present progress."""
 
     weights: Weights
     works: tuple[LogWork, ...]
@@ -63,7 +67,7 @@ class ErrorCurve:
         goal: float | None,
         labels: float = USUAL_LABELS,
     ) -> ErrorCurve:
-        """Return the curve of some rounds towards an accuracy, where one is wanted.
+        """Return the curve of some rounds towards an accuracy, None for no goal.
 
         `labels` is the share of all labels that a client holds in the mean.
         """
@@ -75,7 +79,7 @@ class ErrorCurve:
         return cls(fit, blank.works, starts)
 
     def course(self, weights: Array) -> tuple[Array, Array]:
-        """Return the accuracies after each round, and the error at the end, for each row of weights."""
+        """Return the accuracy after each round, and the error at the end, for each row of weights."""
         error = np.full(len(weights), 1.0 - FIRST_ACCURACY)
         accuracy = np.empty((len(weights), len(self.works)))
         for i, (work, start) in enumerate(zip(self.works, self.starts, strict=True)):
@@ -86,9 +90,9 @@ class ErrorCurve:
         return accuracy, error
 
     def rounds_to(self, weights: Array, error: Array, goal: float | None, work: LogWork) -> Array:
-        """Return how many rounds a goal takes from here; without one, the rounds to halve what is left.
+        """Return the rounds from here to a goal; without one, the rounds to halve the error left.
 
-        Where the floor lies above the goal the training stalls, and they are many.
+        Where the floor lies above the goal the training stalls, and the number is large.
         """
         floor = _floor(weights, work)
         end = (error + floor) / 2.0 if goal is None else np.full_like(error, 1.0 - goal)
@@ -104,7 +108,7 @@ class ErrorCurve:
 
 
 def _floor(weights: Array, work: LogWork) -> Array:
-    """Return the error that rounds of some work come to in the end."""
+    """Return the final error under rounds of some work."""
     return np.asarray(np.exp(np.minimum(weights[:, 7] + weights[:, 8] * work.e, HIGHEST)))
 
 
@@ -116,7 +120,7 @@ def _rate(weights: Array, work: LogWork, left: Array) -> Array:
 
 
 def _prior(goal: float | None, labels: float) -> Prior:
-    """Return what is believed at first: with unlike data more clients help more, local work less."""
+    """Return the prior: with unlike data more clients help more, and local work less."""
     floor, floor_sd = OPEN_FLOOR, OPEN_FLOOR_SD
     if goal is not None:
         floor, floor_sd = FLOOR_OF_GOAL * max(LEAST_LEFT, 1.0 - goal), FLOOR_SD
@@ -128,7 +132,7 @@ def _prior(goal: float | None, labels: float) -> Prior:
 
 
 def _starts(rounds: Sequence[Round]) -> tuple[float | None, ...]:
-    """Return the accuracy that each round begins from where it is not where the last one ended."""
+    """Return the first accuracy of each round that does not continue the last one, else None."""
     starts: list[float | None] = []
     last: float | None = None
     for one in rounds:

@@ -1,4 +1,4 @@
-"""The knobs of a federation, found by their roles, and what its past rounds showed."""
+"""The knobs of a federation, identified by their roles, and the results of its past rounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tuner.core import (
 
 ENERGY, SECONDS, ACCURACY = "energy_j", "round_s", "accuracy"
 ROUNDS_LEFT = "rounds_left"
-"""Of a round's state: how many rounds the training may still have, this one included."""
+"""A round's state has under this name the most rounds that the training may still have, this one
+included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class ClientClass:
 
     @property
     def actions(self) -> list[tuple[Value, Value]]:
-        """Every batch with every number of epochs."""
+        """Every combination of batch and epochs."""
         return [(b, e) for b in self.batch.values for e in self.epochs.values]
 
     def action(self, setting: Setting) -> tuple[Value, Value]:
@@ -44,10 +45,10 @@ class ClientClass:
 
 @dataclass(frozen=True, slots=True)
 class Federation:
-    """The knobs that a round is set by: participants (K), and B and E of each class of clients.
+    """The knobs of a round: participants (K), and B and E of each class of clients.
 
-    A class is what follows the last dot of its knobs' names, as in `batch_size.high`. Where the steps
-    between two averagings are a knob, they rule how long clients train, whatever their epochs.
+    The class is the part of the knobs' names after the last dot, as in `batch_size.high`. Where the
+    steps between two averagings are a knob, they set how long clients train, whatever their epochs.
     """
 
     participants: Knob
@@ -94,11 +95,11 @@ class Federation:
 
     @property
     def local(self) -> tuple[Knob, ...]:
-        """The knobs that rule how long clients train in a round: each class's epochs, or the steps."""
+        """The knobs that set how long clients train in a round: each class's epochs, or the steps."""
         return tuple(c.epochs for c in self.classes) if self.steps is None else (self.steps,)
 
     def available(self, learnt: Sequence[Round]) -> float:
-        """Return how many clients there are, by the latest round that fewer took part in than wanted."""
+        """Return the number of available clients, from the latest round short of participants."""
         for one in reversed(learnt):
             reachable = one.shown.get("participated", 0.0) + one.shown.get("failed", 0.0)
             if 0.0 < reachable < float(one.setting[self.participants.name]):
@@ -106,9 +107,9 @@ class Federation:
         return math.inf
 
     def options(self, available: float = math.inf) -> list[Setting]:
-        """Return the settings with the same B and E for every class: nearest to them where one differs.
+        """Return the settings with the same B and E for every class, or the nearest values.
 
-        Numbers of participants over what is available are left out, but the smallest.
+        Numbers of participants above `available` are left out, except the smallest.
         """
         counts = sorted(self.participants.values)
         fit = [k for k in counts if float(k) <= available] or counts[:1]
@@ -125,7 +126,7 @@ class Federation:
         ]
 
     def setting(self, participants: Value, actions: Mapping[str, tuple[Value, Value]]) -> Setting:
-        """Return the setting of K and of each class's B and E."""
+        """Return the setting for K and for B and E of each class."""
         chosen: dict[str, Value] = {**self.default, self.participants.name: participants}
         for one in self.classes:
             chosen[one.batch.name], chosen[one.epochs.name] = actions[one.name]
@@ -136,9 +137,9 @@ class Federation:
 class Round:
     """One round: its setting, its first state, its cost and its gain.
 
-    `before` and `accuracy` are shares of right answers of the global model; `shown` is its whole report,
-    `spent` of it what the study is to spend the least of, `class_spent` that of the clients of a class
-    where joules are spent and reported.
+    `before` and `accuracy` are shares of right answers of the global model. `shown` is its whole
+    report, `spent` the part of it that the study minimises. `class_spent` is `spent` of the clients
+    of a class, where joules are minimised and reported.
     """
 
     number: int
@@ -152,15 +153,15 @@ class Round:
 
     @property
     def gain(self) -> float:
-        """By how much the accuracy rose."""
+        """The increase of the accuracy."""
         return self.accuracy - self.before
 
 
 def rounds(past: Past, federation: Federation) -> list[Round]:
-    """Return the rounds that can be learnt from, in their order.
+    """Return the rounds usable for learning, in their order.
 
-    Rounds that failed, or show no finite accuracy or nothing of the objective, are left out. A round whose
-    state does not tell the accuracy before it goes by the latest round that reports one.
+    Rounds that failed, or lack a finite accuracy or the objective, are left out. A round whose
+    state does not report the accuracy before it uses that of the latest round that reports one.
     """
     metric = past.study.objective.metric
     history: list[Round] = []
@@ -196,7 +197,7 @@ def rounds(past: Past, federation: Federation) -> list[Round]:
 
 
 def state_now(past: Past, learnt: Sequence[Round]) -> Context:
-    """Return the state that the coming round starts from: as reported, else that of the latest round."""
+    """Return the state at the start of the coming round: as reported, else that of the latest one."""
     if past.context:
         return past.context
     return {**learnt[-1].state, ACCURACY: learnt[-1].accuracy} if learnt else {}
@@ -207,7 +208,7 @@ def _finite(trial: Trial) -> dict[str, float]:
 
 
 def _near(knob: Knob, value: Value) -> Value:
-    """Return a knob's value that is nearest to one of another class's."""
+    """Return the value of a knob that is nearest to a value of another class."""
     return min(knob.values, key=lambda own: abs(math.log(float(own) / float(value))))
 
 

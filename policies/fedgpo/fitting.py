@@ -1,4 +1,4 @@
-"""Bayesian least squares of what is not linear in its weights: Gauss–Newton, Laplace's approximation."""
+"""Bayesian least squares for a nonlinear model: Gauss–Newton with Laplace's approximation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Array = NDArray[np.float64]
 PASSES = 8
 STEP = 1e-4
 FARTHEST = 1.0
-"""So far a weight goes in one pass."""
+"""The largest change of a weight in one pass."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of weights before anything was seen: a normal distribution of each."""
+    """The prior of the weights: a normal distribution of each."""
 
     mean: Array
     sd: Array
@@ -31,7 +31,7 @@ class Weights:
     cov: Array
 
     def drawn(self, rng: np.random.Generator, doubt: float, count: int) -> Array:
-        """Return `draws` draws, a row each, with a share of the doubt."""
+        """Return `count` draws, one per row; `doubt` is a factor on the deviations."""
         return rng.multivariate_normal(
             self.mean, doubt**2 * self.cov, size=count, method="cholesky"
         )
@@ -40,7 +40,7 @@ class Weights:
 def fitted(
     predict: Callable[[Array], Array], observed: Array, noise: Array, prior: Prior
 ) -> Weights:
-    """Return the weights after some values were seen, each with a noise of at least so much.
+    """Return the weights' posterior after some values, with `noise` as their least deviation.
 
     `predict` returns a row of values for each row of weights.
     """

@@ -1,4 +1,4 @@
-"""What a study of a federation asks for, what of it a policy supports, and when its goal is reached."""
+"""The goal and the limits of a study of a federation, and which of them a policy supports."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from policies.fedgpo.federation import ACCURACY, Federation, Round
 from tuner.core import Constraint, InvalidInput, Limit, Mode, Past, Study
 
 SPENT = (ENERGY_J, SECONDS, CARBON_G)
-"""What a training can spend the least of."""
+"""Objectives that a training can minimise."""
 LIMITED = (*SPENT, COMPUTE_J, SENDING_J, WAITING_J)
-"""What of a round can be limited."""
+"""Metrics of a round that can have a limit."""
 SMOOTHED = 3
 """A goal is reached by the latest round and by the mean of this number: single rounds are noisy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingGoal:
-    """The accuracy that ends a training, None for none; and the limits of each round."""
+    """The accuracy that ends a training, None for none, and the limits of each round."""
 
     accuracy: float | None
     limits: tuple[Limit, ...]
 
     @classmethod
     def of(cls, past: Past) -> TrainingGoal | None:
-        """Return what a study asks for; None while a limit is relative to a baseline not yet measured."""
+        """Return the goal of a study; None while a limit is relative to a baseline not yet measured."""
         limits = past.evidence.limits
         if limits is None:
             return None
@@ -36,7 +36,7 @@ class TrainingGoal:
         return cls(max(ends, default=None), rest)
 
     def reached(self, learnt: Sequence[Round]) -> bool:
-        """Return whether the training has come to its accuracy."""
+        """Return whether the training has reached its accuracy."""
         latest = [one.accuracy for one in learnt[-SMOOTHED:]]
         if self.accuracy is None or len(latest) < SMOOTHED:
             return False
@@ -44,7 +44,7 @@ class TrainingGoal:
 
 
 def refuse(study: Study, spent: Collection[str], limited: Collection[str]) -> None:
-    """Return quietly where a policy that spends the least of `spent` and limits `limited` supports a study.
+    """Check that a policy that minimises `spent` and limits `limited` supports a study.
 
     Raises:
         InvalidInput: the space is no federation's, or a part is not supported; the message names it.

@@ -1,4 +1,4 @@
-"""How far a round brings a training: by what share it lessens the error."""
+"""The progress of a round: the share by which it reduces the error."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ LEAST_ERROR = 0.02
 
 
 def error(accuracy: float) -> float:
-    """Return the share of wrong answers, and a little."""
+    """Return the share of wrong answers plus `LEAST_ERROR`."""
     return 1.0 - accuracy + LEAST_ERROR
 
 
 def progress(one: Round) -> float:
     """Return the logarithm of the error before a round over that after it; negative where it rose.
 
-    Trainings lessen their error by about the same share round by round, so that rounds early and
-    late are alike in it.
+    Trainings reduce their error by about the same share each round, so that early and late rounds
+    are comparable.
     """
     return math.log(error(one.before) / error(one.accuracy))
 
 
 def efficiency(one: Round) -> float:
-    """Return the progress of a round over what it spent."""
+    """Return the progress of a round per unit spent."""
     return progress(one) / one.spent

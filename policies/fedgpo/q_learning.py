@@ -1,12 +1,14 @@
 """Q-learning of (B, E) for each class of clients and of K: FedGPO's form.
 
-FedGPO (Kim and Wu, arXiv 2211.16669) has a reinforcement learner pick the global parameters B, E and K
-for each aggregation round, by data heterogeneity, system heterogeneity and runtime variance. Its states,
-rewards and constants are not public; those of AutoFL (arXiv 2107.08147) are, second-hand, by a
-re-implementation. From there: the bins, the form of the reward, learning rate, discount and epsilon.
-Ours: a table per class of clients instead of per client, energies relative to the first rounds' (so that
-the reward has no unit), K in a table of its own, and the features of the model left out, as they are the
-same throughout a study.
+FedGPO (Kim and Wu, arXiv 2211.16669) has a reinforcement learner pick the global parameters B, E
+and K for each aggregation round, by data heterogeneity, system heterogeneity and runtime variance.
+Its states, rewards and constants are not public; those of AutoFL (arXiv 2107.08147) are,
+second-hand, in a re-implementation. From there: the bins, the form of the reward, learning rate,
+discount and epsilon.
+
+Our own: a table per class of clients instead of per client, energies relative to the first rounds'
+(so that the reward has no unit), K in a table of its own, and the features of the model left out,
+as they are the same throughout a study.
 """
 
 from __future__ import annotations
@@ -26,14 +28,15 @@ from tuner.core import Context, Past, Try, Value
 LEARNING_RATE, DISCOUNT, EPSILON = 0.9, 0.1, 0.1
 """AutoFL's, as re-implemented."""
 ACCURACY_WEIGHT, GAIN_WEIGHT = 0.1, 1.0
-"""Of a percent of accuracy, and of a percent gained: AutoFL's 10 and 100 by its energies of about a
-hundred; ours are relative to 1."""
+"""The weights of a percent of accuracy and of a percent gained. AutoFL has 10 and 100 with
+energies of about a hundred; ours are relative to 1."""
 FALL = -1.0
-"""The reward of a round whose accuracy fell, at an accuracy of 0: less the percents it is short of all."""
+"""The reward of a round whose accuracy fell, before `ACCURACY_WEIGHT` is subtracted for each
+percent missing to 100 %."""
 FIRST_ROUNDS = 3
-"""Energies are relative to the mean of the given number of first rounds."""
+"""Energies are relative to the mean of this number of first rounds."""
 LOAD_BINS = (0.001, 0.25, 0.75)
-"""Of processor and memory in use by other apps: none, some, much, nearly all."""
+"""Bins of processor and memory in use by other apps: none, some, much, nearly all."""
 NETWORK_MBPS, DATA_BINS = 40.0, (0.25, 0.999)
 
 State = tuple[int, ...]
@@ -41,7 +44,7 @@ ActionT = TypeVar("ActionT", bound=Hashable)
 
 
 class QLearning(RoundPolicy):
-    """Picks B and E for each class of clients and K, by what each was worth in like states."""
+    """Picks B and E for each class of clients, and K, by their values in similar states."""
 
     spends: ClassVar[tuple[str, ...]] = SPENT
 
@@ -80,7 +83,7 @@ class Picked(Generic[ActionT]):
 
 @dataclass(frozen=True)
 class QTable(Generic[ActionT]):
-    """The worth of each action in each state it was tried in; of others it is 0."""
+    """The value of each action in each state with experience; all others are 0."""
 
     actions: Sequence[ActionT]
     worth: dict[tuple[State, ActionT], float] = field(default_factory=dict)
@@ -92,7 +95,7 @@ class QTable(Generic[ActionT]):
         self.worth[at, action] = old + LEARNING_RATE * (reward + DISCOUNT * ahead - old)
 
     def choice(self, at: State, dice: random.Random) -> Picked[ActionT]:
-        """Return the best action of a state, or with a chance of epsilon any; of several, any of them."""
+        """Return the best action of a state, or with probability epsilon a random one; ties are random."""
         if dice.random() < EPSILON:
             return Picked(dice.choice(self.actions), explored=True)
         worths = [self.worth.get((at, a), 0.0) for a in self.actions]
@@ -110,7 +113,7 @@ class QTables:
 
 
 def learned(federation: Federation, past: Sequence[Round], now: Context) -> QTables:
-    """Return the tables after some rounds: the same rounds, the same tables."""
+    """Return the tables after some rounds; the same rounds give the same tables."""
     tables = QTables(
         QTable(federation.participants.values),
         {c.name: QTable(c.actions) for c in federation.classes},
@@ -123,7 +126,7 @@ def learned(federation: Federation, past: Sequence[Round], now: Context) -> QTab
 
 
 def _states(federation: Federation, context: Context) -> dict[str, State]:
-    """Return the state of each class of clients, and under no name that of all."""
+    """Return the state of each class of clients, and under the empty name the common state."""
     return {"": state(context), **{c.name: state(context, c.name) for c in federation.classes}}
 
 
@@ -148,7 +151,7 @@ def _learn(
 
 
 def reward(one: Round, global_energy: float, local_energy: float) -> float:
-    """Return what a round was worth: accuracy and progress in percent, less relative energies."""
+    """Return the reward of a round: accuracy and progress in percent, less relative energies."""
     if one.gain < 0.0:
         return FALL + ACCURACY_WEIGHT * 100.0 * (one.accuracy - 1.0)
     return (
@@ -160,7 +163,7 @@ def reward(one: Round, global_energy: float, local_energy: float) -> float:
 
 
 def state(context: Context, kind: str = "") -> State:
-    """Return the bins of a round's state: those of one class of clients, or of all by their mean.
+    """Return the bins of a round's state: for one class of clients, or for all by their mean.
 
     A missing value has its own bin.
     """
@@ -180,5 +183,5 @@ def state(context: Context, kind: str = "") -> State:
 
 
 def _bin(value: float, edges: Sequence[float]) -> int:
-    """Return how many edges a value has reached; -1 where there is none."""
+    """Return the number of edges at or below a value; -1 where there is none."""
     return sum(value >= edge for edge in edges) if math.isfinite(value) else -1

@@ -1,4 +1,4 @@
-"""What all policies of a federation have in common: they go round by round until the goal is reached."""
+"""The common part of all policies of a federation: they run round by round until the goal is reached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.core import Done, Past, Plan, Study, Suggestion, Try, Wait
 class RoundPolicy(ABC):
     """Suggests the next round's setting; done once the study's accuracy is reached.
 
-    `spends` are the objectives that it supports, `limits` the metrics of a round that it keeps under a
+    `spends` are the objectives that it supports, `limits` the metrics of a round that may have a
     limit.
     """
 
@@ -27,7 +27,7 @@ class RoundPolicy(ABC):
     limits: ClassVar[tuple[str, ...]] = ()
 
     def refuse(self, study: Study) -> None:
-        """Return quietly where all of a study is supported. Raises InvalidInput: names what is not."""
+        """Check that all of a study is supported. Raises InvalidInput with the unsupported part."""
         goals.refuse(study, self.spends, self.limits)
 
     def suggest(self, past: Past) -> Suggestion:

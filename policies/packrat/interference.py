@@ -1,11 +1,11 @@
 """Interference: instances that run side by side are slower than each is alone.
 
-Packrat (arXiv 2311.18174) plans with solo profiles and explains what is missing by clocks that fall
-under vector load (about 15 %) and by memory bandwidth; it has no term for it. This one is ours: with
-every thread of the machine busy an instance takes `share` longer, and proportionally less when only
-some of the other threads are. One number, learnt from few windows, shrunk towards nothing. On the
-eight plans that the authors published for ResNet-50 (16 threads) it comes to 0.31, and predicts the
-plans left out of its fit to 1.8 % in the median and 5.2 % at most.
+Packrat (arXiv 2311.18174) plans with solo profiles. It explains the difference by clocks that fall
+under vector load (about 15 %) and by memory bandwidth, and has no term for it. This one is ours:
+with every thread of the machine busy an instance takes `share` longer, and proportionally less when
+only some of the other threads are. It is one number, learned from few windows and shrunk towards
+zero. On the eight plans that the authors published for ResNet-50 (16 threads) it is 0.31, and
+predicts the plans left out of its fit to 1.8 % in the median and 5.2 % at most.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from policies.packrat.profile import Profile
 
 PRIOR_SD = 0.15
-"""How much slowdown is expected before anything was measured: what the paper reports."""
+"""The prior deviation of the slowdown: the size that the paper reports."""
 MODEL_SD = 0.05
-"""By how much one plan's slowdown strays from the line, whatever is measured: our guess."""
+"""The deviation of one plan's slowdown from the line, apart from measurement errors: our guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class PlanWindow:
 class Interference:
     """Latency is multiplied by 1 + share · (others' busy threads) / `cores`.
 
-    `windows` counts what it was learnt from. `errors` are |predicted − measured| / measured of each
-    plan by a correction learnt without that plan; empty while there are fewer than two plans.
-    `stderr` is that of the share: `PRIOR_SD` where nothing was learnt.
+    `windows` is the number of windows in the fit. `errors` are |predicted − measured| / measured of
+    each plan by a correction fitted without that plan; empty while there are fewer than two plans.
+    `stderr` is that of the share: `PRIOR_SD` without any window.
     """
 
     share: float
@@ -50,7 +50,7 @@ class Interference:
     stderr: float = 0.0
 
     def slowdown(self, own: int, busy: int) -> float:
-        """Return the factor for an instance with `own` of `busy` threads that compute."""
+        """Return the factor for an instance with `own` of the `busy` threads."""
         return 1.0 + self.share * max(0, busy - own) / self.cores
 
     def doubt(self, own: int, busy: int) -> float:
@@ -65,10 +65,10 @@ class Interference:
 
 
 def fit(profile: Profile, windows: Sequence[PlanWindow], cores: int) -> Interference:
-    """Learn the correction from windows of several instances whose cell was profiled alone.
+    """Fit the correction to windows of several instances whose cell was profiled alone.
 
-    Ridge regression of the slowdown minus one on the share of busy threads that are others', never
-    below zero; windows of one instance, or of a cell without a solo point, teach nothing.
+    Ridge regression of the slowdown minus one on the share of busy threads that belong to others,
+    never below zero. Windows of one instance, or of a cell without a solo point, are ignored.
     """
     useful = [w for w in windows if w.instances > 1 and (w.threads, w.batch) in profile.points]
     plans = sorted({(w.instances, w.threads, w.batch) for w in useful})
@@ -86,7 +86,7 @@ def fit(profile: Profile, windows: Sequence[PlanWindow], cores: int) -> Interfer
 
 
 def predicted(profile: Profile, interference: Interference, window: PlanWindow) -> float:
-    """Return the seconds that the profile, corrected, expects of a window's plan."""
+    """Return the seconds of a window's plan, predicted by the corrected profile."""
     solo = profile.points[window.threads, window.batch].latency_s
     return solo * interference.slowdown(window.threads, window.instances * window.threads)
 

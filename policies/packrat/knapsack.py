@@ -1,10 +1,10 @@
 """Two exact dynamic programmes over threads × items: least bottleneck, and least sum of costs.
 
-Both choose a multiset of cells ⟨threads, items⟩ whose threads fit and whose items make up the batch;
-cores may stay idle. The recurrence of Packrat's prototype, opt[t, b] = min max(opt[t−t', b−b'],
-L[t', b']), takes O(T² · B · log B) steps and forbids idle cores; since the bottleneck is one of the
-profile's latencies, we bisect over those instead and ask each time for the fewest threads that
-suffice, which is a sum of integers: exact, and its back-pointers compare no floats.
+Both choose a multiset of cells ⟨threads, items⟩ whose threads fit and whose items make up the
+batch; cores may stay idle. The recurrence of Packrat's prototype, opt[t, b] = min max(opt[t−t',
+b−b'], L[t', b']), takes O(T² · B · log B) steps and forbids idle cores. Since the bottleneck is one
+of the profile's latencies, we bisect over those instead and compute each time the fewest threads
+that suffice. That is a sum of integers: exact, and its back-pointers compare no floats.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def least_bottleneck(
 
 
 def _needs(costs: Mapping[Cell, float], level: float) -> dict[int, int]:
-    """Return for each batch size the fewest threads that keep the level: more would gain nothing."""
+    """Return for each batch size the fewest threads that keep the level: more have no benefit."""
     needs: dict[int, int] = {}
     for (threads, items), cost in costs.items():
         if cost <= level:
@@ -52,9 +52,9 @@ def _fewest(
 ) -> list[Cell] | None:
     """Return the fewest cells, on the fewest threads, that make up the batch.
 
-    Layer n holds, for each number of items, the fewest threads with which n cells have the given number.
+    Layer n has, for each number of items, the fewest threads with which n cells hold that number.
     """
-    import numpy as np  # comes with the first plan only
+    import numpy as np  # imported with the first plan only
 
     size = batch + (max(needs, default=0) - 1 if pad else 0)
     layers = [np.full(size + 1, threads + 1, dtype=np.int32)]
@@ -88,11 +88,11 @@ def _walk(
 def least_sum(
     costs: Mapping[Cell, float], threads: int, most: int, span: tuple[int, int]
 ) -> list[Cell] | None:
-    """Return the cells whose costs add up to least; None where none reach the span.
+    """Return the cells with the least sum of costs; None where none reach the span.
 
     At most `most` cells of `threads` threads in all; their items add up to a number in `span`, both
-    ends included. Costs may be negative. O(T · B) per cell that no other with as many items beats in
-    both threads and cost; times `most` where that is fewer than the threads.
+    ends included. Costs may be negative. O(T · B) per cell that no other with as many items beats
+    in both threads and cost; times `most` if that is less than the threads.
     """
     import numpy as np
 

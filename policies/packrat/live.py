@@ -1,8 +1,8 @@
-"""What a study's windows tell of batches: profile, several instances side by side, and demands.
+"""Read a study's windows for batches: profile, several instances side by side, and demands.
 
-A closed loop that never waits keeps every batch full, so that an instance takes
-instances × batch_size / throughput for one. How many requests are under way follows from Little's
-law (throughput × mean latency); larger batches than that cannot be filled, and are left out.
+A closed loop that never waits keeps every batch full, so that a batch of an instance takes
+instances × batch_size / throughput. The number of requests in flight follows from Little's law
+(throughput × mean latency); larger batches than that cannot be filled, and are left out.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from tuner.core import (
 )
 
 UNDER_WAY_ROOM = 1.15
-"""Requests that just come and go are not counted as under way."""
+"""The factor on the requests in flight: those that are just arriving or leaving are not counted."""
 KNOBS = ("instances", "threads", "batch_size")
 TIMES = ("latency_mean_ms", "latency_p50_ms", "latency_p99_ms", "throughput_per_s")
-"""Objectives that a batch done sooner serves best."""
+"""Objectives for which the shortest batch time is best."""
 
 
 def allowed(study: Study) -> dict[Group, Setting]:
     """Return the settings that may be chosen; other knobs stay at their default.
 
-    A knob that the space lacks counts as one. No more threads in all than one instance may have.
+    A knob missing in the space counts as 1. All instances together have at most the threads that
+    one instance may have.
 
     Raises:
         InvalidInput: the space has none of the knobs, or one with values that are no counts.
@@ -69,12 +70,12 @@ def allowed(study: Study) -> dict[Group, Setting]:
 
 
 def group_of(setting: Setting) -> Group:
-    """Return a setting's instances, threads and batch size, one for what it does not say."""
+    """Return a setting's instances, threads and batch size, 1 for each that is missing."""
     return Group(*(int(setting.get(name, 1)) for name in KNOBS))
 
 
 def under_way(study: Study, evidence: Evidence) -> float | None:
-    """Return how many requests the load keeps under way; None where no closed loop shows it.
+    """Return the number of requests in flight; None without a closed loop that shows it.
 
     The median latency replaces a mean of too few requests, as with slow models.
     """
@@ -90,10 +91,10 @@ def under_way(study: Study, evidence: Evidence) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The data on packings and what is expected of the others: always to be minimised.
+    """The measurements of packings and the predictions for the others; less is always better.
 
-    By the batch's latency, or, where the objective is another (CPU time, energy), by what the
-    objective showed; there several instances are expected to be as good as one alone.
+    By the latency of the batch. For another objective (CPU time, energy), by the objective itself:
+    then several instances are predicted to be as good as one alone.
     """
 
     study: Study
@@ -103,7 +104,7 @@ class Outlook:
 
     @classmethod
     def of(cls, study: Study, evidence: Evidence, settings: Mapping[Group, Setting]) -> Outlook:
-        """Return the outlook that the evidence gives."""
+        """Return the outlook from the evidence."""
         groups = {setting_key(setting): group for group, setting in settings.items()}
         measured = {
             groups[key]: c for c in evidence.candidates if (key := setting_key(c.setting)) in groups
@@ -121,13 +122,13 @@ class Outlook:
 
     @property
     def timed(self) -> bool:
-        """Whether a batch done sooner is what is wanted."""
+        """Whether the objective is best with the shortest batch time."""
         objective = self.study.objective
         sensible = "maximize" if objective.metric == "throughput_per_s" else "minimize"
         return objective.metric in TIMES and objective.goal == sensible
 
     def shown(self, group: Group) -> float | None:
-        """Return what a packing itself showed, None where it was not measured."""
+        """Return the measurement of a packing, None without one."""
         candidate = self.measured.get(group)
         if candidate is None:
             return None
@@ -138,7 +139,7 @@ class Outlook:
         return None if estimate is None else self.study.objective.sign * estimate.mean
 
     def expected(self, group: Group) -> float | None:
-        """Return what a packing showed or should show; None while its cell is unknown."""
+        """Return the measurement or the prediction of a packing; None while its cell is unknown."""
         shown = self.shown(group)
         if shown is not None or group.instances == 1:
             return shown
@@ -149,9 +150,10 @@ class Outlook:
         return alone * self.interference.slowdown(group.threads, busy)
 
     def at(self, group: Group, demand: int) -> float:
-        """Return what a packing should show when `demand` items come at once; infinite if unknown.
+        """Return the prediction of a packing for `demand` items that arrive together; infinite if unknown.
 
-        What does not fit at once takes further rounds; a batch that is not filled is a smaller one.
+        Items that do not fit take further rounds; a batch that is not filled counts as a smaller
+        one.
         """
         items = min(group.batch, demand)
         value = self.expected(Group(group.instances, group.threads, items))
@@ -161,12 +163,12 @@ class Outlook:
 
 
 def demands_within(requests: float) -> list[int]:
-    """Return the powers of two that these requests in progress can fill, give or take a seventh."""
+    """Return the powers of two that these requests in flight can fill, within a seventh."""
     return [2**k for k in range(max(1, int(requests * UNDER_WAY_ROOM)).bit_length())]
 
 
 def batch_point(group: Group, candidate: Candidate) -> ProfilePoint | None:
-    """Return what its windows say of the time for full batches, None where they do not."""
+    """Return the time of full batches from a candidate's windows, None without a throughput."""
     rate = candidate.estimates.get("throughput_per_s")
     if rate is None or rate.mean <= 0.0:
         return None

@@ -1,8 +1,8 @@
-"""The best packing: how many instances, with how many threads each, and how many items each.
+"""The best packing: the number of instances, and the threads and items of each.
 
 After Packrat (Bhardwaj, Phanishayee, Narayanan, Tarta and Stutsman, arXiv 2311.18174): a batch is
-split among instances that run at once, and the slowest of them is its latency. Ours: cores may stay
-idle, instances may be limited by memory, the profile may have holes, and the aim may also be
+split among instances that run together, and the slowest of them is its latency. Ours: cores may
+stay idle, memory may limit the instances, the profile may have gaps, and the aim may also be
 throughput or energy under a limit on the latency.
 """
 
@@ -20,11 +20,11 @@ from tuner.compat import StrEnum
 from tuner.core import InvalidInput, MetricUnavailable
 
 MOST_THREADS, MOST_ITEMS = 4096, 2**20
-"""Larger questions are refused: the tables would not fit into memory, and are not useful."""
+"""Larger problems are refused: the tables would not fit into memory, and are not useful."""
 
 
 class Aim(StrEnum):
-    """What a packing is chosen for."""
+    """The quantity that a packing optimises."""
 
     LATENCY = "latency_s"
     """Seconds until the whole batch is done: that of the slowest instance."""
@@ -36,7 +36,7 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """How many instances alike: threads of each, and items of each."""
+    """Several equal instances: their number, and the threads and items of each."""
 
     instances: int
     threads: int
@@ -45,9 +45,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Instances that run at once, largest first, and what the profile expects of them.
+    """Instances that run together, largest first, and their predictions from the profile.
 
-    `items` are those there is room for: more than the batch where it had to be padded.
+    `items` is the room for items: more than the batch where it had to be padded.
     """
 
     groups: tuple[Group, ...]
@@ -57,23 +57,23 @@ class Packing:
 
     @property
     def instances(self) -> int:
-        """How many instances there are."""
+        """The number of instances."""
         return sum(g.instances for g in self.groups)
 
     @property
     def threads(self) -> int:
-        """How many threads compute in all."""
+        """The number of busy threads in all."""
         return sum(g.instances * g.threads for g in self.groups)
 
     @property
     def items(self) -> int:
-        """How many items there is room for."""
+        """The room for items."""
         return sum(g.instances * g.batch for g in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A question in full: what may be used of the profile, and what for."""
+    """A complete packing problem: the usable profile, the limits and the aim."""
 
     profile: Profile
     threads: int
@@ -84,11 +84,11 @@ class _Task:
     interference: Interference
 
     def seconds(self, cell: Cell, busy: int) -> float:
-        """Return how long a cell takes while `busy` threads compute, its own among them."""
+        """Return the time of a cell while `busy` threads compute, its own included."""
         return self.profile.points[cell].latency_s * self.interference.slowdown(cell[0], busy)
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells that fit into the threads and tell what is aimed at."""
+        """Yield the cells that fit into the threads and have a value of the aim."""
         for cell, point in self.profile.points.items():
             metered = self.aim is not Aim.ENERGY or point.energy_j is not None
             if cell[0] <= self.threads and metered:
@@ -116,9 +116,9 @@ class _Task:
         )
 
     def score(self, packing: Packing) -> tuple[float, int, float, int, int]:
-        """Return what is to be small: the aim, then shapes, latency, instances, threads.
+        """Return the key to minimise: the aim, then shapes, latency, instances, threads.
 
-        To twelve digits, so that a sum in another order is no gain.
+        Rounded to twelve digits, so that a sum in another order is no gain.
         """
         aimed = packing.latency_s
         if self.aim is Aim.THROUGHPUT:
@@ -140,17 +140,18 @@ def best_packing(
     memory_bytes: float = math.inf,
     interference: Interference | None = None,
 ) -> Packing:
-    """Return the best packing of `batch` items on `threads` threads; exact for the profile given.
+    """Return the best packing of `batch` items on `threads` threads; exact for the given profile.
 
-    All instances run at once on parts of the batch, and cores may stay idle. `mixed` allows
-    instances of different shapes; like ones are taken where they are as good. The limit is on the
-    slowest instance's time for its part (without any queueing), the memory on instances × what one
-    takes. With an interference the latencies are those expected side by side.
+    All instances run together on parts of the batch, and cores may stay idle. `mixed` allows
+    instances of different shapes; equal ones are preferred where they are as good.
+    `latency_limit_s` is for the slowest instance's time for its part (without any queueing),
+    `memory_bytes` for instances × memory of one. With an interference the latencies are those side
+    by side.
 
     The parts are profiled batch sizes that add up to the batch exactly, as in Packrat. Only where
     no such sum fits is the batch padded: an instance runs fewer items than a profiled size at the
     cost of that size. So a batch just below a power of two can be slower than the power of two;
-    Packrat's own load estimator asks for powers of two only.
+    Packrat's own load estimator only uses powers of two.
 
     Raises:
         InvalidInput: threads, batch, limit or memory out of range, more threads than were profiled,
@@ -177,7 +178,7 @@ def best_packing(
 
 
 def _uniform(task: _Task, *, pad: bool) -> Iterator[Packing]:
-    """Yield every packing of like instances that fits."""
+    """Yield every packing of equal instances that fits."""
     for cell in task.cells():
         threads, items = cell
         room = min(task.threads // threads, task.most)
@@ -194,10 +195,11 @@ def _uniform(task: _Task, *, pad: bool) -> Iterator[Packing]:
 
 
 def _mixed(task: _Task, *, pad: bool) -> Iterator[Packing]:
-    """Yield packings among which the best of all is.
+    """Yield packings that include the best of all.
 
-    How slow an instance is depends on how many threads are busy, so each number is tried: a packing
-    of fewer threads is only better than what was requested, and comes up again at its own number.
+    The speed of an instance depends on the number of busy threads, so each number is tried. A
+    packing with fewer threads is at least as fast as computed for that number, and comes up again
+    at its own number.
     """
     slowed = task.interference.share > 0.0
     best_s = math.inf
@@ -210,7 +212,7 @@ def _mixed(task: _Task, *, pad: bool) -> Iterator[Packing]:
 
 
 def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] | None:
-    """Return the best cells on at most `busy` threads, as slow as with all of them.
+    """Return the best cells on at most `busy` threads, with the interference of all of them.
 
     None where there are none, or where latency is the aim and none beat `best_s`.
     """
@@ -224,7 +226,7 @@ def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] |
     if task.aim is Aim.THROUGHPUT:
         room = min(task.batch, task.most * task.profile.batches[-1])
         return least_sum(costs, busy, task.most, (1, room))
-    # A part larger than the whole batch holds all of it, and needs no more.
+    # A part larger than the whole batch holds all of it; no other part is needed.
     parts: dict[Cell, Cell] = {}
     for cell in sorted(costs, key=lambda c: (-costs[c], -c[1])):
         if pad or cell[1] <= task.batch:
@@ -239,7 +241,7 @@ def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] |
 
 
 def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
-    """Return how many instances the memory and the threads allow. Raises InvalidInput for none."""
+    """Return the most instances within the memory and the threads. Raises InvalidInput for none."""
     if math.isinf(memory_bytes) and memory_bytes > 0.0:
         return threads
     if not memory_bytes > 0.0:
@@ -262,7 +264,7 @@ def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
 
 
 def _check(task: _Task) -> None:
-    """Raise InvalidInput for a question that has no answer whatever the profile's values are."""
+    """Raise InvalidInput for a problem without a solution whatever the profile's values are."""
     sizes = (("threads", task.threads, MOST_THREADS), ("batch", task.batch, MOST_ITEMS))
     for name, value, most in sizes:
         if not 1 <= value <= most:
@@ -286,13 +288,13 @@ def _check(task: _Task) -> None:
 
 
 def _may_fit(task: _Task) -> bool:
-    """Return whether as many instances of the largest batch as there may be would do."""
+    """Return whether the most possible instances of the largest batch hold the whole batch."""
     most = task.most * task.profile.batches[-1]
     return task.aim is Aim.THROUGHPUT or task.batch <= most
 
 
 def _nothing_fits(task: _Task) -> InvalidInput:
-    """Return the error that says why no packing was found."""
+    """Return the error with the reason why there is no packing."""
     cause = f"no packing of {task.batch} items on {task.threads} threads"
     within = [cell for cell in task.profile.points if cell[0] <= task.threads]
     if not within:

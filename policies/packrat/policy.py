@@ -31,22 +31,22 @@ from tuner.core import (
 )
 
 DEMAND = "requests_in_system"
-"""The signal that plans go by: the items that the load asks for at once."""
+"""The load signal of the plan: the number of items that the load requests together."""
 MOST_SETTINGS = 4
-"""Settings of a plan beside the baseline: each is confirmed in four windows at least."""
+"""The most settings of a plan beside the baseline: each is confirmed in four windows at least."""
 PROVEN = 2.0
 """Standard errors by which a setting must beat the baseline before it is proposed."""
 RETRIES = 2
-"""How often a setting is tried whose windows come to nothing."""
+"""The most attempts of a setting without a result."""
 
 
 class Packrat:
-    """Finds instances, threads and batch size by batch demand, with like instances only.
+    """Chooses instances, threads and batch size by batch demand, with equal instances only.
 
-    After Packrat (arXiv 2311.18174), whose profile, packing and power-of-two demands it follows.
-    Ours: points that cannot matter are skipped, interference is learnt, a row of the plan is
-    proposed only where its windows beat the baseline's, and neighbouring rows that differ little
-    are one. What finished studies of like devices showed is not used.
+    After Packrat (arXiv 2311.18174): profile, packing and power-of-two demands. Ours: points that
+    cannot matter are skipped, interference is learned, a row of the plan is proposed only where its
+    windows beat the baseline's, and neighbouring rows that differ little are merged. Results of
+    finished studies of similar devices are not used.
     """
 
     def suggest(self, past: Past) -> Suggestion:
@@ -78,7 +78,7 @@ class Packrat:
 
 
 def _given_up(setting: Setting, trials: Sequence[Trial]) -> bool:
-    """Return whether a setting failed, or its windows came to nothing as often as they may."""
+    """Return whether a setting failed, or gave no result in `RETRIES` attempts."""
     own = [t for t in trials if t.tries(setting) and t.state is not TrialState.ABORTED]
     failed = any(t.state is TrialState.FAILED for t in own)
     return failed or (len(own) >= RETRIES and not any(t.state.evidence for t in own))
@@ -91,9 +91,9 @@ def _one_by_one(
     shut: Iterable[Group],
     left: int,
 ) -> Suggestion:
-    """Compare settings by the objective alone: this load does not show how long a batch takes.
+    """Compare settings by the objective alone: this load does not show the time of a batch.
 
-    Those that use the most cores come first, then small batches, then few instances.
+    Settings with the most cores come first, then small batches, then few instances.
     """
     order = sorted(settings, key=lambda g: (-g.instances * g.threads, g.batch, g.instances))
     untried = [g for g in order if g not in shut and evidence.of(settings[g]) is None]
@@ -124,7 +124,7 @@ class _Search:
     shut: Iterable[Group]
 
     def point(self, left: int) -> Try | None:
-        """Return the next point of the profile, None once it is good enough or has had its share."""
+        """Return the next point of the profile, None once it is good enough or its share is spent."""
         if left <= max(len(self.demands), self.study.terms.trials // 3):
             return None
         return self.profiled()
@@ -143,11 +143,11 @@ class _Search:
         )
 
     def grid(self) -> set[tuple[int, int]]:
-        """Return every cell that a packing uses."""
+        """Return every cell of a packing."""
         return {(g.threads, g.batch) for g in self.packings}
 
     def open(self) -> list[tuple[int, int]]:
-        """Return the cells that may still matter. There are bounds for times only."""
+        """Return the cells that may still matter. Only times have bounds."""
         groups = {*self.shut, *self.outlook.measured}
         closed = {(g.threads, g.batch) for g in groups if g.instances == 1}
         if self.outlook.timed:
@@ -155,7 +155,7 @@ class _Search:
         return sorted(self.grid() - closed)
 
     def check(self, left: int) -> Try | None:
-        """Return the packing of several instances that is expected to gain most, if any does."""
+        """Return the packing of several instances with the largest predicted gain, if there is one."""
         gains: list[tuple[float, int, Group]] = []
         for demand in self.demands if left > 0 else ():
             usable = list(self.usable(demand))
@@ -176,8 +176,9 @@ class _Search:
     def rest(self, left: int) -> Try | None:
         """Return further candidates where no measured one promises a gain.
 
-        Points that had no share yet, then packings of an instance that came to nothing alone: beside a
-        single thread others may have computed on the other cores, which a packing has for itself.
+        First the points without a share so far. Then packings of an instance without a result
+        alone: beside a single thread other programs may have computed on the other cores, which a
+        packing fills itself.
         """
         if left <= 0:
             return None
@@ -228,7 +229,7 @@ class _Search:
         )
 
     def predicted(self, group: Group) -> dict[str, Prediction]:
-        """Return what throughput a packing should reach, where times are aimed at."""
+        """Return the predicted throughput of a packing, for an objective of times."""
         value = self.outlook.expected(group)
         point = self.outlook.points.get((group.threads, group.batch))
         if not self.outlook.timed or value is None or point is None:
@@ -238,9 +239,9 @@ class _Search:
         return {"throughput_per_s": Prediction(rate, rate * doubt)}
 
     def done(self, evidence: Evidence, most: float) -> Done:
-        """Return the plan: for each demand the best packing that has proven to beat the baseline.
+        """Return the plan: for each demand the best packing that is proven to beat the baseline.
 
-        Where the baseline breaks a limit no row may be at it: one setting for every demand then.
+        Where the baseline breaks a limit no row may use it: then one setting for every demand.
         """
         fit = incumbent(self.study, evidence)
         if evidence.broken is not None and fit is not None:
@@ -269,7 +270,7 @@ class _Search:
         return Done(plan, why)
 
     def best(self, evidence: Evidence, demand: int) -> Group | None:
-        """Return the packing that showed the best for a demand, None where none is proven."""
+        """Return the packing with the best measurement for a demand, None where none is proven."""
         proven = [
             g
             for g in self.usable(demand)
@@ -288,7 +289,7 @@ class _Search:
         return gain > max(PROVEN * math.hypot(base.stderr, own.stderr), MARGIN * abs(base.mean))
 
     def few(self, picked: set[Group]) -> set[Group]:
-        """Return the settings without those whose loss is small, and no more than may be."""
+        """Return at most `MOST_SETTINGS` settings, without those whose loss is small."""
         chosen = picked
         while chosen:
             losses = {g: self.loss(picked, chosen - {g}) for g in chosen}
@@ -299,7 +300,7 @@ class _Search:
         return chosen
 
     def loss(self, of: set[Group], without: set[Group]) -> float:
-        """Return by what share the demand that suffers most from fewer settings is worse off."""
+        """Return the loss, as a share, of the demand that suffers most from fewer settings."""
         shares = []
         for demand in self.demands:
             before, after = self.least(of, demand), self.least(without, demand)
@@ -318,15 +319,15 @@ class _Search:
         return next(g for g, s in self.settings.items() if setting_key(s) == key)
 
     def row(self, picked: set[Group], demand: int) -> Group:
-        """Return the packing for a demand: the baseline unless another is expected to be better."""
+        """Return the packing for a demand: the baseline unless another has a better prediction."""
         order = sorted(picked, key=lambda g: (g.instances, g.threads, g.batch))
         return min((self.baseline, *order), key=lambda g: self.outlook.at(g, demand))
 
     def gain(self, spans: Sequence[tuple[Group, list[int]]], k: int) -> float:
-        """Return the share that a row saves on its demands, against staying at a neighbouring row.
+        """Return the share that a row saves on its demands, compared with a neighbouring row.
 
-        At least the margin, below which nothing is distinguished: a smaller batch size also waits less
-        for its batch to fill, which no full batch shows.
+        At least the margin, below which differences do not count: a smaller batch size also waits
+        less for its batch to fill, which full batches do not show.
         """
         own, demands = spans[k]
         shares = []
@@ -337,7 +338,7 @@ class _Search:
         return min(1.0, max(MARGIN, *shares)) if shares else 1.0
 
     def account(self, most: float) -> str:
-        """Return in a sentence what the plan rests on."""
+        """Return a sentence with the evidence of the plan."""
         grid, measured, unknown = len(self.grid()), len(self.outlook.points), len(self.open())
         checked = sum(g.instances > 1 for g in self.outlook.measured)
         missed = f", {unknown} were not measured" if unknown else ""

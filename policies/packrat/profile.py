@@ -1,4 +1,4 @@
-"""The profile: how long one instance alone takes for a batch, by threads and batch size."""
+"""The profile: the time of one instance alone for a batch, by threads and batch size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ProfilePoint:
-    """What one instance alone showed: seconds per batch with their standard error, joules per item."""
+    """One instance alone: seconds per batch with their standard error, and joules per item."""
 
     latency_s: float
     stderr_s: float = 0.0
@@ -25,7 +25,7 @@ class ProfilePoint:
 class Profile:
     """Points by ⟨threads, items⟩; any may be missing, and no two rows need the same batch sizes.
 
-    `memory_bytes` is what one instance of the model takes, None where it is not known.
+    `memory_bytes` is the memory of one instance of the model, None if unknown.
 
     Raises:
         InvalidInput: no points, a cell that does not count from 1, a latency, energy or memory that
@@ -57,7 +57,7 @@ class Profile:
 
     @property
     def threads(self) -> int:
-        """The most threads that were profiled."""
+        """The most profiled threads."""
         return max(threads for threads, _ in self.points)
 
     @property
@@ -68,13 +68,14 @@ class Profile:
     def fat(self, threads: int, items: int) -> float | None:
         """Return the seconds of one instance with all `threads` and all `items`: Packrat's baseline.
 
-        A batch that was not profiled costs what the next larger one does; None where there is none.
+        A batch that was not profiled costs as much as the next larger one; None where there is
+        none.
         """
         cell = self.fat_cell(threads, items)
         return None if cell is None else self.points[cell].latency_s
 
     def fat_cell(self, threads: int, items: int) -> Cell | None:
-        """Return the cell that `fat` goes by, None without any."""
+        """Return the cell that `fat` uses, None without any."""
         batches = [b for t, b in self.points if t == threads and b >= items]
         return (threads, min(batches)) if batches else None
 

@@ -1,19 +1,19 @@
-"""Which points of the profile still matter: those that bounds from the others cannot rule out.
+"""Select the points of the profile that still matter: bounds from the others cannot rule them out.
 
 Packrat profiles every number of threads with every power of two of items: 176 points instead of
-16,384 on 16 cores. Most of these are no part of any best packing either, and that shows from a few:
+16,384 on 16 cores. Most of these are in no best packing either, and a few of them show that:
 
 - more items never take less time on as many threads;
 - fewer threads on as many items are faster by at most a fifth per halving. They ought not to be
   faster at all, but are: Inception-v3 at batch 1 gains 15 % from 8 threads instead of 16;
 - more threads never speed up by more than their number.
 
-Only numbers of threads that divide the largest teach: GPT-2 takes three times as long on 15 threads as
-on 8 or 16, so that nothing follows from such a number for its neighbours. The bounds, the fifth and
-this rule are our choice. On the three profiles that the paper's authors published (ResNet-50, GPT-2,
-Inception-v3 on 16 threads) they skip 25 to 58 % of the points that like instances can use, and what
-is found is at most 0.5 % slower than with all of them. A packing of mixed shapes may want a skipped
-point all the same.
+Only numbers of threads that divide the largest give bounds: GPT-2 takes three times as long on 15
+threads as on 8 or 16, so that such a number shows nothing about its neighbours. The bounds, the
+fifth and this rule are our choice. On the three profiles that the paper's authors published
+(ResNet-50, GPT-2, Inception-v3 on 16 threads) they skip 25 to 58 % of the points that equal
+instances can use, and the resulting packing is at most 0.5 % slower than with all of them. A
+packing of mixed shapes may still need a skipped point.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tuner.core import Z95
 
 FASTER_PER_HALVING = 0.2
 MARGIN = 0.02
-"""A packing that is expected to gain less than this share is not worth a window."""
+"""The least predicted gain of a packing, as a share, that is worth a window."""
 
 
 def open_points(
@@ -35,9 +35,9 @@ def open_points(
 ) -> list[Cell]:
     """Return the cells to measure, the next one first; empty once the profile is good enough.
 
-    `packings` are all that come into question, of like instances; `measured` are the points so far,
-    `closed` what cannot be. Fewest threads first, then smallest batches: what thin instances take
-    rules out most.
+    `packings` are all candidates, of equal instances; `measured` are the points so far, `closed`
+    the cells that cannot be measured. Fewest threads first, then smallest batches: the times of
+    small instances rule out the most cells.
     """
     best: dict[int, float] = {}
     for group in packings:
@@ -59,7 +59,7 @@ def open_points(
 
 
 def lower_bound(measured: Mapping[Cell, ProfilePoint], cell: Cell) -> float:
-    """Return the seconds that a cell takes at least, going by the cells that were measured."""
+    """Return the least seconds of a cell, from the measured cells."""
     threads, items = cell
     bound = 0.0
     for (other, fewer), point in measured.items():

@@ -1,8 +1,8 @@
-"""Pareto: the front of two objectives, so that an operator chooses among trade-offs, not before them.
+"""Pareto: find the front of two objectives, so that an operator chooses among trade-offs afterwards.
 
-The acquisition is qLogNEHVI (`tuner.bo.front`). Left out: batches of trials for several devices alone.
-What is proposed in the end follows a stated rule, the least product of both objectives; a study with
-`safety = advise` lets an operator approve another point of the front.
+The acquisition is qLogNEHVI (`tuner.bo.front`). Left out: only batches of trials for several
+devices. The proposed point follows a stated rule, the least product of both objectives; in a study
+with `safety = advise` an operator can approve another point of the front.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Pareto:
     heeds = frozenset({"objective", "second_objective", "constraints", "safety"})
 
     def refuse(self, study: Study) -> None:
-        """Refuse a study that has one objective only. Raises InvalidInput."""
+        """Refuse a study with only one objective. Raises InvalidInput."""
         if study.second_objective is None:
             raise InvalidInput(
                 "the policy pareto needs a second objective",
@@ -24,7 +24,7 @@ class Pareto:
             )
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return what to do next.
+        """Return the next step.
 
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.

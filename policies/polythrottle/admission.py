@@ -1,19 +1,19 @@
 """Admission of fine-tuning beside inference: only where the predicted latency keeps the SLO.
 
 After PolyThrottle (arXiv 2310.19991, section 6, appendices C and D). From the paper: inference
-latency beside fine-tuning is taken as linear in five features, the FLOPs and the arithmetic
-intensities (FLOPs per byte moved) of both and the batch size, plus a constant; it holds at stable
-clocks; a request runs only if the prediction meets the SLO; requests run one after another.
+latency beside fine-tuning is linear in five features, the FLOPs and the arithmetic intensities
+(FLOPs per byte moved) of both and the batch size, plus a constant; this holds at stable clocks; a
+request runs only if the prediction meets the SLO; requests run one after another.
 
-The paper leaves unpublished how the model is fitted, from how many samples, how well it predicts,
-and what "meets" means under doubt. Our own choices: ordinary least squares without a ridge over the
-study's own windows; a prediction bound instead of the mean, since later work found such
-models to be off by more than half (arXiv 2512.18725); no prediction where a feature is beyond what
-was seen of it (a new combination of them is what the model is for); and no prediction from fewer
-than three windows more than there are coefficients to tell apart. What cannot be predicted is not
-admitted.
+The paper does not publish how the model is fitted, from how many samples, how well it predicts, and
+what "meets" means under uncertainty. Our own choices: ordinary least squares without a ridge over
+the study's own windows; a prediction bound instead of the mean, since later work measured errors of
+such models above one half (arXiv 2512.18725); no prediction where a feature is beyond its observed
+range (a new combination of features is the purpose of the model); and no prediction from fewer than
+three windows more than there are coefficients to determine. Without a prediction there is no
+admission.
 
-Left out: how clocks change once fine-tuning runs (not public either).
+Left out: the change of clocks once fine-tuning runs (not public either).
 
     seen = samples([*trials, *observations], inference, held)
     answer = admit(seen, Mix(inference, 8, Demand(197.0, 40.0)), limit, running=False)
@@ -45,18 +45,18 @@ from tuner.core import (
 BATCH = "batch_size"
 
 LEAST_FREEDOM = 3
-"""How many windows more than coefficients are needed: with fewer the doubt itself is a guess."""
+"""The least number of windows beyond the coefficients: with fewer the error itself is a guess."""
 
 SAME = 1e-9
-"""Features that differ by less, relative to the greatest seen, do not differ."""
+"""The tolerance for equal features, relative to the greatest one."""
 
 WHOLE = 0.99
-"""A window counts as one beside fine-tuning when it ran for at least this share of it."""
+"""A window counts as beside fine-tuning if fine-tuning ran for at least this share of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one step of a job asks for: 10⁹ operations, and operations per byte moved.
+    """The demand of one step of a job: 10⁹ operations, and operations per byte moved.
 
     For an inference a step is one item, for fine-tuning one optimiser step; zeros for no job.
 
@@ -77,7 +77,7 @@ NOTHING = Demand()
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """An inference in batches, and what runs beside it."""
+    """An inference in batches, and the job that runs beside it."""
 
     inference: Demand
     batch: int
@@ -94,7 +94,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class MixWindow:
-    """What one window showed of a mix's latency."""
+    """The latency of a mix in one window."""
 
     mix: Mix
     latency: Estimate
@@ -102,7 +102,7 @@ class MixWindow:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether fine-tuning may start now, why, and the latency predicted where one could be."""
+    """Whether fine-tuning may start now, the reason, and the predicted latency if there is one."""
 
     admitted: bool
     why: str
@@ -115,13 +115,13 @@ def samples(
     held: Setting,
     metric: str = "latency_p99_ms",
 ) -> list[MixWindow]:
-    """Return what a study's windows show of latency beside fine-tuning, at the clocks of `held`.
+    """Return the latencies beside fine-tuning in a study's windows, at the clocks of `held`.
 
-    Trials, and windows measured while a setting was held: where fine-tuning runs, it should be in
-    those, for trials at one setting are taken together. What ran beside the inference is in the
-    window itself: `finetuning_share`, `finetuning_gflop` and `finetuning_flop_per_byte`; one without
-    them had nothing beside it. Left out are windows at other settings than `held` (the batch apart),
-    those that do not bound the metric, and those with fine-tuning for a part of their time only.
+    Both trials and windows of a held setting are used. Fine-tuning should run in the latter, since
+    trials at one setting are pooled. The job beside the inference is in the window itself:
+    `finetuning_share`, `finetuning_gflop` and `finetuning_flop_per_byte`; without them it had no
+    job beside it. Left out are windows at other settings than `held` (except for the batch), those
+    that do not bound the metric, and those with fine-tuning for only a part of their time.
     """
     mixes = []
     for window in windows:
@@ -142,7 +142,7 @@ def samples(
 
 
 def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
-    """Return the estimates of a window that was measured to its end, nothing of any other."""
+    """Return the estimates of a window that was measured to its end, empty for any other."""
     if window.measurement is None:
         return {}
     if isinstance(window, Trial) and not window.solid:
@@ -151,12 +151,12 @@ def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
 
 
 def predict(windows: Sequence[MixWindow], mix: Mix) -> Estimate:
-    """Return the latency that a window of a mix would show, with its one-sided 95 % bounds.
+    """Return the predicted latency of a window of a mix, with its one-sided 95 % bounds.
 
-    Least squares over the windows; features that never varied, or only together, are distinguished no
-    further than the windows tell them. The standard error is that of one further window: the
-    residuals', not below the windows' own doubt, times √(1 + leverage); Student's t with the
-    freedom left.
+    Least squares over the windows. The effects of features that never varied, or only together, are
+    separated only as far as the windows allow. The standard error is that of one further window:
+    that of the residuals, not below the windows' own error, times √(1 + leverage); Student's t with
+    the freedom left.
 
     Raises:
         MeasurementError: the windows do not say what this mix does.
@@ -194,8 +194,8 @@ def predict(windows: Sequence[MixWindow], mix: Mix) -> Estimate:
 def admit(windows: Sequence[MixWindow], mix: Mix, limit: Limit, *, running: bool) -> Admission:
     """Return whether a fine-tuning request may start beside the inference now.
 
-    Only while none is running, and only where the upper bound of the latency predicted for the mix
-    keeps the limit.
+    Only while no other runs, and only where the upper bound of the mix's predicted latency keeps
+    the limit.
     """
     if running:
         return Admission(False, "another fine-tuning request is running; wait for its end")

@@ -2,20 +2,20 @@
 
 After Yan, Wang and Venkataraman, "PolyThrottle: Energy-efficient Neural Network Inference on Edge
 Devices" (arXiv 2310.19991). From the paper: the aim, least energy per query while the latency limit
-holds; the knobs, GPU, memory and CPU clock and batch size, of which all but the CPU clock act on
+holds; the knobs, GPU, memory and CPU clock and batch size, of which all but the CPU clock affect
 latency together (section 5); the method, constrained Bayesian optimisation with few and noisy
 measurements of about ten seconds.
 
-Two ways to go about it. `Polythrottle` searches all knobs together. `TwoPhase` is the paper's order:
-the CPU clock first and by itself, as affecting pre-processing alone, then the others together. What
-each achieves on simulated boards: `python -m tests.bench devices`.
+There are two policies. `Polythrottle` searches all knobs together. `TwoPhase` has the paper's
+order: the CPU clock first and by itself, as it affects pre-processing alone, then the others
+together. The results of each on simulated boards: `python -m tests.bench devices`.
 
-Not public, and so our own choice, described where it is made (`tuner.bo`): surrogate, prior and
-noise model, acquisition function, what a broken limit costs (`tuner.guard`), number of trials, when
-to stop. EI × P(feasible) on logarithms is what neighbouring published work
-uses (Mitra and Biessmann, arXiv 2407.05788). Nor is public how long the CPU's phase lasts.
+Not public, and so our own choice, described in `tuner.bo`: surrogate, prior and noise model,
+acquisition function, price of a broken limit (`tuner.guard`), number of trials, and the rule to
+stop. EI × P(feasible) on logarithms is the method of related published work (Mitra and Biessmann,
+arXiv 2407.05788). The length of the CPU's phase is not public either.
 
-Left out: the paper's scheduler for fine-tuning beside inference is no part of a policy; it is
+Left out: the paper's scheduler for fine-tuning beside inference is not part of a policy; it is
 `policies.polythrottle.admission`.
 """
 
@@ -46,14 +46,14 @@ from tuner.core import (
 CPU_CLOCKS = (Role.HOST_CLOCK, Role.CPU_CLOCK)
 
 CPU_TRIALS = 3
-"""The most trials that the CPU's phase takes: our choice, enough to see on which side its best is."""
+"""The most trials of the CPU's phase: our choice, enough to show on which side its best is."""
 
 
 class Polythrottle:
     """Searches the study's whole space for the best objective within its constraints.
 
-    `without` names rules of the search that it is to do without, `flat`, its end where nothing is found, or
-    `breaks`, those of all knobs: what each is worth can be measured.
+    `without` names the parts of the search to disable, so that the gain of each can be measured:
+    its rules, `flat`, the end of a search without a gain, or `breaks`, those of all knobs.
     """
 
     rules = ("worthwhile", "look-around", "unmoved", "informative", "flat", "breaks")
@@ -66,7 +66,7 @@ class Polythrottle:
     heeds = frozenset({"objective", "constraints", "safety"})
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return what to do next.
+        """Return the next step.
 
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -85,7 +85,7 @@ class Polythrottle:
         return answer
 
     def explain(self, past: Past) -> Explanation:
-        """Return what is believed of each knob, and what is not tried and why.
+        """Return the predictions for each knob, and the refused settings with reasons.
 
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -96,17 +96,17 @@ class Polythrottle:
 
 
 class TwoPhase:
-    """Searches the CPU clock by itself first, then the other knobs together at the clock found.
+    """Searches the CPU clock by itself first, then the other knobs together at the best clock.
 
-    The first phase ends with its third trial, or when no clock promises anything. All trials are
-    evidence in both phases. A study without a CPU clock to choose has the second phase only.
+    The first phase ends with its third trial, or when no clock promises a gain. All trials are
+    evidence in both phases. A study with only one CPU clock has the second phase only.
     """
 
     explores_apart = True
     heeds = frozenset({"objective", "constraints", "safety"})
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return what to do next.
+        """Return the next step.
 
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -131,7 +131,7 @@ class TwoPhase:
         return suggest(past, within=lambda setting: setting[turned] == clock)
 
     def explain(self, past: Past) -> Explanation:
-        """Return what is believed of each knob, and what is not tried and why.
+        """Return the predictions for each knob, and the refused settings with reasons.
 
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -142,7 +142,7 @@ class TwoPhase:
 
 
 def _failed_just_now(past: Past) -> SettingKey | None:
-    """Return the setting of the last trial where that failed: another is tried before it again."""
+    """Return the setting of the last trial if it failed: another setting is tried before it again."""
     ended = [t for t in past.trials if t.state.final][-1:]
     return next((setting_key(t.setting) for t in ended if t.state is TrialState.FAILED), None)
 
@@ -152,9 +152,9 @@ def _turns_only(knob: str, study: Study, setting: Setting) -> bool:
 
 
 def _best_clock(knob: str, study: Study, first: Sequence[Trial]) -> Value:
-    """Return the CPU clock of the best mean that kept every limit by its means, else the baseline's.
+    """Return the CPU clock of the best mean whose means kept every limit, else the baseline's.
 
-    The first phase alone decides, so that the clock stays where it is throughout the second.
+    Only the first phase decides, so that the clock does not change in the second.
     """
     evidence = weigh(study, first)
     objective = study.objective

@@ -1,1 +1,1 @@
-"""Speculation: how many tokens to draft, and with which draft, by how many requests decode together."""
+"""Speculation: choose the number of drafted tokens and the draft, by the requests that decode together."""

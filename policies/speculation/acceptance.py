@@ -1,7 +1,8 @@
-"""How many drafted tokens a step accepts: l(s) for every s, from the counts of few windows.
+"""The number of drafted tokens that a step accepts: l(s) for every s, from the counts of few windows.
 
-One window at length s shows l(s') for every s' up to s, since a token is accepted only where all
-before it were. Whether counts are of the same text is tested, as they tell of the workload alone.
+One window at length s shows l(s') for every s' up to s, since a token is accepted only if all
+before it were. Whether the counts of windows are of the same text is tested, as acceptance depends
+on the workload.
 """
 
 from __future__ import annotations
@@ -14,35 +15,36 @@ from dataclasses import dataclass
 from tuner.core import Estimate, InvalidInput
 
 PER_STEP = "accepted_per_step"
-"""AcceptedLength tokens of a sequence in a step, where the engine does not tell them by position."""
+"""Accepted tokens of a sequence in a step, where the engine does not report them by position."""
 CONTRADICTION = 3.3
 """Standard errors by which a window must differ from those before it to replace them: our choice."""
 SCATTER = 0.03
-"""The share by which the same workload differs from window to window beyond its counts: ours."""
+"""The share by which windows of the same workload differ beyond their counts: ours."""
 GEOMETRIC_SD = 0.05
-"""By what share a geometric acceptance misses at another length than the one measured: ours."""
+"""The share by which a geometric acceptance is wrong at another length than the measured one:
+ours."""
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedLength:
-    """Mean accepted tokens per sequence and step for one length, and the standard error of it."""
+    """Mean accepted tokens per sequence and step for one length, and its standard error."""
 
     mean: float
     stderr: float
 
 
 Lengths = tuple[AcceptedLength, ...]
-"""What is accepted for the lengths 1, 2, … as far as they were measured."""
+"""The accepted tokens for the lengths 1, 2, … as far as they were measured."""
 
 
 def position(i: int) -> str:
-    """Return the metric that tells in what share of steps the first `i` tokens were accepted."""
+    """Return the metric for the share of steps in which the first `i` tokens were accepted."""
     return f"accepted_at_{i}"
 
 
 def observed_lengths(shown: Mapping[str, Estimate], length: int) -> Lengths:
-    """Return what a window at a length tells of acceptance; empty where the engine does not say.
+    """Return the acceptance in a window at a length; empty where the engine does not report it.
 
     Raises:
         InvalidInput: shares that cannot be, as after a reset of the engine's counters.
@@ -58,8 +60,8 @@ def observed_lengths(shown: Mapping[str, Estimate], length: int) -> Lengths:
 def by_position(shares: Sequence[Estimate]) -> Lengths:
     """Return l(1), l(2), … from the shares of steps in which the first i tokens were accepted.
 
-    l(s) is the sum of the first s shares; the variance of what a step accepts follows from them:
-    E[A²] = Σ (2i - 1) P(A ≥ i).
+    l(s) is the sum of the first s shares. The variance of the accepted tokens of a step follows
+    from them: E[A²] = Σ (2i - 1) P(A ≥ i).
 
     Raises:
         InvalidInput: a share outside 0 … 1, or above the one of the position before.
@@ -69,7 +71,7 @@ def by_position(shares: Sequence[Estimate]) -> Lengths:
     before = 1.0
     steps = _sequence_steps(shares)
     for i, share in enumerate(shares, start=1):
-        # Positions are counted apart, so that each may exceed the one before by its own doubt.
+        # Positions are counted separately: each may exceed the one before by its own error.
         slack = ROUNDING + CONTRADICTION * share.stderr
         if not (-ROUNDING <= share.mean <= min(1.0 + ROUNDING, before + slack)):
             raise InvalidInput(
@@ -85,10 +87,10 @@ def by_position(shares: Sequence[Estimate]) -> Lengths:
 
 
 def by_mean(mean: Estimate, length: int) -> Lengths:
-    """Return l(1), l(2), … of the geometric acceptance that accepts so many tokens at a length.
+    """Return l(1), l(2), … of the geometric acceptance with this mean at a length.
 
     Position-independent acceptance is the usual assumption (Leviathan et al., arXiv 2211.17192,
-    section 3.1); it is doubted the more, the further a length is from the one measured.
+    section 3.1). Its standard error grows with the distance of a length from the measured one.
 
     Raises:
         InvalidInput: more tokens accepted than drafted, or less than none.
@@ -111,12 +113,12 @@ def by_mean(mean: Estimate, length: int) -> Lengths:
 
 
 def geometric(rate: float, length: int) -> float:
-    """Return the accepted tokens of a step where each is accepted at a rate: Σ rate^i."""
+    """Return the accepted tokens of a step if each is accepted at a rate: Σ rate^i."""
     return math.fsum(rate**i for i in range(1, length + 1))
 
 
 def acceptance_rate(accepted: float, length: int) -> float:
-    """Return the rate at which each token is accepted, so that a step accepts so many in the mean."""
+    """Return the acceptance rate of each token at which a step accepts `accepted` tokens in the mean."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2.0
@@ -125,9 +127,9 @@ def acceptance_rate(accepted: float, length: int) -> float:
 
 
 def pooled(windows: Iterable[Lengths]) -> Lengths:
-    """Return what several windows show together, in their order; those before a drift are forgotten.
+    """Return the pooled acceptance of several windows, in their order; those before a drift are dropped.
 
-    A window that contradicts the pool by more than chance starts it anew.
+    A window that contradicts the pool by more than chance starts a new pool.
     """
     pool: Lengths = ()
     for window in windows:
@@ -146,13 +148,13 @@ def _contradict(a: AcceptedLength, b: AcceptedLength) -> bool:
 
 
 def _mean(a: AcceptedLength, b: AcceptedLength) -> AcceptedLength:
-    """Return two values as one, each weighed by its precision."""
+    """Return the mean of two values, each weighted by its precision."""
     one, other = a.stderr**-2, b.stderr**-2
     return AcceptedLength((one * a.mean + other * b.mean) / (one + other), (one + other) ** -0.5)
 
 
 def _sequence_steps(shares: Sequence[Estimate]) -> float:
-    """Return how many sequence-steps are behind shares, going by the doubt that they are told with."""
+    """Return the number of sequence-steps behind shares, from their standard errors."""
     steps = [
         max(1.0, s.mean * (1.0 - s.mean) / s.stderr**2)
         for s in shares

@@ -1,7 +1,8 @@
-"""Which length and draft is best at each batch, and which cell is worth a window.
+"""Choose the best length and draft at each batch, and the cell that is worth a window.
 
-s*(b) = argmin over s ≥ 0 of [t_verify(b, s) + s · t_draft(b)] / (l(s) + 1), jointly with the draft: the
-highest TAR / (K · t_draft + t_verify) (Su et al., arXiv 2310.18813; Yan et al., arXiv 2402.01528).
+s*(b) = argmin over s ≥ 0 of [t_verify(b, s) + s · t_draft(b)] / (l(s) + 1), jointly with the draft:
+the highest TAR / (K · t_draft + t_verify) (Su et al., arXiv 2310.18813; Yan et al., arXiv
+2402.01528).
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from policies.speculation.surface import Array, CostSurface
 
 NODES = 32
 SURELY = 0.75
-"""Standard errors by which drafting must beat plain decoding to be chosen: a loss costs more than a gain
-missed. Chosen on made-up decoders of seeds that no test has (slow drafts 2000 to 2013, computing-bound ones
-that tell throughput alone 100 to 129): at 0.5 the worst load is at 0.959 of plain decoding, from 0.75 on
-none is below 0.98; each quarter more misses up to 0.2 % of what could be gained."""
+"""Standard errors by which drafting must beat plain decoding to be chosen: a loss costs more
+than a missed gain. Chosen on synthetic decoders with seeds that no test uses (slow drafts
+2000 to 2013, computing-bound ones that report throughput alone 100 to 129): at 0.5 the worst
+load is at 0.959 of plain decoding, from 0.75 on none is below 0.98; each further quarter
+misses up to 0.2 % of the possible gain."""
 
 
 def best_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Cell:
-    """Return the cheapest cell of a batch, without those that are out.
+    """Return the cheapest cell of a batch, without those in `out`.
 
     Raises:
         ValueError: all of them are out.
@@ -33,7 +35,7 @@ def best_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Cel
 
 
 def surely_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Cell:
-    """Return the cheapest cell of a batch, the plain one where drafting is not surely cheaper.
+    """Return the cheapest cell of a batch, the plain one unless drafting is surely cheaper.
 
     Raises:
         ValueError: all of them are out.
@@ -51,11 +53,11 @@ def surely_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> C
 def next_cell(
     outlook: CostSurface, cells: Iterable[Cell], noise: float, out: Collection[Cell] = ()
 ) -> tuple[Cell, float] | None:
-    """Return the cell whose window is expected to gain most, and by what share over the batches.
+    """Return the cell whose window has the largest expected gain, and the gain over the batches.
 
-    The knowledge gradient (Frazier et al. 2009): how much cheaper the best cells are expected to be
-    once a window of that noise was seen, summed over the batches, each of which counts alike. None
-    where nothing is left.
+    The knowledge gradient (Frazier et al. 2009): the expected reduction of the best cells' cost
+    after a window of that noise, as shares summed over the batches with equal weights. None where
+    no cell is left.
     """
     batches: dict[int, list[int]] = {}
     for cell in outlook.cells:

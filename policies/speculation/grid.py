@@ -1,4 +1,4 @@
-"""What may be chosen, by the roles of the knobs: a length, and the draft that proposes so many tokens."""
+"""The choices, from the roles of the knobs: a length, and the draft that proposes its tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuner.core import InvalidInput, Knob, Role, Setting, Space, Value, setting_key
 
 Draft = tuple[Value, ...]
-"""The values of the knobs that say which draft proposes, and how; empty where there are none."""
+"""The values of the knobs of the draft; empty where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def choices(space: Space) -> dict[Choice, Setting]:
     listed = {setting_key(s) for s in space.only}
     usual = tuple(knob.default for knob in drafts)
     by_choice: dict[Choice, Setting] = {}
-    # The default draft first: it stands for all of them where nothing is drafted.
+    # The default draft first: it represents all drafts at length 0.
     combinations = sorted(itertools.product(*(k.values for k in drafts)), key=lambda d: d != usual)
     for value, draft in itertools.product(sorted(map(int, length.values)), combinations):
         named = {k.name: v for k, v in zip(drafts, draft, strict=True)}
@@ -53,7 +53,7 @@ def choices(space: Space) -> dict[Choice, Setting]:
 
 
 def chosen(settings: Mapping[Choice, Setting], setting: Setting) -> Choice | None:
-    """Return the choice that a setting is, None where it turns other knobs, too."""
+    """Return the choice of a setting, None if it changes other knobs, too."""
     key = setting_key(setting)
     return next((c for c, s in settings.items() if setting_key(s) == key), None)
 

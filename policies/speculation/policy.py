@@ -1,4 +1,4 @@
-"""The policy: measure plain decoding at every batch, then where it may change the table most; plan."""
+"""The policy: measure plain decoding at every batch, then the most informative cells; then plan."""
 
 from __future__ import annotations
 
@@ -31,35 +31,37 @@ from tuner.core import (
 )
 
 DECODING = "decoding_requests"
-"""The signal that plans go by: the sequences that decode together."""
+"""The load signal of the plan: the sequences that decode together."""
 BATCHES = (1, 2, 4, 8, 16, 32)
-"""What is always profiled, where the load allows it."""
+"""The batches that are always profiled, if the load allows them."""
 FURTHER = (64, 128, 256)
-"""What is profiled, too, as long as drafting still pays at the highest batch before."""
+"""Further batches, profiled while drafting still pays at the highest batch before."""
 SHARE = 0.25
-"""The share of the grid's points that is measured at most."""
+"""The largest share of the grid's points that is measured."""
 LEAST_POINTS = 5
 MARGIN = 0.005
-"""Rows that differ by less than this share are one."""
+"""Rows that differ by less than this share are merged."""
 MARGIN_BETWEEN = 0.02
 """The same next to a batch that was not measured: each row costs windows to confirm."""
 NOISE = 0.03
-"""The standard error that a further window is expected to have, where none was seen."""
+"""The expected standard error of a further window, without any window so far."""
 REACHED = 0.8
-"""The share of the requests asked for that must decode together, else the load does not allow them."""
+"""The share of the requested number of requests that must decode together, else the load cannot
+reach it."""
 PROVING = 2
-"""So many points more are measured at most, where the best at the most requests was not."""
+"""The most further points, where the best cell at the most requests was not measured."""
 RETRIES = 2
-"""How often a cell is tried whose windows come to nothing."""
+"""The most attempts of a cell without a result."""
 
 
 class Speculation:
-    """Finds the speculation length, and the draft, for every number of requests that decode together.
+    """Chooses the speculation length, and the draft, for each number of requests that decode together.
 
-    After Su et al. (arXiv 2310.18813), whose table batch → length from a short profile it follows, and Yan
-    et al. (arXiv 2402.01528), whose model of throughput chooses the draft. Ours: acceptance and
-    timings are one model with doubt, the knowledge gradient chooses the few windows, and a length of 0 is
-    measured at every batch. Where no load can be asked for, it finds one length for what runs.
+    After Su et al. (arXiv 2310.18813), for the table batch → length from a short profile, and Yan
+    et al. (arXiv 2402.01528), for the model of throughput that chooses the draft. Ours: acceptance
+    and timings are one model with errors, the knowledge gradient chooses the few windows, and a
+    length of 0 is measured at every batch. Where trials cannot set the load, it chooses one length
+    for the running load.
     """
 
     def suggest(self, past: Past) -> Suggestion:
@@ -87,7 +89,7 @@ class Speculation:
 
 
 def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:
-    """Return the batches to profile: as many as the trials allow, from one request to the most."""
+    """Return the batches to profile, from one request to the most, as the number of trials allows."""
     if DECODING not in past.study.askable:
         return ()
     ceiling = _too_many(past.trials)
@@ -104,13 +106,13 @@ def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:
 
 
 def _measured(trials: Sequence[Trial]) -> list[int]:
-    """Return the numbers of requests that windows were measured at."""
+    """Return the numbers of requests with a window."""
     batches = {t.context[DECODING] for t in trials if t.state.evidence and DECODING in t.context}
     return sorted(int(batch) for batch in batches if batch.is_integer())
 
 
 def _too_many(trials: Sequence[Trial]) -> float:
-    """Return the fewest requests that were asked for and did not decode together, or failed."""
+    """Return the least requested number of requests that did not decode together, or failed."""
     tried = [t for t in trials if DECODING in t.context]
     short = [
         min(t.context[DECODING], decoding.mean / REACHED)
@@ -133,19 +135,19 @@ class _GridSearch:
     settings: Mapping[Choice, Setting]
     profiled: tuple[int, ...]
     between: tuple[int, ...] = ()
-    """Batches between these, which are not measured: what is expected of them has rows, too."""
+    """Batches between the measured ones: their predictions have rows, too."""
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The batches of the grid; one without a name where the load is whatever runs."""
+        """The batches of the grid; a single placeholder for the running load."""
         return tuple(sorted((*self.profiled, *self.between))) or (1,)
 
     def context(self, batch: int) -> Context:
-        """Return the load to ask for."""
+        """Return the load to request."""
         return {DECODING: float(batch)} if self.profiled else {}
 
     def evidence(self, batch: int) -> Evidence:
-        """Return what is known at a batch."""
+        """Return the evidence at a batch."""
         return self.past.at(self.context(batch))
 
     @cached_property
@@ -155,7 +157,7 @@ class _GridSearch:
 
     @cached_property
     def windows(self) -> list[CellWindow]:
-        """What the windows at the grid's cells tell, in their order."""
+        """The windows at the grid's cells, in their order."""
         pairs = [
             (trial, Cell(batch, choice))
             for batch in self.batches
@@ -172,12 +174,12 @@ class _GridSearch:
 
     @cached_property
     def closed(self) -> frozenset[Cell]:
-        """The cells that cannot be measured: they failed, or their windows came to nothing."""
+        """The cells that cannot be measured: they failed, or gave no result."""
         return frozenset(cell for cell in self.cells if self._given_up(cell))
 
     @cached_property
     def infeasible(self) -> frozenset[Cell]:
-        """The cells whose windows have proven a limit broken."""
+        """The cells that are proven to break a limit."""
         broken = []
         for cell in self.cells:
             candidate = self.evidence(cell.batch).of(self.settings[cell.choice])
@@ -187,12 +189,12 @@ class _GridSearch:
 
     @cached_property
     def outlook(self) -> CostSurface:
-        """What every cell is expected to cost."""
+        """The predicted cost of every cell."""
         return outlook(self.cells, observations(self.windows, set(self.cells)))
 
     @property
     def noise(self) -> float:
-        """The standard error that a further window is expected to have."""
+        """The expected standard error of a further window."""
         sds = sorted(w.sd for w in self.windows)
         return sds[len(sds) // 2] if sds else NOISE
 
@@ -206,7 +208,7 @@ class _GridSearch:
         return None
 
     def informative(self) -> Try | None:
-        """Return the window that is expected to improve the table most; None once all are spent."""
+        """Return the window with the largest expected improvement of the table; None once all are spent."""
         reserved = 1 if self._unproven else 0
         if self.past.left <= 0 or len(self.measured) >= self._most_points - reserved:
             return None
@@ -220,9 +222,10 @@ class _GridSearch:
         return self._try(cell, f"expected to make the table {share:.2g} % better")
 
     def proving(self) -> Try | None:
-        """Return a window of the best cell of the most requests at which the plan may draft.
+        """Return a window of the best cell at the highest number of requests with drafting in the plan.
 
-        That one is the dearest to be wrong about, and whether more requests are profiled goes by it.
+        An error there costs the most, and it decides whether higher numbers of requests are
+        profiled.
         """
         spent = self.past.left <= 0 or len(self.measured) >= self._most_points + PROVING
         if spent or self._unproven is None:
@@ -242,12 +245,12 @@ class _GridSearch:
 
     @property
     def drafts_at_most(self) -> bool:
-        """Whether drafting still pays at the highest batch that is profiled."""
+        """Whether drafting still pays at the highest profiled batch."""
         most = self.batches[-1]
         return most in self.bests and best_at(self.outlook, most, self._out).choice.length > 0
 
     def done(self) -> Done:
-        """Return the plan by decoding requests, or the one length for the load that runs."""
+        """Return the plan by decoding requests, or one length for the running load."""
         study, evidence = self.past.study, self.past.evidence
         fit = incumbent(study, evidence)
         if not self.profiled:
@@ -267,7 +270,7 @@ class _GridSearch:
 
     @cached_property
     def bests(self) -> dict[int, Cell]:
-        """The best cell of each batch where one is left."""
+        """The best cell of each batch that has one left."""
         return {
             batch: surely_at(self.outlook, batch, self._out)
             for batch in self.batches
@@ -309,8 +312,9 @@ class _GridSearch:
     def _beyond(self, last: Choice) -> Row | None:
         """Return the row above the highest profiled batch; None where the row before is as safe.
 
-        A length costs the more the more requests decode together, so none that was not measured there is
-        used: plain decoding is, to be confirmed at the double batch, or else the baseline.
+        The cost of a length grows with the requests that decode together, so no unmeasured length
+        is used there. The row has plain decoding, to be confirmed at the double batch, or else the
+        baseline.
         """
         most = 2 * self.batches[-1]
         if not last.length or most >= _too_many(self.past.trials):
@@ -324,13 +328,13 @@ class _GridSearch:
 
     @property
     def _proven(self) -> int:
-        """The most requests at which drafting was measured and pays; none above it draft."""
+        """The most requests at which drafting was measured and pays; rows above do not draft."""
         drafted = {cell.batch for cell in self.measured if cell.choice.length}
         pays = (batch for batch, choice in self.bests.items() if choice.choice.length)
         return max((batch for batch in pays if batch in drafted), default=0)
 
     def _kept(self, batch: int, before: Choice | None) -> Choice:
-        """Return a batch's choice: the one of the batch before where it is as good."""
+        """Return a batch's choice: that of the batch before if it is as good."""
         best = self.bests.get(batch)
         if best is None:
             rest = chosen(self.settings, self.past.study.baseline)
@@ -342,12 +346,12 @@ class _GridSearch:
         return best.choice
 
     def _margin(self, batch: int) -> float:
-        """Return by what share a batch's own choice must be better than that of the batch before."""
+        """Return the share by which a batch's own choice must beat that of the batch before."""
         before = max((b for b in self.batches if b < batch), default=batch)
         return MARGIN_BETWEEN if {batch, before} & {*self.between} else MARGIN
 
     def _gain(self, spans: Sequence[tuple[Choice, list[int]]], k: int) -> float:
-        """Return the share that a row saves on its batches, against staying at a neighbouring row."""
+        """Return the share that a row saves on its batches, compared with a neighbouring row."""
         choice, batches = spans[k]
         shares = [
             1.0 - math.exp(self._cost(Cell(batch, choice)) - self._cost(Cell(batch, other)))
@@ -360,7 +364,7 @@ class _GridSearch:
         return float(self.outlook.mean[self.outlook.index[cell]])
 
     def _try(self, cell: Cell, reason: str) -> Try:
-        """Return the trial of a cell, with what is expected of it."""
+        """Return the trial of a cell, with its prediction."""
         at = f" at {cell.batch} decoding requests" if self.profiled else ""
         why = f"length {cell.choice.length}{at}: {reason}; {self._account} are measured"
         objective = self.past.study.objective

@@ -1,17 +1,19 @@
-"""What a token costs at every batch, length and draft, with its doubt, from few windows.
+"""Model the cost of a token at every batch, length and draft, with its error, from few windows.
 
-A step costs t_verify(b, s) + s · t_draft(b) and brings l(s) + 1 tokens (Su et al., arXiv 2310.18813;
-Yan et al., arXiv 2402.01528). Here that is one model of all cells at once, in logarithms:
+A step costs t_verify(b, s) + s · t_draft(b) and brings l(s) + 1 tokens (Su et al., arXiv
+2310.18813; Yan et al., arXiv 2402.01528). Here that is one model of all cells together, in
+logarithms:
 
 - t_verify(b, s) depends on the tokens of the pass, b · (s + 1), on the requests, and on whether it
-  verifies at all: so a plain step at 16 requests tells much of a longer one at 2;
+  verifies at all: so a plain step at 16 requests informs about a longer one at 2;
 - t_draft(b) = t_verify(b, 0) · d(draft) · e(b); l(s) = p + p² + … + p^s for each draft;
-- what these forms miss: a little for each cell, alike in neighbouring ones.
+- the misfit of these forms: a small one for each cell, similar in neighbouring ones.
 
-The parameters have a wide normal prior and those of neighbouring batches and like drafts go
-together. The posterior is that of the linearised model about its most likely parameters (iterated
+The parameters have a wide normal prior; those of neighbouring batches and similar drafts are
+correlated. The posterior is that of the linearised model about its most likely parameters (iterated
 Gauss–Newton), so that the costs of all cells are jointly normal. Energy per step is modelled the
-same way as time. Form and prior are our own choice; the constants were chosen on made-up machines.
+same way as time. Form and prior are our own choice; the constants were chosen on synthetic
+machines.
 """
 
 from __future__ import annotations
@@ -34,22 +36,22 @@ Terms = dict[Hashable, float]
 
 LEVEL_SD = 3.0
 RISE, RISE_SD = 0.4, 0.35
-"""By how much the logarithm of a pass's time rises with every doubling of its tokens: by nothing
-while memory is the limit, by log 2 once computing is."""
+"""The rise of the logarithm of a pass's time with every doubling of its tokens: 0 while memory
+is the limit, log 2 once computing is."""
 BENDS_SD, BENDS_REACH = 0.5, 2.5
-"""How far it strays from that line, and over how many doublings."""
+"""The deviation from that line, and its length scale in doublings."""
 REQUESTS_RISE_SD, REQUESTS_SD = 0.1, 0.05
 JUMP, JUMP_SD, JUMPS_SD = 0.05, 0.15, 0.05
-"""What verifying takes beyond a plain pass of as many tokens; and by how much that differs by batch."""
+"""The extra time of verifying over a plain pass of as many tokens, and its deviation by batch."""
 DRAFTING, DRAFTING_SD = -2.5, 1.2
 """One drafted token takes e^-2.5, a twelfth, of a plain step."""
 PACE_RISE_SD, PACE_SD = 0.15, 0.2
 ACCEPTS, ACCEPTS_SD = 0.8, 1.2
-"""Log-odds of a drafted token to be accepted."""
+"""Log-odds that a drafted token is accepted."""
 SCATTER_SD, SCATTER_REACH = 0.04, 2.0
 MISS_SD, MISS_REACH, MISS_DOUBLINGS = 0.03, 2.0, 1.5
 ROUGHNESS = (0.5, 1.0, 2.0, 4.0)
-"""How rough a machine may be: multiples of the usual miss."""
+"""The possible roughness of a machine: multiples of the usual misfit."""
 REQUESTS_REACH = 1.5
 DRAFT_REACH = 2.0
 STEPS = 40
@@ -61,10 +63,10 @@ What = Literal["cost", "step", "tokens", "drafting"]
 
 @dataclass(frozen=True, slots=True)
 class CellObservation:
-    """The logarithm of something measured at a cell, and its standard error.
+    """The logarithm of a measured quantity at a cell, and its standard error.
 
-    `cost`: of a token. `step`: of a step. `tokens`: of the tokens of a sequence in a step. `drafting`:
-    of all drafting over the verifying pass.
+    `cost`: of a token. `step`: of a step. `tokens`: of the tokens of a sequence in a step.
+    `drafting`: of all drafting over the verifying pass.
     """
 
     what: What
@@ -83,15 +85,15 @@ class CostSurface:
 
     @cached_property
     def index(self) -> dict[Cell, int]:
-        """The place of each cell."""
+        """The index of each cell."""
         return {cell: i for i, cell in enumerate(self.cells)}
 
 
 def outlook(cells: Sequence[Cell], observed: Sequence[CellObservation]) -> CostSurface:
-    """Return what is expected of every cell once these were seen; without any, the prior.
+    """Return the predicted cost of every cell after these observations; without any, the prior.
 
-    How rough the machine is, by how much single cells stray from the forms, is not known beforehand: of
-    a few degrees the most likely one is taken.
+    The roughness of the machine, the deviation of single cells from the forms, is unknown
+    beforehand: the most likely of a few values is used.
     """
     if not observed:
         return _Surface(cells, 1.0).outlook(())[0]
@@ -108,10 +110,10 @@ class _Surface:
         self._mean, self._prior = self._parameters()
 
     def outlook(self, observed: Sequence[CellObservation]) -> tuple[CostSurface, float]:
-        """Return what is expected of every cell, and the logarithm of how likely what was seen is."""
+        """Return the predicted cost of every cell, and the log likelihood of the observations."""
         at, cov, likely = self._mean.copy(), self._prior, 0.0
         if observed:
-            # The level of costs is nobody's guess: the prior's is that of what was seen.
+            # The level of costs is unknown beforehand: the prior's is that of the observations.
             costs = [o.value for o in observed if o.what in ("cost", "step")]
             level = math.fsum(costs) / len(costs) if costs else 0.0
             at, cov, likely = self._fit(self._levelled(level), observed)
@@ -121,9 +123,9 @@ class _Surface:
         return CostSurface(self._cells, values, slopes @ cov @ slopes.T), likely
 
     def _fit(self, prior: Array, observed: Sequence[CellObservation]) -> tuple[Array, Array, float]:
-        """Return the most likely parameters, their covariance about them, and the evidence.
+        """Return the most likely parameters, their covariance, and the log evidence.
 
-        They are kept as `prior + P w`: the prior's covariance P is nearly singular.
+        The parameters are `prior + P w`: the prior's covariance P is nearly singular.
         """
         values = np.array([o.value for o in observed])
         noise = np.array([o.sd**2 for o in observed])
@@ -171,7 +173,7 @@ class _Surface:
         return values, slopes
 
     def _parameters(self) -> tuple[Array, Array]:
-        """Return the prior's mean and covariance, and note the place of each parameter."""
+        """Return the prior's mean and covariance, and store the index of each parameter."""
         blocks: list[Block] = [([("level",)], 0.0, LEVEL_SD**2 * np.eye(1))]
         blocks += _timing(self._cells)
         blocks += _proposing([c for c in self._cells if c.choice.length])
@@ -191,7 +193,7 @@ class _Surface:
 
 
 def _timing(cells: Sequence[Cell]) -> list[Block]:
-    """Return the prior of what passes take: by their tokens, by requests, by verifying."""
+    """Return the prior of the times of passes: by their tokens, by requests, by verifying."""
     tokens = sorted({_tokens_of(c) for c in cells} | {c.batch for c in cells})
     batches = sorted({c.batch for c in cells})
     sizes, doublings = [math.log2(n) for n in tokens], [math.log2(b) for b in batches]
@@ -215,7 +217,7 @@ def _timing(cells: Sequence[Cell]) -> list[Block]:
 
 
 def _proposing(drafted: Sequence[Cell]) -> list[Block]:
-    """Return the prior of the drafts: what they take, and how much of theirs is accepted."""
+    """Return the prior of the drafts: their times, and the acceptance of their tokens."""
     drafts = list(dict.fromkeys(c.choice.draft for c in drafted))
     choices = list(dict.fromkeys(c.choice for c in drafted))
     like = _likeness(drafts)
@@ -231,7 +233,7 @@ def _proposing(drafted: Sequence[Cell]) -> list[Block]:
 
 
 def _tokens_of(cell: Cell) -> int:
-    """Return how many tokens a verifying pass has."""
+    """Return the number of tokens of a verifying pass."""
     return cell.batch * (cell.choice.length + 1)
 
 
@@ -249,7 +251,7 @@ def _function(what: What, cell: Cell, read: Callable[..., float]) -> tuple[float
 
 
 def _step(cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
-    """Return the logarithm of what a step costs: t_verify(b, s) + s · t_draft(b)."""
+    """Return the logarithm of the cost of a step: t_verify(b, s) + s · t_draft(b)."""
     batch, length = cell.batch, cell.choice.length
     rest = read("level") + read("requests", batch) + read("miss", cell)
     terms: Terms = {("level",): 1.0, ("requests", batch): 1.0, ("miss", cell): 1.0}
@@ -302,7 +304,7 @@ def _near(apart: float, reach: float) -> float:
 
 
 def _bent(apart: float, reach: float) -> float:
-    """Return a likeness that allows for kinks (Matérn 3/2)."""
+    """Return a correlation that allows for kinks (Matérn 3/2)."""
     far = math.sqrt(3.0) * abs(apart) / reach
     return (1.0 + far) * math.exp(-far)
 
@@ -314,9 +316,9 @@ def _matrix(items: Sequence[ItemT], likeness: Callable[[ItemT, ItemT], float]) -
 
 
 def _likeness(drafts: Sequence[Draft]) -> Array:
-    """Return how alike drafts are: in what all have in common, in each of their knobs, and in all.
+    """Return the correlation of drafts: a common part, a part for each knob, and one for all knobs.
 
-    Numbers are the more alike the fewer other values lie between, names are alike or not.
+    Numbers are the more alike the fewer other values lie between; names are alike or not.
     """
     knobs = list(zip(*drafts, strict=True))
     if not knobs:
@@ -342,7 +344,7 @@ def _scattered(drafts: Sequence[Draft], like: Array) -> Callable[[Choice, Choice
 
 
 def _missed(cells: Sequence[Cell]) -> Callable[[Cell, Cell], float]:
-    """Return how alike the forms miss at two cells: at plain ones as at no other."""
+    """Return the correlation of the forms' misfit at two cells; a plain cell has none with others."""
     drafts = list(dict.fromkeys(c.choice.draft for c in cells))
     like, place = _likeness(drafts), {draft: i for i, draft in enumerate(drafts)}
 

@@ -1,4 +1,4 @@
-"""What a study's windows tell the model: costs of tokens and steps, acceptance, drafting's share."""
+"""Convert a study's windows for the model: costs of tokens and steps, acceptance, drafting's share."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tuner.core import (
 )
 
 LEAST_SD = 0.005
-"""No window is believed more exactly than to half a percent: our choice."""
+"""The least standard error of a window, half a percent: our choice."""
 TIMING_SD = 0.1
-"""By what share timings of parts miss those of the whole step."""
+"""The share by which timings of parts miss those of the whole step."""
 TOKENS_SD = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class CellWindow:
-    """What one window showed at a cell: the logarithm of a token's cost to one sequence, and its parts."""
+    """One window at a cell: the logarithm of a token's cost to one sequence, and its parts."""
 
     cell: Cell
     cost: float
@@ -39,16 +39,16 @@ class CellWindow:
 
 
 def shared(metric: str, declared: Quantities) -> bool:
-    """Return whether a metric shares a step among all its sequences: a rate, an energy, a CPU's time.
+    """Return whether all sequences of a step share a metric: a rate, an energy, a CPU's time.
 
-    A latency does not: every sequence waits for the whole step.
+    A latency is not shared: every sequence waits for the whole step.
     """
     meaning = quantity_of(metric, declared)
     return meaning.kind in (Kind.RATE, Kind.ENERGY) or meaning.over_devices is OverDevices.SUM
 
 
 def window(trial: Trial, cell: Cell, study: Study) -> CellWindow | None:
-    """Return what a trial's window tells, None where it does not show the objective.
+    """Return a trial's window, None where it does not show the objective.
 
     Raises:
         InvalidInput: acceptance that cannot be.
@@ -69,7 +69,7 @@ def window(trial: Trial, cell: Cell, study: Study) -> CellWindow | None:
 
 
 def believable(trials: Iterable[tuple[Trial, Cell]], study: Study) -> list[CellWindow]:
-    """Return the windows of trials in their order, without those that tell what cannot be."""
+    """Return the windows of trials in their order, without those with impossible values."""
     windows: list[CellWindow] = []
     for trial, cell in sorted(trials, key=lambda pair: pair[0].number):
         try:
@@ -82,10 +82,11 @@ def believable(trials: Iterable[tuple[Trial, Cell]], study: Study) -> list[CellW
 
 
 def observations(windows: Iterable[CellWindow], grid: Collection[Cell]) -> list[CellObservation]:
-    """Return what the model of a grid is told: a value of each cell, and l(s) of each draft.
+    """Return the observations for the model of a grid: one value per cell, and l(s) of each draft.
 
-    Where a window tells its acceptance, its step's cost is taken instead of its tokens': timings
-    belong to the machine and the model, acceptance to the text, which may have changed since.
+    Where a window reports its acceptance, the cost of its step is used instead of that of its
+    tokens. Timings belong to the machine and the model, acceptance to the text, which may have
+    changed since.
     """
     seen = list(windows)
     whole: dict[tuple[bool, Cell], list[tuple[float, float]]] = {}
@@ -111,7 +112,7 @@ def observations(windows: Iterable[CellWindow], grid: Collection[Cell]) -> list[
 
 
 def _tokens(windows: Iterable[CellWindow]) -> Iterator[CellObservation]:
-    """Yield what is accepted at each length of each draft: it does not depend on the batch."""
+    """Yield the accepted tokens at each length of each draft: they do not depend on the batch."""
     drafts: dict[Draft, list[CellWindow]] = {}
     for one in windows:
         if one.accepted:
@@ -125,7 +126,7 @@ def _tokens(windows: Iterable[CellWindow]) -> Iterator[CellObservation]:
 
 
 def _drafting(shown: Mapping[str, Estimate], length: int) -> float | None:
-    """Return the logarithm of drafting's time over verifying's, where the engine tells both."""
+    """Return the logarithm of drafting's time over verifying's, if the engine reports both."""
     verify, draft = shown.get("verify_ms"), shown.get("draft_ms")
     if not length or verify is None or draft is None or min(verify.mean, draft.mean) <= 0.0:
         return None

@@ -1,4 +1,4 @@
-"""From the evidence of a study to what may be believed of every setting."""
+"""Predict every setting's metrics from the evidence of a study."""
 
 from __future__ import annotations
 
@@ -35,24 +35,26 @@ from tuner.core import (
 )
 
 CENSORED_NOISE = 0.1
-"""Noise added to a window that was cut short: it shows how bad at least, not how bad."""
+"""Noise (log units) added to a window that was cut short: its value is only a lower bound of how
+bad the setting is."""
 
 WILDEST = 0.2
-"""An objective less certain than this (log units) promises no more: a wide guess is no promise."""
+"""The most of an objective's deviation (log units) that counts as promise: a wide guess promises
+nothing."""
 
 SPREADS = (1.0, 0.1, 0.01, 0.001)
-"""What a metric that no law knows may move by, in shares of what times and energies move by: an accuracy
-moves by percents where a time moves by factors."""
+"""Prior scales of a metric without a law, as shares of the scale of times and energies: an
+accuracy moves by percents where a time moves by factors."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What is believed of every row, the scales it is expressed in, and what was measured.
+    """The prediction for every row, its scales, and the measured rows.
 
-    Metrics that one law ties together share a model, others have one each; `models` begins with the
-    objective's. `where` tells the model and the column of each metric. `running` are the rows that others
-    measure just now, `beside` what will be believed if they show what is expected of them; None where none
-    runs.
+    Metrics that one law connects share a model; each other metric has its own. `models` begins with
+    the objective's. `where` has the model and the column of each metric. `running` are the rows
+    that other devices are measuring. `beside` is the prediction if these rows show their expected
+    values, None where no row runs.
     """
 
     models: Sequence[OutcomeModel]
@@ -64,9 +66,9 @@ class View:
 
     @property
     def ahead(self) -> View:
-        """What will be believed once the running trials have ended: by this a promise is judged.
+        """The prediction after the running trials, used for promises.
 
-        Never a risk: they may show anything.
+        Never for risk: the running trials may show anything.
         """
         return self.beside or self
 
@@ -78,7 +80,7 @@ class View:
 
     @cached_property
     def overshoot(self) -> Tensor:
-        """By how much each row is expected to break the limits, as shares of them."""
+        """The expected violation of the limits by each row, as shares of the limits."""
         overshoot = torch.zeros_like(self.chance)
         for model in self.models:
             for column in model.margins:
@@ -88,21 +90,21 @@ class View:
 
     @cached_property
     def cost(self) -> Tensor:
-        """What each row is expected to cost beside the baseline, as a logarithm; less is better."""
+        """The expected log ratio of each row's cost to the baseline's; less is better."""
         return self.models[0].weights @ self.models[0].mean[..., 0]
 
     @cached_property
     def cost_sd(self) -> Tensor:
-        """How uncertain that is."""
+        """The standard deviation of `cost`."""
         model = self.models[0]
         away = (model.mean[..., 0] - self.cost).square() + model.sd[..., 0].square()
         return (model.weights @ away).sqrt()
 
     def gain(self, best: float) -> Tensor:
-        """Return how much less than `best` each row is expected to cost with every limit kept.
+        """Return the expected saving of each row below `best`, weighted by the chance to keep every limit.
 
-        Constrained expected improvement (Gardner et al., ICML 2014) of the marginals, in closed form. Of
-        the objective's deviation no more than `WILDEST` counts.
+        Constrained expected improvement (Gardner et al., ICML 2014) of the marginals, in closed
+        form. The objective's deviation is cut at `WILDEST`.
         """
         model, *others = self.models
         by, sd = best - model.mean[..., 0], model.sd[..., 0].clamp_max(WILDEST)
@@ -112,7 +114,7 @@ class View:
         return gain
 
     def predicted(self, row: int) -> dict[str, Prediction]:
-        """Return what is expected of one row, by metric and in the metrics' units."""
+        """Return the prediction for one row, by metric and in the metrics' units."""
         predictions = {}
         for metric, scale in self.scales.items():
             place, column = self.where[metric]
@@ -132,13 +134,13 @@ def believe(
     running: Sequence[Setting] = (),
     seen: Mapping[int, Candidate] | None = None,
 ) -> View:
-    """Work out what is believed of each metric that the study aims at or limits.
+    """Predict each metric that is an objective or has a limit, for every row of a grid.
 
-    `seen` are what is read in place of the evidence's candidates: what was measured at each row of a grid
-    over loads.
+    `seen` replaces the evidence's candidates: the measurements at each row of a grid over loads.
 
-    `running` are settings that are being measured: each is taken to show what is believed of it, as
-    doubtful as any reading so far ("kriging believer", Ginsbourger et al. 2010, §3.2), for what is `ahead`.
+    `running` are settings that are being measured. For `View.ahead` each is taken to show its
+    expected value, with the largest error of the readings so far ("kriging believer", Ginsbourger
+    et al. 2010, §3.2).
 
     Raises:
         MetricUnavailable: no trial measured one of them.
@@ -187,7 +189,7 @@ def believe(
 def _expected(
     mixture: Mixture, rows: Sequence[int], readings: Sequence[RowReading]
 ) -> list[RowReading]:
-    """Return readings of rows as they are expected, as doubtful as the most doubtful so far."""
+    """Return readings of rows at their expected values, with the largest error of the readings so far."""
     usual = max(reading.noise for reading in readings)
     expected = torch.einsum("c,crm->rm", mixture.weights, mixture.mean)
     return [
@@ -208,7 +210,7 @@ def _groups(
 
 
 def _kind(study: Study, metric: str, scale: Scale) -> Kind:
-    """Return what a metric is to physics, which speaks of logarithms only."""
+    """Return the kind of a metric in the laws of physics, which cover metrics in logarithms only."""
     return quantity_of(metric, study.quantities).kind if scale.log else Kind.OTHER
 
 
@@ -219,7 +221,7 @@ def _outcomes(
     group: Sequence[str],
     scales: Mapping[str, Scale],
 ) -> list[ModelOutcome]:
-    """Return what a study wants of the metrics of a group: its objective first, where that is one."""
+    """Return the outcomes of a group of metrics: the objective first, if it is in it, then margins."""
     outcomes = [
         _outcome(study, evidence, place, limits, group, scales)
         for place in range(len(limits))
@@ -240,7 +242,7 @@ def _outcome(
     group: Sequence[str],
     scales: Mapping[str, Scale],
 ) -> ModelOutcome:
-    """Return the margin of a limit; one relative to the baseline is so in the model, too."""
+    """Return the margin of a limit; a limit relative to the baseline is relative in the model, too."""
     constraint, limit = study.constraints[place], limits[place]
     scale, column = scales[limit.metric], group.index(limit.metric)
     factor = limit.sign * scale.share
@@ -254,7 +256,7 @@ def _outcome(
 
 
 def _noise_factor(metric: str, evidence: Evidence) -> float:
-    """Return by what the told standard errors are to be multiplied, by how far repeats lie apart."""
+    """Return the factor on the reported standard errors, from the scatter of repeated windows."""
     squares, freedom = 0.0, 0
     for candidate in evidence.candidates:
         shown = [t.shown[metric] for t in candidate.trials if t.solid and metric in t.shown]
@@ -268,7 +270,7 @@ def _noise_factor(metric: str, evidence: Evidence) -> float:
 
 
 def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:
-    """Return what the baseline tells of the laws before anything was tried."""
+    """Return the facts about the laws that the baseline's windows show, before any trial."""
     batches = [k for k in study.space.knobs if k.role in (Role.BATCH, Role.CEILING)]
     sizes = [(k.role, size) for k in batches if (size := _number(k.default)) is not None]
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
@@ -282,9 +284,9 @@ def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> 
 
 
 def _drawn(study: Study, evidence: Evidence) -> float | None:
-    """Return the share of its one power limit that the baseline draws, None where that is not known.
+    """Return the share of its only power limit that the baseline draws, None if unknown.
 
-    What several devices draw together is told as one number, and each has the limit.
+    Several devices report their power as one sum, but each has the limit.
     """
     caps = [knob for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]
     shown = evidence.baseline.get(called(POWER, study.quantities))

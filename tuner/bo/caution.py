@@ -1,4 +1,4 @@
-"""How much risk a search takes: three dials for each level of safety. `tuner.guard` says what is safe."""
+"""The risk that a search takes: three parameters for each level of safety. `tuner.guard` defines safe."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner.core import Safety
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """What things cost.
+    """The prices of a violation, of a wrong hold and of a trial.
 
-    `violation` is what a window that breaks a limit costs, and `wrong` what holding a setting that
-    breaks one costs, both in units of what the same setting would win were it to keep the limits: at
-    which odds it is worth it follows from that. `trial` is what a window must promise to save, as a
-    share of what the baseline costs.
+    `violation` is the price of a window that breaks a limit, and `wrong` that of holding a setting
+    that breaks one. Both are in units of what the same setting would save if it kept the limits;
+    the least acceptable chance follows from them. `trial` is the least saving that a window must
+    promise, as a share of the baseline's cost.
     """
 
     violation: float
@@ -34,5 +34,5 @@ CAUTION: Mapping[Safety, Caution] = {
 
 
 def even_chance(cost: float) -> float:
-    """Return the chance to win one at which it makes up for the chance to lose so much."""
+    """Return the chance of winning 1 at which the expected gain equals the expected loss of `cost`."""
     return cost / (1.0 + cost)

@@ -15,24 +15,27 @@ from tuner.core import Knob, Role, Setting, SettingKey, Space, Value, setting_ke
 MOST_ROWS = 10_000
 """Spaces up to this size are enumerated, so that the best row is found exactly."""
 MOST_STEPS = 16
-"""Of a long ladder that nobody knows only so many steps are told apart; beyond so many names in a space the
-fewer of its settings are looked at together, as beliefs have a column for each."""
+"""The most steps of a long ladder without a known law that are modelled separately. With more
+names than this in a space fewer of its settings are modelled together, as the model has a
+column for each name."""
 
 Breaks = tuple[tuple[float, ...], ...]
-"""Of each knob the multiples of its default past which its effect may change."""
+"""For each knob, the multiples of its default beyond which its effect may change."""
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Some or all settings of a space, and the point of the unit cube of each.
 
-    `points` has one float64 row per setting and one column per knob with more than one value; `names`
-    are those knobs, `roles` what they do, `named` whether their values are names in no order. `places`
-    is the same with a column for each name instead, so that any two are one apart. `ratios` is each
-    value over the baseline's, in the shape of `points`; knobs that are no positive numbers count from
-    1 to e over their list. `breaks` are those of parallel resources.
-    `load` is that of each row over a reference, where rows differ in it: then
-    `rows` has the settings at the load that is looked at, and what was measured at others follows.
+    `points` has one float64 row per setting and one column per knob with more than one value;
+    `names` are those knobs, `roles` their roles, `named` whether their values are unordered names.
+    `places` is the same with a column for each name instead, so that any two names have a distance
+    of 1. `ratios` is each value over the baseline's, in the shape of `points`; knobs whose values
+    are not positive numbers count from 1 to e over their list. `breaks` are those of parallel
+    resources.
+
+    `load` is each row's load over a reference, where rows differ in it. Then `rows` has the
+    settings at the load of the search; rows that were measured at other loads follow.
     """
 
     names: tuple[str, ...]
@@ -52,7 +55,7 @@ class Grid:
 
 
 def most_rows(space: Space) -> int:
-    """Return how many settings of a space are looked at together, so that beliefs take under 1 GB."""
+    """Return how many settings of a space are modelled together, so that the model takes under 1 GB."""
     names = sum(len(knob.values) for knob in space.knobs if _numbers(knob.values) is None)
     return MOST_ROWS * MOST_STEPS // max(MOST_STEPS, names)
 
@@ -65,13 +68,13 @@ def enumerate_grid(space: Space) -> Grid:
 
 @lru_cache(maxsize=2)
 def _enumerated(knobs: tuple[Knob, ...], only: tuple[SettingKey, ...], _: tuple[type, ...]) -> Grid:
-    # The types tell spaces apart that compare equal: 0 and 1 from False and True.
+    # The types distinguish spaces that compare equal: 0 and 1 from False and True.
     space = Space(knobs, tuple(dict(key) for key in only))
     return grid_of(space, tuple(space.grid()))
 
 
 def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
-    """Return some settings of a space as a grid, in their order; the scales are those of the space."""
+    """Return some settings of a space as a grid, in their order, on the scales of the whole space."""
     varied = [k for k in space.knobs if len(k.values) > 1]
     named = tuple(_numbers(k.values) is None for k in varied)
     points, places, ratios = [], [], []
@@ -105,10 +108,11 @@ def _columns(columns: Sequence[Sequence[float]], rows: int) -> Tensor:
 
 
 def scaled(values: Sequence[Value]) -> tuple[float, ...]:
-    """Return where each value of a knob lies between 0 and 1.
+    """Return the position of each value of a knob between 0 and 1.
 
     Numbers keep their proportions, logarithmically where they are positive and span a factor of two
-    or more (clocks, batch sizes, thread counts); anything else lies evenly in the listed order.
+    or more (clocks, batch sizes, thread counts). Other values are spaced evenly in the listed
+    order.
     """
     numbers = _numbers(values)
     if len(values) < 2 or numbers is None:
@@ -120,7 +124,7 @@ def scaled(values: Sequence[Value]) -> tuple[float, ...]:
 
 
 def multiples(values: Sequence[Value], default: Value) -> tuple[float, ...]:
-    """Return each value over the default; for anything but positive numbers exp of its place."""
+    """Return each value over the default; unless all are positive numbers, exp of its position."""
     numbers = _numbers(values)
     if numbers is not None and positive(values):
         reference = numbers[values.index(default)]
@@ -139,7 +143,7 @@ def _breaks(knob: Knob) -> tuple[float, ...]:
 
 
 def positive(values: Sequence[Value]) -> bool:
-    """Return whether values are positive numbers, all of them."""
+    """Return whether all values are positive numbers."""
     numbers = _numbers(values)
     return numbers is not None and min(numbers) > 0.0
 

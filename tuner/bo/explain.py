@@ -1,4 +1,4 @@
-"""What is believed of a study, slice by slice, from the same search that the next trial comes from."""
+"""Explain the model's predictions for a study, knob by knob, with the search that picks the next trial."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tuner.core import (
 )
 
 MOST_POINTS = 60
-"""Of a knob with more values every so many are shown."""
+"""The most values of a knob in an explanation; a knob with more is shown at regular intervals."""
 MOST_REFUSED = 8
 MOST_LOOKED_AT = 500
-"""So many of the most promising settings are asked whether they are refused."""
+"""The number of the most promising settings that are checked for a refusal."""
 
 
 def explain(past: Past) -> Explanation:
-    """Return what is believed of each knob around the best setting, and what is not tried and why.
+    """Return the predictions for each knob around the best setting, and the refused settings with reasons.
 
     A pure function of study, trials and seed, as `tuner.bo.suggest.suggest` is.
 
@@ -66,7 +66,7 @@ def explain(past: Past) -> Explanation:
 
 
 def _by_rule(search: Search) -> str:
-    """Return in words what each rule would try by itself: the first that says anything decides."""
+    """Return a text with the choice of each rule by itself; the first rule with a choice decides."""
     answers = (
         f"{name} {'nothing' if answer is None else render_setting(answer.setting)}"
         for name, answer in rule_answers(search).items()
@@ -75,7 +75,7 @@ def _by_rule(search: Search) -> str:
 
 
 def _by_hypothesis(search: Search) -> str:
-    """Return in words how likely each hypothesis about the objective makes what was measured."""
+    """Return a text with the probability of the measurements under each hypothesis about the objective."""
     model = search.view.models[0]
     shares: Counter[str] = Counter()
     for component, weight in zip(model.mixture.components, model.weights.tolist(), strict=True):
@@ -85,7 +85,7 @@ def _by_hypothesis(search: Search) -> str:
 
 
 def _through(past: Past) -> Setting:
-    """Return what is held or proposed, else the best measured, else the baseline."""
+    """Return the held or proposed setting, else the best measured one, else the baseline."""
     study: Study = past.study
     plan = study.held or study.proposed
     if plan is not None:
@@ -107,7 +107,7 @@ def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
 
 
 def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
-    """Yield the settings that are believed to be better than one, but would not be tried."""
+    """Yield the settings whose prediction is better than that of `through` but that would not be tried."""
     value = search.view.cost
     beaten = search.grid.row(through)
     listed = 0
@@ -121,7 +121,7 @@ def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
 
 
 def _believed(search: Search, row: int, through: Setting) -> BelievedSetting:
-    """Return what is believed of a row; what is held or best is not refused, whatever else is."""
+    """Return the prediction for a row; the setting `through` itself is never refused."""
     predicted = search.view.predicted(row)
     why = _why_not(search, row) or guard.risk(search.study, search.evidence, predicted) or ""
     return BelievedSetting(
@@ -134,7 +134,7 @@ def _believed(search: Search, row: int, through: Setting) -> BelievedSetting:
 
 
 def _why_not(search: Search, row: int) -> str:
-    """Return why the search leaves a row alone, empty where it does not."""
+    """Return why the search does not try a row, empty where it may."""
     if bool(search.allowed[row]):
         return ""
     measured = search.view.measured.get(row)

@@ -1,4 +1,4 @@
-"""Which setting to measure next: what is worth most net of what it may break, by a table of four rules."""
+"""Choose the setting to measure next: the largest gain net of risk, by a table of four rules."""
 
 from __future__ import annotations
 
@@ -15,44 +15,51 @@ from tuner.bo.search import Search
 from tuner.core import Safety, Try
 
 PRICE, AS_MUCH_AGAIN = 0.08, 0.13
-"""What breaking a limit costs for each unit of the violation's dial, as a share of what the study can win:
-about one of the dozen windows that a study takes; and how far beyond it costs as much again."""
+"""The price of breaking a limit per unit of `Caution.violation`, as a share of what the study
+can save: about one of the dozen windows that a study takes. A violation of `AS_MUCH_AGAIN`
+costs the same again."""
 
 FIRST, EARLY = 6, 3.0
-"""In so many trials, when models are too sure of themselves, going beyond a limit counts so many times, and
-a setting likely enough to keep its limits is tried whatever it promises. The former not along a single
-ordered knob, of which a few windows tell most."""
+"""During the first `FIRST` trials, while models are over-confident, the size of a violation
+counts `EARLY` times, and a setting that is likely enough to keep its limits is tried whatever
+its gain. The factor does not apply to a space of one ordered knob: a few windows show most of
+it."""
 
 LATE = 25.0
-"""Before a search ends a violation counts as the square of its dial over this: what is left to try is else
-never known, and who fears violations much lowers the bar less."""
+"""Before a search ends, a violation costs the square of `Caution.violation` over this. The
+remaining settings would else never be measured; the stricter the level of safety, the less
+the bar is lowered."""
 
 LEAST_GAIN = 1e-4
-"""What promises no more, as a share of the baseline, is looked at never: it surely costs more."""
+"""A setting that promises no more than this share of the baseline is never tried: a trial costs
+more."""
 
 MOSTLY_NARROWED = 4.0
-"""What runs on other devices should narrow a row's variance so many times for it to be worth no trial."""
+"""A row is not worth a trial if trials that run on other devices should divide its variance by
+this factor."""
 
 SURE = 0.95
-"""What keeps the limits so likely is looked at early by what it may save alone; after the first trials some
-setting is to be so likely to beat the baseline."""
+"""A setting that keeps its limits with this probability is tried early for its gain alone. After
+the first trials some setting must beat the baseline with this probability."""
 
 FLAT = "flat"
-"""The name by which the end of a search that finds nothing is left out, as a rule is."""
+"""The name in `without` that disables the end of a search that finds no gain."""
 
 LEAST_WORTH = 1e-5
-"""A window that is worth no more to what is deployed, as a share of the baseline, is not measured: a saving
-of a tenth loses as much where it is held for a day, one window of ten seconds later."""
+"""A window is not measured if it is worth no more than this share of the baseline to the
+deployed setting. Delaying a day's hold that saves a tenth by one window of ten seconds loses
+as much."""
 
 AGAIN = 0.7
-"""What a further window of a measured row is worth, as a share of what the row may save."""
+"""The worth of a further window of a measured row, as a share of what the row may save."""
 
 
 def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
-    """Return the setting that is most worth measuring, None where nothing is.
+    """Return the setting that is most worth measuring, None where no trial is worth it.
 
-    The likeliest to keep the limits while nothing does; else what the first of `RULES` says that says
-    anything, but for those it is to do `without`. Nothing where what was worth most is no gain.
+    While no measured setting is likely to keep the limits: the row most likely to keep them. Else
+    the choice of the first of `RULES` that has one; rules named in `without` are skipped. None
+    where windows of the most promising settings showed no gain.
     """
     rules = Rules(search)
     if rules.nothing_keeps():
@@ -66,22 +73,22 @@ def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
 
 
 def rule_answers(search: Search) -> Mapping[str, Try | None]:
-    """Return what each rule says by itself, in the order they are asked."""
+    """Return the choice of each rule by itself, in the order of `RULES`."""
     rules = Rules(search)
     return {name: rule(rules) for name, rule in RULES.items()}
 
 
 def worth(search: Search) -> Tensor:
-    """Return how much each row is worth trying: its expected gain, net of its risk.
+    """Return each row's expected gain net of its risk.
 
-    While nothing is likely to keep the limits: how likely it is to.
+    While no measured setting is likely to keep the limits: each row's chance to keep them.
     """
     rules = Rules(search)
     return search.chance if rules.nothing_keeps() else rules.priced
 
 
 class Rules:
-    """One decision: the rows' promises and risks, worked out once."""
+    """One decision: the gain and the risk of each row, computed once."""
 
     def __init__(self, search: Search) -> None:
         self.search, self.view = search, search.view
@@ -93,10 +100,10 @@ class Rules:
         return bool((self.search.chance[list(self.view.measured)] < even_chance(1.0)).all())
 
     def flat(self) -> bool:
-        """Return whether so many windows of what promised most surely beat the baseline with nothing.
+        """Return whether no setting surely beats the baseline after `FIRST` windows of the best ones.
 
-        Then a model's further promises are its doubt, not a gain. A strict search has looked at what is
-        safest instead, and may have found nothing for that.
+        Then the model's further promises come from its uncertainty. Not for a strict search: it
+        measured the safest settings instead, and may have found no gain for that reason.
         """
         search, model = self.search, self.view.models[0]
         windows = search.windows.total() - search.windows[search.baseline]
@@ -108,17 +115,17 @@ class Rules:
 
     @cached_property
     def unmeasured(self) -> Tensor:
-        """Which rows no window speaks of."""
+        """The rows without a window."""
         unmeasured = torch.ones(len(self.search.chance), dtype=torch.bool)
         unmeasured[list(self.view.measured)] = False
         return unmeasured
 
     @cached_property
     def gain(self) -> Tensor:
-        """What each row may save, its chance to keep the limits and its duration counted in.
+        """What each row may save, weighted by its chance to keep the limits and divided by its effort.
 
-        For a measured row: what it would save were it trusted. Either beside what runs, as that should
-        turn out: what is like it promises little more.
+        For a measured row: its saving if its prediction is right. Both are computed as if running
+        trials had shown their expected values: rows similar to these promise little more.
         """
         cost, chance, ahead = self.view.ahead.cost, self.search.chance, self.view.ahead
         likely = [row for row in self.view.running if chance[row] >= even_chance(1.0)]
@@ -130,10 +137,10 @@ class Rules:
 
     @cached_property
     def _dear(self) -> Tensor:
-        """Which rows wait: the first trial is of none that is believed to cost more than the baseline.
+        """The rows that may not be the first trial: those with an expected cost above the baseline's.
 
-        Only a hypothesis that knows nothing promises anything of them. Where every row that may keep the
-        limits is one, the first is no dearer than it must be.
+        Only a hypothesis without knowledge promises a gain there. Where every row that may keep the
+        limits costs more than the baseline, only the cheapest of them may be first.
         """
         if len(self.search.looked_at) > 1:
             return torch.zeros_like(self.unmeasured)
@@ -143,7 +150,7 @@ class Rules:
 
     @property
     def _measured_soon(self) -> Tensor:
-        """Which rows' cost the running trials will mostly tell: a window of their own can wait."""
+        """The rows whose cost the running trials should mostly determine: their own window can wait."""
         return MOSTLY_NARROWED * self.view.ahead.cost_sd.square() < self.view.cost_sd.square()
 
     @cached_property
@@ -152,17 +159,17 @@ class Rules:
         far = (
             (EARLY if self.early and not self._line else 1.0) * self.view.overshoot / AS_MUCH_AGAIN
         )
-        # What runs may break a limit, too.
+        # The running trials may break a limit, too.
         price = PRICE * self.search.caution.violation * self._winnable
         price *= 1 + len(self.view.running)
         return self.gain - price * (1.0 - self.search.chance + far)
 
     @property
     def _winnable(self) -> float:
-        """What the study can win: the most that a row saves that keeps the limits as likely as not.
+        """The most that the study can save: the largest saving of rows that keep the limits with even odds.
 
-        No more than a wide guess's deviation counts, as that is no promise. Where the baseline itself
-        breaks a limit there is more to win than the objective says.
+        Cut at `WILDEST`, as a wide guess is no promise. Where the baseline itself breaks a limit,
+        `WILDEST`: there is more to win than the objective shows.
         """
         if self.search.evidence.broken is not None:
             return WILDEST
@@ -170,21 +177,21 @@ class Rules:
         return min(WILDEST, max(0.0, float(saved)))
 
     def likely(self, violation: float) -> Tensor:
-        """Return which rows promise something and are likely enough where a violation costs so much."""
+        """Return the rows with a gain that keep the limits likely enough at this price of a violation."""
         bar = even_chance(violation)
         return (self.gain > LEAST_GAIN) & (self.search.chance >= bar)
 
     @property
     def _bold(self) -> float:
-        """What a violation costs where little is known yet: odds half as good will do."""
+        """The price of a violation during the first trials: half as good odds are enough."""
         return self.search.caution.violation / 2.0
 
     @property
     def _dial(self) -> float:
-        """What a violation costs: along a single ordered knob odds a quarter as good will do.
+        """The price of a violation; for a space of one ordered knob a quarter as good odds are enough.
 
-        There a window tells of all that lies beyond it, and timid steps past what changes nothing are
-        most of a search.
+        There a window shows much about everything beyond it, and small steps across a flat part
+        would take most of the search.
         """
         return self._bold / 2.0 if self._line else self.search.caution.violation
 
@@ -194,15 +201,15 @@ class Rules:
 
     @property
     def _last_bar(self) -> float:
-        """How likely to keep the limits what is tried before a search ends must be."""
+        """The least chance to keep the limits for trials before a search ends."""
         return even_chance(late_violation(self.search.caution))
 
     def worthwhile(self) -> Try | None:
-        """Return what is expected to be worth most, net of what it risks."""
+        """Return the row with the largest expected gain net of risk."""
         return self._first(self.likely(self._dial), self.search.caution.trial)
 
     def look_around(self) -> Try | None:
-        """Return what may save most of what is safe, else the same, while little was tried."""
+        """Return, in the first trials, the safe row with the largest gain, else the best net of risk."""
         if not self.early:
             return None
         also = "; few trials so far"
@@ -213,10 +220,10 @@ class Rules:
         return self._first(self.likely(self._bold), -torch.inf, also)
 
     def unmoved(self) -> Try | None:
-        """Return the likeliest to keep the limits of what moves a knob that no window has shown moved.
+        """Return the row most likely to keep the limits among those that move a knob for the first time.
 
-        What a model says of it is a guess. One that moves a single new knob, if there is any: of
-        several nothing tells which one it was.
+        The model can only guess the effect of such a knob. Rows that move a single new knob come
+        first: with several, the window does not show which one had the effect.
         """
         likely = self.search.chance >= self._last_bar
         for rows in (self._fresh & (self._news == 1), self._fresh):
@@ -228,21 +235,21 @@ class Rules:
 
     @cached_property
     def _news(self) -> Tensor:
-        """How many knobs each row moves for the first time."""
+        """The number of knobs that each row moves for the first time."""
         points, row = self.search.grid.points, self.search.baseline
         return ((points != points[row]) & ~self._moved).sum(dim=1)
 
     @cached_property
     def _moved(self) -> Tensor:
-        """Which knobs some measured row has moved."""
+        """The knobs that some measured row has moved."""
         seen = self.search.grid.points[self.search.looked_at]
         return (seen != seen[0]).any(dim=0)
 
     @cached_property
     def _fresh(self) -> Tensor:
-        """Which rows move a knob for the first time and are else like some measured row.
+        """The rows that move a knob for the first time and otherwise equal some measured row.
 
-        Where there is no such row, as some combinations are forbidden, whatever moves one.
+        Where no such row exists, as some combinations are forbidden, all rows that move a new knob.
         """
         points = self.search.grid.points
         seen = points[self.search.looked_at]
@@ -252,10 +259,11 @@ class Rules:
 
     @cached_property
     def window_gain(self) -> Tensor:
-        """What a further window of each row is worth to what is deployed, as a share of the baseline.
+        """The worth of a further window of each row for the deployed setting, as a share of the baseline.
 
-        It may show the row better than what is best, and its limits kept. Of the best itself it may show
-        that the second is better, or that it is not to be trusted and the second is to be deployed.
+        The window may show that the row beats the best and keeps its limits. For the best row
+        itself it may show that the second is better, or that the best cannot be trusted and the
+        second is deployed.
         """
         search, view, best = self.search, self.view, self.best
         sure, model = even_chance(search.caution.wrong), view.models[0]
@@ -276,9 +284,10 @@ class Rules:
         return torch.where(search.allowed, expected_gain, 0.0) / search.effort
 
     def informative(self) -> Try | None:
-        """Return the row, new or known, of which a window is worth most to what is deployed.
+        """Return the row, new or measured, whose window is worth most for the deployed setting.
 
-        Only where it is as likely to keep the limits as what is looked at early, but for the best itself.
+        The row must be as likely to keep the limits as early trials must be; the best row is
+        exempt.
         """
         likely = self.search.chance >= even_chance(self._bold)
         likely[self.best] = True
@@ -306,16 +315,16 @@ RULES = MappingProxyType(
         "informative": Rules.informative,
     }
 )
-"""In this order. What each is worth on made-up surfaces: docs/policies/polythrottle.md."""
+"""The rules in their order. Their gains on synthetic surfaces: docs/policies/polythrottle.md."""
 
 
 def late_violation(caution: Caution) -> float:
-    """Return what a violation costs before a search ends."""
+    """Return the price of a violation before a search ends."""
     return caution.violation**2 / LATE
 
 
 def argmax(score: Tensor, allowed: Tensor, seed: int) -> int | None:
-    """Return the allowed row of the highest score, None where none is; ties fall by the seed."""
+    """Return the allowed row of the highest score, None where none is allowed; the seed breaks ties."""
     rows = torch.nonzero(allowed).flatten()
     if not len(rows):
         return None

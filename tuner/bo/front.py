@@ -1,9 +1,9 @@
-"""Two objectives at once: where to measure next so that their front of best trade-offs moves furthest.
+"""Two objectives: choose the next trial so that their Pareto front moves furthest.
 
-Noisy expected hypervolume improvement in its logarithmic form: Daulton, Balandat and Bakshy (NeurIPS
-2021) for the acquisition, Ament et al. (NeurIPS 2023) for its logarithm, both as BoTorch has them. Each
-objective is believed as in a search for it alone (`tuner.bo.beliefs`), the two independent of each other:
-our choice. Limits weigh by their chance to be kept.
+Noisy expected hypervolume improvement in its logarithmic form: Daulton, Balandat and Bakshy
+(NeurIPS 2021) for the acquisition, Ament et al. (NeurIPS 2023) for its logarithm, both as BoTorch
+implements them. Each objective is modelled as in a search for it alone (`tuner.bo.beliefs`),
+independent of the other: our choice. Limits weigh by their chance to be kept.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from tuner.core import Done, Objective, Past, Plan, Suggestion, TrialState, Try,
 
 SAMPLES = 128
 MOST_LOOKED_AT = 32
-"""Candidates that are compared exactly, of those whose marginals promise most."""
+"""Candidates that are compared exactly: those with the most promising marginals."""
 MOST_COMPONENTS = 8
-"""Joint covariances are formed for the likeliest readings of the evidence: our choice, for speed."""
+"""Joint covariances are formed for this number of the likeliest components: our choice, for
+speed."""
 WORTH = 1e-3
-"""A trial that is expected to grow the hypervolume by a smaller share is not worth it: our choice."""
+"""A trial is not worth it if the hypervolume is expected to grow by a smaller share: our choice."""
 
 
 def suggest_front(past: Past, second: Objective) -> Suggestion:
-    """Return what to try next for the front of a study's objective and a second one.
+    """Return the next trial for the front of a study's objective and a second one.
 
-    At the end the point of the front is proposed whose two objectives, as shares of the baseline's, have
-    the least product (for energy and latency the energy-delay product), among those that beat the
-    baseline in the first.
+    At the end one point of the front is proposed. Of the points that beat the baseline in the first
+    objective it has the least product of both objectives, as shares of the baseline's (for energy
+    and latency the energy-delay product).
 
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -55,7 +56,7 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
     first = search_of(past, limits)
     other = replace(past, study=replace(past.study, objective=second))
     running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
-    # Of a space that is too large both look at the same settings.
+    # In a space that is too large to enumerate, both searches use the same settings.
     view = believe(other.study, other.evidence, limits, first.grid, running)
     searches = first, Search(other, limits, first.grid, view)
     chosen = None if past.left <= 0 else _explored(searches)
@@ -82,7 +83,7 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     points = torch.tensor([*measured, *first.view.running, *promising.tolist()])
     model = FrontModel([search.view.models[0] for search in searches], points)
     count = len(points) - len(promising)
-    # Of what is expected, not of what was measured: one good trial has a front without an extent.
+    # From expected values, not measured ones: the front of one good trial has no extent.
     reference = infer_reference_point(_front(model.mean))
     places = torch.arange(len(points), dtype=torch.float64)[:, None]
     improvement = qLogNoisyExpectedHypervolumeImprovement(
@@ -110,9 +111,9 @@ def _may_be_held(search: Search, row: int) -> bool:
 
 
 def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Tensor) -> Tensor:
-    """Return by how much each row may beat what is measured in some mix of both objectives.
+    """Return by how much each row may beat the measured rows in some mix of both objectives.
 
-    In the best case of its marginals, over three mixes: a row that no mix wants is no candidate.
+    The best case of its marginals over three mixes: a row that is best in no mix is no candidate.
     """
     best = [search.view.cost[rows] - search.view.cost_sd[rows] for search in searches]
     have = [search.view.cost[list(measured)] for search in searches]
@@ -125,13 +126,13 @@ def _promise(searches: tuple[Search, Search], measured: Sequence[int], rows: Ten
 
 
 def _front(points: Tensor) -> Tensor:
-    """Return the points that no other beats in both."""
+    """Return the points that no other point beats in both objectives."""
     front: Tensor = points[is_non_dominated(points)]
     return front
 
 
 def _done(searches: tuple[Search, Search], why: str) -> Done:
-    """Propose a point of the front by the rule, or the baseline."""
+    """Propose a point of the front by its rule, or the baseline."""
     first, second = searches
     rows = [row for row in first.deployable if row != first.baseline]
     if not rows:
@@ -149,9 +150,10 @@ def _done(searches: tuple[Search, Search], why: str) -> Done:
 
 
 class FrontModel(Model):
-    """Two objectives over some rows, more is better: inputs are places in the list of rows.
+    """Two objectives over some rows, more is better; inputs are indices into the list of rows.
 
-    Each is a mixture's first outcome, as the normal distribution of the same moments.
+    Each objective is the first outcome of a mixture, as the normal distribution of the same
+    moments.
     """
 
     num_outputs = 2

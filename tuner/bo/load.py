@@ -1,4 +1,4 @@
-"""The next setting to try, and the plan, where a load is an input: what one load shows tells of others."""
+"""The next trial, and the plan, where the load is an input: a window at one load informs about others."""
 
 from __future__ import annotations
 
@@ -42,18 +42,20 @@ from tuner.core import (
 )
 
 BASELINE_TRIES = 2
-"""At a load where so many windows did not show the baseline nothing is tried: too few requests, say."""
+"""After this number of baseline windows without a result at a load, the load is skipped: it may,
+for example, have too few requests."""
 
 MOST_LOADS = 6
-"""So many loads are asked for, those with most of the time: more take more windows than a study has."""
+"""The number of loads that trials may use, those with most of the time first: more would take
+more windows than a study has."""
 
 
 def suggest_by_load(past: Past, without: Set[str] = frozenset()) -> Suggestion:
-    """Return what to try next for the plan that a study's terms ask for, or the plan.
+    """Return the next trial for the plan of a study's terms, or the plan.
 
-    A pure function of study, trials, the load now and the history of loads. While there is one load it
-    decides as `tuner.bo.suggest.suggest`. Else by loads: where a trial may ask for one, those that take
-    most of the time first; where it may not, the one that there is now.
+    A pure function of study, trials, the present load and the history of loads. While there is one
+    load it decides as `tuner.bo.suggest.suggest`. Else it works load by load: where trials can set
+    the load, the loads with most of the time come first; where they cannot, the present load.
 
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -86,7 +88,7 @@ def _by(past: Past) -> str:
 
 
 def _of_one_load(answer: Suggestion, past: Past, load: float) -> Suggestion:
-    """Return an answer for the one load that there is; above it the baseline is held."""
+    """Return a suggestion for the only load; above it the baseline is held."""
     by, study = _by(past), past.study
     if isinstance(answer, Try) and by in study.askable:
         return replace(answer, context={by: load})
@@ -97,7 +99,7 @@ def _of_one_load(answer: Suggestion, past: Past, load: float) -> Suggestion:
 
 
 class _Loads:
-    """The loads of a study's windows, and a search at each that is looked at."""
+    """The loads of a study's windows, and the search at each load."""
 
     def __init__(self, past: Past) -> None:
         self.past, self.by = past, _by(past)
@@ -105,7 +107,7 @@ class _Loads:
 
     @cached_property
     def seen(self) -> tuple[tuple[float, Trial], ...]:
-        """The windows that tell their load."""
+        """The windows that report their load."""
         return tuple(
             (load, t)
             for t in self.past.trials
@@ -114,7 +116,7 @@ class _Loads:
 
     @cached_property
     def due(self) -> tuple[float, ...]:
-        """The loads to try something at: those that take most of the time, else the one now."""
+        """The loads for trials: those with most of the time, else the present one."""
         if not self.askable:
             return (self.past.context.get(self.by, 0.0) or self.seen[-1][0],)
         seconds = self.past.loads.seconds
@@ -126,7 +128,7 @@ class _Loads:
 
     @property
     def one(self) -> bool:
-        """Whether there is but one load, as far as windows are compared."""
+        """Whether all loads are the same, within the tolerance for comparing windows."""
         loads = [*(load for load, _ in self.seen), *self.due]
         return all(self._alike(load, loads[-1]) for load in loads)
 
@@ -134,7 +136,7 @@ class _Loads:
         return is_at({self.by: load}, {self.by: other})
 
     def next_at(self, load: float, without: Set[str]) -> Try | None:
-        """Return what to try at a load, judged at what a row there reaches to; None for nothing."""
+        """Return the next trial at a load, judged at the upper end of its row; None for no trial."""
         study, at = self.past.study, {self.by: load}
         where, context = f"at {self.by} = {load:.4g}: ", at if self.askable else {}
         if self._limits(self.past.at(at)) is None:
@@ -149,12 +151,12 @@ class _Loads:
         return replace(chosen, why=where + chosen.why, context=context)
 
     def _limits(self, evidence: Evidence) -> tuple[Limit, ...] | None:
-        """Return the limits at a load; None while its baseline does not show them and the objective."""
+        """Return the limits at a load; None while the baseline does not show them or the objective."""
         objective = self.past.study.objective
         return None if objective.score(evidence.baseline) is None else evidence.limits
 
     def _search(self, load: float, measured: Grid | None = None) -> Search:
-        """Return where the search at a load stands; where `measured` is given, of these settings alone."""
+        """Return the search at a load; where `measured` is given, over these settings alone."""
         past, study = self.past, self.past.study
         evidence = past.at({self.by: load})
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
@@ -175,7 +177,7 @@ class _Loads:
         return searched(study, replace(evidence, candidates=everywhere), look, running)
 
     def done(self, why: str) -> Done:
-        """Return the plan by the load: of settings that were measured, at loads that are not compared."""
+        """Return the plan by load, from the measured settings at each distinct load."""
         space = self.past.study.space
         loads: list[float] = []
         for load, _ in sorted(self.seen, key=_load, reverse=True):
@@ -188,7 +190,7 @@ class _Loads:
         return Done(plan, f"{why}; from {len(self.seen)} windows at {len(loads)} loads")
 
     def _level(self, load: float, grid: Grid) -> LoadLevel | None:
-        """Return what is expected at a load of the settings that may be held there."""
+        """Return the expected costs, at a load, of the settings that may be held there."""
         evidence = self.past.at({self.by: load})
         if self._limits(evidence) is None:
             return None
@@ -204,7 +206,7 @@ class _Loads:
         return LoadLevel(load, (rate.mean if rate else 1.0) * abs(own.mean if own else 1.0), costs)
 
     def _weighed(self, levels: Sequence[LoadLevel]) -> list[LoadLevel]:
-        """Return the levels, each by the time that the load was at it or nearest to it, from below."""
+        """Return the levels, each weighted by the time at its load or nearest to it, from below."""
         history = self.past.loads
         if not history.seconds:
             lasted = ((load, t.measurement.seconds) for load, t in self.seen if t.measurement)
@@ -220,9 +222,10 @@ class _Loads:
 def over_loads(
     grid: Grid, load: float, windows: Sequence[tuple[float, Trial]]
 ) -> tuple[Grid, dict[int, Candidate]]:
-    """Return a grid at a load with what was measured at any, and what was read at which row.
+    """Return a grid at a load with the measurements at all loads, and the readings by row.
 
-    First come the settings at that load, then each measured setting at the load of each of its windows.
+    First come the settings at that load, then each measured setting at the load of each of its
+    windows.
     """
     groups: dict[tuple[SettingKey, float], list[Trial]] = {}
     for at, trial in windows:
@@ -244,7 +247,7 @@ def over_loads(
 
 
 def _candidate(trials: Sequence[Trial]) -> Candidate:
-    """Return what windows of one setting at one load showed, whatever the limits there."""
+    """Return the measurements of one setting at one load, whatever the limits there."""
     shown = pool_windows([t.shown for t in trials])
     solid = any(t.solid for t in trials)
     return Candidate(trials[0].setting, shown, tuple(trials), Verdict.UNSURE, solid)

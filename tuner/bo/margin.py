@@ -1,4 +1,4 @@
-"""How far under a limit a tail should stay so that windows can show the limit kept."""
+"""The margin below a limit at which windows can prove that a tail keeps it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tuner.core import Evidence, Limit, quantity_of
 
 
 def tail_gap(evidence: Evidence, limit: Limit) -> float:
-    """Return what a limit on a tail is to be multiplied by: a window's bound usually lies so far off.
+    """Return the factor on a limit of a tail: the usual distance of a window's bound from its mean.
 
-    A second window narrows the bound of a mean, but only a third one that of a quantile, and never to
-    nothing. 1 for any other limit, and while no window had a bound.
+    A second window narrows the bound of a mean, but only a third one that of a quantile, and never
+    to zero. 1 for any other limit, and while no window had a bound.
     """
     if not quantity_of(limit.metric, evidence.quantities).tail:
         return 1.0

@@ -1,10 +1,10 @@
-"""What the windows measured so far tell of every setting: a mixture of Gaussian processes.
+"""Predict every setting from the windows so far: a mixture of Gaussian processes.
 
-Nothing is fitted. Each hypothesis of the prior (`tuner.bo.prior`) meets each of a few sizes of residual
-and roughness, and all are weighed by how likely they make the readings: with ten readings the most
-probable hyperparameters alone are over-confident, and the averages cost less than a fit. Exact inference
-throughout; the joint covariance of the grid is never formed, that of some rows when it is asked for.
-`tuner.bo.outcomes` makes a BoTorch model of it.
+Nothing is fitted. Each hypothesis of the prior (`tuner.bo.prior`) is combined with a few sizes of
+residual and roughness, and each combination is weighted by the probability of the readings under
+it. With ten readings the most probable hyperparameters alone are over-confident, and the averages
+cost less than a fit. Inference is exact; the joint covariance of the whole grid is never formed,
+only that of selected rows. `tuner.bo.outcomes` makes a BoTorch model of it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from tuner.bo.encoding import Grid
 from tuner.bo.prior import JITTER, Hypothesis
 
 SIZES = (0.01, 0.03, 0.1, 0.3)
-"""A ladder of deviations (log units). What a hypothesis misses is a Matérn-5/2 process of one of the larger
-three; a single row deviates from any smooth surface by one of the smaller three."""
+"""Deviations (log units). The residual of a hypothesis is a Matérn-5/2 process with one of the
+larger three; a single row deviates from any smooth surface by one of the smaller three."""
 
 LENGTHS = (0.25, 1.0)
 """Length scales of that process, in the unit cube."""
 
 LEVEL = 1.0
-"""Prior deviation of the baseline's own level from what its windows showed."""
+"""Prior deviation of the baseline's own level from its windows."""
 
 NEGLIGIBLE = 0.005
-"""Components of so small a share of the probability are left out, and laws beside the likeliest."""
+"""Components below this share of the probability are dropped, and laws below this share of the
+likeliest's."""
 
 CALM = 4.0
-"""Surprises are counted beside so many readings that came as predicted: our choice."""
+"""Pseudo-readings that came as predicted, added when surprises are averaged: our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """What all windows of one row of the grid showed of one metric, in the model's units."""
+    """All windows of one row of the grid for one metric, in the model's units."""
 
     metric: int
     row: int
@@ -50,7 +51,7 @@ class RowReading:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What a hypothesis does not explain: a smooth residual, and roughness from row to row."""
+    """The part that a hypothesis does not explain: a smooth residual, and roughness from row to row."""
 
     length: float
     residual: float
@@ -60,10 +61,10 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One way to read the evidence, conditioned on it.
+    """One hypothesis with one residual, conditioned on the readings.
 
-    `shares` are the probabilities of the `likely` ones of the hypothesis's laws, `solved` their misses
-    times the inverse covariance: one row per law.
+    `shares` are the probabilities of the `likely` ones of the hypothesis's laws. `solved` has one
+    row per law: its misses times the inverse covariance.
     """
 
     prior: Hypothesis
@@ -75,17 +76,17 @@ class Component:
 
     @property
     def centres(self) -> Tensor:
-        """What the likely laws expect: one row per law. Not kept, as they are large."""
+        """The means under the likely laws, one row per law. Not cached, as they are large."""
         all_are = bool(self.likely.all())
         return self.prior.centres if all_are else self.prior.centres[self.likely]
 
 
 class Mixture:
-    """Gaussian processes over the rows of a grid, averaged by how likely they make the readings.
+    """Gaussian processes over the rows of a grid, averaged by the probability of the readings.
 
-    `weights` has the share of each component; `mean`, `variance` and `with_home`, the covariance of each
-    row with `home`, have `components x rows x metrics`. `spreads` are factors that what the prior expects
-    may be smaller by. Deterministic for the same readings.
+    `weights` has the share of each component. `mean`, `variance` and `with_home`, the covariance of
+    each row with `home`, have `components x rows x metrics`. `spreads` are factors that may shrink
+    the prior's expectations. Deterministic for the same readings.
     """
 
     def __init__(
@@ -115,12 +116,12 @@ class Mixture:
         self.mean, self.variance, self.with_home, self._widening = self._marginals()
 
     def _usual(self, metric: int) -> Tensor:
-        """Return how doubtful a further reading of a metric will be: as most are."""
+        """Return the expected noise of a further reading of a metric: the median of its readings."""
         own = self.noise[self.metric == metric]
         return (own if len(own) else self.noise).median()
 
     def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return means `components x metrics x rows` and covariances of them all, flattened so."""
+        """Return means `components x metrics x rows` and their covariances, flattened in that order."""
         flat = (torch.arange(self.metrics)[:, None] * self.rows + rows).flatten()
         apart = torch.cdist(self.points[rows], self.points[rows])
         same = (rows[:, None] == rows).double()
@@ -144,9 +145,9 @@ class Mixture:
     def _conditioned_on_all(
         self, priors: Sequence[Hypothesis], spreads: Sequence[float]
     ) -> tuple[list[Component], Tensor]:
-        """Return the components that count, and the share of the probability of each.
+        """Return the components that count, and the probability of each.
 
-        All leftovers of a hypothesis at once: one by one takes three times as long.
+        All residuals of a hypothesis together: one by one takes three times as long.
         """
         rests = [
             Leftover(length, residual, roughness, spread)
@@ -185,7 +186,7 @@ class Mixture:
         return alike * rough + (self.noise.square() + JITTER).diag()
 
     def _fits(self, prior: Hypothesis, factors: Tensor) -> Tensor:
-        """Return the log of the readings' probability, up to what all share: `factors x laws`."""
+        """Return the log probability of the readings, up to a common constant: `factors x laws`."""
         misses = (self.value - prior.centres[:, self._at]).T
         half = torch.linalg.solve_triangular(factors, misses, upper=False)
         sizes = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
@@ -195,7 +196,7 @@ class Mixture:
     def _component(
         self, prior: Hypothesis, rest: Leftover, factor: Tensor, fits: Tensor
     ) -> Component:
-        """Return a component with those of its laws that are likely."""
+        """Return a component with its likely laws."""
         shares = torch.softmax(fits, dim=0)
         likely = shares > NEGLIGIBLE * shares.max()
         misses = (self.value - prior.centres[likely][:, self._at]).T
@@ -204,7 +205,7 @@ class Mixture:
         return Component(prior, rest, factor, normalised, likely, solved)
 
     def _across(self, component: Component) -> Tensor:
-        """Return the covariance of the readings with every metric at every row, flattened so."""
+        """Return the covariance of the readings with every metric at every row, flattened in that order."""
         rest, each = component.rest, torch.arange(len(self.row))
         block = LEVEL**2 + (rest.spread * rest.residual) ** 2 * self._smooth[rest.length]
         block[each, self.row] += (rest.spread * rest.roughness) ** 2
@@ -213,7 +214,7 @@ class Mixture:
         return across
 
     def _conditioned(self, component: Component, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return mean, what the readings take off the covariance, and how far the laws disagree."""
+        """Return the mean, the readings' reduction of the covariance, and the disagreement of the laws."""
         across = self._across(component)[:, flat]
         half = torch.linalg.solve_triangular(component.factor, across, upper=False)
         means = component.centres[:, flat] + component.solved @ across
@@ -257,7 +258,7 @@ class Mixture:
         )
 
     def _wider(self, sd: Tensor) -> Tensor:
-        """Return by what deviations grow for the surprises seen, nowhere past a row's own windows."""
+        """Return the factor on the deviations for surprises so far, never beyond a row's own windows."""
         factor = torch.ones(self.metrics, dtype=torch.float64)
         unread = torch.full((self.metrics * self.rows,), math.inf, dtype=torch.float64)
         own = unread.scatter_reduce(0, self._at, self.noise, "amin").reshape(-1, self.rows).T
@@ -268,10 +269,10 @@ class Mixture:
 
     @cached_property
     def _surprises(self) -> Tensor:
-        """By how many variances each reading misses what the others say of it.
+        """The squared miss of each reading, in variances, as predicted from the other readings.
 
-        Left out in closed form (Rasmussen and Williams 2006, §5.4.2), as BoTorch's `efficient_loo_cv`
-        does for the models it fits; the weights stay those of all readings.
+        Leave-one-out in closed form (Rasmussen and Williams 2006, §5.4.2), as BoTorch's
+        `efficient_loo_cv` does for the models it fits; the weights stay those of all readings.
         """
         means, variances = [], []
         for component in self.components:
@@ -288,9 +289,9 @@ class Mixture:
 def _disagreement(
     component: Component, across: Tensor, homes: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean over a component's laws, how far they disagree, and that together with home.
+    """Return the mean over a component's laws, their variance, and their covariance with home.
 
-    By moments: hundreds of laws over thousands of rows are gone through twice, and not kept.
+    By moments: hundreds of laws over thousands of rows are passed twice, and not kept.
     """
     centres, shares, solved = component.centres, component.shares, component.solved
     weighed = shares[:, None] * solved

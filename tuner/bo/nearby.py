@@ -1,4 +1,4 @@
-"""Spaces too large to enumerate: a local search from what is known, with restarts."""
+"""Spaces too large to enumerate: a local search from the measured settings, with restarts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from tuner.bo.search import Search
 from tuner.core import Evidence, Knob, Setting, SettingKey, Space, Study, Value, setting_key
 
 STARTS = 512
-"""So many settings drawn at random are looked at first."""
+"""The number of random settings at the start."""
 
 ROUNDS = 2
-"""So often the search goes on to the neighbours of the best rows."""
+"""The number of rounds in which the neighbours of the best rows are added."""
 
 BEST = 16
-"""From so many rows it goes on."""
+"""The number of best rows whose neighbours are added in a round."""
 
 RUNGS = 64
-"""Of a knob with more values than this the nearest are neighbours, and as many spread over all. Fewer,
-where all the neighbours together would be more than are enumerated elsewhere."""
+"""For a knob with more values than this, half of the neighbours are its nearest values and half
+are spread over all of them. Fewer, where all neighbours together would exceed the size of an
+enumerated space."""
 
 LEAST_RUNGS = 8
-"""But no fewer than so many."""
+"""The least number of neighbours per knob."""
 
 
 def searched(
@@ -33,11 +34,12 @@ def searched(
     look: Callable[[Grid], Search],
     running: Sequence[Setting] = (),
 ) -> Search:
-    """Return the search over the settings worth looking at in a space too large to enumerate.
+    """Return the search over the promising settings of a space too large to enumerate.
 
-    What was measured or is being, the baseline, every setting one knob away from either, and a random
-    sample; then the neighbours of the rows that are worth most, a few times over. Neighbours differ in one
-    knob, by any of its values while these are not too many. Deterministic by the study's seed.
+    It starts with the measured and running settings, the baseline, every setting one knob away from
+    a measured one or the baseline, and a random sample. Then the neighbours of the best rows are
+    added, `ROUNDS` times. Neighbours differ in one knob, by any of its values while these are not
+    too many. Deterministic by the study's seed.
     """
     space, chance = study.space, Random(study.seed)
     measured = [study.baseline, *(c.setting for c in evidence.candidates)]
@@ -67,7 +69,7 @@ def _add(by_key: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None
 def _neighbours(
     space: Space, setting: Setting, allowed: Set[SettingKey], rungs: int
 ) -> Iterator[Setting]:
-    """Yield settings that differ in one knob, by one of its `rungs`; of a listed space, those allowed."""
+    """Yield settings that differ in one knob, by one of `rungs` values; only those of a listed space."""
     for knob in space.knobs:
         for value in _rungs(knob, setting[knob.name], rungs):
             other = space.canonical({**setting, knob.name: value})
@@ -76,7 +78,7 @@ def _neighbours(
 
 
 def _rungs(knob: Knob, value: Value, most: int) -> list[Value]:
-    """Return the values of a knob to look at from one of them, about `most`."""
+    """Return about `most` values of a knob, around one of them and spread over all."""
     count = len(knob.values)
     if count <= most:
         return list(knob.values)

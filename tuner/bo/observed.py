@@ -1,6 +1,6 @@
-"""What a tuner sees that believes what it measured: observed means, and nothing of their doubt.
+"""The past as observed means without their errors.
 
-The policies that others' tuners are made into choose by it; they differ only in what to try next.
+The policies that reproduce other tuners choose by it; they differ only in the next setting.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tuner.core import (
 )
 
 LEAST_RATIO = 1e-9
-"""What is this far under a limit, or not above zero at all, counts as exactly so far."""
+"""The least ratio to a limit: smaller values, and those not above zero, count as this ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedSetting:
-    """One setting with its observed means. Settings in the order of their first window.
+    """One setting with its observed means.
 
-    `loss` is the objective turned so that less is better. `breaches` has for each limit by how much
-    it is overstepped, as the logarithm of the ratio: at or below 0 where it is kept.
+    `loss` is the objective, with its sign changed where more is better. `breaches` has for each
+    limit the logarithm of the ratio to it: at or below 0 where the limit is kept.
     """
 
     setting: Setting
@@ -50,10 +50,10 @@ class ObservedSetting:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen so far, and what was tried: never the whole space.
+    """The observed settings, and those already tried: never the whole space.
 
-    `seen` begins with the baseline. `tried` are settings of the space, those that run included.
-    `spent` is how many trials there were.
+    `seen` has the observed settings in the order of their first window, the baseline first. `tried`
+    are settings of the space, running ones included. `spent` is the number of trials.
     """
 
     space: Space
@@ -62,11 +62,11 @@ class Observed:
     spent: int
 
     def untried(self, setting: Setting) -> bool:
-        """Return whether a setting of the space is left to try."""
+        """Return whether a setting of the space has not been tried yet."""
         return setting_key(setting) not in self.tried
 
     def some_untried(self, most: int, seed: int) -> list[Setting]:
-        """Return what is left to try in the grid's order; of a larger space `most` drawn at random."""
+        """Return the untried settings in the grid's order; of a larger space `most` drawn at random."""
         if self.space.size <= most:
             return [s for s in self.space.grid() if self.untried(s)]
         count = len(self.space.only) or math.prod(len(k.values) for k in self.space.knobs)
@@ -77,11 +77,12 @@ class Observed:
         ]
 
     def nearest(self, at: Setting, lengths: Mapping[str, int]) -> tuple[Setting, float]:
-        """Return the setting left to try that is nearest to a place, and how far it is.
+        """Return the untried setting nearest to a point, and its distance.
 
         The distance is the sum over the knobs of the rungs between, each knob's divided by its
         length; of several, the first in the grid's order. Only a space that lists its settings is
-        gone through, any other walked outwards, past no more settings than were tried.
+        scanned. Any other is searched outwards from the point, past no more settings than were
+        tried.
         """
         knobs = self.space.knobs
         start = [k.index(at[k.name]) for k in knobs]
@@ -108,7 +109,7 @@ class Observed:
 
 
 def observed(past: Past) -> Observed | Wait | Done:
-    """Return what to choose by while there is something to choose, else what to answer.
+    """Return the observed past while a setting can be chosen, else the answer.
 
     Done once the trials are spent or every setting was tried: with the setting of the best observed
     mean among those whose means keep the limits, or the baseline where there is none.
@@ -142,7 +143,7 @@ def observed(past: Past) -> Observed | Wait | Done:
 def _further(
     space: Space, start: Sequence[int], places: tuple[int, ...]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the places one rung further from the start, along each knob."""
+    """Yield the points one rung further from the start, along each knob."""
     for i, knob in enumerate(space.knobs):
         ways = (-1, 1) if places[i] == start[i] else (1 if places[i] > start[i] else -1,)
         for way in ways:
@@ -151,7 +152,7 @@ def _further(
 
 
 def _numbered(space: Space, number: int) -> Setting:
-    """Return the setting at a place of the grid's order."""
+    """Return the setting at an index of the grid's order."""
     if space.only:
         return space.only[number]
     places: list[int] = []
@@ -175,5 +176,5 @@ def _observation(
 
 
 def _breach(value: float, limit: float) -> float:
-    """Return log(value / limit), finite even where the value is not above zero; else the difference."""
+    """Return log(value / limit), finite even for a value not above zero; else the difference."""
     return math.log(max(value / limit, LEAST_RATIO)) if limit > 0.0 else value - limit

@@ -1,4 +1,4 @@
-"""What a study wants of every setting: its cost, and how far it is from each limit."""
+"""The outcomes of a study at every setting: its cost, and its distance from each limit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tuner.bo.mixture import Mixture
 from tuner.bo.prior import JITTER
 
 LEAST_VARIANCE = JITTER
-"""Of a row beside itself nothing is unsure; no deviation is 0, as it is divided by."""
+"""The least variance: a row relative to itself has none, and deviations are divisors."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOutcome:
-    """A metric of a mixture turned so that less is better: `factor · (y(x) − beside · y(baseline) − at)`.
+    """A metric of a mixture where less is better: `factor · (y(x) − beside · y(baseline) − at)`.
 
-    What a baseline shows is in the posterior of both: the exact contrast, not one more doubt.
+    The baseline's value is in the joint posterior: the contrast is exact, without a further error.
     """
 
     column: int
@@ -32,11 +32,11 @@ class ModelOutcome:
 
 
 class OutcomeModel:
-    """The outcomes of one mixture, at every row of the grid and by each of its components.
+    """The outcomes of one mixture, at every row of the grid and for each component.
 
-    Where `has_objective` is set the first outcome is the objective, the others are margins: a limit is
-    kept where its margin is at or below zero. `moved` is by how much a further window of each row is
-    expected to move its mean: a deviation.
+    Where `has_objective` is set the first outcome is the objective; the others are margins. A limit
+    is kept where its margin is at or below zero. `moved` is the deviation by which a further window
+    of each row is expected to move its mean.
     """
 
     def __init__(
@@ -61,26 +61,27 @@ class OutcomeModel:
 
     @property
     def num_outputs(self) -> int:
-        """How many outcomes there are."""
+        """The number of outcomes."""
         return len(self.outcomes)
 
     @property
     def margins(self) -> range:
-        """Which outcomes are margins of a limit."""
+        """The indices of the outcomes that are margins of a limit."""
         return range(int(self.has_objective), len(self.outcomes))
 
     @cached_property
     def kept(self) -> Tensor:
-        """How likely each row keeps all its limits: `components x rows`."""
+        """The probability that each row keeps all its limits: `components x rows`."""
         chance = torch.ones(self.mean.shape[:2], dtype=torch.float64)
         for column in self.margins:
             chance = chance * ndtr(-self.mean[..., column] / self.sd[..., column])
         return chance
 
     def trusted(self, sure: float) -> Tensor:
-        """Return how likely a further window of each row leaves all its limits kept with a chance.
+        """Return the chance that a further window leaves each row sure to keep its limits.
 
-        `components x rows`; each limit by itself.
+        `components x rows`; `sure` is the probability to keep a limit after that window, each limit
+        by itself.
         """
         reach = torch.special.ndtri(torch.tensor(sure, dtype=torch.float64))
         chance = torch.ones(self.mean.shape[:2], dtype=torch.float64)
@@ -93,12 +94,12 @@ class OutcomeModel:
     def expected_below(self, best: float, widest: float) -> Tensor:
         """Return by how much a further window of each row is expected to show it below a cost.
 
-        `components x rows`. Its mean is taken to move no further than by a deviation.
+        `components x rows`. Its mean moves with a deviation of at most `widest`.
         """
         return improvement(best - self.mean[..., 0], self.moved[..., 0].clamp_max(widest))
 
     def joint(self, rows: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return means `components x rows x outcomes` and covariances of them all, flattened so.
+        """Return means `components x rows x outcomes` and their covariances, flattened in that order.
 
         Of the components `which`, by default all.
         """
@@ -117,7 +118,7 @@ class OutcomeModel:
 
 
 def improvement(by: Tensor, sd: Tensor) -> Tensor:
-    """Return the expected part above zero of what is normal with a mean `by` and a deviation."""
+    """Return the expected positive part of a normal variable with mean `by` and deviation `sd`."""
     density = (by / sd).square().div(-2.0).exp() / math.sqrt(2.0 * math.pi)
     expected: Tensor = (by * ndtr(by / sd) + sd * density).clamp_min(0.0)
     return expected

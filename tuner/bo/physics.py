@@ -1,13 +1,13 @@
-"""What clocks, power limits, batches and parallel resources do to time and power: random laws.
+"""Random laws of time and power under clocks, power limits, batches and parallel resources.
 
-A law has every constant that is not known drawn at random; all of them together are the prior of the
-model. The forms are textbook ones: time = a/f_core + b/f_mem + c/f_cpu + d; dynamic power ~ f·V(f)²
-with a floor of the voltage below which only f scales; a power limit as the highest clock whose power
-fits it, of which and the clock that is set the lower one counts; Gunther's law (contention and
-crosstalk) for parallel resources, work that does not divide evenly and hardware threads or sockets
-beyond half of them that add less; a batch as a fixed and a growing part of a step. Unknown shares are
-uniform, or the larger or the product of two uniform ones where most or little is expected: no range is
-fitted to anything.
+In a law every unknown constant is drawn at random; all laws together are the prior of the model.
+The forms are textbook ones: time = a/f_core + b/f_mem + c/f_cpu + d; dynamic power ~ f·V(f)² with a
+floor of the voltage below which only f scales; a power limit as the highest clock whose power fits
+it, where the lower of that clock and the configured one applies; Gunther's law (contention and
+crosstalk) for parallel resources, work that does not divide evenly, and hardware threads or sockets
+beyond half of them that add less; a batch as a fixed and a growing part of a step. Unknown shares
+are uniform, or the larger or the product of two uniform ones where a large or a small share is
+expected: no range is fitted to data.
 """
 
 from __future__ import annotations
@@ -34,47 +34,48 @@ from tuner.core import (
 )
 
 DRAWS = 256
-"""How many laws make the prior."""
+"""The number of laws in the prior."""
 
 SEED = 20_231_016
-"""The laws are the same in every study: what differs is what was measured."""
+"""The laws are the same in every study: only the measurements differ."""
 
 THOUSAND = 1000.0
-"""From one unit to the next: W, mW, µW; s, ms."""
+"""The factor from one unit to the next: W, mW, µW; s, ms."""
 
 BOUND = 0.95
-"""A workload that draws so much of its power limit is thought to be held by it."""
+"""A workload that draws at least this share of its power limit is taken to be held by it."""
 
 LEAST_DRAWN = 0.2
-"""What draws less of a power limit than this is measured elsewhere than it is limited."""
+"""A smaller share of a power limit means that power and limit do not cover the same parts."""
 
 CRAWL = 0.1
 """No power limit slows a core to less than this share of its clock."""
 
 LONGEST = 50.0
-"""So many times as long may requests wait for their turn."""
+"""The largest factor by which requests wait longer for their turn."""
 
 ODD = 0.2
-"""A knob that nobody knows is expected to change time by this power of its own value."""
+"""The expected exponent of time in the value of a knob without a known law."""
 
 ODDEST = 3.0
-"""No knob that nobody knows makes work slower or faster by more than this (log units)."""
+"""The largest effect (log units) on speed of a knob without a known law."""
 
 MOST_HALVINGS = 5
-"""Work that does not divide evenly comes in up to as many pieces as so many halvings make."""
+"""Work that does not divide evenly has at most as many pieces as this number of halvings make."""
 
 ENDLESS = 1e6
-"""Into so many pieces falls work that always divides evenly, and so far goes a clock that always binds."""
+"""The number of pieces of work that always divides evenly, and the ceiling of a clock that
+always binds."""
 
 
 def waits_for_batch(
     shown: Mapping[str, float], latency: str, batch: float, declared: Quantities = UNDECLARED
 ) -> bool | None:
-    """Return whether a latency is a whole batch's time rather than one item's; None where nothing tells.
+    """Return whether a latency is a whole batch's time, not one item's; None without evidence.
 
-    By Little's law as many items are in flight as their rate times the time each takes, and in
-    proportion that is nearer to `batch`, the size that these metrics were shown at, or to one. The rate
-    is a throughput where one was measured, else power over the energy of an item.
+    By Little's law the items in flight are their rate times the time each takes. The result is
+    whether that number is nearer, in proportion, to `batch`, the batch size of these metrics, than
+    to one. The rate is the measured throughput, else power over the energy of an item.
     """
     under_way = _under_way(shown, latency, declared)
     return None if under_way is None or batch < 2.0 else under_way**2 > batch
@@ -89,10 +90,10 @@ def _under_way(shown: Mapping[str, float], latency: str, declared: Quantities) -
 
 
 def share_drawn(power_w: float, limit: float) -> float | None:
-    """Return the share of a power limit that is drawn; None where they cannot be of the same parts.
+    """Return the drawn share of a power limit; None where both cannot cover the same parts.
 
-    Drivers take limits in watts, milliwatts or microwatts: at most one of them makes a share. Noise
-    shall not make another prior of every study, hence the rounding.
+    Drivers take limits in watts, milliwatts or microwatts: at most one of them gives a plausible
+    share. It is rounded so that noise does not give every study another prior.
     """
     shares = (power_w / limit * THOUSAND**n for n in (0, 1, 2)) if limit > 0.0 else ()
     return next((round(s, 2) for s in shares if LEAST_DRAWN <= s <= 1.0 + CRAWL), None)
@@ -101,10 +102,10 @@ def share_drawn(power_w: float, limit: float) -> float | None:
 def fills(
     shown: Mapping[str, float], latency: str, ceiling: float, declared: Quantities = UNDECLARED
 ) -> bool:
-    """Return whether as many requests are under way as a ceiling allows, by Little's law.
+    """Return whether the requests in flight fill a ceiling, by Little's law.
 
-    A latency that is a tail's, or a token's instead of a request's, is off by a factor: from half the
-    ceiling on they count as full. A ceiling of zero is none.
+    With the latency of a tail, or of a token instead of a request, the result is off by a factor:
+    so from half the ceiling on they count as filling it. A ceiling of zero is no ceiling.
     """
     under_way = _under_way(shown, latency, declared)
     return under_way is not None and 0.0 < ceiling <= 2.0 * under_way
@@ -112,10 +113,10 @@ def fills(
 
 @dataclass(frozen=True, slots=True)
 class BaselineFacts:
-    """What the baseline alone tells of the laws.
+    """The facts about the laws that the baseline's windows show.
 
-    `stepwise` lists whether times may be a batch's; `drawn` is the share of its power limit that it
-    draws, None where that is not known; `full` whether as much is under way as may be.
+    `stepwise` lists whether times may be those of a whole batch. `drawn` is the drawn share of the
+    power limit, None if unknown. `full` is whether the requests in flight fill their ceiling.
     """
 
     stepwise: tuple[bool, ...] = (False, True)
@@ -130,9 +131,9 @@ UNKNOWN_BASELINE = BaselineFacts()
 class Laws:
     """Random laws over some settings: logarithms relative to the baseline, one row per law.
 
-    `work` is the time an item takes, `step` the time a batch takes, which is what a request waits
-    for, `power` the power meanwhile. Under a load that arrives by itself (`arriving`) `work` is the time
-    from one item to the next, which no request waits for.
+    `work` is the time per item, `step` the time per batch, which a request waits for, and `power`
+    the power during that time. Under an open load (`arriving`) `work` is the time from one item to
+    the next, which no request waits for.
     """
 
     work: Tensor
@@ -158,11 +159,12 @@ def draw_laws(
     load: Tensor | None = None,
     breaks: Breaks = (),
 ) -> Laws:
-    """Draw laws over settings, the same ones for the same knobs.
+    """Draw laws over settings; the same knobs always get the same laws.
 
-    `ratios` has one row per setting and one column per knob: its value over the baseline's. `load` is that
-    of each row over the reference, None where it is always the same. `breaks` are those of each knob, as
-    ratios. A few settings at a time: what is needed on the way is a dozen times the result.
+    `ratios` has one row per setting and one column per knob: its value over the baseline's. `load`
+    is each row's load over the reference, None where all loads are the same. `breaks` are those of
+    each knob, as ratios. Settings are processed in small groups: the intermediate results are a
+    dozen times the result.
     """
     loads = torch.ones_like(ratios[:, :0].sum(dim=1)) if load is None else load
     columns = torch.cat([ratios, loads[:, None]], dim=1)
@@ -184,7 +186,7 @@ def _drawn_laws(
     load: Tensor | None,
     breaks: Breaks,
 ) -> Laws:
-    """Return the same laws whatever the settings."""
+    """Draw the laws for some settings; the random numbers do not depend on the settings."""
     sampler = LawSampler(SEED)
     columns: dict[Role, list[Tensor]] = {}
     for column, role in enumerate(roles):
@@ -202,13 +204,13 @@ def _drawn_laws(
         if ceiling and not facts.full:
             ratio, waits = _queued(ratio, sampler)
             step = step * waits
-        # Most of a step is often the model's weights being read, whatever the batch.
+        # Reading the model's weights is often most of a step, whatever the batch.
         grown, curve = sampler.little(), 2.0 ** (sampler.share() - sampler.share())
         batch = 1.0 - grown + grown * ratio**curve
         step, time = step * batch, time * batch / ratio
         power = power * (ratio / batch) ** sampler.little()
     for ratio in columns.get(Role.UNKNOWN, ()):
-        # What a block or tile size does is often least in the middle of its ladder.
+        # The time under a block or tile size is often least in the middle of its ladder.
         slope, bend = ODD * sampler.normal(), ODD * (sampler.normal() + 1.0 / 2.0)
         slowness = (slope * ratio.log() + bend * ratio.log() ** 2).clamp(-ODDEST, ODDEST).exp()
         time, step = time * slowness, step * slowness
@@ -225,7 +227,7 @@ def _clocked(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return time and power under clocks and power limits, relative to the baseline's, and idle power.
 
-    Most of the time is expected to follow the core clock: a prior that expects less believes that
+    Most of the time is expected to follow the core clock. A prior that expects less predicts that
     slowing down costs nothing, and its first trials break limits.
     """
     idle, gamma, floor = 1.0 - sampler.most(), 1.0 + 2.0 * sampler.share(), sampler.share()
@@ -262,10 +264,10 @@ def _clocked(
 
 
 def _core_speed(columns: dict[Role, list[Tensor]], one: Tensor, sampler: LawSampler) -> Tensor:
-    """Return the speed that the clocks give, relative to the baseline's.
+    """Return the speed under the clocks, relative to the baseline's.
 
-    A core clock may stop to bind below the baseline's, or nowhere. A CPU that does the work itself is
-    the core.
+    A core clock may stop to bind below the baseline's, or nowhere. A CPU that does the work itself
+    counts as the core.
     """
     core = one
     for ratio in columns.get(Role.CORE_CLOCK, ()):
@@ -275,10 +277,10 @@ def _core_speed(columns: dict[Role, list[Tensor]], one: Tensor, sampler: LawSamp
 
 
 def _demand(drawn: float | None, sampler: LawSampler) -> Tensor:
-    """Return the share of its power limit that a workload would draw if it had none.
+    """Return the power that a workload would draw without a limit, as a share of its power limit.
 
-    A baseline below its limit draws what it demands on average, and more at times; one at its limit may
-    demand more; half of the laws doubt that limit and power are of the same parts.
+    A baseline below its limit draws its demand on average, and more at times; one at its limit may
+    demand more. In half of the laws, limit and power may cover different parts.
     """
     demand = sampler.share() + sampler.share()
     if drawn is None:
@@ -289,9 +291,9 @@ def _demand(drawn: float | None, sampler: LawSampler) -> Tensor:
 
 
 def _staffed(cores: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
-    """Return how much of a CPU's work its cores do, and the power left by those switched off.
+    """Return the share of a CPU's work that its cores do, and the power without the cores switched off.
 
-    Beside a GPU only so many cores are of use as feed it; the others cost what they leak.
+    Beside a GPU only the cores that feed it are useful; the others cost their leakage.
     """
     busy, lean = one, one
     for ratio in cores:
@@ -302,7 +304,7 @@ def _staffed(cores: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> tuple
 
 
 def _clusters(clocks: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> Tensor:
-    """Return the speed of a CPU whose clusters, each with a clock, have each a part of the work."""
+    """Return the speed of a CPU with several clusters; each has a clock and a part of the work."""
     if len(clocks) < 2:
         return clocks[0] * one if clocks else one
     parts = [-(1.0 - sampler.share()).log() for _ in clocks]
@@ -311,10 +313,10 @@ def _clusters(clocks: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> Ten
 
 
 def _queued(ratio: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
-    """Return which share of a ceiling on what is under way is used, and how requests wait below it.
+    """Return the used share of a ceiling on requests in flight, and the factor on their waiting.
 
-    Requests that come at a rate of their own use what they need, whatever the ceiling; under a lower
-    one they queue. Others use all of it.
+    Requests that arrive at their own rate use what they need, whatever the ceiling; under a lower
+    ceiling they queue. Other requests use the whole ceiling.
     """
     theirs, need, steep = sampler.coin(), sampler.share(), 1.0 / sampler.share()
     waits = (need / ratio).clamp_min(1.0) ** steep
@@ -328,7 +330,7 @@ def _switching(clock: Tensor, gamma: Tensor, floor: Tensor) -> Tensor:
 
 
 def _scaling(ratio: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
-    """Return the speed that a share of the resources gives, and the power that it draws."""
+    """Return the speed and the power under a share of the resources."""
     contended = sampler.coin()
     contention = sampler.share()
     crosstalk = torch.where(contended, sampler.share(), 0.0)
@@ -345,10 +347,10 @@ def _scaling(ratio: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
 
 
 def _packed(ratio: Tensor, breaks: Sequence[float], sampler: LawSampler) -> tuple[Tensor, Tensor]:
-    """Return speed and power where past every break the next socket, say, begins.
+    """Return speed and power where another part, such as a socket, begins after each break.
 
-    Each brings its bandwidth and draws power by itself. Past the last break there may be second threads
-    instead, which open nothing and add less.
+    Each part brings its bandwidth and draws its own power. After the last break second threads may
+    follow instead, which open no part and add less.
     """
     second, less = sampler.coin(), sampler.little()
     one, ends = torch.ones_like(ratio), torch.tensor(breaks, dtype=torch.float64)
@@ -375,15 +377,15 @@ class LawSampler:
         self._source = torch.Generator().manual_seed(seed)
 
     def share(self) -> Tensor:
-        """Return numbers between 0 and 1, all alike likely."""
+        """Return uniform numbers between 0 and 1."""
         return torch.rand(DRAWS, 1, dtype=torch.float64, generator=self._source)
 
     def most(self) -> Tensor:
-        """Return shares that are rather large: the larger of two."""
+        """Return mostly large shares: the larger of two uniform ones."""
         return torch.maximum(self.share(), self.share())
 
     def little(self) -> Tensor:
-        """Return shares that are rather small: the product of two."""
+        """Return mostly small shares: the product of two uniform ones."""
         return self.share() * self.share()
 
     def normal(self) -> Tensor:
@@ -391,9 +393,9 @@ class LawSampler:
         return torch.randn(DRAWS, 1, dtype=torch.float64, generator=self._source)
 
     def coin(self) -> Tensor:
-        """Return true in half of the laws."""
+        """Return true with a probability of one half."""
         return torch.randint(2, (DRAWS, 1), generator=self._source) == 1
 
     def integer(self, below: int) -> Tensor:
-        """Return whole numbers from 0, all alike likely."""
+        """Return uniform whole numbers from 0 to below `below`."""
         return torch.randint(below, (DRAWS, 1), generator=self._source).double()

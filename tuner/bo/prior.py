@@ -1,4 +1,4 @@
-"""What is believed of a study's metrics before anything was measured: several hypotheses at once."""
+"""The prior of a study's metrics before any measurement: several hypotheses."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tuner.bo.physics import ODD, UNKNOWN_BASELINE, BaselineFacts, Laws, draw_la
 from tuner.core import Kind, Role
 
 EXPECTED = 0.5
-"""Where no physics is known, metrics go about as powers of the knobs: the expected size of an exponent (1
-is strictly proportional), and by how much one changes over the span of its own or another knob. Our choice:
-a half of whatever would be much."""
+"""Without a physical law, metrics are about power laws of the knobs. This is the expected size
+of an exponent (1 is strictly proportional), and of its change over the span of its own or
+another knob. Our choice: half of what would be a large one."""
 
 JITTER = 1e-9
-"""What is added where a number must not be nothing."""
+"""Added where a number must not be zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hypothesis:
     """A joint prior of all metrics at all rows of a grid, flattened metric by metric.
 
-    `centres` are the means it may have, all alike likely: one row, or one for each law drawn.
-    `features` are directions, each with a standard normal weight: its covariance is their product. `name`
-    is what an explanation calls it.
+    `centres` are its possible means, all equally likely: one row, or one for each law. `features`
+    are directions, each with a standard normal weight: its covariance is their product. `name` is
+    its name in an explanation.
     """
 
     centres: Tensor
@@ -38,11 +38,11 @@ class Hypothesis:
 
     @cached_property
     def width(self) -> Tensor:
-        """The variance that the features give each metric at each row."""
+        """The variance of each metric at each row from the features."""
         return self.features.square().sum(dim=0)
 
     def with_row(self, row: int, metrics: int) -> Tensor:
-        """Return the covariance that the features give each metric at each row with it at one row."""
+        """Return the covariance, from the features, of each metric at each row with it at one row."""
         features = self.features.reshape(
             len(self.features), metrics, self.features.shape[1] // metrics
         )
@@ -54,17 +54,18 @@ class Hypothesis:
 def physical_hypotheses(
     grid: Grid, kinds: tuple[Kind, ...], facts: BaselineFacts = UNKNOWN_BASELINE
 ) -> tuple[Hypothesis, ...]:
-    """Return the priors that the readings decide between, for metrics that physics knows.
+    """Return the hypotheses for metrics with a physical law; the readings weight them.
 
-    The last few are remembered: they are the same throughout a study and take longer than all else.
+    The last few are cached: they are the same throughout a study and take longer than all else.
 
-    The laws of physics, once one by one and once as a normal distribution with their mean and joint
-    covariance, which reaches beyond the laws that were drawn; then power laws without any physics but
-    that of power limits. A time may be that of an item or, `stepwise`, of a whole batch: where a batch
-    size is a knob and a time is among the metrics, what the baseline's `stepwise` lists is there. Where
-    nobody knows what a knob does, the laws are there once more for the other knobs alone: its own
-    oddities would else speak against all that is known of these. What names do, no law tells. Where
-    a knob has breaks, the laws are there once more with them.
+    The laws of physics are used twice: one by one, and as a normal distribution with their mean and
+    joint covariance, which reaches beyond the drawn laws. Then come power laws with no physics
+    except that of power limits. A time may be that of an item or, `stepwise`, of a whole batch:
+    where a batch size is a knob and a time is among the metrics, the entries of the baseline's
+    `stepwise` are used. Where a knob has no known effect, the laws are added once more for the
+    other knobs alone: its irregular effect would else count as evidence against the laws of these.
+    No law covers the effect of names. Where a knob has breaks, the laws are added once more with
+    them.
     """
     hypotheses = [Hypothesis(_capped(grid, kinds, facts), power_laws(grid, len(kinds)))]
     named = torch.tensor(grid.named, dtype=torch.bool)
@@ -98,23 +99,23 @@ def _drawn(
     steps: Sequence[bool],
     breaks: Breaks = (),
 ) -> list[Tensor]:
-    """Return what laws of all knobs but some say, once for each way to read a time."""
+    """Return the predictions of laws of all knobs except some, once for each way to read a time."""
     laws = draw_laws(grid.roles, torch.where(without, 1.0, grid.ratios), facts, grid.load, breaks)
     return [_predictions(laws, kinds, step) for step in steps]
 
 
 @lru_cache(maxsize=2)
 def free_hypothesis(grid: Grid) -> tuple[Hypothesis, ...]:
-    """Return the one prior of a metric of which physics knows nothing: it follows power laws."""
+    """Return the only prior of a metric without a physical law: power laws."""
     nothing = torch.zeros(1, len(grid.settings), dtype=torch.float64)
     return (Hypothesis(nothing, power_laws(grid, 1)),)
 
 
 def power_laws(grid: Grid, metrics: int) -> Tensor:
-    """Return features of laws quadratic in the logarithms of the knobs, nothing at the baseline.
+    """Return features of laws quadratic in the logarithms of the knobs, zero at the baseline.
 
-    A name is a step of its own. Beyond `MOST_STEPS` names no two of them act together: what a pair of names
-    does there is left to the residual. One block per metric.
+    Each name is a step of its own. Beyond `MOST_STEPS` names there are no interactions between
+    names: these are left to the residual. One block per metric.
     """
     many = grid.places.shape[1] - grid.named.count(False) > MOST_STEPS
     slopes, bends = [], []
@@ -153,9 +154,9 @@ def _steps(grid: Grid, column: int) -> Iterator[Tensor]:
 
 
 def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
-    """Return features of knobs that nobody knows: nothing at the baseline, anything from step to step.
+    """Return features of knobs without a known effect: zero at the baseline, free at each step.
 
-    To the time of an item and to the power meanwhile, whatever the other knobs are.
+    They act on the time of an item and on the power during that time, whatever the other knobs are.
     """
     predictions = [torch.zeros(0, len(kinds) * len(grid.settings), dtype=torch.float64)]
     for column in torch.nonzero(odd).flatten().tolist():
@@ -174,14 +175,14 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
 
 
 def _predictions(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:
-    """Return what each law says of all metrics."""
+    """Return the prediction of each law for all metrics."""
     return torch.cat([laws.of(kind, stepwise) for kind in kinds], dim=1)
 
 
 def _capped(grid: Grid, kinds: Sequence[Kind], facts: BaselineFacts) -> Tensor:
-    """Return what power laws start from: the mean of what the laws say of power limits alone.
+    """Return the mean for power laws: the mean effect of power limits alone under the laws.
 
-    A power limit does nothing until it binds, and then much: no power of it is like that.
+    A power limit has no effect until it binds, and then a large one: no power law has this form.
     """
     caps = torch.tensor([role is Role.POWER_LIMIT for role in grid.roles], dtype=torch.bool)
     if not caps.any():

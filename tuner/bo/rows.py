@@ -1,4 +1,4 @@
-"""From what each setting is expected to cost at each load to the rows of a plan: as few as pay."""
+"""Build a plan from the expected cost of each setting at each load, with as few rows as pay."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from itertools import groupby
 from tuner.core import LOAD_REACH, Plan, Row, Setting, SettingKey, Space, setting_key
 
 LEAST_PAY = 0.005
-"""A further row must save so much of all energy: rows that differ by less are one (our choice)."""
+"""The least saving of a further row, as a share of all energy: rows that differ by less are
+merged (our choice)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadLevel:
-    """What is expected at a load: `costs` of the settings that may be held there, the baseline's as 1.
+    """The expected costs at a load: `costs` of the settings that may be held there, the baseline's as 1.
 
-    `weight` is what the baseline takes there, in any unit: its time times its rate times its cost.
+    `weight` is the baseline's consumption there, in any unit: its time times its rate times its
+    cost.
     """
 
     load: float
@@ -25,16 +27,16 @@ class LoadLevel:
     costs: Mapping[SettingKey, float]
 
     def cost(self, setting: SettingKey, baseline: SettingKey) -> float:
-        """Return what a setting costs here; for ever too much where it may not be held."""
+        """Return the cost of a setting here; infinite where it may not be held."""
         return 1.0 if setting == baseline else self.costs.get(setting, math.inf)
 
 
 def plan_of(levels: Sequence[LoadLevel], by: str, space: Space) -> Plan:
-    """Return the plan of least expected cost, minus what changing rows costs.
+    """Return the plan of least expected cost, including the cost of changing rows.
 
-    Every row but the baseline's is held up to half-way between its highest load and the next, but no
-    further beyond it than `LOAD_REACH`; above is the baseline, as between rows that do not meet. The plan
-    is expected to cost no more than any one setting that is held where it may be.
+    Every row except the baseline's is held up to half-way between its highest load and the next,
+    but no further beyond it than `LOAD_REACH`. Above is the baseline, also between rows that do not
+    meet. The plan is expected to cost no more than any one setting held wherever it may be.
     """
     levels, home = sorted(levels, key=lambda level: level.load), setting_key(space.default)
     chosen = _cheapest(levels, home, space)
@@ -58,12 +60,12 @@ def held_up_to(setting: Setting, load: float, by: str, space: Space) -> Plan:
 
 
 def _edge(load: float, following: float) -> float:
-    """Return how far a row reaches that is confirmed at a load, where the next is decided at another."""
+    """Return the upper end of a row that is confirmed at a load, where `following` is the next load."""
     return min(load * LOAD_REACH, math.sqrt(load * following))
 
 
 def _cheapest(levels: Sequence[LoadLevel], home: SettingKey, space: Space) -> list[SettingKey]:
-    """Return the setting of each level on the cheapest way through all: a shortest path."""
+    """Return the setting of each level on the cheapest path through all levels."""
     total = math.fsum(level.weight for level in levels) or 1.0
     change = _change_cost(space)
     ways: dict[SettingKey, tuple[float, list[SettingKey]]] = {}
@@ -81,7 +83,7 @@ def _cheapest(levels: Sequence[LoadLevel], home: SettingKey, space: Space) -> li
 
 
 def _change_cost(space: Space) -> Callable[[SettingKey, SettingKey], float]:
-    """Return what a change between two settings must pay: the more the longer it takes."""
+    """Return the saving that a change between two settings must bring: more, the longer it takes."""
     seconds = {knob.name: knob.cost.seconds for knob in space.knobs}
 
     def cost(before: SettingKey, after: SettingKey) -> float:

@@ -1,4 +1,4 @@
-"""A metric in its model's units, and back."""
+"""Convert a metric to its model's units, and back."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from tuner.core import Prediction
 
 LEAST_NOISE = 0.003
-"""No window is more exact than this: drift between windows is not in its standard error."""
+"""The least error of a window: drift between windows is not in its standard error."""
 
 MOST_EXPONENT = 300.0
-"""A metric so many log units from its reference is as good as anything further: exp of more overflows."""
+"""The largest distance of a metric from its reference, in log units: exp of more overflows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How a metric enters its model: relative to `reference`, as a logarithm where `log` is set.
+    """The units of a metric in its model: relative to `reference`, as a logarithm where `log` is set.
 
-    Metrics that are somewhere zero or negative are taken as differences in units of `unit` instead.
+    Metrics with a value at or below zero are differences in units of `unit` instead.
     """
 
     reference: float
@@ -28,7 +28,7 @@ class Scale:
 
     @classmethod
     def of(cls, reference: float, values: Sequence[float], limits: Sequence[float] = ()) -> Scale:
-        """Return the scale for values seen beside a reference, the baseline's, and limits on them."""
+        """Return the scale for a metric's values, its reference (the baseline's value) and its limits."""
         if reference > 0.0 and all(v > 0.0 for v in (*values, *limits)):
             return cls(reference, True)
         spread = max((abs(v - reference) for v in values), default=0.0)
@@ -36,7 +36,7 @@ class Scale:
 
     @property
     def share(self) -> float:
-        """What one of the model's units is as a share of the reference, about."""
+        """One of the model's units as an approximate share of the reference."""
         return 1.0 if self.log or self.reference == 0.0 else self.unit / abs(self.reference)
 
     def place(self, value: float) -> float:

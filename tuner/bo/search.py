@@ -1,4 +1,4 @@
-"""Where a search stands: everything that a decision rests on, derived from the past."""
+"""The state of a search: everything that a decision uses, derived from the past."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ from tuner.core import (
 from tuner.guard import MOST_FAILURES
 
 MOST_WINDOWS = 4
-"""No setting is measured more often than this while tuning."""
+"""The most windows of a setting while tuning."""
 
 MOST_CONTAMINATED = 3
-"""A setting with so many more contaminated windows than clean ones is left alone: they cost trials too."""
+"""A setting with this number of contaminated windows more than clean ones is not tried again:
+contaminated windows cost trials, too."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A study's past, and what is believed of every row of the grid.
+    """A study's past, and the prediction for every row of the grid.
 
-    `within` limits what may be tried; what was measured outside of it is evidence all the same. Of a search
-    at one of several loads `judged` is the evidence there, and `elsewhere` are rows measured at others.
+    `within` limits the settings that may be tried; measurements outside of it remain evidence. In a
+    search at one of several loads `judged` is the evidence there, and `elsewhere` are rows measured
+    at other loads.
     """
 
     past: Past
@@ -54,17 +56,17 @@ class Search:
 
     @property
     def study(self) -> Study:
-        """What is asked."""
+        """The study."""
         return self.past.study
 
     @property
     def evidence(self) -> Evidence:
-        """What the trials show."""
+        """The evidence from the trials."""
         return self.judged or self.past.evidence
 
     @property
     def caution(self) -> Caution:
-        """What the study's level of safety prices."""
+        """The prices of the study's level of safety."""
         return CAUTION[self.study.terms.safety]
 
     @property
@@ -74,24 +76,25 @@ class Search:
 
     @cached_property
     def windows(self) -> Counter[int]:
-        """How many windows speak of each row: those that count today, cut short or not."""
+        """The number of valid windows of each row, aborted ones included."""
         return Counter({row: len(c.trials) for row, c in self.view.measured.items()})
 
     @property
     def looked_at(self) -> list[int]:
-        """The rows that were measured or are being."""
+        """The measured and running rows."""
         return list(dict.fromkeys([*self.view.measured, *self.view.running]))
 
     @property
     def ended(self) -> int:
-        """How many trials were spent on tuning and have told something."""
+        """The number of tuning trials with a result."""
         return self.past.spent - sum(t.state is TrialState.RUNNING for t in self.past.trials)
 
     @cached_property
     def allowed(self) -> Tensor:
-        """Which rows may be tried.
+        """The rows that may be tried.
 
-        Not what runs, has failed twice, has shown a limit broken, or was mostly contaminated.
+        Not those that run, have failed twice, have shown a limit broken, were mostly contaminated,
+        or have `MOST_WINDOWS` windows.
         """
         allowed = torch.ones(len(self.grid.settings), dtype=torch.bool)
         if self.within is not None:
@@ -109,7 +112,7 @@ class Search:
 
     @cached_property
     def works(self) -> Tensor:
-        """How likely each row is not to fail: as likely as not where it failed once and never worked."""
+        """Each row's probability not to fail: one half where it failed once and never worked."""
         works = torch.ones(len(self.grid.settings), dtype=torch.float64)
         works[list(set(self._rows(TrialState.FAILED)) - self.windows.keys())] /= 2.0
         works[len(self.grid.rows) :] = 0.0
@@ -117,15 +120,16 @@ class Search:
 
     @cached_property
     def chance(self) -> Tensor:
-        """Each row's probability to come out well: to keep every limit, and not to fail again."""
+        """Each row's probability of success: to keep every limit, and not to fail again."""
         return self.view.chance * self.works
 
     @cached_property
     def deployable(self) -> tuple[int, ...]:
-        """The measured rows that could be held, best believed objective first; at the end the baseline.
+        """The measured rows that could be held, best predicted objective first, and last the baseline.
 
-        What was measured to the end of a window, is likely enough to keep its limits, has not proven
-        the contrary, and is believed to beat the baseline, unless that breaks a limit.
+        Such a row was measured in a complete window, is likely enough to keep its limits, has not
+        proven the contrary, and is predicted to beat the baseline, unless the baseline breaks a
+        limit.
         """
         needed = {self.study.objective.metric, *(limit.metric for limit in self.limits)}
         cost, likely = self.view.cost, even_chance(self.caution.wrong)
@@ -150,9 +154,10 @@ class Search:
 
     @cached_property
     def incumbent(self) -> int:
-        """The measured row to beat: the best deployable.
+        """The measured row to beat: the best deployable one.
 
-        Where the baseline breaks a limit and nothing is deployable yet, the likeliest to keep them.
+        Where the baseline breaks a limit and no row is deployable yet, the row most likely to keep
+        the limits.
         """
         if self.deployable[0] != self.baseline or self.evidence.broken is None:
             return self.deployable[0]
@@ -160,10 +165,10 @@ class Search:
 
     @cached_property
     def effort(self) -> Tensor:
-        """What a trial of each row takes, relative to the cheapest: its window and changing the knobs.
+        """The effort of a trial of each row, relative to the cheapest: its window and changing the knobs.
 
-        Between trials a device is at its baseline or a hold, so every changed knob is paid for. Counted
-        by its root: seconds are dear, but not the only cost.
+        Between trials a device is at its baseline or a hold, so every changed knob costs its time.
+        The square root of the seconds is used: they are the main cost, but not the only one.
         """
         seconds = torch.full((len(self.grid.settings),), self.study.terms.window_s).double()
         for column, name in enumerate(self.grid.names):
@@ -176,7 +181,7 @@ class Search:
         return Try(self.grid.settings[row], why, self.view.predicted(row))
 
     def outlook(self, row: int) -> str:
-        """Return in words what is expected of a row."""
+        """Return a text with the prediction for a row."""
         metric = self.study.objective.metric
         chance = (
             f", with a chance of {self.percent(row)} to meet every limit" if self.limits else ""
@@ -189,7 +194,7 @@ class Search:
         return text + chance
 
     def percent(self, row: int) -> str:
-        """Return in words how likely a row keeps every limit."""
+        """Return a text with a row's chance to keep every limit."""
         chance = f"{float(self.view.chance[row]):.0%}".replace("%", " %")
         return "over 99 %" if chance == "100 %" else chance
 
@@ -200,7 +205,7 @@ class Search:
 
 
 def _beside(away: float, scale: Scale) -> str:
-    """Return in words how far below or above the baseline something is, given as a share of it."""
+    """Return a text with the distance below or above the baseline, given as a share of it."""
     way = "below" if away < 0.0 else "above"
     if not scale.log:
         return f"{abs(away) * scale.unit / scale.share:.3g} {way}"

@@ -22,7 +22,7 @@ from tuner.core import (
 )
 
 BREAKS = "breaks"
-"""The name by which the knobs' breaks are left out, as a rule is."""
+"""The name in `without` that disables the knobs' breaks."""
 
 
 def suggest(
@@ -31,14 +31,14 @@ def suggest(
     within: Callable[[Setting], bool] | None = None,
     without: Set[str] = frozenset(),
 ) -> Suggestion:
-    """Return what to try next, or that nothing more is worth trying.
+    """Return the next setting to try, or the end of the search.
 
-    A pure function of study, trials and seed. Waits until the baseline is measured. Explores while
-    something promises enough; then proposes the measured setting of the best believed objective that
-    is likely enough to keep its limits, or the baseline. `within` limits what may be tried next, a
-    stage of a search in several; all trials are evidence all the same, and what is proposed in the
-    end may lie outside it. Rules named in `without`, or `BREAKS`, are left out. Trials that failed, were
-    aborted or contaminated say nothing about a metric.
+    A pure function of study, trials and seed. It waits until the baseline is measured. It explores
+    while some setting promises enough. Then it proposes the measured setting of the best predicted
+    objective that is likely enough to keep its limits, or the baseline. `within` limits the
+    settings to try next, as in one stage of a search in several. All trials remain evidence, and
+    the proposed setting may lie outside it. Rules named in `without`, or `BREAKS`, are left out.
+    Trials that failed, were aborted or contaminated give no value of a metric.
 
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -66,7 +66,7 @@ def suggest(
 def search_of(
     past: Past, limits: tuple[Limit, ...], within: Callable[[Setting], bool] | None = None
 ) -> Search:
-    """Return where a search stands: over the whole space, or what of it is worth looking at."""
+    """Return the state of a search, over the whole space or, if it is too large, its promising part."""
     study, evidence = past.study, past.evidence
     running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 

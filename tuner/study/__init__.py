@@ -1,1 +1,1 @@
-"""One study's life."""
+"""The life of one study."""

@@ -1,4 +1,4 @@
-"""A study that only advises: what it would hold is proposed, and waits for an operator's yes."""
+"""Studies that only advise: a plan is proposed instead of held, and waits for an operator's approval."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tuner.study.moves import Move, Step
 
 
 def advised(past: Past, step: Step) -> Step:
-    """Return a step with a proposal instead of a hold, where the study may only advise.
+    """Replace a step's hold with a proposal if the study may only advise.
 
-    The baseline, too, is only proposed: no device is set before approval.
+    A baseline, too, is only proposed: no device is set before approval.
     """
     study = past.study
     if study.terms.safety is not Safety.ADVISE or not isinstance(step, Move):
@@ -26,7 +26,7 @@ def advised(past: Past, step: Step) -> Step:
 
 
 def plan_in_words(plan: Plan) -> str:
-    """Return a plan as text: its setting, or from which value of its quantity on which setting."""
+    """Return a plan as text: its setting, or each setting with the value from which it applies."""
     if len(plan.rows) == 1:
         return render_setting(plan.rows[0].setting)
     *lower, last = plan.rows

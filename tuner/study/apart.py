@@ -1,9 +1,10 @@
-"""Like devices of one study that try a setting each: which may, and what one alone reports about all.
+"""Identical devices of one study that each try a different setting: eligibility and scaling.
 
-A study's numbers are those of its devices together: joules are summed, of a latency the slowest's stands.
-While tuning, a trial may be one device's alone. What it shows is scaled to all by what its own baseline is
-to theirs; the limits that cut its window short are instructed to it the other way round. Baseline,
-confirming and holding are of all devices together, so nothing is held that was not proven on each of them.
+A study's metrics are those of its devices together: joules are summed; the latency is that of the
+slowest. While tuning, a trial may run on one device alone. Its metrics are scaled to all devices by
+the ratio of their baseline to its own; the limits that cut its window short are scaled the other
+way. Baseline, confirming and holding run on all devices together, so nothing is held that was not
+proven on each of them.
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ from tuner.core import (
 from tuner.study.moves import needed_metrics
 
 Shares = Mapping[str, Estimate]
-"""By metric: how many times what one device shows all of them show together, at the baseline."""
+"""By metric: the ratio of the value of all devices together to that of one, at the baseline."""
 
 ALIKE: Shares = {}
-"""What a trial of all devices shows is theirs as it is."""
+"""Factors of a trial of all devices: its metrics are used unchanged."""
 
 
 def may_explore(study: Study, devices: Sequence[Device], policy: Policy) -> bool:
-    """Return whether the devices of a study may each run a trial of its own now.
+    """Return whether the devices of a study may each run a trial of their own now.
 
-    Only while tuning, by a policy that is made for it, and where nothing but their names tells them apart.
-    Each on a host of its own: several GPUs of one may serve the same items, and their settings meet in
-    what each shows. For shared metrics it is unknown whether both devices measured the same thing.
+    Only while tuning, with a policy that supports it, and if the devices differ only by name. Each
+    must be on its own host: several GPUs of one host may serve the same items, so that their
+    settings mix in each metric. For shared metrics it is unknown whether both devices measured the
+    same thing.
     """
     if len(devices) < 2 or study.phase is not Phase.TUNING or study.terms.mode is not Mode.SEARCH:
         return False
@@ -57,7 +59,7 @@ def may_explore(study: Study, devices: Sequence[Device], policy: Policy) -> bool
 
 
 def _make(device: Device) -> tuple[object, ...]:
-    """Return what like devices have in common."""
+    """Return the properties that identical devices share."""
     return (
         device.kind, device.board, device.driver, device.workload, device.workload_version,
         device.space,
@@ -70,10 +72,11 @@ def shares(
     device: str,
     reports: Callable[[int], Sequence[Report]],
 ) -> Shares:
-    """Return what all devices show of what one shows, by the baseline windows that all of them made.
+    """Return the factors from one device to all, by the baseline windows that all devices measured.
 
-    The error is that of the device's own level. That of what all show together is left out, as it is in
-    the baseline, too, which everything is compared with. Nothing where one has not reported a window.
+    The standard error is that of the device's own level. That of all devices together is left out,
+    as in the baseline, with which everything is compared. Empty if a device has not reported a
+    window.
     """
     baseline = weigh(study, trials).of(study.baseline)
     together, own = [], []
@@ -112,10 +115,10 @@ def _share(
 
 
 def _level(levels: Mapping[str, Estimate], device: str) -> Estimate:
-    """Return a device's own level of a metric, from what each of them showed of it.
+    """Return a device's own level of a metric, from each device's windows.
 
-    Drawn towards the mean of all, by how much of their spread their own errors explain: devices that
-    are alike have eight windows between four of them, and not two each.
+    The level is shrunk towards the mean of all devices, as far as their own errors explain the
+    spread: four identical devices then have eight windows together, not two each.
     """
     own, count = levels[device], len(levels)
     mean = fmean(e.mean for e in levels.values())
@@ -127,7 +130,7 @@ def _level(levels: Mapping[str, Estimate], device: str) -> Estimate:
 
 
 def scaled(outcome: Outcome, share_of: Shares) -> Outcome:
-    """Return one device's report, scaled to all devices; metrics that not all show are left out."""
+    """Scale one device's report to all devices; drop metrics that not all devices report."""
     window, broke = outcome.measurement, outcome.broke
     if window is None:
         return outcome
@@ -153,7 +156,7 @@ def _times(shown: Estimate, share: Estimate) -> Estimate:
 
 
 def own_limits(limits: Sequence[Limit], share_of: Shares) -> tuple[Limit, ...]:
-    """Return limits on what all devices show as those on what one of them does."""
+    """Convert limits on the metrics of all devices into limits on one device's metrics."""
     return tuple(
         replace(x, value=x.value / share_of[x.metric].mean) if x.metric in share_of else x
         for x in limits
@@ -161,5 +164,5 @@ def own_limits(limits: Sequence[Limit], share_of: Shares) -> tuple[Limit, ...]:
 
 
 def is_scalable(study: Study, share_of: Shares) -> bool:
-    """Return whether what one device shows can be scaled to all, in every metric that counts."""
+    """Return whether every metric that counts can be scaled from one device to all."""
     return set(needed_metrics(study)) <= share_of.keys()

@@ -1,4 +1,4 @@
-"""What a device is instructed to do, composed from a study and its trials."""
+"""Composes the assignments of a device from a study and its trials."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tuner.wire import Assignment, HoldOrder, Poll, Release
 
 OBSERVE_S = 60.0
 MOST_WINDOWS_PER_S = 40.0
-"""How many windows of holds a tuner takes; with more devices than give these it wants fewer of each."""
+"""Held windows per second that a tuner accepts; beyond that it requests fewer from each device."""
 RAREST_REPORT_S = 240.0
-"""A held window speaks for up to 300 s in the bill: none must be rarer."""
+"""Longest interval in s: a held window covers up to 300 s in the bill, so windows must not be rarer."""
 
 
 def report_every_s(devices: int) -> float:
-    """Return the interval between windows of each device, in whole minutes; 0: every window."""
+    """Return the interval between a device's windows in s, in whole minutes; 0 means every window."""
     return min(RAREST_REPORT_S, OBSERVE_S * (devices / MOST_WINDOWS_PER_S // OBSERVE_S))
 
 
@@ -47,17 +47,16 @@ def assignment(
 ) -> Assignment:
     """Return the order to try a setting; the baseline's own windows are never cut short.
 
-    `shares` tell the study's limits to a device that tries it alone.
-
-    Where the load goes up and down a window is a whole round. A window that was requested a load is to be
-    compared with that; in a continuous study any load will do.
+    `shares` converts the study's limits for a device that tries the setting alone. If the load
+    cycles, a window is one whole cycle. A window at a requested load is compared with that load; in
+    a continuous study any load is accepted.
     """
     at_baseline = trial.tries(study.baseline)
     by = study.terms.plan_by
     any_load = at_baseline or bool(by) or study.terms.mode is Mode.CONTINUOUS
     if at_baseline:
         limits: Sequence[Limit] = ()
-    elif by and not trial.context:  # it is unknown yet at which load it will run
+    elif by and not trial.context:  # its load is still unknown
         limits = in_force([c for c in study.constraints if not c.relative], {}) or ()
     else:
         limits = weigh(study, trials, trial.context).limits or ()
@@ -85,7 +84,7 @@ def assignment(
 
 
 def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
-    """Return the order to hold a plan; holding the baseline has no limits to end it by."""
+    """Return the order to hold a plan; a held baseline has no limits that end it."""
     past = Past(study=study, trials=tuple(trials))
     return HoldOrder(
         study=study.id,
@@ -105,9 +104,9 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
 
 
 def stopped(stops: Stops, device: str, poll: Poll) -> Release | None:
-    """Return the release that a stop of the whole fleet means, None where none is in force.
+    """Return the release that a stop of the whole fleet requires, None without a stop.
 
-    It is noted whether the device is at its original setting: a poll comes between trials.
+    Notes whether the device is at its original setting: a poll comes between trials.
     """
     stop = stops.current()
     if stop is None:
@@ -119,7 +118,7 @@ def stopped(stops: Stops, device: str, poll: Poll) -> Release | None:
 
 
 def limits_held(order: HoldOrder | None, revision: int, held: Setting) -> tuple[Limit, ...]:
-    """Return the limits that a setting is held by at a revision; none where that is not the order's."""
+    """Return the limits under which a setting is held at a revision; none for another order."""
     if order is None or order.revision != revision:
         return ()
     row = order.plan.row_of(held)
@@ -127,10 +126,10 @@ def limits_held(order: HoldOrder | None, revision: int, held: Setting) -> tuple[
 
 
 def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
-    """Return whether a held setting is proven to break a limit that the baseline is not.
+    """Return whether a held setting is proven to break a limit that the baseline keeps.
 
-    At every load that it was measured at: a row of a plan is held at its own. Where the load is the world's
-    no window of a trial speaks for all of them, and the agent's own windows judge the held setting.
+    At every load that it was measured at: each row of a plan is held at its own. If the load cannot
+    be set, no trial's windows cover all loads, and the agent's own windows judge the held setting.
     """
     if study.terms.plan_by:
         return False

@@ -1,7 +1,7 @@
-"""A plan on one device before it is held on the others: what confirming showed has to show there, too.
+"""Holds a plan on one device first; its windows must agree with those of the confirming phase.
 
-The devices of a study run each trial together, and what they show is judged together. Held alone, the
-canary is compared with what it showed itself in those windows.
+The devices of a study run each trial together, and their metrics are judged together. The canary,
+which holds alone, is compared with its own metrics in those windows.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from tuner.study.moves import Move, Step
 MOST_ROUNDS = 3
 """A limit not proven after this multiple of the requested windows counts as not met: our choice."""
 LEAST_SHARE = 0.5
-"""What surely saves less than this share of what it did while confirming contradicts it: our choice."""
+"""A saving with its upper bound below this share of that while confirming contradicts it: our choice."""
 
 Estimates = Mapping[str, Estimate]
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """Whether the canary's windows confirm what it holds, or contradict it, and why."""
+    """Whether the canary's windows confirm its plan or contradict it, and why."""
 
     confirmed: bool
     why: str
 
 
 def first_phase(study: Study, plan: Plan) -> Phase:
-    """Return the phase in which a plan begins to be held; the baseline needs no canary."""
+    """Return the first phase of holding a plan; the baseline needs no canary."""
     alone = study.terms.canary and not all(study.rests(row.setting) for row in plan.rows)
     return Phase.CANARY if alone else Phase.HOLDING
 
 
 def staged(study: Study, step: Step) -> Step:
-    """Return a step with the canary's hold instead of everybody's."""
+    """Replace a step's hold on all devices with one on the canary."""
     if not isinstance(step, Move) or step.phase is not Phase.HOLDING or step.plan is None:
         return step
     return replace(step, phase=first_phase(study, step.plan))
@@ -70,7 +70,7 @@ def staged(study: Study, step: Step) -> Step:
 def own_trials(
     study: Study, trials: Sequence[Trial], reports: Callable[[int], Sequence[Report]]
 ) -> list[Trial]:
-    """Return the confirming trials that count, as the canary alone reported them."""
+    """Return the confirming trials that count, with the canary's own reports."""
     judged_trials = []
     for trial in counted(study, trials):
         if trial.phase is not Phase.CONFIRMING or not trial.state.final:
@@ -87,10 +87,10 @@ def own_trials(
 
 
 def judged(past: Past, own: Sequence[Trial], windows: Sequence[Observation]) -> CanaryResult | None:
-    """Return what the canary's held windows say of its plan; None while there are too few.
+    """Judge a plan by the canary's held windows; return None while there are too few.
 
-    `own` is what the canary showed while confirming. Judged are the rows that were held in as many
-    windows as asked for, under the load that they were confirmed at. A row passes where its windows
+    `own` are the canary's results while confirming. A row is judged once it was held in the
+    requested number of windows, under the load that it was confirmed at. It passes if its windows
     prove that every limit is kept and do not contradict its saving.
     """
     study, plan = past.study, past.study.plan
@@ -108,7 +108,7 @@ def judged(past: Past, own: Sequence[Trial], windows: Sequence[Observation]) -> 
 
 
 def _held(past: Past, plan: Plan, row: Row, windows: Sequence[Observation]) -> list[Observation]:
-    """Return the windows of a row, under a load that it can be compared at."""
+    """Return the windows of a row under a load at which it can be compared."""
     at, present = (
         confirmation_load(past.study, plan, row),
         baseline_context(past.study, past.trials),
@@ -145,7 +145,7 @@ def _row_result(
 def _shares(
     study: Study, evidence: Evidence, own: Estimates, together: Estimates
 ) -> tuple[Limit, ...]:
-    """Return the limits as they are for the canary: of a sum, its share at the baseline."""
+    """Return the limits for the canary alone: of a sum, its share at the baseline."""
 
     def share(limit: Limit) -> Limit:
         metric = limit.metric
@@ -164,7 +164,7 @@ def _saved(
     shown: Estimates,
     where: str,
 ) -> CanaryResult:
-    """Judge the saving, which no window has to contradict where the baseline breaks a limit."""
+    """Judge the saving; if the baseline breaks a limit, no saving is required."""
     metric, score = study.objective.metric, study.objective.score
     baseline, confirmed, held = score(before[0]), score(before[1]), score(shown)
     if baseline is None or confirmed is None or held is None:

@@ -1,6 +1,6 @@
-"""What a tuner does to a study: it ends trials, revises it, moves it on, and tells everybody.
+"""Changes a study: ends its trials, revises it, moves it to another phase, and announces that.
 
-Each change is stored first, then announced: to the devices that wait for orders, and to the operator.
+Each change is stored first, then announced to the devices that wait for orders and to the operator.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from tuner.study.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 TUNER = "tuner"
-"""Who made a revision that no operator asked for."""
+"""Author of a revision that no operator requested."""
 
 
 @dataclass
 class Changes:
-    """Changes studies and their trials in the store. Safe from many threads.
+    """Change studies and their trials in the store; thread-safe.
 
-    One lock per study keeps two callers of this process from changing it at once; of several processes
-    one does, as the store takes a revision or a trial only for the study as it was seen.
+    One lock per study keeps two callers of this process from changing it at the same time. Of
+    several processes one succeeds: the store accepts a revision or a trial only if the study is
+    unchanged since it was read.
     """
 
     store: Store
@@ -57,33 +58,33 @@ class Changes:
         self._ended = EndedTrials(self.store.trials)
 
     def lock(self, study: str) -> threading.RLock:
-        """Return the lock that a change of a study holds."""
+        """Return the lock to hold while changing a study."""
         return self._locks[study]
 
     def publish(self, study: Study) -> None:
-        """Tell everybody that a study's devices may have other orders."""
+        """Announce that a study's devices may have new orders."""
         self.store.bus.publish(Notice(Topic.ORDERS, study.id, study.devices))
 
     def revise(self, study: Study, who: str, why: str) -> Study:
-        """Store a study's next revision, and tell its devices; of a new phase `why` is the reason."""
+        """Store a study's next revision, and wake its devices; `why` is the reason for a new phase."""
         reasoned = study if study.reason else replace(study, reason=why)
         stored = self.store.studies.revise(reasoned, who, why, self.now())
         self.publish(study)
         return stored
 
     def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
-        """Bring a study into another phase, with an event for the operator."""
+        """Move a study to another phase, with an event for the operator."""
         moved = self.entering(study.moved(phase, plan))
         stored = self.revise(moved, TUNER, why)
         self.note(str(phase), why, study.id)
         return stored
 
     def entering(self, study: Study) -> Study:
-        """Return the study with its phase beginning at its next trial."""
+        """Return the study with its phase starting at its next trial."""
         return replace(study, phase_since=self.store.trials.count(study.id) + 1)
 
     def start_over(self, study: Study, why: str) -> Study:
-        """Restart a study's evidence from its baseline; old trials are kept, but do not count."""
+        """Restart a study from its baseline; old trials are kept, but no longer count."""
         fresh = replace(study, since_trial=self.store.trials.count(study.id) + 1)
         if study.phase is Phase.PAUSED:
             fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
@@ -98,7 +99,7 @@ class Changes:
         return stored
 
     def with_reason(self, study: Study) -> Study:
-        """Return a study that stays in its phase, with the reason it is in that; some tell none yet."""
+        """Return the study with the reason for its present phase, which older ones lack."""
         return replace(study, reason=study.reason or self.store.studies.latest(study.id).why)
 
     def note(self, kind: str, text: str, study: str = "", device: str = "") -> None:
@@ -106,26 +107,26 @@ class Changes:
         self.note_all([Event(at=self.now(), kind=kind, text=text, study=study, device=device)])
 
     def note_all(self, events: Sequence[Event]) -> None:
-        """Write events for the operator, all at once."""
+        """Write events for the operator in one transaction."""
         self.store.events.add_all(events)
         for event in events:
             self.telemetry.noted(event.kind)
 
     def note_withdrawn(self, study: Study, why: str) -> None:
-        """Say that what a study proposed until now, if anything, cannot be approved any more."""
+        """Report that a study's former proposal, if any, can no longer be approved."""
         if study.proposed is not None:
             plan = advice.plan_in_words(study.proposed)
             self.note("withdrawn", f"{plan} is no longer proposed: {why}", study.id)
 
     def abort(self, study: Study, reason: str) -> None:
-        """End the study's running trials from outside; their agents learn it at their next renewal."""
+        """Abort the study's running trials; their agents learn of it at their next renewal."""
         for trial in self.store.trials.running(study.id):
             self.cancel(study, trial, reason)
 
     def cancel(
         self, study: Study, trial: Trial, why: str, state: TrialState = TrialState.ABORTED
     ) -> None:
-        """End a running trial without evidence and give its devices free; one that FAILED is spent."""
+        """End a running trial without evidence and free its devices; a FAILED one counts as spent."""
         self.end(trial, study, Outcome(state=state, reason=why))
         for device in trial.on(study.devices):
             lease = self.store.leases.get(device)
@@ -133,7 +134,7 @@ class Changes:
                 self.store.leases.release(device, lease.token)
 
     def end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
-        """End a trial; quietly nothing where another tuner has ended it since it was looked at."""
+        """End a trial; do nothing if another tuner has ended it since it was read."""
         try:
             ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
         except IllegalTransition as error:
@@ -149,9 +150,9 @@ class Changes:
                 self.note(kind, text, study.id)
 
     def close(self, study: Study, trial: Trial, reports: Sequence[Report] | None = None) -> bool:
-        """End the trial once every device that tries it has reported; return whether it ended.
+        """End a trial once every device that tries it has reported; return whether it ended.
 
-        `reports` are all on it, None where they are to be looked up.
+        `reports` are all its reports, None to look them up.
         """
         if reports is None:
             reports = self.store.trials.reports(study.id, trial.number)
@@ -175,5 +176,5 @@ class Changes:
         )
 
     def trials(self, study: str) -> Sequence[Trial]:
-        """Return all trials of a study by number; what has ended is not read again."""
+        """Return all trials of a study by number; ended ones come from memory."""
         return self._ended.list(study)

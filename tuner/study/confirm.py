@@ -1,7 +1,8 @@
-"""The confirming phase: every row of a proposed plan against the baseline, in alternating windows.
+"""The confirming phase: each row of a proposed plan against the baseline, in alternating windows.
 
-A row is confirmed at the load that it was decided at, where a trial can ask for that; else under
-whatever load runs. A table of speculation lengths is confirmed as a whole then, too (`tuner.study.tables`).
+A row is confirmed at the load that it was decided at, if a trial can request it; otherwise under
+the load that arrives. A table of speculation lengths is then confirmed as a whole, too
+(`tuner.study.tables`).
 """
 
 from __future__ import annotations
@@ -51,19 +52,22 @@ CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 PROVEN = NormalDist().inv_cdf(0.975)
-"""This number of standard errors proves a gain. After one contender without a proven gain no other is
-compared, because each would have its own chance to win by luck."""
+"""Standard errors that prove a gain.
+
+After one contender without a proven gain no other is compared, because each would have its own
+chance to win by luck.
+"""
 CONFIRM_MOST, MOST_OF_ROW = 30, 6
-"""Number of windows that end the phase, and of each row; an open comparison is then lost."""
+"""Number of windows that end the phase, and a row; a comparison still open then counts as lost."""
 
 
 def confirmation_load(study: Study, plan: Plan, row: Row) -> Context:
-    """Return the load that a row is confirmed at; empty where none can be requested."""
+    """Return the load at which a row is confirmed; empty if none can be requested."""
     return plan.context(row) if plan.by in study.askable else ANYWHERE
 
 
 def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
-    """Return the next step of confirming: a window, or the held setting in the end."""
+    """Return the next step of confirming: a window, or in the end the hold."""
     study = past.study
     if study.plan is None or past.evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is missing")
@@ -96,15 +100,15 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
 
 
 Duel = tuple[dict[str, Estimate], dict[str, Estimate]]
-"""What the baseline showed, and what a setting did."""
+"""The metrics of the baseline, and those of a setting."""
 
 
 def duel(
     study: Study, trials: Sequence[Trial], setting: Setting, at: Context = ANYWHERE
 ) -> Duel | None:
-    """Return what baseline and setting showed in their latest alternating windows, None without any.
+    """Return the metrics of baseline and setting in their latest alternating windows, if any.
 
-    Of those that were requested a load `at`, or for none.
+    Only windows that requested the load `at`; empty for those that requested none.
     """
     phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
     windows = [t for t in phase if t.context == at]
@@ -117,7 +121,10 @@ def duel(
 
 @dataclass(frozen=True, slots=True)
 class ConfirmResult:
-    """How a row stands: confirmed, lost, or neither yet; and why. `no_gain`: it met its limits, no more."""
+    """The state of a row: confirmed, lost, or open; and why.
+
+    `no_gain`: the row met its limits, but has no proven gain.
+    """
 
     won: bool
     lost: bool
@@ -126,17 +133,17 @@ class ConfirmResult:
 
 
 THE_BASELINE = ConfirmResult(True, False, "the baseline")
-"""A plan's row at the baseline itself has nothing to win."""
+"""The result of a row that is the baseline itself, which needs no gain."""
 PENDING = ConfirmResult(False, False)
 
 
 def lost(why: str, *, no_gain: bool = False) -> ConfirmResult:
-    """Return that a row is lost, and why."""
+    """Return the result of a lost row, with the reason."""
     return ConfirmResult(False, True, why, no_gain)
 
 
 def row_text(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
-    """Return how a row stands, in words."""
+    """Return the state of a row as text."""
     at = plan.context(row) if study.terms.plan_by else confirmation_load(study, plan, row)
     load = f" at {in_words(at)}" if at else ""
     return f"{render_setting(row.setting)}{load}: {result.why}"
@@ -148,7 +155,7 @@ def _reason(
     judged: Sequence[tuple[Row, ConfirmResult]],
     rejected: Mapping[str, None],
 ) -> str:
-    """Return why a plan is held: what each of its rows won, what was rejected, and under which load."""
+    """Return why a plan is held: the gain of each row, rejected settings, and the loads."""
     if len(plan.rows) == 1:
         texts = [judged[0][1].why]
     else:
@@ -160,10 +167,11 @@ def _reason(
 
 
 def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[Plan]:
-    """Return what may still be confirmed, in order: the proposal, then the next best measured.
+    """Return the settings that may still be confirmed, in order: the proposal, then the next best.
 
-    The order must not change while windows come in, so rivals are ranked without them. Where the
-    baseline breaks a limit the last is what is furthest from it: not the baseline at any price.
+    The order must not change while windows come in, so rivals are ranked without them. If the
+    baseline breaks a limit, the last contender is the one furthest from it, to avoid the baseline
+    at any price.
     """
     before = weigh(study, [t for t in trials if t.number < study.phase_since])
     in_plan = {setting_key(row.setting) for row in proposed.rows}
@@ -176,7 +184,7 @@ def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[P
 
 
 def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
-    """Judge a row by the windows that were requested its load."""
+    """Judge a row by the windows that requested its load."""
     study = past.study
     at = confirmation_load(study, plan, row)
     own = [t for t in windows if t.context == at]
@@ -195,10 +203,10 @@ def _judged(
     windows: Sequence[Trial],
     evidence: Evidence,
 ) -> ConfirmResult:
-    """Judge a setting by its own confirming windows: the one that proposed it was selected.
+    """Judge a setting by its own confirming windows only: the proposing one was selected.
 
-    Of the baseline itself nothing is judged. The rival is the baseline in the windows alternating with
-    the setting's own, so that what comes later for other contenders changes nothing.
+    The baseline itself is not judged. The rival is the baseline in the windows that alternate with
+    the setting's own, so that later windows for other contenders change nothing.
     """
     if study.rests(setting):
         return THE_BASELINE
@@ -228,7 +236,7 @@ def _judged(
 
 
 def _unmeasurable(study: Study, windows: Sequence[Trial], at: Context) -> ConfirmResult:
-    """Return the loss of a row at whose load too little can be measured, of the baseline above all."""
+    """Return the loss of a row at whose load too little can be measured, above all of the baseline."""
     base = [t for t in windows if t.tries(study.baseline)]
     failed = sum(t.state is TrialState.FAILED for t in base)
     none_solid = len(base) >= CONFIRM_TRIES and not any(t.solid for t in base)
@@ -246,9 +254,10 @@ def compared(
     reference: Mapping[str, Estimate],
     shown: Mapping[str, Estimate],
 ) -> ConfirmResult:
-    """Judge what a setting gains over the baseline, and say what that costs.
+    """Judge a setting's gain over the baseline, and report its cost.
 
-    A baseline that breaks a limit is no rival: what is proven to keep all wins, whatever it costs.
+    A baseline that breaks a limit is no rival: a setting proven to keep all limits wins, whatever
+    its cost.
     """
     metric, score = study.objective.metric, study.objective.score
     before, after = score(reference), score(shown)
@@ -272,7 +281,7 @@ def compared(
 
 
 def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Trial]) -> list[Trial]:
-    """Return the baseline's windows since the setting before this one and up to its last."""
+    """Return the baseline's windows from after the previous setting up to this one's last."""
     baseline = [t for t in windows if t.tries(study.baseline) and t.state is TrialState.COMPLETED]
     first, last = own[0].number, own[-1].number
     others = [t.number for t in windows if t.number < first and not t.tries(study.baseline)]
@@ -292,7 +301,7 @@ def _alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Tr
 
 
 def measuring(study: Study, setting: Setting, at: Context, ask: Context) -> Assign:
-    """Return a confirming window at a load, of which `ask` is the part that can be requested."""
+    """Return a confirming window at a load; `ask` is the part of it that can be requested."""
     what = "the baseline" if study.rests(setting) else "the proposed setting"
     load = f", at {in_words(at)}" if at else ""
     return Assign(setting, f"confirming: measuring {what}{load}", ask)

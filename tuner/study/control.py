@@ -1,7 +1,7 @@
-"""Control windows: while a plan is held the baseline is measured again, sparsely and by the clock.
+"""Control windows: while a plan is held the baseline is measured again, rarely and by the clock.
 
-They are trials of the holding phase, and count for what is reported to have been saved: neither limits nor
-the held setting goes by them.
+They are trials of the holding phase, and count towards the reported saving. Neither limits nor the
+held setting depend on them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tuner.study.moves import Assign, in_words
 
 
 def interval_s(terms: Terms) -> float:
-    """Return how long after one control window the next is due; for ever where none are wanted.
+    """Return the seconds from one control window to the next; infinite if none are wanted.
 
-    A held window is due `OBSERVE_S` after the one before it has ended.
+    A held window is due `OBSERVE_S` after the end of the one before it.
     """
     cycle_s = assignments.OBSERVE_S + terms.window_s
     return cycle_s / terms.control_share if terms.control_share > 0.0 else math.inf
@@ -45,23 +45,23 @@ def interval_s(terms: Terms) -> float:
 def is_due(terms: Terms, last: datetime, now: datetime) -> bool:
     """Return whether a control window is due: long enough after the last, and within its hours.
 
-    Also where the last lies as far ahead: then the clock was set back, and its length is unknown.
+    Also if the last lies that far in the future: then the clock was set back, by an unknown time.
     """
     away_s = abs((now - last).total_seconds())
     return away_s >= interval_s(terms) and within_hours(terms.control_hours, now)
 
 
 def due_in_s(terms: Terms, last: datetime, now: datetime) -> float:
-    """Return how long at least no control window is due; what waits for its hours, until the next hour."""
+    """Return the least time in s until a control window is due; outside its hours, to the next hour."""
     left_s, here = interval_s(terms) - abs((now - last).total_seconds()), now.astimezone()
     return left_s if left_s > 0.0 else 3600.0 - (60.0 * here.minute + here.second)
 
 
 def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) -> datetime | None:
-    """Return when a hold's last control window began, or the hold; None where there is to be none.
+    """Return the start of a hold's last control window, or of the hold; None if there is to be none.
 
-    There is none where nothing but the baseline is held, nor where the baseline has broken a limit, before
-    or in a control window: that would be broken again and again.
+    There is none if only the baseline is held, or if the baseline has broken a limit, before or in
+    a control window: it would break it again and again.
     """
     plan, terms = study.plan, study.terms
     if terms.control_share <= 0.0 or plan is None or len(study.devices) > 1:
@@ -78,7 +78,7 @@ def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) ->
 
 
 def control(study: Study, plan: Plan, held: Setting) -> Assign:
-    """Return the step to a control window, at the load that the held setting now is confirmed at."""
+    """Return the step to a control window, at the load that the held setting is confirmed at."""
     row = plan.row_of(held)
     at = {} if row is None else confirmation_load(study, plan, plan.rows[row])
     load = f", at {in_words(at)}" if at else ""
@@ -87,23 +87,23 @@ def control(study: Study, plan: Plan, held: Setting) -> Assign:
 
 @dataclass(frozen=True, slots=True)
 class LastControl:
-    """When a study's last control window began, and by which terms the next one comes; None: never."""
+    """The start of a study's last control window, and the terms of the next; None: never."""
 
     terms: Terms
     at: datetime | None
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether it is time for the next one."""
+        """Return whether the next one is due."""
         return self.at is not None and is_due(self.terms, self.at, now)
 
     def due_in_s(self, now: datetime) -> float:
-        """Return how long at least no control window is due."""
+        """Return the least time in s until a control window is due."""
         return math.inf if self.at is None else due_in_s(self.terms, self.at, now)
 
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """How far a trial's window is from the first baseline, as a log ratio; and how far each is trusted."""
+    """Log ratio of a trial's window to the first baseline, and the standard deviations of both."""
 
     trial: int
     at: datetime
@@ -116,7 +116,7 @@ def baseline_shifts(study: Study, trials: Sequence[Trial]) -> tuple[BaselineShif
     """Return every lasting shift of the objective's metric at the baseline, oldest first.
 
     Each control window is compared with the first baseline at its own load, all loads in one CUSUM;
-    after an alarm with the level that it showed. A shift is dated by its first window.
+    after an alarm, with the new level. A shift is dated by its first window.
     """
     residuals = _residuals(study, trials)
     starts = _starts(residuals)
@@ -124,7 +124,7 @@ def baseline_shifts(study: Study, trials: Sequence[Trial]) -> tuple[BaselineShif
 
 
 def _starts(residuals: Sequence[_Residual]) -> list[int]:
-    """Return where in these each lasting shift begins."""
+    """Return the indices at which lasting shifts begin."""
     starts: list[int] = []
     cusum, level, blind_sd = Cusum(), 0.0, 0.0
     for number, one in enumerate(residuals):
@@ -156,7 +156,7 @@ def _residuals(study: Study, trials: Sequence[Trial]) -> list[_Residual]:
 
 
 def _level(residuals: Sequence[_Residual]) -> tuple[float, float]:
-    """Return the mean of some residuals, weighted by their precision, and its standard error."""
+    """Return the mean of some residuals, weighted by precision, and its standard error."""
     weights = [one.sd**-2 for one in residuals]
     total = math.fsum(weights)
     mean = math.fsum(w * one.shift for w, one in zip(weights, residuals, strict=True)) / total
@@ -171,16 +171,16 @@ def _shift(residuals: Sequence[_Residual]) -> BaselineShift:
 
 
 def _broken(past: Past, window: Trial) -> Limit | None:
-    """Return the limit that a control window is proven to break, None where there is none."""
+    """Return the limit that a control window is proven to break, None if there is none."""
     limits = past.at(window.context).limits or past.evidence.limits or ()
     shown = window.shown
     return next((x for x in limits if x.verdict(shown.get(x.metric)) is Verdict.INFEASIBLE), None)
 
 
 def news_of(study: Study, trials: Sequence[Trial], ended: Trial) -> Iterator[tuple[str, str]]:
-    """Yield what a control window has shown that was not known before: kind and text of an event.
+    """Yield the new findings of a control window: kind and text of an event.
 
-    `trials` are all of the study's, among them that one as it ended.
+    `trials` are all of the study's, including that one as it ended.
     """
     if not ended.solid:
         return

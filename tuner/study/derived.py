@@ -1,4 +1,4 @@
-"""What is computed from a study and its trials, kept for agents that ask again and again."""
+"""Cache of values computed from a study and its trials, for agents that poll often."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class Derived(Generic[T]):
-    """Keeps the latest value of each study; it is computed again at another revision or after a new trial.
+    """Keep the latest value of each study; recompute it at another revision or after a new trial.
 
-    It holds while all trials have ended, and `trials` is how many there were before that was seen.
+    A value is valid while all trials have ended; `trials` is their number before that was checked.
     """
 
     def __init__(self) -> None:
@@ -27,6 +27,6 @@ class Derived(Generic[T]):
         return cached[1]
 
     def latest(self, study: str) -> T | None:
-        """Return the value as it was last computed; None before that."""
+        """Return the last computed value; None before the first."""
         cached = self._kept.get(study)
         return None if cached is None else cached[1]

@@ -1,4 +1,4 @@
-"""Drift: a metric that has changed, distinguished from noise window by window."""
+"""Drift: detects that a metric has changed, against the noise of its windows."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from tuner.core import Z95, Estimate, MetricSample
 
 SLACK_SD = 0.5
 ALARM_SD = 12.0
-"""CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
-a steady process of one window a minute reaches by chance about once in months, not hours."""
+"""Alarm threshold of a CUSUM of standardised residuals (Page 1954), with a slack of half a deviation.
+
+A steady process of one window a minute reaches it by chance about once in months, not hours.
+"""
 LEAST_RELATIVE_SD = 0.02
-"""No window is trusted to better than 2 %: without this a quiet meter alarms on nothing."""
+"""Least relative uncertainty of a window, 2 %: without it a quiet meter alarms on nothing."""
 
 
 @dataclass(slots=True)
 class Cusum:
     """A two-sided CUSUM over log-ratio residuals in units of a window's uncertainty.
 
-    `rising` and `falling` count the windows since the sum of that side last was zero: after an alarm,
-    those that the shift has lasted.
+    `rising` and `falling` count the windows since the sum of that side was last zero: after an
+    alarm, the windows that the shift has lasted.
     """
 
     up: float = 0.0
@@ -30,9 +32,10 @@ class Cusum:
     falling: int = 0
 
     def take(self, shift: float, sd: float, blind: float) -> bool:
-        """Take in a window's residual and return whether that is an alarm.
+        """Add a window's residual and return whether it raises an alarm.
 
-        What is expected may itself be off, for all windows alike: a shift within `blind` is none.
+        The expected value may itself be off, equally for all windows: a shift within `blind` is
+        ignored.
         """
         self.up = max(0.0, self.up + (shift - blind) / sd - SLACK_SD)
         self.down = max(0.0, self.down - (shift + blind) / sd - SLACK_SD)
@@ -42,24 +45,22 @@ class Cusum:
 
     @property
     def lasting(self) -> int:
-        """How many windows, the latest ones, the larger of the two sums has been growing."""
+        """Number of latest windows over which the larger of the two sums has been growing."""
         return self.rising if self.up > self.down else self.falling
 
 
 def relative_sd(mean: float, stderr: float) -> float:
-    """Return how far a window is trusted, as a share of the size of its mean."""
+    """Return the uncertainty of a window relative to its mean."""
     return max(stderr / abs(mean), LEAST_RELATIVE_SD)
 
 
 def drift(metric: str, expected: Estimate, windows: Sequence[MetricSample]) -> str | None:
-    """Return in words how a metric has drifted from what was expected, None where it has not."""
+    """Return as text how a metric has drifted from its expected value, None if it has not."""
     if expected.mean == 0.0:  # nothing is a share of it
         return None
     cusum, blind = Cusum(), Z95 * expected.stderr / abs(expected.mean)
     for window in windows:
-        if (
-            expected.mean < 0.0
-        ):  # no logarithm there: the difference as a share of what was expected
+        if expected.mean < 0.0:  # no logarithm there: the difference relative to the expected value
             shift = (window.mean - expected.mean) / -expected.mean
             sd = relative_sd(expected.mean, window.stderr)
         elif window.mean > 0.0:

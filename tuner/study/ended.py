@@ -1,4 +1,4 @@
-"""The trials of studies at work, of which those that have ended are not read again."""
+"""Cache of ended trials of active studies, which are not read again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from itertools import takewhile
 from tuner.core import Trial, Trials
 
 MOST_KEPT = 20_000
-"""How many trials are kept, some 2 kB each; the study that was not asked for longest goes first."""
+"""Number of trials kept, some 2 kB each; the least recently requested study is evicted first."""
 
 
 class EndedTrials:
-    """Keeps what has ended, as that never changes; what came since is requested. Safe from many threads.
+    """Keep ended trials, which never change; later ones are read from the store. Thread-safe.
 
-    The last that is kept is requested again: where it is another by now, its study was deleted, and its
-    name given to a new one.
+    The last kept trial is read again each time: if it differs, its study was deleted, and its name
+    given to a new one.
     """
 
     def __init__(self, trials: Trials, most: int = MOST_KEPT) -> None:

@@ -1,4 +1,4 @@
-"""Why a study may not begin a trial now: a freeze, a window that is closed, or a share that is used."""
+"""Why a study may not begin a trial now: a freeze, a closed window, or a used budget."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from tuner.study.windows import wait_for_window
 
 
 def waits_to_explore(exploration: Exploration, now: datetime) -> str:
-    """Return what keeps a study from measuring anything but its hold; empty: nothing does."""
+    """Return why a study may measure only its hold; empty if it may measure more."""
     if exploration.frozen:
         return f"frozen: {exploration.frozen}"
     return wait_for_window(exploration, now)
 
 
 def over_budget(study: Study, trials: Sequence[Trial], now: datetime) -> str:
-    """Return why no tuning trial may begin yet, by the shares of time and energy; empty: one may.
+    """Return why no tuning trial may begin yet, by the budgets of time and energy; empty if one may.
 
-    Baseline and confirming windows are not held back: those that are compared lie close together.
+    Baseline and confirming windows are not held back: windows that are compared must be close in
+    time.
     """
     limits = study.exploration
     if (
@@ -48,7 +49,7 @@ def over_budget(study: Study, trials: Sequence[Trial], now: datetime) -> str:
 
 
 def _baseline_seconds(study: Study, trials: Sequence[Trial], tried: Sequence[Trial]) -> float:
-    """Return for how many seconds the baseline would have used the energy of some trials."""
+    """Return the seconds in which the baseline would have used the energy of some trials."""
     power = called(POWER, study.quantities)
     baseline = Past(study=study, trials=tuple(trials)).evidence.baseline.get(power)
     if baseline is None or baseline.mean <= 0.0:

@@ -1,7 +1,8 @@
-"""Studies whose plan follows the load: rows confirmed each at its own load, and plans that grow.
+"""Plans by the load: rows confirmed each at its own load, and plans that grow.
 
-Where the load is the world's nothing waits for it. What is confirmed is held, with the baseline in the
-place of every other row; once a load comes by for which no row is held, the study continues at that.
+If the load cannot be requested, nothing waits for it. Confirmed rows are held, with the baseline
+instead of every other row. Once a load arrives for which no row is held, the study continues at
+that load.
 """
 
 from __future__ import annotations
@@ -51,21 +52,21 @@ from tuner.study.reach import Reach, baseline_windows, own_windows, reach_of
 log = logging.getLogger(__name__)
 
 MOST_WINDOWS = 2 * CONFIRM_TRIES
-"""After this number of confirming windows a row ends at the load that they confirm."""
+"""A row ends at its confirmed load after this number of confirming windows."""
 
 MOST_HELD = 2000
-"""Of this number of held windows, the latest, the loads are counted: a day and a half of one a minute."""
+"""Number of latest held windows over which loads are counted: 1.5 days of one a minute."""
 
 
 @dataclass
 class Spent:
-    """Asks a policy once for the same trials once all are spent: its plan is the same at every load."""
+    """Ask a policy only once for the same trials when all are spent: its plan is the same at every load."""
 
     policy: Policy
     _plans: dict[int, Suggestion] = field(default_factory=dict)
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return what the policy suggests."""
+        """Return the policy's suggestion."""
         if past.left > 0:
             return self.policy.suggest(past)
         if len(past.trials) not in self._plans:
@@ -75,7 +76,7 @@ class Spent:
 
 @dataclass
 class PlanGrowth:
-    """Whether plans by the load are to grow: asked at every poll, worked out once for each band of load."""
+    """Decide whether plans by the load should grow: at every poll, computed once per load band."""
 
     store: Store
     policy: Callable[[str], Policy]
@@ -83,7 +84,7 @@ class PlanGrowth:
     _spent: Derived[Spent] = field(default_factory=Derived)
 
     def past(self, study: Study, trials: Sequence[Trial], now: Context) -> Past:
-        """Return a study's past, with the loads that were seen where its plan goes by one."""
+        """Return a study's past, with the observed loads if its plan depends on one."""
         if not study.terms.plan_by:
             return Past(study=study, trials=tuple(trials), context=now)
         metric = study.objective.metric
@@ -94,9 +95,9 @@ class PlanGrowth:
     def why(
         self, study: Study, count: int, now: Context, trials: Callable[[str], Sequence[Trial]]
     ) -> str:
-        """Return why a holding study should search at the present load; empty where it should not.
+        """Return why a holding study should search at the present load; empty if it should not.
 
-        `count` is how many trials it has. A policy that fails is logged: the hold continues.
+        `count` is its number of trials. A failing policy is logged: the hold continues.
         """
         by = study.terms.plan_by
         if by not in now:
@@ -108,13 +109,13 @@ class PlanGrowth:
             try:
                 policy = self._spent.get(study, count, lambda: Spent(self.policy(study.policy)))
                 reasons[band] = why_grow(past, policy)
-            except Exception:  # whatever a plug-in raises must not end a hold
+            except Exception:  # a plug-in's exception must not end a hold
                 log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
         return reasons[band]
 
 
 def history(study: Study, trials: Sequence[Trial], held: Sequence[MetricSample]) -> LoadHistory:
-    """Return for how long each load was seen: in held windows, and in trials that asked for none."""
+    """Return how long each load was observed: in held windows, and in trials that requested none."""
     by = study.terms.plan_by
     seen = [(s.context[by], s.seconds) for s in held if by in s.context]
     windows = (t for t in trials if t.measurement is not None and not t.context)
@@ -125,11 +126,11 @@ def history(study: Study, trials: Sequence[Trial], held: Sequence[MetricSample])
 
 
 def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
-    """Return the next step of confirming a plan by the load: a window, or the held setting.
+    """Return the next step of confirming a plan by the load: a window, or in the end the hold.
 
-    Where a load can be requested each row is measured at its own. Where it cannot, windows at the loads
-    that come by count, those of earlier rounds too: a row is held up to the highest load that they confirm.
-    Above that, what else is confirmed there is held, in the end the baseline.
+    If a load can be requested each row is measured at its own. If not, windows at any arriving
+    loads count, also those of earlier rounds: a row is held up to the highest load that they
+    confirm. Above that load another setting confirmed there is held, or else the baseline.
     """
     study = past.study
     if study.plan is None or past.evidence.limits is None:
@@ -151,14 +152,15 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
 
 
 def row_duel(past: Past, row: Row) -> Duel | None:
-    """Return what baseline and setting showed in the windows that a row is confirmed by."""
+    """Return the metrics of baseline and setting in the windows that confirm a row."""
     return None if past.study.rests(row.setting) else reach_of(past, row.setting).duel
 
 
 def _due(past: Past, plan: Plan) -> Row | None:
-    """Return the row to measure: of those not settled the lowest made for the load now, or for more.
+    """Return the row to measure: the lowest open one for the present load, or for a higher one.
 
-    Where a row is confirmed nothing is measured for a higher one: that shows nothing of its own load.
+    Nothing is measured for a row above a confirmed one: the present load would not show that row's
+    own.
     """
     now = past.context.get(plan.by)
     if plan.by in past.study.askable:
@@ -174,7 +176,7 @@ def _due(past: Past, plan: Plan) -> Row | None:
 
 
 def _is_open(past: Past, plan: Plan, row: Row) -> bool:
-    """Return whether further windows may confirm a row up to its load; not without end."""
+    """Return whether further windows may confirm a row up to its load; their number is limited."""
     if past.study.rests(row.setting) or row.at is None:
         return False
     reach = _reach(past, plan, row)
@@ -194,7 +196,7 @@ def _low(plan: Plan, row: Row) -> float:
 
 
 def _kept(past: Past, plan: Plan) -> Plan:
-    """Return a plan with each row up to where it is confirmed; above, what else is, then the baseline."""
+    """Return a plan with each row up to its confirmed load; above, other confirmed rows or the baseline."""
     study, rows, low = past.study, list[Row](), 0.0
     tried = {setting_key(t.setting): t.setting for t in past.trials if t.phase is Phase.CONFIRMING}
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
@@ -202,7 +204,7 @@ def _kept(past: Past, plan: Plan) -> Plan:
     for row in plan.rows:
         mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *others]
         while low < row.below:
-            # A row that is narrower than half a band would only add changes of the setting.
+            # A row narrower than half a band would only add changes of the setting.
             least = min(row.below, low * LOAD_REACH)
             reached = next((k for k in mine if low < k[0].load * LOAD_REACH >= least), None)
             if reached is None:
@@ -221,10 +223,10 @@ def _kept(past: Past, plan: Plan) -> Plan:
 
 
 def why_grow(past: Past, policy: Policy) -> str:
-    """Return why a study that holds a plan by the load should continue; empty where it should not.
+    """Return why a study that holds a plan by the load should continue; empty if it should not.
 
-    A load has come by at which the baseline is held, or a row that was confirmed at quite another load, and
-    there is something to try or to confirm.
+    A load has arrived at which the baseline is held, or a row that was confirmed at a quite
+    different load, and there is something to try or to confirm.
     """
     study, by = past.study, past.study.terms.plan_by
     now = past.context.get(by)

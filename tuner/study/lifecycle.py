@@ -1,11 +1,11 @@
-"""What a study does next, derived from its trials alone: after a crash the same step comes out.
+"""Chooses a study's next step from its trials alone: after a crash the same step results.
 
-BASELINE measures the default, TUNING asks the policy, CONFIRMING pits the proposed plan against the
-baseline in alternating windows, HOLDING rests, until `tuner.study.follow` says that a plan by the load
-lacks the present one. A study that only advises rests in PROPOSED until an operator says yes, one with
-a canary in CANARY until that confirms its plan. A continuous study asks the policy round by round and
-confirms nothing; its policy may do without a baseline. Where trials fail in a row, and one of them is the
-baseline's, whatever is wrong is not the setting: the study is PAUSED.
+BASELINE measures the default. TUNING asks the policy. CONFIRMING compares the proposed plan with
+the baseline in alternating windows. HOLDING rests, until `tuner.study.follow` reports that a plan
+by the load lacks the present one. A study that only advises rests in PROPOSED until an operator
+approves; one with a canary stays in CANARY until that confirms its plan. A continuous study asks
+the policy round by round and confirms nothing; its policy may do without a baseline. If consecutive
+trials fail, including one of the baseline, the setting is not the cause: the study is PAUSED.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ BASELINE_TRIES = 6
 FAILED_IN_A_ROW = 4
 """After this number of failed trials in a row the baseline is measured again as a check: our choice."""
 LOAD_CHANGED = 2
-"""How many trials in a row under another load mean that the load is not the baseline's any more."""
+"""Consecutive trials under another load that show a lasting change of the load."""
 
 
 def next_step(past: Past, policy: Policy, device: str = "", says: Policy | None = None) -> Step:
-    """Return the study's next step; of one device alone, while others may run trials of their own.
+    """Return the study's next step; of one device alone, while others may run their own trials.
 
-    `says` is the policy itself where another asks it: what it says of itself counts.
+    `says` is the policy itself if another object asks it: its own declarations count.
     """
     return staged(past.study, advised(past, _next(past, policy, device, says or policy)))
 
@@ -83,7 +83,7 @@ def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
 
 
 def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
-    """Return what to do where one trial after the other fails: ask the baseline, then pause.
+    """Return the step after consecutive failures: measure the baseline, then pause.
 
     A device that needs an operator (it is lost, or the actuator has paused it) fails at any
     setting, and would fail at every further one.
@@ -132,14 +132,14 @@ def _continuous(study: Study) -> bool:
 
 
 def _needs_baseline(study: Study, policy: Policy) -> bool:
-    """Return whether the baseline is measured first: not for who decides step by step and is not asked."""
+    """Return whether the baseline is measured first: not for policies that decide step by step."""
     if not _continuous(study) or not isinstance(policy, DecidesSteps) or policy.needs_baseline:
         return True
     return any(constraint.relative for constraint in study.constraints)
 
 
 def _of_settings(past: Past, policy: Policy) -> Past:
-    """Return a past without the constraints that are goals of the whole course: no setting breaks one."""
+    """Return a past without the constraints on the whole course: no single setting breaks one."""
     study = past.study
     if not _continuous(study) or not isinstance(policy, DecidesSteps):
         return past
@@ -168,7 +168,7 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
 
 
 def _attempt(past: Past, trials: Sequence[Trial], suggestion: Try) -> Step:
-    """Try what the policy suggests, unless the guard speaks against it or the trials are spent."""
+    """Try the policy's suggestion, unless the guard objects or the trials are spent."""
     study, by = past.study, past.study.terms.plan_by
     now = {by: past.context[by]} if by in past.context else {}
     evidence = past.at(suggestion.context or now)
@@ -192,7 +192,7 @@ def _attempt(past: Past, trials: Sequence[Trial], suggestion: Try) -> Step:
 
 
 def _load_changed(study: Study, trials: Sequence[Trial]) -> bool:
-    """Return whether the latest trials were all contaminated by another load than the baseline's."""
+    """Return whether the latest trials were all contaminated by a load other than the baseline's."""
     present = baseline_context(study, trials)
     latest = of_this_phase(study, trials)[-LOAD_CHANGED:]
     return len(latest) == LOAD_CHANGED and all(
@@ -202,9 +202,10 @@ def _load_changed(study: Study, trials: Sequence[Trial]) -> bool:
 
 
 def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move:
-    """Move to confirming a plan, unless it is the baseline or the guard speaks against a row.
+    """Move to confirming a plan, unless it is the baseline or the guard objects to a row.
 
-    A continuous study holds it at once, with the baseline instead of what the guard refuses.
+    A continuous study holds it immediately, with the baseline instead of rows that the guard
+    refuses.
     """
     study, evidence = past.study, past.evidence
     if all(study.rests(row.setting) for row in plan.rows):
@@ -232,5 +233,5 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
 
 
 def _objection(past: Past, trials: Sequence[Trial], plan: Plan, row: Row) -> str | None:
-    """Return what speaks against a row at its load, None where nothing does."""
+    """Return the objection to a row at its load, None if there is none."""
     return guard.objection(past.study, past.behind(plan, row), trials, row.setting)

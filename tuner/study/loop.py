@@ -1,8 +1,8 @@
-"""One study at work: past → step → order to the device → report → evidence.
+"""The loop of one study: past → step → order to the device → report → evidence.
 
-All state is in the store, so a tuner that dies continues where it was. One lock per study keeps two
-callers of this process from working out the same step; of several processes one takes it, as the store
-takes a step only for the study as it was seen, and the others look again.
+All state is in the store, so a restarted tuner continues from there. One lock per study keeps two
+callers of this process from computing the same step. Of several processes one takes it: the store
+accepts a step only if the study is unchanged since it was read; the others read it again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
 MOST_TRUSTED_S = 300.0
-"""After so long an answer is looked up again, whether or not there was news."""
+"""Seconds after which an answer is computed again, with or without news."""
 Orders = Assignment | HoldOrder | Idle | Release
 
 
@@ -83,18 +83,19 @@ class Answered:
     answer: HoldOrder | Release
 
     def holds_for(self, mark: int, key: PollKey, now: float) -> bool:
-        """Return whether the answer is still the same, without a look at the store."""
+        """Return whether the answer is still valid, without reading the store."""
         return (self.mark, self.key) == (mark, key) and now < self.until
 
 
 @dataclass
 class Loop:
-    """Carries studies on whenever an agent asks.
+    """Advance studies whenever an agent polls.
 
-    `policies` finds a policy by name, `hours` says whether tuning is allowed at a time (holding
-    always is). `now` is for display: how long a lease lasts is counted on `monotonic`, in seconds.
-    `decides` finds who decides in a policy's place, and tells how long that took; by default each
-    policy itself does, at once.
+    `policies` finds a policy by name. `hours` returns whether tuning is allowed at a time (holding
+    always is). `now` is for display: the duration of a lease is counted on `monotonic`, in seconds.
+    `decides` finds the object that decides instead of a policy, and reports how long that took; by
+    default each policy decides itself, at once.
+
     Raises the store's errors; a refused message changes nothing.
     """
 
@@ -133,14 +134,14 @@ class Loop:
         store.bus.subscribe(self._on_notice)
 
     def register(self, device: Device) -> Registered:
-        """Store a device as its agent describes it; a new driver or workload restarts its study."""
+        """Store a device's description from its agent; a new driver or workload restarts its study."""
         self._registry.register(device)
         self._answered.pop(device.id, None)
         self.presence.note_contact(device.id)
         return Registered(lease_s=self.lease_s)
 
     def _on_notice(self, notice: Notice) -> None:
-        """Wake the polls of a device that may have new assignments; read the stored data again."""
+        """Wake the polls of a device that may have new assignments, and drop its cached data."""
         if notice.topic is Topic.DEVICES:
             self.presence.stored_elsewhere(notice.devices)
             self._registry.forget(notice.devices)
@@ -157,7 +158,7 @@ class Loop:
                 self.news.tell(self.store.studies.get(notice.study).devices)
 
     def order(self, device: str, poll: Poll) -> Orders:
-        """Return what a device is to do now. Asking again after a crash gives the same trial.
+        """Return a device's present orders; the same trial again after a crash.
 
         Raises:
             Conflict: a second agent serves the device, and this one is the first of the two.
@@ -175,10 +176,10 @@ class Loop:
         return answer
 
     def _trusted_s(self, answer: HoldOrder | Release) -> float:
-        """Return how long an answer stays the same without news: a control window comes by the clock."""
+        """Return how long an answer is valid without news: a control window is due by the clock."""
         if isinstance(answer, Release):
             return MOST_TRUSTED_S
-        if answer.follows:  # another load may come by at any time
+        if answer.follows:  # another load may arrive at any time
             return 0.0
         last = self._last_controls.latest(answer.study)
         return MOST_TRUSTED_S if last is None else min(MOST_TRUSTED_S, last.due_in_s(self.now()))
@@ -207,7 +208,7 @@ class Loop:
         return Idle(why=f"study {study.id} changed {MOST_MOVES} times in a row")
 
     def _look(self, name: str, device: str, poll: Poll) -> Orders | None:
-        """Take a study's next step; None where it moved and must be looked at again."""
+        """Take a study's next step; None if the study moved and must be read again."""
         situation = self.store.studies.situation(device)
         study = situation.study
         if study is None or study.id != name:
@@ -227,7 +228,7 @@ class Loop:
         return assignments.stopped(self.store.stops, device, poll) if situation.stopped else None
 
     def renew(self, renewal: Renewal) -> Registered:
-        """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
+        """Extend a lease. Raises NotFound or Conflict: the agent must stop."""
         stop = self.store.stops.current()
         if stop is not None:
             raise Conflict(f"every device is stopped ({stop})", hint="restore the device")
@@ -239,7 +240,7 @@ class Loop:
         return Registered(lease_s=self.lease_s)
 
     def _running(self, study: Study, trial: Trial, device: str, poll: Poll) -> Orders | None:
-        """Give the running trial to a device that asks, or say what it waits for."""
+        """Return the running trial to a polling device, or the reason why it waits."""
         if self.changes.close(study, trial):
             return None
         reports = self.store.trials.reports(study.id, trial.number)
@@ -273,7 +274,7 @@ class Loop:
     def _standing(
         self, study: Study, situation: Situation, device: str, poll: Poll
     ) -> HoldOrder | Release | Idle | None:
-        """Return the assignment of a device whose study takes no step now; None where it is to take one."""
+        """Return the assignment of a device whose study takes no step now; None if it must take one."""
         if study.phase is Phase.CANARY and device != study.terms.canary:
             return Release(why=f"its plan is tried on the canary {study.terms.canary} first")
         if study.phase in HELD and (plan := study.plan) is not None:
@@ -297,9 +298,10 @@ class Loop:
     def _advance(
         self, study: Study, situation: Situation, device: str, poll: Poll, running: Sequence[Trial]
     ) -> Orders | None:
-        """Take the study's next step; None where it moved and must be looked at again.
+        """Take the study's next step; None if the study moved and must be read again.
 
-        `running` are what other devices try alone: any step but one more such trial waits for them.
+        `running` are the trials of other devices alone: any step but one more such trial waits for
+        them.
         """
         standing = self._standing(study, situation, device, poll)
         if standing is not None:
@@ -360,7 +362,7 @@ class Loop:
         trials: Sequence[Trial],
         alone: str = "",
     ) -> Assignment:
-        """Begin a trial and give it to the device that asks. Raises StaleRevision."""
+        """Begin a trial and assign it to the polling device. Raises StaleRevision."""
         version = study.revision, count
         trial = self.store.trials.begin(
             *(study.id, step.setting, study.phase, step.why, self.now(), step.context),
@@ -372,7 +374,7 @@ class Loop:
     def _control_due(
         self, study: Study, situation: Situation, trials: Callable[[], Sequence[Trial]], poll: Poll
     ) -> bool:
-        """Return whether it is time to measure the baseline again: of a hold that is in force."""
+        """Return whether a control window is due for a hold in force."""
         if (poll.holding, poll.revision) != (study.id, study.revision) or situation.since is None:
             return False
         now, terms, since = self.now(), study.terms, situation.since
@@ -386,7 +388,7 @@ class Loop:
         return last.is_due(now) and self.hours(now) and not waits_to_explore(study.exploration, now)
 
     def _grows(self, study: Study, situation: Situation, poll: Poll) -> str:
-        """Return why a plan by the load is to grow at the load there is now; empty where it is not."""
+        """Return why a plan by the load should grow at the present load; empty if it should not."""
         in_force = (poll.holding, poll.revision) == (study.id, study.revision)
         now = self.now()
         if not study.terms.plan_by or not in_force or not self.hours(now):
@@ -399,7 +401,7 @@ class Loop:
         return "" if spent else why
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll, alone: str) -> moves.Step:
-        """Return the next step; a policy that fails pauses its study with the reason."""
+        """Return the next step; if the policy fails, pause its study with the reason."""
         past = self._growth.past(study, trials, poll.context)
         began = self.monotonic()
         try:
@@ -409,7 +411,7 @@ class Loop:
             if study.phase is Phase.TUNING and self.decides is None:
                 self.telemetry.suggested(study.policy, self.monotonic() - began)
             return step
-        except Exception as error:  # whatever a plug-in raises must not stop the tuner
+        except Exception as error:  # a plug-in's exception must not stop the tuner
             log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
             why = str(error)
             if not isinstance(error, TuningError):
@@ -419,7 +421,7 @@ class Loop:
     def _granted(
         self, study: Study, trial: Trial, device: str, agent: str, trials: Sequence[Trial]
     ) -> Assignment:
-        """Give a trial to a device; what was measured before it is among these trials."""
+        """Assign a trial to a device; `trials` include those measured before it."""
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
         self._silence.in_time(lease)
         return self._assigned(study, trial, lease, trials)
@@ -435,12 +437,12 @@ class Loop:
 
 
 def _poll_key(poll: Poll) -> PollKey:
-    """Return what of a question its answer depends on, where that is a hold or a release."""
+    """Return the part of a poll that a hold or release depends on."""
     held = poll.applied
     applied = setting_key(held.setting), held.level, held.study, held.revision
     return poll.agent, poll.holding, poll.revision, poll.unable, *applied
 
 
 def _waits_for(running: Sequence[Trial]) -> str:
-    """Return what a device waits for that runs no trial itself."""
+    """Return what a device without a trial of its own waits for."""
     return "waits for " + ", ".join(f"trial {t.number} on {t.device}" for t in running)

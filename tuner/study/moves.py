@@ -1,4 +1,4 @@
-"""The steps a study can take, and what those of every phase are made with."""
+"""The steps that a study can take, and helpers for every phase."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuner.core import (
 )
 
 LIMIT_NOT_MET = "LIMIT NOT MET"
-"""How the reason begins where the held setting breaks a limit."""
+"""Start of the reason if the held setting breaks a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Run a trial of this setting in the study's present phase; `context` asks for a load.
+    """Run a trial of this setting in the study's present phase; `context` requests a load.
 
     With a `plan` its table is followed, and the setting is its first row's.
     """
@@ -56,7 +56,7 @@ Step = Assign | Move | Rest
 
 
 def hold_baseline(study: Study, evidence: Evidence, why: str) -> Move:
-    """Return the move to holding the baseline, which says so where that breaks a limit."""
+    """Return the move to holding the baseline; its reason reports a limit that this breaks."""
     limit = evidence.broken
     if limit is not None:
         shown = evidence.baseline[limit.metric].mean
@@ -67,14 +67,14 @@ def hold_baseline(study: Study, evidence: Evidence, why: str) -> Move:
 
 
 def needed_metrics(study: Study) -> tuple[str, ...]:
-    """Return the metrics without which a window is no evidence for the study."""
+    """Return the metrics that a window must have to count as evidence for the study."""
     second = [study.second_objective.metric] if study.second_objective else []
     names = [study.objective.metric, *second, *(c.metric for c in study.constraints)]
     return tuple(dict.fromkeys(names))
 
 
 def of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials made since the study last came to its phase."""
+    """Return the trials since the study last entered its phase."""
     return [t for t in trials if t.phase is study.phase and t.number >= study.phase_since]
 
 
@@ -89,9 +89,9 @@ def in_words(context: Context) -> str:
 
 
 def without(study: Study, plan: Plan, lost: Collection[int]) -> Plan | None:
-    """Return a plan with the baseline instead of the rows lost; None if no other is left.
+    """Return a plan with the baseline instead of the lost rows; None if no other row is left.
 
-    What speaks against a row says nothing against the others.
+    A reason against a row is none against the others.
     """
     if not lost:
         return plan

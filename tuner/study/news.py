@@ -1,4 +1,4 @@
-"""Who waits for orders, and how they hear that there may be others: no polling in between."""
+"""Wakes devices that wait for orders when new ones may exist, instead of polling."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Wake = Callable[[], None]
 
 
 class News:
-    """What may have changed a device's orders, instructed to those who wait for them, from any thread.
+    """Wake waiting devices, from any thread, when their orders may have changed.
 
-    It says that it is worth looking, not what there is to see: news during a look is not lost, as a look
-    begins with `mark`.
+    News only says that a look is worthwhile. News during a look is not lost, as a look begins with
+    `mark`.
     """
 
     def __init__(self) -> None:
@@ -23,12 +23,12 @@ class News:
         self._waiting: defaultdict[str, list[Wake]] = defaultdict(list)
 
     def mark(self, device: str) -> int:
-        """Return where the news of a device stands: taken before a look, given to `wait` after it."""
+        """Return a mark of a device's news: taken before a look, passed to `wait` after it."""
         with self._lock:
             return self._counts[device] + self._broadcasts
 
     def wait(self, device: str, mark: int, wake: Wake) -> Wake:
-        """Have `wake` called at the next news after a mark; return what ends the waiting."""
+        """Call `wake` at the next news after a mark; return the function that cancels this."""
         with self._lock:
             late = self._counts[device] + self._broadcasts != mark
             if not late:
@@ -57,7 +57,7 @@ class News:
             wake()
 
     def tell_all(self) -> None:
-        """Wake everybody."""
+        """Wake all polls."""
         with self._lock:
             self._broadcasts += 1
             woken = [wake for waiting in self._waiting.values() for wake in waiting]

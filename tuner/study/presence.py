@@ -1,4 +1,4 @@
-"""Who serves a device, when it was last heard of, and whether it takes orders."""
+"""Tracks each device's agent: its identity, its last contact, and whether it takes orders."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from tuner.core import Conflict, Context, Device, Devices, Now, Study
 from tuner.wire import LONGEST_POLL_S, Poll, StudyView
 
 MOST_MET = 8
-"""How many starts of a device's agents are remembered."""
+"""Number of remembered starts of a device's agents."""
 MOST_AGAIN_S = 60.0
-"""For so long at most agents are sent away when too many ask; they do not support more."""
+"""Longest delay in s imposed on agents when too many poll; they do not support a longer one."""
 KEEP_S = 30.0
-"""How often what was heard is stored, for those who ask the database and for a tuner's next start."""
+"""Interval in s at which contacts are stored, for readers of the database and the tuner's next start."""
 
 
 class Presence:
-    """Hears devices. Silence is counted on this process's own clock, which is never set.
+    """Track the contacts of devices; thread-safe.
 
-    What was heard before this process, or by another, is taken from the database, by wall time: of
-    several tuners on one database each hears some of a device's requests. Safe from many threads.
+    Silence is counted on this process's own clock, which is never set. Contacts before this
+    process, or with another one, are read from the database, by wall time: of several tuners on one
+    database each gets some of a device's requests.
     """
 
     def __init__(
@@ -49,10 +50,10 @@ class Presence:
         self._lock = threading.Lock()
 
     def meet(self, device: str, poll: Poll) -> str:
-        """Remember the agent that polls for a device; return what is new of whether it takes orders.
+        """Register the agent that polls for a device; return a change of whether it takes orders.
 
-        Who was followed by another and asks again never died: left alone, two agents would take every
-        trial from each other until it fails.
+        An agent that polls again after another one followed it never ended: without a refusal, two
+        agents would take every trial from each other until it fails.
 
         Raises:
             Conflict: a second agent serves the device, and this one is the first of the two.
@@ -78,11 +79,11 @@ class Presence:
         )
 
     def load(self, device: str) -> tuple[Context, datetime] | None:
-        """Return the load that a device's agent last reported, and when; None where it did not so far."""
+        """Return the load that a device's agent last reported, and the time; None if it reported none."""
         return self._loads.get(device)
 
     def refusal(self, device: str) -> str:
-        """Return why a device takes no order; empty where it does."""
+        """Return why a device takes no order; empty if it does."""
         with self._lock:
             outdated, self._outdated = self._outdated, set()
         if outdated is None:
@@ -93,7 +94,7 @@ class Presence:
         return self._unable.get(device, "")
 
     def stored_elsewhere(self, devices: Collection[str]) -> None:
-        """Look up again what other processes may have stored of devices; of all where none is named."""
+        """Mark stored data of devices as outdated by other processes; of all if none is named."""
         with self._lock:
             if not devices:
                 self._outdated = None
@@ -101,24 +102,24 @@ class Presence:
                 self._outdated.update(devices)
 
     def stored_here(self, device: str) -> None:
-        """Believe what this process has just stored of a device."""
+        """Mark stored data of a device as current: this process has just written it."""
         with self._lock:
             if self._outdated is not None:
                 self._outdated.discard(device)
 
     def unable(self, devices: Sequence[str]) -> str:
-        """Return why one of these takes no order; empty where all do."""
+        """Return why one of these devices takes no order; empty if all do."""
         return next((f"{d}: {why}" for d in devices if (why := self.refusal(d))), "")
 
     def note_contact(self, device: str, wait_s: float = 0.0) -> None:
-        """Note that a device's agent has reported something just now, and waits so long for an answer."""
+        """Note that a device's agent has just reported, and waits up to `wait_s` for an answer."""
         with self._lock:
             self._last_heard[device] = self._monotonic(), self._now()
             self._due[device] = self._monotonic() + wait_s
             self._unstored.add(device)
 
     def sent_away(self) -> None:
-        """Note that some agent was instructed to come again later: any may be silent for so long."""
+        """Note that some agent was instructed to return later: any may be silent for that long."""
         self._sent_away_s = self._monotonic()
 
     def hung_up(self, device: str) -> None:
@@ -127,27 +128,27 @@ class Presence:
 
     @property
     def contacted(self) -> int:
-        """How many devices this process has heard."""
+        """Number of devices that contacted this process."""
         return len(self._due)
 
     def protocols(self) -> dict[int, int]:
-        """Return how many devices speak which protocol, of those that this process hears."""
+        """Return the number of devices per protocol version, among those in contact with this process."""
         with self._lock:
             now = self._monotonic()
             here = [d for d, due in self._due.items() if now - due <= self._lease_s]
         return dict(Counter(self._protocols[d] for d in here if d in self._protocols))
 
     def last_seen(self, device: Device) -> datetime:
-        """Return when a device was last heard of, in wall time."""
+        """Return the wall time of a device's last contact."""
         last = self._last_heard.get(device.id)
         if last is None or self._is_elsewhere(device.id, device.seen_at):
             return device.seen_at
         return last[1]
 
     def online(self, device: Device, owner: Study | StudyView | None) -> bool:
-        """Return whether a device was heard of within a lease; `owner` is the study that has it.
+        """Return whether a device made contact within a lease; `owner` is the study that has it.
 
-        A window of a hold is measured without a word.
+        While a held window is measured, an agent makes no contact.
         """
         silence_s = self._lease_s + (owner.terms.window_s if owner is not None else 0.0)
         due = self._due.get(device.id)
@@ -158,17 +159,17 @@ class Presence:
         return self._is_recent(device.seen_at, silence_s)
 
     def _is_elsewhere(self, device: str, stored: datetime) -> bool:
-        """Return whether another process has heard a device since this one did, by what is stored."""
+        """Return whether another process had the latest contact with a device, by the stored time."""
         last, before = self._last_heard.get(device), self._stored_before.get(device)
         previous = before if last is None else last[1]
         return previous is None or stored > previous
 
     def _is_recent(self, stored: datetime, silence_s: float) -> bool:
-        """Return whether what was stored of a device, now and then, shows it to be there."""
+        """Return whether a device's stored contact, as it is updated now and then, shows it online."""
         return self._now() - stored <= timedelta(seconds=silence_s + KEEP_S + LONGEST_POLL_S)
 
     def expect(self, devices: Iterable[str], away: Iterable[str]) -> None:
-        """Wait for devices that were there before this process; some were away then."""
+        """Expect devices known before this process started; `away` were offline then."""
         until = self._monotonic() + LONGEST_POLL_S
         self._expected = dict.fromkeys(devices, until)
         self._stored_before = dict(self._devices.heard_at())
@@ -177,10 +178,10 @@ class Presence:
     def turned(
         self, windows_s: Callable[[Collection[str]], Mapping[str, float]]
     ) -> list[tuple[str, bool]]:
-        """Return the devices that went offline, and those that came back, since the last time.
+        """Return the devices that went offline, and those that came back, since the last call.
 
-        Also of those that only other processes hear. `windows_s` finds how long devices measure without
-        a word, of those that a study has.
+        Also devices that only contact other processes. `windows_s` returns how long devices measure
+        without contact, for those in a study.
         """
         changes: list[tuple[str, bool]] = []
         silent: list[str] = []
@@ -217,14 +218,14 @@ class Presence:
         return changes
 
     def keep(self) -> None:
-        """Store what was heard since the last time, all of it at once."""
+        """Store the contacts since the last call, in one transaction."""
         with self._lock:
             fresh = {name: self._last_heard[name][1] for name in self._unstored}
             self._unstored.clear()
         self._devices.seen(fresh)
 
     def forget(self, device: str) -> None:
-        """Know nothing of a device any more."""
+        """Forget a device."""
         with self._lock:
             self._last_heard.pop(device, None)
             self._due.pop(device, None)

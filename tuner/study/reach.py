@@ -1,7 +1,8 @@
-"""How far a setting is confirmed where the load is the world's: by windows at the loads that came by.
+"""How far up the load a setting is confirmed when the load cannot be requested.
 
-Limits are judged at the highest load that enough windows showed: so far a setting reaches. What it gains is
-judged beside the baseline at the same load; how a metric goes with the load, all settings' windows show.
+Limits are judged at the highest load of enough windows: a setting reaches up to there. Its gain is
+judged against the baseline at the same load; the change of a metric with the load is fitted to the
+windows of all settings.
 """
 
 from __future__ import annotations
@@ -32,22 +33,25 @@ from tuner.core import (
 from tuner.study.confirm import CONFIRM_WINDOWS, PENDING, ConfirmResult, Duel, compared, lost
 
 NEAR = LOAD_STEP**4
-"""Between loads whose ratio is no larger (1.56) a metric is taken to be a power of the load. Ours."""
+"""Between loads with a ratio up to this (1.56) a metric is taken to be a power of the load.
+
+Ours.
+"""
 
 Windows = Sequence[tuple[float, Trial]]
-"""Windows, each with the load that was measured in it."""
+"""Windows, each with its measured load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The highest load at which a setting is confirmed, 0 for none; why; baseline and setting there."""
+    """The highest confirmed load of a setting, 0 for none; why; baseline and setting there."""
 
     load: float
     result: ConfirmResult
     duel: Duel | None = None
 
     def saving(self, study: Study) -> float:
-        """Return what the setting gains there, as a share where there is one; -inf for nothing known."""
+        """Return the setting's gain there, as a share if there is one; -inf if unknown."""
         if self.duel is None:
             return -math.inf
         before, after = map(study.objective.score, self.duel)
@@ -67,12 +71,12 @@ def reach_of(past: Past, setting: Setting, low: float = 0.0) -> Reach:
         result, duel = _confirmed(past, setting, load, own)
         if result.won:
             return Reach(load, result, duel)
-    # What is lost at its lowest load is lost at all.
+    # A setting that loses at its lowest load loses at all.
     return Reach(0.0, result)
 
 
 def own_windows(past: Past, setting: Setting, low: float = 0.0) -> Windows:
-    """Return a setting's confirming windows at loads from `low` on, and what is compared with those."""
+    """Return a setting's confirming windows at loads from `low` on, and those compared with them."""
     by = past.study.terms.plan_by
     mine = [t for t in past.trials if t.phase is Phase.CONFIRMING and t.tries(setting)]
     ended = [t for t in mine if t.state.evidence or t.state is TrialState.FAILED]
@@ -88,7 +92,7 @@ def baseline_windows(past: Past, load: float) -> Windows:
 def _confirmed(
     past: Past, setting: Setting, load: float, own: Windows
 ) -> tuple[ConfirmResult, Duel | None]:
-    """Judge a setting at a load: the limits by the windows there, the gain by all that are near."""
+    """Judge a setting at a load: limits by the windows there, the gain by all windows near it."""
     study = past.study
     bad = next((t for x, t in own if t.censored and confirms_at(load, x)), None)
     if bad is not None:
@@ -112,9 +116,9 @@ def _confirmed(
 def _beside(
     past: Past, load: float, rival: Windows, own: Windows, shown: Mapping[str, Estimate]
 ) -> Duel:
-    """Return what baseline and setting show at the mean load of the setting's windows.
+    """Return the metrics of baseline and setting at the mean load of the setting's windows.
 
-    Of tails `shown` has what the setting did at its highest load; the baseline's are of any near load.
+    Of tails, `shown` has the setting's at its highest load; the baseline's are from any near load.
     """
     study = past.study
     at = fmean(math.log(x) for x, _ in own)
@@ -139,7 +143,7 @@ def _beside(
 def _moved(
     load: float, trial: Trial, at: float, slopes: Mapping[str, tuple[float, float]]
 ) -> dict[str, Estimate]:
-    """Return what a window showed, moved to another load along the slopes; `at` is its logarithm."""
+    """Return a window's metrics, moved to another load along the slopes; `at` is its logarithm."""
     moved = dict(trial.shown)
     for name, (slope, _) in slopes.items():
         if (e := moved.get(name)) is not None:
@@ -151,17 +155,17 @@ def _moved(
 
 
 def _solid_near(past: Past, load: float) -> Windows:
-    """Return the windows of any setting that were measured to the end near a load."""
+    """Return the complete windows of any setting near a load."""
     by = past.study.terms.plan_by
     solid = [(t.ran_at.get(by, 0.0), t) for t in past.trials if t.solid]
     return [(x, t) for x, t in solid if load <= x * NEAR <= load * NEAR**2]
 
 
 def _slope(seen: Sequence[tuple[float, Trial, float]]) -> tuple[float, float]:
-    """Return the power of the load that a metric goes with, the same for each setting, and its error.
+    """Return the exponent of a metric in the load, common to all settings, and its standard error.
 
-    Before anything is seen it is 0 ± 1: what a device takes at rest makes an item's energy fall as fast as
-    the load rises, and no faster.
+    Without data it is 0 ± 1: with idle power an item's energy falls at most as fast as the load
+    rises.
     """
     if any(value <= 0.0 for _, _, value in seen):
         return 0.0, 0.0

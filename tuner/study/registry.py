@@ -1,4 +1,4 @@
-"""What a device is, as its agent describes it, and what it is set to, as it was last heard of."""
+"""Stores each device's description from its agent, and its last reported setting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuner.study.telemetry import Telemetry
 
 @dataclass(frozen=True)
 class Registry:
-    """Stores what agents tell of their devices, where it is new; a study is brought in line with it."""
+    """Store new descriptions of devices, and align their studies with them."""
 
     store: Store
     now: Now
@@ -36,7 +36,7 @@ class Registry:
     _applied: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
     def register(self, device: Device) -> None:
-        """Store a device as its agent describes it; a new driver or workload restarts its study."""
+        """Store a device's description from its agent; a new driver or workload restarts its study."""
         device = replace(device, seen_at=self.now())
         try:
             former = self.store.devices.get(device.id)
@@ -48,15 +48,16 @@ class Registry:
         else:
             versions = former.driver, former.workload_version
             if versions != (device.driver, device.workload_version):
-                self._restart_evidence(device)  # before `put`: a crash between finds it again
+                self._restart_evidence(device)  # before `put`: a crash in between repeats it
             self.store.devices.put(device)
             self._narrow(device)
         self._applied.pop(device.id, None)
 
     def note_applied(self, applied: Applied, stored: Applied | None, news: str) -> None:
-        """Store what a device is set to, where that is not what it was when last heard of.
+        """Store a device's reported setting if it has changed.
 
-        Other tuners hear of that, and of `news` of whether it takes orders: what they know is old.
+        Other tuners are notified of that, and of `news` on whether the device takes orders: their
+        copies are outdated.
         """
         state = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
         if self._applied.get(applied.device) != state:
@@ -69,7 +70,7 @@ class Registry:
         self._applied[applied.device] = state
 
     def forget(self, devices: Collection[str]) -> None:
-        """Forget what devices are set to, as another process may have stored it; of all for none."""
+        """Drop cached settings of devices, which another process may have stored; of all for None."""
         for device in devices or tuple(self._applied):
             self._applied.pop(device, None)
 
@@ -85,10 +86,10 @@ class Registry:
 
     @looking_again
     def _narrow(self, device: Device) -> None:
-        """Take out of a device's study what the device offers no more: a knob that it refused, say.
+        """Remove from a study's space what its device no longer offers, such as a refused knob.
 
-        What was measured within the rest still counts; a plan that is not within it is given up, and so is
-        a trial that runs: it failed, and no setting is in force that its device would take no more.
+        Evidence within the rest still counts. A plan outside it is given up, and so is a running
+        trial: it failed, and no setting is in force that its device would no longer accept.
         """
         study = self.store.studies.of(device.id)
         if study is None:
@@ -115,7 +116,7 @@ class Registry:
             self._end_outside(self.changes.revise(narrowed, TUNER, why), device)
 
     def _end_outside(self, study: Study, device: Device) -> None:
-        """End the running trials of settings that a study's space has no more."""
+        """End the running trials of settings that are no longer in a study's space."""
         for trial in self.store.trials.running(study.id):
             if not study.space.has(trial.setting):
                 why = f"{device.id} no longer offers {render_setting(trial.setting)}"

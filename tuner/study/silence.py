@@ -1,4 +1,4 @@
-"""Whether agents are still there, whatever the wall clock does meanwhile."""
+"""Detects lost agents independently of the wall clock."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from tuner.core import Lease, TrialCare
 
 AWAY_S = 60.0
-"""After so long without a look at all trials, due every 10 s, it was the tuner that did not listen."""
+"""After this time without a check of all trials, due every 10 s, the tuner itself was not listening."""
 
 
 class Silence:
-    """How long leases and trials have stayed as they are stored, on a monotonic clock in seconds.
+    """Time since leases and trials last changed in the store, on a monotonic clock in seconds.
 
-    What is stored bears wall time, which may step, and may have been instructed to another tuner on the
-    same database: only that it changes counts. What is seen for the first time has just changed.
+    Stored times are wall time, which may step, and may come from another tuner on the same
+    database: only their change counts. A value seen for the first time counts as just changed.
     """
 
     def __init__(self, monotonic: Callable[[], float], lease_s: float, abandon_s: float) -> None:
@@ -28,9 +28,9 @@ class Silence:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Surround a look at all trials; what fails was none.
+        """Wrap a check of all trials; a failed one does not count.
 
-        Who did not look for long (suspended, without its database) counts everything again.
+        After a long pause (suspended, without its database) all times start again.
         """
         if self._monotonic() - self._looked_at > AWAY_S:
             with self._lock:
@@ -39,7 +39,7 @@ class Silence:
         self._looked_at = self._monotonic()
 
     def in_time(self, lease: Lease) -> bool:
-        """Return whether a lease has not run out."""
+        """Return whether a lease is still valid."""
         return self._seconds(lease.device, (lease.token, lease.expires_at)) < self._lease_s
 
     def abandoned(self, care: TrialCare) -> bool:

@@ -1,4 +1,4 @@
-"""What to do where another tuner on the same database has changed a study meanwhile: look again."""
+"""Retries when another tuner on the same database has changed a study meanwhile."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ R = TypeVar("R")
 
 
 def looking_again(act: Callable[P, R]) -> Callable[P, R]:
-    """Return the act so that it restarts where the study was changed since it was read.
+    """Wrap a function so that it restarts if the study was changed since it was read.
 
-    For what reads a study by itself, and may be done twice. Raises StaleRevision after six times.
+    For functions that read the study themselves and may run twice. Raises StaleRevision after six
+    attempts.
     """
 
     @functools.wraps(act)

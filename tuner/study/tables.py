@@ -1,8 +1,8 @@
-"""Confirming a table of speculation lengths as a table: followed under a load that crosses its boundaries.
+"""Confirms a table of speculation lengths as a whole, under a load that crosses its boundaries.
 
-Its rows are confirmed one by one, each under a load of its own; what switching itself costs shows here
-alone. In vLLM a threshold to length 0 takes 232 to 24–157 tokens/s (issue 49548). The table, plain decoding
-(the baseline) and the best single length of its rows take turns under the same load.
+Its rows are confirmed one by one, each under its own load; the cost of switching itself shows only
+here. In vLLM a threshold to length 0 takes 232 to 24–157 tokens/s (issue 49548). The table, plain
+decoding (the baseline) and the best single length of its rows take turns under the same load.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from tuner.core import (
 from tuner.study.moves import Assign
 
 ROUNDS, MOST_ROUNDS = 3, 6
-"""How many windows of each arm decide; and how many at most, where they do not: our choice."""
+"""Windows per arm that decide, and the most if they do not: our choice."""
 ALONE = 1.0
-"""The load that a round begins at: one request."""
+"""The load at the start of a round: one request."""
 MOST_SPENT = 3
-"""How many windows beyond these an arm may lose to whatever disturbs them."""
+"""Further windows that an arm may lose to disturbances."""
 LENGTHS = frozenset({Role.SPECULATION_LENGTH, Role.DRAFT})
 
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """The plan to be held, None where neither the table nor a length of it is; and why."""
+    """The plan to be held and why; None if neither the table nor a single length qualifies."""
 
     plan: Plan | None
     why: str
@@ -57,14 +57,14 @@ def switches(study: Study, plan: Plan) -> bool:
 
 
 def confirm_table(past: Past, plan: Plan, windows: Sequence[Trial]) -> Assign | TableResult:
-    """Return the next window under the crossing load, or what they show together."""
+    """Return the next window under the crossing load, or the result of all windows."""
     rounds = _Rounds(past, plan, windows)
     return rounds.unfollowed() or rounds.missing() or rounds.result()
 
 
 @dataclass(frozen=True, slots=True)
 class _Gain:
-    """By what share an arm is better than another in the windows of the same rounds."""
+    """The relative gain of one arm over another in the windows of the same rounds."""
 
     mean: float
     low: float
@@ -83,7 +83,7 @@ class _Rounds:
         self._singles = {setting_key(s): s for s in drafted}
 
     def unfollowed(self) -> TableResult | None:
-        """Return that the rows are all there is, where the workload cannot switch them itself."""
+        """Return the result without a table test, if the workload cannot switch rows itself."""
         if any(NO_TABLE in t.reason for t in self._table if t.state is TrialState.FAILED):
             why = (
                 f"not confirmed as a table: the workload {NO_TABLE}, so the agent changes the rows"
@@ -112,10 +112,11 @@ class _Rounds:
         return self._measuring(setting, f"{render_setting(setting)} throughout")
 
     def result(self) -> TableResult:
-        """Return the outcome by these windows: the table, its best single length, or neither.
+        """Return the result of these windows: the table, its best single length, or neither.
 
-        The table must beat plain decoding in the mean, since each of its rows is proven to; a single length
-        is proven at one load alone, and must be here. Of both the better one is held.
+        The table must beat plain decoding in the mean, since each of its rows is proven to. A
+        single length is proven at one load alone, and must be proven here. The better of the two is
+        held.
         """
         base = self._of(self._study.baseline)
         if spoilt := _spoilt(base):
@@ -167,7 +168,7 @@ class _Rounds:
         return [t for t in self._own if t.tries(setting)]
 
     def _gain(self, own: Sequence[Trial], other: Sequence[Trial]) -> _Gain:
-        """Return the gain round by round: their load is the same, and its phase."""
+        """Return the gain round by round: the load and its phase are the same."""
         pairs = zip(_good(own), _good(other), strict=False)
         logs = [self._score(a) - self._score(b) for a, b in pairs]
         if len(logs) < 2:
@@ -176,14 +177,14 @@ class _Rounds:
         return _Gain(math.expm1(mean), math.expm1(mean - student_t95(len(logs) - 1) * spread))
 
     def _score(self, window: Trial) -> float:
-        """Return the logarithm of the objective, the greater the better."""
+        """Return the logarithm of the objective; greater is better."""
         score = self._study.objective.score(window.shown, window.ran_at)
         if score is None or score.mean <= 0.0:
             return -math.inf
         return -self._study.objective.sign * math.log(score.mean)
 
     def _breaks(self, own: Sequence[Trial]) -> str:
-        """Return which of the limits are not proven to be kept; empty where all are."""
+        """Return the limits that are not proven to be kept, as text; empty if all are."""
         shown = pool_windows([t.shown for t in _good(own)], self._study.quantities)
         limits = self._past.at(self._load).limits
         kept = guard.may_hold(shown, limits)

@@ -1,4 +1,4 @@
-"""What the loop reports about its own work, for metrics."""
+"""Hooks for metrics of the loop's own work."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from tuner.core import Applied, Limit, Measurement, Outcome, Study
 
 
 class Telemetry:
-    """Hears what happens, after it has been stored; this one keeps nothing.
+    """Receive events after they are stored; this one keeps nothing.
 
-    Nothing here raises. Called from many threads.
+    No method raises. Called from many threads.
     """
 
     def noted(self, kind: str) -> None:
-        """Hear that an event of a kind was written."""
+        """Note that an event of a kind was written."""
 
     def measured(self, study: Study, device: str, window: Measurement) -> None:
-        """Hear what one window of a device showed, in a trial or while holding."""
+        """Note a window of a device, in a trial or while holding."""
 
     def held(self, study: Study, device: str, window: Measurement, limits: Sequence[Limit]) -> None:
-        """Hear what a window of a hold showed; `limits` are those that it is held by."""
+        """Note a window of a hold; `limits` are those under which it is held."""
 
     def ended(self, outcome: Outcome) -> None:
-        """Hear how a trial ended."""
+        """Note how a trial ended."""
 
     def applied(self, applied: Applied) -> None:
-        """Hear that a device is set otherwise than when it was last heard of."""
+        """Note that a device's setting differs from its last reported one."""
 
     def suggested(self, policy: str, seconds: float) -> None:
-        """Hear how long a study's next step while tuning took to decide."""
+        """Note how many seconds the next step of a study while tuning took to decide."""

@@ -14,14 +14,14 @@ from tuner.moments import when_in_zone
 
 CRON_HINT = 'write five fields with names of days, like "0 2 * * sat"'
 SKIPPED = timedelta(hours=2)
-"""No zone skips more of a day, but for those that once moved over the date line."""
+"""No time zone skips more of a day, except those that once moved over the date line."""
 
 
 def check_windows(exploration: Exploration) -> None:
-    """Return quietly where every window can open.
+    """Check that every window can open.
 
     Raises:
-        InvalidInput: a time zone is not known, or a cron cannot be read or never opens.
+        InvalidInput: a time zone is unknown, or a cron cannot be read or never opens.
     """
     _zone(exploration.time_zone)
     for window in exploration.windows:
@@ -31,7 +31,7 @@ def check_windows(exploration: Exploration) -> None:
 
 
 def wait_for_window(exploration: Exploration, now: datetime) -> str:
-    """Return which window trials wait for, in its own time zone; empty: one is open, or none is needed."""
+    """Return the window that trials wait for, in its own time zone; empty if one is open or none needed."""
     if not exploration.windows or any(
         _is_open(window, exploration.time_zone, now) for window in exploration.windows
     ):
@@ -44,15 +44,16 @@ def wait_for_window(exploration: Exploration, now: datetime) -> str:
 
 
 def _is_open(window: MaintenanceWindow, time_zone: str, now: datetime) -> bool:
-    """Return whether a window has opened within its length before now."""
+    """Return whether a window is open at `now`: it opened less than its length ago."""
     opened = next(_openings(window, time_zone, now - timedelta(hours=window.hours)), None)
     return opened is not None and opened <= now
 
 
 def _openings(window: MaintenanceWindow, time_zone: str, after: datetime) -> Iterator[datetime]:
-    """Yield when a window opens, from after a moment on, as the clocks of its zone show it.
+    """Yield the openings of a window after a time, by the clocks of its zone.
 
-    A time that a spring skips opens it as much later; an hour that comes twice in autumn opens it once.
+    A time skipped in spring opens the window that much later; an hour that comes twice in autumn
+    opens it once.
     """
     trigger = _trigger(window.cron, time_zone)
     since = after - SKIPPED  # from within a skipped hour the trigger sees the next day's
@@ -64,12 +65,12 @@ def _openings(window: MaintenanceWindow, time_zone: str, after: datetime) -> Ite
 
 @functools.lru_cache(maxsize=1024)
 def _trigger(cron: str, time_zone: str) -> CronTrigger:
-    """Return what says when a window opens.
+    """Return the trigger of a window's openings.
 
     APScheduler counts days of the week from Monday where cron counts from Sunday: names only.
 
     Raises:
-        InvalidInput: the zone is not known, or the cron cannot be read.
+        InvalidInput: the zone is unknown, or the cron cannot be read.
     """
     zone, fields = _zone(time_zone), cron.split()
     if len(fields) != 5 or any(sign.isdigit() for sign in fields[4]):
@@ -81,7 +82,7 @@ def _trigger(cron: str, time_zone: str) -> CronTrigger:
 
 
 def _zone(name: str) -> ZoneInfo:
-    """Return a time zone. Raises InvalidInput: this machine knows none of that name."""
+    """Return a time zone. Raises InvalidInput if this machine has none of that name."""
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError):

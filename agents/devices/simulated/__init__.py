@@ -26,18 +26,18 @@ __all__ = [
 ]
 
 VERSION = "simulator 1"
-"""Counted up whenever the physics changes: older evidence then no longer counts."""
+"""Increase it whenever the physics changes: older evidence then no longer counts."""
 DEFAULT_WORKLOAD = "resnet50"
 SETTLE_S = LONGEST_DELAY_S + 3.0
-"""The longest delay of a change, and a part of the warming up; the rest of it shows in the noise."""
+"""Seconds to settle: the longest delay of a change plus part of the warm-up; the rest is in the noise."""
 
 
 def open_simulated(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
-    """Open `PRESET[/WORKLOAD]` or `SERVER[/MODEL][@LOAD]`, as its state in `state_dir` left it.
+    """Open `PRESET[/WORKLOAD]` or `SERVER[/MODEL][@LOAD]`, restoring its state from `state_dir`.
 
     Raises:
-        InvalidInput: there is no such preset or workload, or no such server, model or load.
-        ConfigError: the state file is not of this device.
+        InvalidInput: unknown preset or workload, or unknown server, model or load.
+        ConfigError: the state file belongs to another device.
     """
     if _is_server(rest):
         return open_llm(rest, seed=seed, state_dir=state_dir)
@@ -65,15 +65,15 @@ def attach(device: SimulatedDevice) -> Side:
 
 
 def known(rest: str) -> Callable[[Setting], Mapping[str, float]] | None:
-    """Return `truth`, None for a server: its load moves, so it settles at nothing."""
+    """Return `truth`; None for a server, whose load varies, so that it has no steady state."""
     return None if _is_server(rest) else truth(rest)
 
 
 def truth(rest: str) -> Callable[[Setting], Mapping[str, float]]:
-    """Return what `PRESET[/WORKLOAD]` settles at, free of noise, as a function of the setting.
+    """Return the noise-free steady state of `PRESET[/WORKLOAD]` as a function of the setting.
 
-    The function gives every metric of the device by its name. Raises InvalidInput here for an
-    unknown preset or workload, there for a setting that is not in the space.
+    The function returns every metric of the device by name. Raises InvalidInput here for an unknown
+    preset or workload, and in the function for a setting outside the space.
     """
     preset, workload = _chosen(rest)
     space, work, chip = preset.space, preset.work(workload), preset.chip

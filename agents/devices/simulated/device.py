@@ -1,8 +1,8 @@
-"""A simulated device in its own time: clocks that take effect late, a warm chip, a stepping meter.
+"""A simulated device with its own clock: delayed clock changes, a warming chip, a stepping meter.
 
-The settings, the delay of a change (0–2 s), the counter's 100 ms steps and the faults follow what is
-reported of NVML (ml.energy, "Thermally Stable Profiling"; arXiv 2502.20075 for the delay). One batch
-after another is served, so callers are never idle and the arrival rate is the throughput.
+The settings, the delay of a change (0–2 s), the counter's 100 ms steps and the faults follow
+published reports on NVML (ml.energy, "Thermally Stable Profiling"; arXiv 2502.20075 for the delay).
+Batches are served back to back, so callers are never idle and the arrival rate is the throughput.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ TICK_NS = NS // 10
 EPOCH_NS = int(EPOCH_S * NS)
 LONGEST_DELAY_S = 2.0
 KEPT_PER_S = 200.0
-"""At most this many request latencies a second are kept, as a busy server samples its own."""
+"""Request latencies kept per second, at most: a busy server samples its own, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong with the device, for tests.
+    """Faults to inject in tests.
 
-    `refuse`: a change is refused and nothing changes. `lost`: it no longer answers at all.
-    `counter`: its energy counter stands still, or runs backwards.
+    `refuse`: a change is refused and nothing changes. `lost`: the device does not answer.
+    `counter`: its energy counter stops, or runs backwards.
     """
 
     refuse: bool = False
@@ -46,9 +46,10 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """All counters at one moment. `counter_j` is as of `counter_ns`, the last 100 ms step.
+    """All counters at one moment.
 
-    `shared` is what fine-tuning beside the inference took.
+    `counter_j` is as of `counter_ns`, the last 100 ms step. `shared` is the share used by
+    fine-tuning beside the inference.
     """
 
     now_ns: int
@@ -61,15 +62,15 @@ class Counters:
 
 
 class SimulatedDevice:
-    """Actuator and clock in one: what is set, and the world that goes on while somebody sleeps."""
+    """Actuator and clock in one: the settings, and a simulation that advances while a caller sleeps."""
 
     def __init__(
         self, preset: Preset, workload: str, *, seed: int, state_file: Path | None = None
     ) -> None:
-        """Find the device as its state file left it, or at its defaults; cold, at time 0.
+        """Restore the device from its state file, or start at its defaults; cold, at time 0.
 
         Raises:
-            ConfigError: the state file is not of this device.
+            ConfigError: the state file belongs to another device.
         """
         self.preset = preset
         self.workload = workload
@@ -97,19 +98,22 @@ class SimulatedDevice:
         self._listeners: list[list[float]] = []
 
     def read(self) -> Setting:
-        """Return what is set; a change may take up to 2 s more to be in force. Raises DeviceLost."""
+        """Return the setting, which takes effect within 2 s.
+
+        Raises DeviceLost.
+        """
         self.answering()
         self._save()
         return dict(self._set)
 
     def apply(self, setting: Setting) -> None:
-        """Set the named knobs and keep the others. Device knobs follow within 2 s, the batch at once.
+        """Set the named knobs and keep the others.
+
+        Device knobs follow within 2 s, the batch size immediately. A full disk does not prevent a
+        change, as on real hardware: the setting is saved as soon as the disk accepts it.
 
         Raises:
             UnknownKnob, OutOfRange, ActuationError, DeviceLost: nothing was changed.
-
-        A disk that takes nothing does not keep a setting from it, as none keeps it from real hardware: it
-        is written down once the disk takes it.
         """
         target = dict(self._set)
         for name, value in setting.items():
@@ -130,7 +134,7 @@ class SimulatedDevice:
         return self._now_ns / NS
 
     def sleep(self, seconds: float) -> None:
-        """Let that much of the device's time pass, in hardly any of ours."""
+        """Advance the device's time by `seconds`, in almost no real time."""
         end = self._now_ns + max(0, round(seconds * NS))
         while self._now_ns < end:
             stops = [end, (self._now_ns // EPOCH_NS + 1) * EPOCH_NS, end // TICK_NS * TICK_NS]
@@ -144,7 +148,7 @@ class SimulatedDevice:
         """Run a fine-tuning job beside the inference, from now until its steps are done.
 
         Raises:
-            Conflict: one is running.
+            Conflict: a job is already running.
             DeviceLost: nothing was started.
         """
         self.answering()
@@ -153,19 +157,19 @@ class SimulatedDevice:
         self.fine_tuning, self._steps_left = job, float(job.steps)
 
     def answering(self) -> None:
-        """Return quietly while the device is there. Raises DeviceLost."""
+        """Check that the device answers. Raises DeviceLost."""
         if self.faults.lost:
             raise DeviceLost("the simulated device fell off the bus", hint="a fault is on")
 
     def reading(self) -> Counters:
-        """Return all counters as they are now."""
+        """Return the current counters."""
         steps = math.floor(self._progress)
         return Counters(
             self._now_ns, *self._counter, steps, self._items, self._throttled_s, self._shared
         )
 
     def listen(self, latencies_ms: list[float]) -> None:
-        """Append the latency of (a sample of) every request from now on."""
+        """Append the latency of every request from now on to a list; of a sample if there are many."""
         self._listeners.append(latencies_ms)
 
     def unlisten(self, latencies_ms: list[float]) -> None:
@@ -173,7 +177,7 @@ class SimulatedDevice:
         self._listeners = [listener for listener in self._listeners if listener is not latencies_ms]
 
     def _save(self) -> None:
-        """Write down what is set, where that was not done yet."""
+        """Save the setting, if it is not saved yet."""
         if self._state_file is None or not self._unsaved:
             return
         try:
@@ -196,7 +200,7 @@ class SimulatedDevice:
         )
 
     def _pass_until(self, end_ns: int) -> None:
-        """Let time pass in which clocks and noise do not change, at most to a fine-tuning's end."""
+        """Advance time while clocks and noise are constant, at most to the end of a fine-tuning job."""
         chip, point, job = self.preset.chip, self._point, self.fine_tuning
         slower, hungrier = epoch_factors(self._seed, self._now_ns // EPOCH_NS)
         work = self.work if job is None else self.preset.roof.shared(self.work, job)
@@ -206,7 +210,7 @@ class SimulatedDevice:
             end_ns = min(end_ns, self._now_ns + max(1, math.ceil(left_s * NS)))
         seconds = (end_ns - self._now_ns) / NS
         throttled = pace.gpu_mhz < point.gpu_mhz
-        # While the cap rules, the total is what it allows, whatever the leakage does meanwhile.
+        # While the cap applies, the total is what it allows, whatever the leakage is.
         ruled = throttled and pace.gpu_mhz > chip.min_gpu_mhz
         watts = point.limit_w if ruled else pace.power_w
         self.celsius, energy = chip.thermal.warm(self.celsius, watts, seconds, leaking=not ruled)

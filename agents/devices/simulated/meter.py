@@ -1,4 +1,4 @@
-"""The simulated device's meter: windows over its counters, with what they can be off by."""
+"""Meter of the simulated device: windows over its counters, with their error bounds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from tuner.core import (
 )
 
 QUANTILES = {"latency_p50_ms": (0.50, 1.0), "latency_p99_ms": (0.99, 1.8)}
-"""The quantile, and how much more than the mean it moves with the speed: slow epochs make the tail.
-1.8 = exp(s²/2) with s = SPEED_SD · ln(p99) / REQUEST_SD², from the weights of the epochs in it."""
+"""Per metric: the quantile, and its sensitivity to speed relative to the mean's.
+
+Slow epochs determine the tail: 1.8 = exp(s²/2) with s = SPEED_SD · ln(p99) / REQUEST_SD², from the
+weights of the epochs in it.
+"""
 TWO_ROUNDINGS = 1.0 / math.sqrt(6.0)
-"""Standard deviation of the difference of two readings, each cut down to a whole step."""
+"""Standard deviation of the difference of two readings, each truncated to a whole step."""
 
 
 def metrics(scope: Scope) -> tuple[Metric, ...]:
-    """Return what the meter measures; `scope` is what the energy is about."""
+    """Return the metrics of the meter; `scope` is the part of the host that its energy covers."""
     service = ("latency_p50_ms", "latency_p99_ms", "latency_mean_ms", "throughput_per_s")
     return (
         Metric("energy_j", Origin.SIMULATED, scope),
@@ -38,15 +41,15 @@ def metrics(scope: Scope) -> tuple[Metric, ...]:
 
 
 class SimulatedMeter:
-    """Opens windows on a simulated device."""
+    """Open windows on a simulated device."""
 
     def __init__(self, device: SimulatedDevice, scope: Scope) -> None:
-        """Measure `device`; `scope` is what its energy is about."""
+        """Measure `device`; `scope` is the part of the host that its energy covers."""
         self._device = device
         self._scope = scope
 
     def start(self) -> SimulatedWindow:
-        """Open a window now. Raises MeasurementError where the device is lost."""
+        """Open a window. Raises MeasurementError if the device is lost."""
         _answering(self._device)
         return SimulatedWindow(self._device, self._scope)
 
@@ -64,16 +67,16 @@ class SimulatedWindow:
         device.listen(self._latencies_ms)
 
     def read(self) -> Reading:
-        """Return what the window shows so far; energy only once the counter has moved on."""
+        """Return the metrics so far; energy only once the counter has advanced."""
         _answering(self._device)
         end = self._end or self._device.reading()
         return _Shown(self._start, end, self._latencies_ms, self._scope).reading()
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed.
+        """Close the window and return its metrics.
 
         Raises:
-            MeasurementError: the device is lost, or its energy counter stood still or ran backwards.
+            MeasurementError: the device is lost, or its energy counter stopped or ran backwards.
         """
         if self._end is None:
             self._end = self._device.reading()
@@ -92,7 +95,7 @@ def _answering(device: SimulatedDevice) -> None:
 
 
 class _Shown:
-    """What lies between two readings."""
+    """The differences between two readings."""
 
     def __init__(
         self, start: Counters, end: Counters, latencies_ms: list[float], scope: Scope
@@ -166,7 +169,7 @@ class _Shown:
         return estimates
 
     def _fine_tuning(self) -> dict[str, Estimate]:
-        """Return what ran beside the inference: its share of the time, and what a step asked for."""
+        """Return the share of the time used by fine-tuning, and the demand of one of its steps."""
         shared = self._shared
         if shared.seconds <= 0.0:
             return {}
@@ -182,7 +185,7 @@ class _Shown:
 
 
 def _widened(plain: Estimate, doubt: float) -> Estimate:
-    """Return an estimate whose bounds also cover a deviation all its samples share."""
+    """Widen an estimate's bounds by a deviation that all its samples share."""
     return replace(
         plain,
         stderr=math.hypot(plain.stderr, doubt),

@@ -1,4 +1,4 @@
-"""What repeats of one measurement differ by: about 1 % over 10 s, 3 % over one; our own figures."""
+"""Noise between repeated measurements: about 1 % over 10 s, 3 % over 1 s; our own figures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from random import Random
 from statistics import NormalDist
 
 EPOCH_S = 0.5
-"""Speed and power stay at one deviation for this long."""
+"""Speed and power keep one deviation for this many seconds."""
 SPEED_SD = 0.015
 POWER_SD = 0.035
 OUTLIER_SHARE = 0.01
 OUTLIER_SD = 0.15
-"""In one epoch of a hundred the power is far off, either way."""
+"""In one epoch of a hundred the power has this standard deviation instead."""
 POWER_TOTAL_SD = math.sqrt((1.0 - OUTLIER_SHARE) * POWER_SD**2 + OUTLIER_SHARE * OUTLIER_SD**2)
 
 REQUEST_SD = 0.035
@@ -24,7 +24,7 @@ HICCUP_SD = 0.05
 
 
 def epoch_factors(seed: int, epoch: int) -> tuple[float, float]:
-    """Return what step time and power are multiplied by, the same for the same seed and epoch."""
+    """Return the factors of step time and power, deterministic for a seed and epoch."""
     rng = Random(f"{seed}/epoch/{epoch}")
     speed = math.exp(rng.gauss(0.0, SPEED_SD))
     spread = OUTLIER_SD if rng.random() < OUTLIER_SHARE else POWER_SD
@@ -32,7 +32,7 @@ def epoch_factors(seed: int, epoch: int) -> tuple[float, float]:
 
 
 def request_factor(rng: Random) -> float:
-    """Return how much longer than its batch one request took."""
+    """Return the factor of one request's time over that of its batch."""
     if rng.random() < HICCUP_SHARE:
         return math.exp(rng.gauss(HICCUP_SHIFT, HICCUP_SD))
     return math.exp(rng.gauss(0.0, REQUEST_SD))

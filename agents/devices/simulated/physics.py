@@ -1,9 +1,9 @@
-"""What a processor does at given clocks: how long a batch takes, what it draws, how warm it gets.
+"""Physics of a processor at given clocks: batch time, power, and temperature.
 
-The power model is the one of Kernel Tuner ("Going green", PMBS 2022): P = idle + a·f·V(f)², V flat up
-to a threshold and then linear. The time model is a roofline: compute over the GPU clock, memory over
-the memory clock, host work over the CPU clock. What we chose ourselves: the smooth maximum between
-compute and memory, the share of a unit's power that flows while it waits, and the thermal node.
+The power model is that of Kernel Tuner ("Going green", PMBS 2022): P = idle + a·f·V(f)², V flat up
+to a threshold and then linear. The time model is a roofline: compute over the GPU clock, memory
+over the memory clock, host work over the CPU clock. Our own choices: the smooth maximum between
+compute and memory, the share of a unit's power that it draws while waiting, and the thermal node.
 Left out: thermal throttling, voltage offsets, several processes on one device.
 """
 
@@ -39,7 +39,7 @@ class Unit:
     curve: Curve
 
     def power_w(self, mhz: float, busy: float) -> float:
-        """Return the dynamic power at a clock when the unit is busy that share of the time."""
+        """Return the dynamic power in W at a clock; `busy` is the share of the time that the unit works."""
         activity = self.waiting + (1.0 - self.waiting) * busy
         return self.watts_per_mhz * mhz * self.curve.squared(mhz) * activity
 
@@ -62,7 +62,7 @@ class Thermal:
         return self.leak_w * (1.0 + self.leak_per_k * (celsius - self.ambient_c))
 
     def settled_c(self, watts: float, *, leaking: bool) -> float:
-        """Return the temperature a constant power leads to, leakage coming on top or not."""
+        """Return the steady-state temperature at a constant power, with leakage added on top or not."""
         if not leaking:
             return self.ambient_c + self.k_per_w * watts
         gain = 1.0 - self.k_per_w * self.leak_w * self.leak_per_k
@@ -83,9 +83,10 @@ class Thermal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a workload asks for, in ms at full clocks: per batch (`_fixed`) and per item in it.
+    """The demand of a workload, in ms at full clocks: per batch (`_fixed`) and per item in it.
 
-    `intensity` scales the GPU's dynamic power: how much of the chip the workload's kernels switch.
+    `intensity` scales the GPU's dynamic power: the part of the chip that the workload's kernels
+    switch.
     """
 
     compute_fixed_ms: float
@@ -99,7 +100,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """Where a device stands: its clocks, its power limit, and the batch size."""
+    """The state of a device: its clocks, its power limit, and the batch size."""
 
     gpu_mhz: float
     mem_mhz: float
@@ -110,7 +111,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What comes of a point: seconds per batch, dynamic plus idle power, and the clock really run."""
+    """The result at a point: seconds per batch, dynamic plus idle power in W, and the actual GPU clock."""
 
     step_s: float
     power_w: float
@@ -119,7 +120,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """A device: its clock domains, idle power, thermal node, and how much host work it hides.
+    """A device: its clock domains, idle power, thermal node, and hidden host work.
 
     `overlap` is the share of the host work done while the GPU computes the previous batch.
     """
@@ -133,7 +134,7 @@ class Chip:
     min_gpu_mhz: float
 
     def pace(self, work: Work, point: OperatingPoint, gpu_mhz: float) -> Pace:
-        """Return time and power at a GPU clock, whatever the power limit says."""
+        """Return time and power at a GPU clock, ignoring the power limit."""
         batch = point.batch
         compute = (work.compute_fixed_ms + work.compute_ms * batch) * self.gpu.max_mhz / gpu_mhz
         memory = (work.memory_fixed_ms + work.memory_ms * batch) * self.mem.max_mhz / point.mem_mhz
@@ -150,9 +151,9 @@ class Chip:
         return Pace(step / 1000.0, power, gpu_mhz)
 
     def capped(self, work: Work, point: OperatingPoint, celsius: float) -> Pace:
-        """Return time and power at a temperature, the GPU clock lowered until the limit is kept.
+        """Return time and power at a temperature, with the GPU clock lowered to keep the power limit.
 
-        Where even the lowest clock breaks the limit, that clock is run and the limit is not kept.
+        If even the lowest clock exceeds the limit, that clock is used and the limit is not kept.
         """
         budget = point.limit_w - self.thermal.leakage_w(celsius)
         uncapped = self.pace(work, point, point.gpu_mhz)

@@ -1,9 +1,9 @@
-"""The simulated devices: which knobs they have and the numbers their physics is given.
+"""The simulated devices: their knobs, and the parameters of their physics.
 
-Ranges of clocks and power are those published for the named boards. a100, v100 and a40 are fitted to
-published curves (see each preset); that their clocks go in steps of 15 MHz is our assumption. orin and
-tx2 are set by hand within the boards' power limits: we found no public table of what they draw and how
-fast they are under changing clocks.
+Ranges of clocks and power are those published for the named boards. a100, v100 and a40 are fitted
+to published curves (see each preset); their clock steps of 15 MHz are our assumption. orin and tx2
+are set by hand within the boards' power limits: we have no public table of their power and speed
+under changing clocks.
 """
 
 from __future__ import annotations
@@ -42,20 +42,22 @@ WORKLOADS = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""What one batch asks of an A100 at full clocks; the presets scale it. Our own figures, of the size
-such models have."""
+"""The demand of one batch at full clocks of an A100; the presets scale it.
+
+Our own figures, of the size that such models have.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkScale:
-    """How many times longer than an A100 a device takes, for each kind of work."""
+    """Factors by which a device is slower than an A100, for each kind of work."""
 
     compute: float = 1.0
     memory: float = 1.0
     host: float = 1.0
 
     def of(self, work: Work) -> Work:
-        """Return the work as this device sees it."""
+        """Return the work scaled to this device."""
         return Work(
             compute_fixed_ms=work.compute_fixed_ms * self.compute,
             compute_ms=work.compute_ms * self.compute,
@@ -69,9 +71,10 @@ class WorkScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One simulated device. A domain with one clock is no knob; `cannot` says so in words.
+    """One simulated device.
 
-    `roof` is what a fine-tuning job beside the inference is measured by: fp32 and memory peaks.
+    A domain with one clock is no knob; `cannot` gives the reason. `roof` has the peaks, fp32 and
+    memory, that a fine-tuning job beside the inference is computed with.
     """
 
     name: str
@@ -86,15 +89,15 @@ class Preset:
 
     @property
     def space(self) -> Space:
-        """The settings there are."""
+        """The space of its knobs."""
         return Space(self.knobs)
 
     def work(self, workload: str) -> Work:
-        """Return what a workload asks of this device."""
+        """Return the demand of a workload on this device."""
         return self.scale.of(WORKLOADS[workload])
 
     def point(self, setting: Setting) -> OperatingPoint:
-        """Return where a setting puts the device."""
+        """Return the operating point of a setting."""
         chip = self.chip
         return OperatingPoint(
             float(setting.get("gpu.clock_mhz", chip.gpu.max_mhz)),
@@ -174,8 +177,11 @@ A100_HOST = Preset(
     roof=Roof(19.5e12, 1555e9),
     cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK},
 )
-"""The A100 above, its meter seeing the host's package, too, whose cores decode what the GPU infers. The
-host is set by hand, of the size of a server's socket: 60 W idle, some 150 W at its highest clock."""
+"""The A100 above with a meter that also covers the host's package, whose cores decode the inputs.
+
+The host is set by hand, of the size of a server's socket: 60 W idle, some 150 W at its highest
+clock.
+"""
 
 V100 = Preset(
     name="v100",

@@ -1,4 +1,4 @@
-"""What a simulated device is set to, on disk, so that it outlives the process like real hardware."""
+"""State file of a simulated device, so that its setting outlives the process as on real hardware."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tuner.core import ConfigError, Setting, Space
 
 
 def load_setting(path: Path, space: Space) -> Setting:
-    """Return the setting in a file, the space's default where there is no file.
+    """Load the setting from a file; return the space's default if there is no file.
 
     Raises:
-        ConfigError: the file is not of this device, or cannot be read.
+        ConfigError: the file belongs to another device, or cannot be read.
     """
     try:
         setting = json.loads(path.read_text(encoding="utf-8"))
@@ -29,7 +29,7 @@ def load_setting(path: Path, space: Space) -> Setting:
 
 
 def save_setting(path: Path, setting: Setting) -> None:
-    """Write the file so that a crash leaves the old setting or the new one, never half of it.
+    """Write the file atomically: after a crash it has the old setting or the new one.
 
     Raises:
         StoreError: the disk refuses.

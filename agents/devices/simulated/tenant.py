@@ -1,10 +1,11 @@
-"""A fine-tuning job that shares a simulated device with the inference it is there for.
+"""A fine-tuning job that shares a simulated device with an inference service.
 
-Boards without MPS or MIG share by time: a batch of the inference, a step of the fine-tuning, and so
-on in turn, and a request waits for both. Within a turn computing and moving data overlap, as they do
-for the inference alone. Our own choices: whole steps in turn, at the board's peak rates (published
-figures for fp32 and memory; real jobs reach a share of them), and the inference's own draw per clock.
-Left out: caches that the two take from each other, and the host work of loading training data.
+Boards without MPS or MIG share by time: a batch of the inference and a step of the fine-tuning
+alternate, and a request waits for both. Within a turn, computing and moving data overlap, as they
+do for the inference alone. Our own choices: whole steps in turn, at the board's peak rates
+(published figures for fp32 and memory; real jobs reach a share of them), and the inference's own
+power per clock. Left out: cache contention between the two, and the host work of loading training
+data.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class FineTuning:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What fine-tuning took so far: time beside the inference, steps, operations and bytes."""
+    """Totals of fine-tuning so far: time beside the inference in s, steps, operations and bytes."""
 
     seconds: float = 0.0
     steps: float = 0.0
@@ -42,7 +43,7 @@ class Shared:
     bytes: float = 0.0
 
     def plus(self, job: FineTuning, seconds: float, steps: float) -> Shared:
-        """Return the totals after some more of a job."""
+        """Return the totals after `seconds` and `steps` more of a job."""
         flop = steps * job.flop
         return Shared(
             self.seconds + seconds,
@@ -52,7 +53,7 @@ class Shared:
         )
 
     def minus(self, earlier: Shared) -> Shared:
-        """Return what was taken since."""
+        """Return the differences to earlier totals."""
         return Shared(
             self.seconds - earlier.seconds,
             self.steps - earlier.steps,
@@ -63,13 +64,13 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What a board computes and moves at full clocks: operations and bytes per second."""
+    """Peak rates of a board at full clocks: operations and bytes per second."""
 
     flop_per_s: float
     bytes_per_s: float
 
     def demand(self, work: Work) -> tuple[float, float]:
-        """Return what the inference asks for per item: operations, and operations per byte."""
+        """Return the demand of the inference per item: operations, and operations per byte."""
         flop = work.compute_ms / 1000.0 * self.flop_per_s
         return flop, flop / (work.memory_ms / 1000.0 * self.bytes_per_s)
 

@@ -11,18 +11,18 @@ from tuner.core import Clock, InvalidInput, Metric, Scope, Setting, Space
 
 
 class RunKnobs:
-    """Knobs that every run is started with; between runs nothing is altered, so nothing is restored."""
+    """The knobs of a program, given to it at each start; nothing else changes, so nothing is restored."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._setting = dict(space.default)
 
     def read(self) -> Setting:
-        """Return what the next run is started with."""
+        """Return the setting of the next run."""
         return dict(self._setting)
 
     def apply(self, setting: Setting) -> None:
-        """Have the next runs started so; knobs that are not named stay.
+        """Set the knobs of the next runs; knobs that are not named stay.
 
         Raises:
             UnknownKnob, OutOfRange: there is no such knob or value.
@@ -33,10 +33,10 @@ class RunKnobs:
 
 
 def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
-    """Open the program that `command:/PATH/FILE.toml` describes; nothing is run until it is measured.
+    """Open the program of `command:/PATH/FILE.toml`; nothing runs until it is measured.
 
     Raises:
-        ConfigError: the file cannot be read, or says what cannot be.
+        ConfigError: the file cannot be read, or is not valid.
         InvalidInput: there is no absolute path in the spec.
     """
     file = Path(spec.partition(":")[2])

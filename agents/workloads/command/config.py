@@ -1,4 +1,4 @@
-"""The file that says which program is run, with which knobs, and what it prints, read strictly."""
+"""Strict reader of a command's file: the program, its knobs, and its output."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "version", "folder"), str)
 FILE_KEYS |= {"run": list, "runs": int, "timeout_s": toml.NUMBER}
 FILE_KEYS |= {"env": dict, "items": dict, "knob": list, "metric": list}
 RUNS, LEAST_RUNS = 4, 3
-"""Fewer runs have no standard error that means anything."""
+"""Runs per window by default, and at least: fewer have no meaningful standard error."""
 TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandConfig:
-    """All that a file says. `items` is how many a run works on, or where it prints that."""
+    """The content of a command's file.
+
+    `items` is the number of items per run, or where the program prints it.
+    """
 
     name: str
     version: str
@@ -39,7 +42,7 @@ class CommandConfig:
     metrics: tuple[PrintedMetric, ...]
 
     def program(self, setting: Setting) -> MeasuredProgram:
-        """Return the program at a setting; its environment is what is added to the agent's own."""
+        """Return the program at a setting; its environment lists only additions to the agent's own."""
         return MeasuredProgram(
             words=tuple(filled(word, setting) for word in self.run),
             environment={name: filled(text, setting) for name, text in self.env.items()},
@@ -62,8 +65,8 @@ def load_command_config(path: Path) -> CommandConfig:
     """Read a command's file.
 
     Raises:
-        ConfigError: it cannot be read, does not parse, or says what cannot be; the message names the
-            file, the key, and the nearest key there is.
+        ConfigError: it cannot be read, does not parse, or is not valid; the message names the file,
+            the key, and the nearest valid key.
     """
     where = str(path)
     table = toml.read(path, FILE_KEYS)
@@ -100,7 +103,7 @@ def _knobs(where: str, tables: list[Any]) -> tuple[Knob, ...]:
 
 
 def _demand_places(where: str, config: CommandConfig) -> None:
-    """Raise ConfigError if a knob is not used: it would change nothing."""
+    """Raise ConfigError if a knob is not used, as it would have no effect."""
     for knob in config.knobs:
         place = f"{{{knob.name}}}"
         if not any(place in text for text in (*config.run, *config.env.values())):

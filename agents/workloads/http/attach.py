@@ -37,19 +37,20 @@ from agents.workloads.http.units import KnobInUnit
 from tuner.core import Clock, InvalidInput, Meter, Metric, Scope, Setting, TuningError
 
 REPORT_S = 1.0
-"""How old a text may be: most are made when asked for; some are kept for a moment."""
+"""Age in s that a service's text may have: most are made on request, some are cached briefly."""
 FALL_BACK = "the fall-back to plain decoding"
 TRACE = "trace:"
 
 
 def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
-    """Attach to the running service that `service:/PATH/FILE.toml` describes.
+    """Attach to the running service of `service:/PATH/FILE.toml`.
 
-    With `#trace:/PATH/FILE.csv` after it, its load arrives as that trace's did.
+    With `#trace:/PATH/FILE.csv` after it, its load has that trace's arrivals.
 
     Raises:
-        ConfigError: the file cannot be read, or says what cannot be.
-        InvalidInput: there is no absolute path in the spec, or the service tells no such metric.
+        ConfigError: the file cannot be read, or is not valid.
+        InvalidInput: there is no absolute path in the spec, or the service does not report such a
+            metric.
         DeviceLost, ActuationError: the service does not answer, or not as the file says.
     """
     name, _, more = spec.partition(":")[2].partition("#")
@@ -80,7 +81,7 @@ def trace_of(fragment: str) -> Path | None:
 
 
 class Service:
-    """What a file describes, and the ways to it: over HTTP, by its processes, by its text."""
+    """The file's description of a service, and the connections to it: HTTP, its processes, its metrics."""
 
     def __init__(self, config: ServiceConfig, clock: Clock) -> None:
         self._config, self._clock = config, clock
@@ -90,19 +91,17 @@ class Service:
         self._exposition: Exposition | None = None
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._http is not None:
             self._http.close()
 
     def side(self, seed: int) -> Side:
-        """Return it, ready to be set and measured. Raises as `attach`."""
+        """Return the service's side. Raises as `attach`."""
         config = self._config
         if self._http is not None:
             self._exposition = Exposition(self._http, config)
         actuator = self._actuator()
-        with suppress(
-            UnlistedValue
-        ):  # an error shows when it is read; putting it back must be possible
+        with suppress(UnlistedValue):  # an error shows on reading; restoring must be possible
             actuator.read()
         effects = {one.knob.name for one in config.knobs if one.effect is not None}
         has_cpu_time = self._has_cpu_time()
@@ -130,7 +129,7 @@ class Service:
         return cannot
 
     def _identity(self) -> WorkloadIdentity:
-        """Return how the service's processes are identified: what its file says, its port, its start."""
+        """Return how to identify the service's processes: from its file, its port, its start."""
         exposition = self._exposition
         has_start = exposition is not None and exposition.has_start_time
         identity = WorkloadIdentity() if self._process is None else self._process.identity()
@@ -160,7 +159,7 @@ class Service:
         return ServiceKnobs(knobs, restart, reload, self.close, fallback)
 
     def _fallback(self) -> TableFallback | None:
-        """Return what gives a table of draft lengths up; None where there is none, or nothing to go by."""
+        """Return the fallback from a table of draft lengths; None without a table, or without counters."""
         exposition, ratios = self._exposition, self._config.exported.ratios
         if exposition is None or not any(ratio.name == ACCEPTED for ratio in ratios):
             return None
@@ -239,7 +238,7 @@ def _text_meter(
     clock: Clock,
     seed: int,
 ) -> Meter:
-    """Return the meter of our load, or of the service's own histogram, with what its text tells besides."""
+    """Return the meter of our load, or of the service's own histogram, with its further metrics."""
     effects = {one.knob.name: one.effect for one in config.knobs if one.effect is not None}
 
     def in_force() -> Setting | None:
@@ -258,7 +257,7 @@ def _text_meter(
 
 
 def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
-    """Return what makes a caller; all of them take the bodies in turn."""
+    """Return a factory of callers; all callers send the bodies in turn."""
     parts, lock = urlsplit(url), threading.Lock()
     bodies: Iterator[bytes] = itertools.cycle(load.bodies)
 

@@ -1,4 +1,4 @@
-"""The file that says how a service is set and measured, read strictly."""
+"""Strict reader of a service's file: how the service is set and measured."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RENEWAL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RenewalConfig:
-    """How a service reloads its files: a command or a signal, and until when it must be ready again."""
+    """How a service reloads its files: a command or a signal, and the time until it must be ready."""
 
     argv: tuple[str, ...]
     signal: str
@@ -63,7 +63,7 @@ class RenewalConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProcessConfig:
-    """Whose CPU time is the service's: a systemd unit's, or that of a process and all it has started."""
+    """The source of the service's CPU time: a systemd unit, or a process and all its children."""
 
     unit: str
     pid_file: Path | None
@@ -72,7 +72,7 @@ class ProcessConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """All that a file says. Without a `url` nothing uses HTTP."""
+    """The content of a service's file. Without a `url` nothing uses HTTP."""
 
     name: str
     url: str
@@ -93,18 +93,18 @@ class ServiceConfig:
 
     @property
     def longest(self) -> int:
-        """The largest speculation length, the most places that a ratio by a label can have."""
+        """The largest speculation length, which limits the positions of a ratio by a label."""
         lengths = [one.knob for one in self.knobs if one.knob.role is Role.SPECULATION_LENGTH]
         values = [value for knob in lengths for value in knob.values if isinstance(value, int)]
         return max(values, default=0)
 
 
 def load_service_config(path: Path, trace: Path | None = None) -> ServiceConfig:
-    """Read a service's file; the arrivals of `trace` take the place of its load's.
+    """Read a service's file; the arrivals of `trace` replace those of its load.
 
     Raises:
-        ConfigError: it cannot be read, does not parse, or says what cannot be, such as a URL that is
-            not on this machine; the message names the file, the key, and the nearest key there is.
+        ConfigError: it cannot be read, does not parse, or is not valid, such as a URL that is not
+            on this machine; the message names the file, the key, and the nearest valid key.
     """
     where = str(path)
     table = toml.read(path, FILE_KEYS)
@@ -149,7 +149,7 @@ def _url(where: str, text: str) -> str:
 
 
 def _demand_load(where: str, config: ServiceConfig) -> None:
-    """Raise ConfigError unless one thing, and only one, tells the latency and counts the work."""
+    """Raise ConfigError unless exactly one source reports the latency and counts the work."""
     log = config.log
     has_items = bool(log and log.has_items)
     if not config.latency.name and config.load is None and not (log and log.latency):
@@ -174,7 +174,7 @@ def _demand_load(where: str, config: ServiceConfig) -> None:
 
 
 def _demand_url(where: str, config: ServiceConfig, table: Mapping[str, Any]) -> None:
-    """Raise ConfigError where HTTP is used without a url."""
+    """Raise ConfigError if HTTP is used without a url."""
     needing = [f"[{key}]" for key in HTTP_KEYS if key in table]
     needing += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
     needing += ["[load] with a path"] if isinstance(config.load, OurLoad) else []
@@ -188,7 +188,7 @@ def _demand_url(where: str, config: ServiceConfig, table: Mapping[str, Any]) -> 
 
 
 def _demand_distinct(where: str, config: ServiceConfig) -> None:
-    """Raise ConfigError where two tables give a metric the same name."""
+    """Raise ConfigError if two tables use the same metric name."""
     exported = config.exported
     names = [*exported.histograms, *(one.name for one in exported.ratios), exported.signal]
     names += [one.metric.name for one in config.json]
@@ -220,7 +220,7 @@ def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
 
 
 def _demand_renewal(where: str, table: Mapping[str, Any], written: Sequence[KnobCalls]) -> None:
-    """Raise ConfigError where a file is written and nothing has the service take it up."""
+    """Raise ConfigError if a file is written and nothing makes the service reload it."""
     for one in written:
         if not {"restart", "reload"} & table.keys():
             raise ConfigError(
@@ -237,7 +237,10 @@ def _demand_renewal(where: str, table: Mapping[str, Any], written: Sequence[Knob
 def _renewal(
     where: str, table: Mapping[str, Any], key: str, process: ProcessConfig | None
 ) -> RenewalConfig | None:
-    """Return what `[restart]` or `[reload]` says; only a reload may be a signal. Raises ConfigError."""
+    """Return the content of `[restart]` or `[reload]`; only a reload may be a signal.
+
+    Raises ConfigError.
+    """
     if key not in table:
         return None
     kinds = RENEWAL_KEYS if key == "restart" else {**RENEWAL_KEYS, "signal": str}

@@ -1,6 +1,6 @@
-"""What a window shows beside latency, throughput and CPU time: ratios, quantiles, load, and effects.
+"""Further metrics of a window: ratios, quantiles, the load, and the knobs' measured effects.
 
-A knob whose effect can be seen is not believed: where the counters tell otherwise, the window is no
+A knob with a measurable effect is checked: if the counters contradict its value, the window is no
 measurement.
 """
 
@@ -39,14 +39,17 @@ from tuner.core import (
 SHARE = Quantity("1")
 TAIL_MS = Quantity("ms", Better.LESS, Kind.TIME, over_windows=OverWindows.TAIL)
 SHORT, OVER = 0.10, 0.01
-"""By what share an effect may miss its value: below, for the end of an answer drafts less; above. Ours."""
+"""Relative tolerance of an effect below its value, as the end of an answer drafts less; above.
+
+Ours.
+"""
 Effects = Mapping[str, KnobEffect]
 
 
 class DerivedMeter:
-    """Adds to what a meter shows what the service's text tells besides.
+    """Add further metrics from the service's text to those of a meter.
 
-    `in_force` reads the setting, None where a plan changes it within the window.
+    `in_force` reads the setting, None if a plan changes it within the window.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class DerivedMeter:
 
 
 class DerivedLoadMeter(DerivedMeter):
-    """The same under our own load, which may be requested by the name of the file's signal."""
+    """A derived meter under our own load, which may be requested by the name of the file's signal."""
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class DerivedLoadMeter(DerivedMeter):
         return {names.get(name, name): value for name, value in self._load.context.items()}
 
     def offering(self, context: Context) -> DerivedLoadMeter:
-        """Return the meter at another load. Raises InvalidInput where none is requested."""
+        """Return the meter at another load. Raises InvalidInput if none is requested."""
         meter = self._load.offering(sent(context, self._exported.signal))
         return DerivedLoadMeter(
             meter, self._exported, self._effects, self._snapshot, self._in_force
@@ -120,11 +123,11 @@ class DerivedWindow:
         self._final: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far. Raises MeasurementError."""
+        """Return the metrics so far. Raises MeasurementError."""
         return self._with(self._window.read()) if self._final is None else self._final
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed. Raises MeasurementError."""
+        """Close the window and return its metrics. Raises MeasurementError."""
         if self._final is None:
             reading = self._with(self._window.stop())
             self._demand_effects(reading.totals)
@@ -143,7 +146,7 @@ class DerivedWindow:
         )
 
     def _demand_effects(self, totals: Mapping[str, float]) -> None:
-        """Raise MeasurementError where work was done, and a knob that should show in it did not."""
+        """Raise MeasurementError if work was done without the expected effect of a knob."""
         for name, value in self._expected.items():
             effect = self._effects[name]
             silent = self._growth(name)[1] == 0.0 and not effect.at_most
@@ -163,7 +166,7 @@ class DerivedWindow:
         return shown
 
     def _ratios(self) -> dict[str, Estimate]:
-        """Return the ratios with their doubt: from look to look, and at least that of counts."""
+        """Return the ratios; the standard error is that between readings, at least that of the counts."""
         shown = {}
         for name in sorted(self._looks[-1].ratios.keys() - self._effects.keys()):
             above, below = self._growth(name)
@@ -177,7 +180,7 @@ class DerivedWindow:
         return shown
 
     def _load(self) -> dict[str, Estimate]:
-        """Return the mean load of the looks at which there was any: of the time that was worked."""
+        """Return the mean load over the readings with any load, which is that of the busy time."""
         loads = [look.load for look in self._looks[1:] if look.load]
         if len(loads) < 2:
             return {}
@@ -188,7 +191,7 @@ class DerivedWindow:
         }
 
     def _growth(self, name: str) -> tuple[float, float]:
-        """Return how much a ratio's two parts have grown. Raises MeasurementError."""
+        """Return the growth of a ratio's two parts. Raises MeasurementError."""
         above, below = _step(self._looks[0], self._looks[-1], name)
         if below < 0.0:
             raise MeasurementError(
@@ -199,7 +202,7 @@ class DerivedWindow:
 
 
 def derived_metrics(exported: ExportedMetrics, positions: int) -> tuple[Metric, ...]:
-    """Return the metrics of a window, with one place for each label of a ratio."""
+    """Return the metrics of a window, with one for each position of a ratio by a label."""
     names = [
         ratio.name.replace(POSITION, str(i))
         for ratio in exported.ratios
@@ -224,7 +227,7 @@ def _step(before: Snapshot, now: Snapshot, name: str) -> tuple[float, float]:
 
 
 def _check_effect(name: str, value: Value, effect: KnobEffect, above: float, below: float) -> None:
-    """Raise MeasurementError where the counters do not show a knob's value."""
+    """Raise MeasurementError if the counters contradict a knob's value."""
     expected = float(value)
     ratio = above / below if below > 0.0 else 0.0
     missed = ratio > expected * (1.0 + OVER)

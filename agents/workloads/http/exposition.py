@@ -1,4 +1,4 @@
-"""What a service reports about itself as Prometheus text: latencies, failures, counters, CPU time."""
+"""A service's Prometheus text: latencies, failures, counters, CPU time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tuner.core import ActuationError, DeviceLost, InvalidInput, MeasurementErro
 
 CPU = "process_cpu_seconds_total"
 STARTED = "process_start_time_seconds"
-"""The names that Prometheus' own client libraries give them."""
+"""The names used by Prometheus' own client libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The values at one moment: histograms in ms, ratios as what is above and below, and the load."""
+    """The values at one moment: histograms in ms, ratios as numerator and denominator, and the load."""
 
     histograms: Mapping[str, Histogram]
     ratios: Mapping[str, tuple[float, float]]
@@ -40,7 +40,7 @@ class Exposition:
     """One service's text.
 
     Raises:
-        InvalidInput: it has no such metric; the hint lists those it has.
+        InvalidInput: it has no such metric; the hint lists the available ones.
         DeviceLost, ActuationError: it does not answer.
     """
 
@@ -86,7 +86,10 @@ class Exposition:
         return Figures(_in_ms(samples, good), round(count))
 
     def snapshot(self) -> Snapshot:
-        """Return the further histograms, the ratios and the load now. Raises MeasurementError."""
+        """Return the further histograms, the ratios and the current load.
+
+        Raises MeasurementError.
+        """
         exported, ratios = self._exported, (*self._exported.ratios, *self._effects)
         series = [*exported.histograms.values(), *(one for r in ratios for one in r.series)]
         samples = self._samples(*series, *([exported.load] if exported.load.name else []))
@@ -98,7 +101,7 @@ class Exposition:
         )
 
     def counting(self) -> Totals:
-        """Begin to count the CPU time and the items, where available. Raises MeasurementError."""
+        """Start counting the CPU time and the items, if available. Raises MeasurementError."""
         before = self._totals()
 
         def total() -> Mapping[str, float]:
@@ -113,11 +116,11 @@ class Exposition:
         return total
 
     def started(self) -> str:
-        """Return when the service was started, in its own words. Raises ActuationError, DeviceLost."""
+        """Return the service's start time as it reports it. Raises ActuationError, DeviceLost."""
         return _started(self._http.call("GET", self._path).text)
 
     def started_s(self) -> float | None:
-        """Return when it says that it was started, in seconds since 1970; None where it does not say.
+        """Return the service's start time in seconds since 1970; None if it reports none.
 
         Raises:
             ActuationError, DeviceLost: it does not answer.
@@ -128,7 +131,7 @@ class Exposition:
             return None
 
     def present(self) -> tuple[float, str]:
-        """Return the gauge of the load, at any moment, and when the service was started.
+        """Return the current gauge of the load, and the service's start time.
 
         Raises:
             ActuationError, DeviceLost: it is missing.
@@ -152,7 +155,7 @@ class Exposition:
         return scrape(self._http.client, self.url, [one.name for one in series])
 
     def _missing(self, series: Series, kind: str, text: str) -> tuple[str, str] | None:
-        """Return what the text does not declare, and its kind; None where it does."""
+        """Return a series that the text does not declare, and its kind; None if it declares it."""
         forms = {series.name}
         if kind == "counter":
             forms |= {series.name.removesuffix("_total"), f"{series.name}_total"}
@@ -160,7 +163,10 @@ class Exposition:
 
 
 def _demand_counters(samples: Samples, series: Sequence[Series]) -> None:
-    """Return where every counter is available. Raises MeasurementError, which names all others."""
+    """Check that every counter is available.
+
+    Raises MeasurementError, which names the missing ones.
+    """
     wrong: list[MeasurementError] = []
     for one in series:
         try:
@@ -183,7 +189,7 @@ def _started(text: str) -> str:
 
 
 def _parts(samples: Samples, ratio: ExportedRatio) -> dict[str, tuple[float, float]]:
-    """Return what is above and below in a ratio, by its name, or by each place's."""
+    """Return numerator and denominator of a ratio, by its name or by each position's."""
     per = counter(samples, ratio.per.name, ratio.per.keep)
     if not ratio.by:
         less = sum(counter(samples, one.name, one.keep) for one in ratio.minus)

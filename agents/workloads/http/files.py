@@ -1,4 +1,4 @@
-"""A knob that is written to a file, which the service reads when it starts or is instructed to."""
+"""A knob written to a file, which the service reads at its start or on a reload."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tuner import files
 from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value
 
 PENDING = ".pending"
-"""Suffix of the mark beside a file that the service has not read yet."""
+"""Suffix of the marker of a file that the service has not read yet."""
 EXAMPLE = 200
 
 
 class KnobInFile:
-    """Writes one knob's value to its file, and keeps the value that the service uses.
+    """Write one knob's value to its file, and track the value that the service uses.
 
-    The value in force is what the file says, by its content as a whole; with `reading`, what the service
-    itself tells. A crash between writing and restarting leaves a mark, so that it is done again.
+    The value in force is that of the file, by its content as a whole; with `reading`, the one that
+    the service reports. A crash between writing and restarting leaves a marker, so that the restart
+    is repeated.
     """
 
     def __init__(
@@ -31,11 +32,11 @@ class KnobInFile:
         self._plain = False
 
     def read(self) -> Value:
-        """Return the value in force; of a plan by its table the first row's, where nothing tells more.
+        """Return the value in force; under a plan by its table the first row's, unless it is reported.
 
         Raises:
-            ActuationError: the file is missing, or says what none of the values writes.
-            DeviceLost: the service does not tell what is in force.
+            ActuationError: the file is missing, or its content matches none of the values.
+            DeviceLost: the service does not report the value in force.
         """
         if self._reading is not None:
             return self._reading.read()
@@ -61,22 +62,25 @@ class KnobInFile:
         )
 
     def is_at(self, value: Value) -> bool:
-        """Return whether this value, and no plan, is in force. Raises ActuationError, DeviceLost."""
+        """Return whether this value, and no plan, is in force.
+
+        Raises ActuationError, DeviceLost.
+        """
         if self._plain or self._pending.exists() or self._written() != value:
             return False
         return self._reading is None or is_at(self._reading.read, value)
 
     def write(self, value: Value) -> None:
-        """Write a value, not yet in force. Raises ActuationError."""
+        """Write a value; it is not in force yet. Raises ActuationError."""
         self._replace(self._file.content(value))
 
     def verify(self, value: Value) -> None:
-        """Read back the value that the service uses; where it cannot tell, give it its time.
+        """Read back the value that the service uses; without a reading, wait for the change's duration.
 
         Raises:
             ActuationError, DeviceLost: it is at another value.
         """
-        if self.knob.cost.restart:  # it is ready again, with what it has read at its start
+        if self.knob.cost.restart:  # it is ready again, with the content read at its start
             now = self.read()
             if now != value:
                 raise ActuationError(
@@ -89,17 +93,17 @@ class KnobInFile:
             self._clock.sleep(self.knob.cost.seconds)
 
     def unproven(self) -> str:
-        """Return why the service's value is unknown; empty where it says so itself."""
+        """Return why the service's value is unknown; empty if the service reports it."""
         if self._reading is not None:
             return ""
         return f"it is read from {self._file.path} only; the service does not report it"
 
     def follows(self, plan: Plan) -> bool:
-        """Return whether the service can go by a plan itself."""
+        """Return whether the service can follow a plan itself."""
         return self._file.table is not None and self._file.table.by == plan.by
 
     def write_plan(self, plan: Plan) -> bool:
-        """Write a plan's table; False where it, or plain decoding instead, is in force already.
+        """Write a plan's table; return False if it, or its plain decoding, is in force already.
 
         Raises:
             ActuationError: it cannot be written.
@@ -124,7 +128,10 @@ class KnobInFile:
             self.write_plan(plan)
 
     def plan(self) -> Plan | None:
-        """Return the plan whose table, or length 0 instead, is in force. Raises ActuationError."""
+        """Return the plan whose table, or length 0 instead of it, is in force.
+
+        Raises ActuationError.
+        """
         plan, table = self._plan, self._file.table
         if plan is None or table is None or self._pending.exists():
             return None
@@ -148,11 +155,14 @@ class KnobInFile:
             raise ActuationError(error.message, hint=error.hint) from error
 
     def _written(self) -> Value | None:
-        """Return the value that the file says, None where none of them would write it so."""
+        """Return the value that matches the file, None if none of them would write it so."""
         return next((v for v in self.knob.values if self._says(self._file.content(v))), None)
 
     def _says(self, content: str) -> bool:
-        """Return whether the file says the same, however a JSON is laid out. Raises ActuationError."""
+        """Return whether the file has this content, ignoring the layout of JSON.
+
+        Raises ActuationError.
+        """
         now = self._content()
         if now is None:
             return False

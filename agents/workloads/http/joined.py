@@ -1,4 +1,4 @@
-"""One meter of several: what counts the work, and what reports more of the same window."""
+"""Joins several meters: one that counts the work, and further ones over the same window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.core import Context, Meter, Reading, TuningError, Window
 
 
 def joined(first: Meter, more: Sequence[Meter]) -> Meter:
-    """Return a meter that shows what all of them show; what the first can do, it can."""
+    """Return a meter with the metrics of all; it has the abilities of the first."""
     if not more:
         return first
     if isinstance(first, RunMeter):
@@ -27,7 +27,7 @@ class JoinedMeter:
         self._first, self._more = first, tuple(more)
 
     def start(self) -> JoinedWindow:
-        """Open a window: first those that only look, so that they see all of the load."""
+        """Open a window: first those without load, so that they see all of the load."""
         opened: list[Window] = []
         try:
             for meter in (*self._more, self._first):
@@ -40,13 +40,13 @@ class JoinedMeter:
         return JoinedWindow(first, more)
 
     def close(self) -> None:
-        """End what the first one holds open."""
+        """Release the first meter's resources."""
         if isinstance(self._first, Closing):
             self._first.close()
 
 
 class JoinedLoadMeter(JoinedMeter):
-    """The same where the first one sends load."""
+    """A joined meter whose first one sends load."""
 
     @property
     def context(self) -> Context:
@@ -55,13 +55,13 @@ class JoinedLoadMeter(JoinedMeter):
         return self._first.context
 
     def offering(self, context: Context) -> Meter:
-        """Return the meter at another load. Raises InvalidInput where it cannot be offered."""
+        """Return the meter at another load. Raises InvalidInput if it cannot be sent."""
         assert isinstance(self._first, OffersLoad)
         return joined(self._first.offering(context), self._more)
 
 
 class JoinedRunMeter(JoinedMeter):
-    """The same where the first one measures whole runs."""
+    """A joined meter whose first one measures whole runs."""
 
     def __init__(self, first: RunMeter, more: Sequence[Meter]) -> None:
         super().__init__(first, more)
@@ -69,21 +69,21 @@ class JoinedRunMeter(JoinedMeter):
 
 
 class JoinedWindow:
-    """The open windows of one."""
+    """The open windows of a joined meter."""
 
     def __init__(self, first: Window, more: Sequence[Window]) -> None:
         self._first, self._more = first, tuple(more)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for the end of a batch of the first one; return whether it has come."""
+        """Wait up to `seconds` for a batch of the first window; return whether it ended."""
         return not isinstance(self._first, WaitsForRuns) or self._first.wait(seconds)
 
     def read(self) -> Reading:
-        """Return what all show so far. Raises MeasurementError."""
+        """Return the metrics of all so far. Raises MeasurementError."""
         return _merged([self._first.read(), *(window.read() for window in self._more)])
 
     def stop(self) -> Reading:
-        """Close all and return what they showed. Raises MeasurementError."""
+        """Close all windows and return their metrics. Raises MeasurementError."""
         try:
             shown = self._first.stop()
         except TuningError:
@@ -94,7 +94,7 @@ class JoinedWindow:
 
 
 def _merged(readings: Sequence[Reading]) -> Reading:
-    """Return one reading; where two tell the same, the first one's word counts."""
+    """Merge readings; if two report the same metric, the first one's counts."""
     totals = {k: v for one in reversed(readings) for k, v in one.totals.items()}
     estimates = {k: v for one in reversed(readings) for k, v in one.estimates.items()}
     return Reading(totals, estimates)

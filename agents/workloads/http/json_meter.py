@@ -1,4 +1,4 @@
-"""Numbers that a service tells in JSON: as they are, or as the growth of one per another."""
+"""Numbers that a service reports in JSON: as they are, or as the growth of one per another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JSON_KEYS = {**MEANING_KEYS, "path": str, "json": str, "per": str}
 
 @dataclass(frozen=True, slots=True)
 class JsonNumber:
-    """A metric: the number at the end of a way, or its growth per that of another one."""
+    """A metric: the number at a JSON path, or its growth divided by that of another one."""
 
     metric: Metric
     path: str
@@ -45,7 +45,7 @@ class JsonNumber:
 
 
 def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
-    """Return what tables `[[json]]` say. Raises ConfigError."""
+    """Return the content of `[[json]]` tables. Raises ConfigError."""
     numbers: dict[str, JsonNumber] = {}
     for n, one in enumerate(tables, 1):
         at_ = f"{where}: json {n}"
@@ -61,18 +61,18 @@ def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
 
 
 class JsonMeter:
-    """Opens windows over what a service tells in JSON."""
+    """Open windows over numbers that a service reports in JSON."""
 
     def __init__(self, http: LocalHttp, numbers: Sequence[JsonNumber]) -> None:
         self._http, self._numbers = http, tuple(numbers)
 
     def start(self) -> Window:
-        """Open a window. Raises MeasurementError where a number is missing."""
+        """Open a window. Raises MeasurementError if a number is missing."""
         return JsonWindow(self._http, self._numbers)
 
 
 class JsonWindow:
-    """An open window: one look at its start, one at each reading."""
+    """An open window: one request at its start, one at each reading."""
 
     def __init__(self, http: LocalHttp, numbers: Sequence[JsonNumber]) -> None:
         self._http, self._numbers = http, numbers
@@ -80,7 +80,7 @@ class JsonWindow:
         self._final: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far. Raises MeasurementError."""
+        """Return the metrics so far. Raises MeasurementError."""
         if self._final is not None:
             return self._final
         self._looks.append(self._look())
@@ -88,7 +88,7 @@ class JsonWindow:
         return Reading({}, {name: one for name, one in shown.items() if one is not None})
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed. Raises MeasurementError."""
+        """Close the window and return its metrics. Raises MeasurementError."""
         self._final = self.read()
         return self._final
 

@@ -1,4 +1,4 @@
-"""What a service's file says of its knobs: how each is set, and where it is read back."""
+"""The knobs in a service's file: how each is set, and where it is read back."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ PROPERTIES = (
     "MemoryMax",
     "TasksMax",
 )
-"""What of a systemd unit can be a knob: what it may use, and nothing of what it runs."""
+"""The properties of a systemd unit that can be a knob: its resources, never its programs."""
 TABLE_KEYS = {"by": str, "row": object, "most": int}
 EFFECT_KEYS = {"counter": str, "per": str, "labels": dict, "at_most": bool}
 
 
 @dataclass(frozen=True, slots=True)
 class SetCall:
-    """The call that sets a knob: the value is in its JSON or its path; then JSON may be missing."""
+    """The call that sets a knob; the value is in its JSON or its path, and then JSON may be missing."""
 
     method: str
     path: str
@@ -60,7 +60,7 @@ class SetCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
-    """Where the value in force is read: a path, and the way through the answer."""
+    """Where the value in force is read: a path, and the keys through the answer."""
 
     path: str
     steps: tuple[str, ...]
@@ -68,7 +68,7 @@ class ReadCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadCommand:
-    """A command that prints the value in force: all of it, or the last match of a pattern's group."""
+    """A command that prints the value in force: its output, or the last match of a pattern's group."""
 
     argv: tuple[str, ...]
     pattern: re.Pattern[str] | None
@@ -79,7 +79,7 @@ class ReadCommand:
 
 @dataclass(frozen=True, slots=True)
 class UnitProperty:
-    """The property of a systemd unit that a knob is."""
+    """The property of a systemd unit that is set as a knob."""
 
     name: str
     property: str
@@ -87,7 +87,7 @@ class UnitProperty:
 
 @dataclass(frozen=True, slots=True)
 class KnobFile:
-    """The file that a knob is written to; `at` is what is written instead for some values."""
+    """The file that a knob is written to; `at` maps some values to other content."""
 
     path: Path
     template: Any
@@ -96,7 +96,7 @@ class KnobFile:
     table: LoadTable | None
 
     def content(self, value: Value) -> str:
-        """Return what the file says for a value."""
+        """Return the file's content for a value."""
         own = self.at.get(written(value))
         if own is not None:
             return str(own) if self.is_text else _dumped(own)
@@ -106,13 +106,13 @@ class KnobFile:
         return _dumped(filled(self.template, {VALUE: value, TABLE: table}))
 
     def planned(self, table: Any) -> str:  # noqa: ANN401
-        """Return what the file says for a whole table."""
+        """Return the file's content for a whole table."""
         return _dumped(filled(self.template, {TABLE: table}))
 
 
 @dataclass(frozen=True, slots=True)
 class KnobEffect:
-    """What shows that a knob is in force: a ratio of two counters is at its value, or at most."""
+    """The evidence that a knob is in force: a ratio of two counters equals its value, or is at most it."""
 
     ratio: ExportedRatio
     at_most: bool
@@ -131,18 +131,18 @@ class KnobCalls:
 
     @property
     def http(self) -> bool:
-        """Whether it is set or read over HTTP, or its effect is."""
+        """Whether it uses HTTP to set, to read or to check its effect."""
         return self.set is not None or isinstance(self.read, ReadCall) or self.effect is not None
 
     @property
     def has_length_table(self) -> bool:
-        """Whether the service sets the draft length by a table of its own."""
+        """Whether the service sets the draft length by its own table."""
         is_length = self.knob.role is Role.SPECULATION_LENGTH
         return is_length and self.file is not None and self.file.table is not None
 
 
 def knob_calls(where: str, table: object) -> KnobCalls:
-    """Return what a table `[[knob]]` says. Raises ConfigError."""
+    """Parse a `[[knob]]` table. Raises ConfigError."""
     knob, entry = knob_table(where, table, HOW_KEYS)
     if len({"set", "write", "unit"} & entry.keys()) != 1:
         raise ConfigError(
@@ -272,7 +272,7 @@ def _demand_place(where: str, template: object, place: str) -> None:
 
 
 def written(value: Value) -> str:
-    """Return a value as written in a text: true and false as most formats have them."""
+    """Return a value as written in a text: true and false as in most formats."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Sets a service's knobs as its file describes, each read back."""
+"""Sets a service's knobs as its file describes, and reads each back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpKnob:
-    """Sets one knob of a service by a call, and reads it back."""
+    """Set one knob of a service by a call, and read it back."""
 
     def __init__(
         self, http: LocalHttp, knob: Knob, call: SetCall, reading: KnobReading, clock: Clock
@@ -42,7 +42,7 @@ class HttpKnob:
         return is_at(self.read, value)
 
     def set(self, value: Value) -> None:
-        """Put a value in force and read it back, for as long as a change may take.
+        """Put a value in force and read it back, waiting as long as a change may take.
 
         Raises:
             ActuationError, DeviceLost: it was refused, or is not in force.
@@ -53,17 +53,17 @@ class HttpKnob:
         settle(self._http.url, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:
-        """Return why it is unknown what is in force: nothing, the service reports it."""
+        """Return why the value in force is unknown; empty, as the service reports it."""
         return ""
 
 
 class ServiceKnobs:
-    """Sets all knobs of a service, those that change.
+    """Set all knobs of a service that change.
 
-    Those of its unit come first, which nothing undoes; then those in files, with one restart or reload for
-    all of them, then calls that restart it: a restart loses what calls have set. A service that is at a
-    value of its own making is put to a listed one like any other. A plan goes to the service as the table
-    of the one knob that has one.
+    The unit's properties come first, as nothing undoes them. Then come knobs in files, with one
+    restart or reload for all of them, then calls that restart the service: a restart loses the
+    values set by calls. A service at a value that is not listed is set to a listed one like any
+    other. A plan goes to the service as the table of the one knob that has one.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ServiceKnobs:
         self.space = Space(tuple(one.knob for one in knobs))
 
     def unproven(self) -> Mapping[str, str]:
-        """Return why it is unknown what is in force, for each knob of which that is so.
+        """Return why the value in force is unknown, for each knob without a proof.
 
         Raises:
             ActuationError: systemd does not answer.
@@ -92,14 +92,14 @@ class ServiceKnobs:
         return {name: why for name, why in reasons.items() if why}
 
     def read(self) -> Setting:
-        """Return what is in force. Raises ActuationError, DeviceLost."""
+        """Return the setting in force. Raises ActuationError, DeviceLost."""
         return {one.knob.name: one.read() for one in self._knobs}
 
     def apply(self, setting: Setting) -> None:
-        """Put a setting in force, which ends a plan.
+        """Put a setting in force; this ends a plan.
 
         Raises:
-            UnknownKnob, OutOfRange: it does not fit; nothing was changed.
+            UnknownKnob, OutOfRange: the setting is not in the space; nothing was changed.
             ActuationError, DeviceLost: it was refused, or is not in force.
         """
         for name, value in setting.items():
@@ -118,10 +118,10 @@ class ServiceKnobs:
         self._call(sorted(self._calls, key=lambda one: not one.knob.cost.restart), setting)
 
     def follow(self, plan: Plan) -> bool:
-        """Hand over a plan; False where the service has no table for it.
+        """Hand over a plan; return False if the service has no table for it.
 
         Raises:
-            ActuationError, DeviceLost: the service did not take it.
+            ActuationError, DeviceLost: the service did not accept it.
         """
         holders = [one for one in self._files if one.follows(plan)]
         if not holders:
@@ -137,15 +137,15 @@ class ServiceKnobs:
         return True
 
     def followed(self) -> Plan | None:
-        """Return the plan in force, None where a setting is. Raises ActuationError, DeviceLost."""
+        """Return the plan in force, or None if a setting is. Raises ActuationError, DeviceLost."""
         plans = (one.plan() for one in self._files)
         return next((plan for plan in plans if plan is not None), None)
 
     def look(self) -> None:
-        """Order plain decoding where the table that is followed has stopped to pay, or the table again.
+        """Switch to plain decoding while the followed table does not pay, and back.
 
         Raises:
-            ActuationError, DeviceLost: the service does not answer, or did not take it.
+            ActuationError, DeviceLost: the service does not answer, or did not accept it.
         """
         fallback, plan = self._fallback, self.followed()
         if fallback is None or plan is None:
@@ -164,7 +164,7 @@ class ServiceKnobs:
         self._renew([holder])
 
     def _call(self, knobs: Sequence[HttpKnob | KnobInUnit], setting: Setting) -> None:
-        """Set those that change. Raises ActuationError, DeviceLost."""
+        """Set the knobs that change. Raises ActuationError, DeviceLost."""
         for one in knobs:
             if one.knob.name in setting and not one.is_at(setting[one.knob.name]):
                 one.set(setting[one.knob.name])
@@ -197,5 +197,5 @@ class RestartableServiceKnobs(ServiceKnobs):
         self._started = started
 
     def incarnation(self) -> str:
-        """Return another word after each start. Raises ActuationError, DeviceLost."""
+        """Return an identifier that differs after each start. Raises ActuationError, DeviceLost."""
         return self._started()

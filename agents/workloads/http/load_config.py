@@ -1,4 +1,4 @@
-"""What a service's file says of the load that is sent to it: requests of ours, or a program's runs."""
+"""The load in a service's file: our requests, or a program's runs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ RUN_KEYS: dict[str, Any] = {"run": list, "runs": int, "timeout_s": toml.NUMBER, 
 RUN_KEYS |= {"env": dict, "items": dict, "metric": list}
 ANSWER_S, RUN_S = 10.0, 600.0
 RUNS, LEAST_RUNS = 4, 3
-"""Fewer runs have no standard error that means anything."""
+"""Runs per window by default, and at least: fewer have no meaningful standard error."""
 OURS = ("host", "content-length", "transfer-encoding", "connection")
-"""The headers that are the load generator's own."""
+"""The headers that only the load generator sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class OurLoad:
-    """What our load generator sends: the bodies in turn."""
+    """The requests of our load generator, which sends the bodies in turn."""
 
     shape: LoadShape
     method: str
@@ -53,17 +53,17 @@ class OurLoad:
 
 @dataclass(frozen=True, slots=True)
 class RunLoad:
-    """A program that puts the service to work, for a number of complete runs per window."""
+    """A program that puts the service under load, with the number of complete runs per window."""
 
     program: MeasuredProgram
     runs: int
 
 
 def load_of(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLoad | RunLoad | None:
-    """Return what `[load]` says, None where nothing is sent; `trace` takes the place of its shape.
+    """Parse `[load]`; None if nothing is sent; `trace` replaces its shape.
 
     Raises:
-        ConfigError: it says what cannot be.
+        ConfigError: it is not valid.
     """
     if "load" not in table:
         if trace is not None:
@@ -96,7 +96,7 @@ def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLo
 
 
 def _own_path(where: str, path: str) -> str:
-    """Return a path of the service itself: load goes to its url. Raises ConfigError."""
+    """Return a path of the service itself: the load goes to its url. Raises ConfigError."""
     if not path.startswith("/"):
         raise ConfigError(
             f"{where}: path must begin with /, not {path!r}", hint="it is sent to url"

@@ -1,4 +1,4 @@
-"""What a service's file says of the lines of its log."""
+"""The log in a service's file: the pattern of its lines."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tuner.core import ConfigError, Metric, Quantity, Scope, standard
 
 LOG_KEYS: dict[str, Any] = {"file": str, "pattern": str, "failed": str, "metric": list}
 LATENCY = {f"latency_{unit}": factor for unit, factor in UNITS_MS.items()}
-"""The groups that are a request's latency."""
+"""The groups with a request's latency."""
 ITEMS = "items"
 
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """A log: what a good line is, with its groups, and what marks one of a failed request."""
+    """A log: the pattern of a good line, with its groups, and that of a failed request."""
 
     file: Path
     pattern: re.Pattern[str]
@@ -35,7 +35,7 @@ class LogLines:
 
     @property
     def latency(self) -> str:
-        """The group that is a request's latency; empty where the log tells none."""
+        """The group with a request's latency; empty if the log has none."""
         return next((name for name in LATENCY if name in self.pattern.groupindex), "")
 
     @property
@@ -45,14 +45,14 @@ class LogLines:
 
     @property
     def listed(self) -> tuple[Metric, ...]:
-        """The metrics that its other groups are."""
+        """The metrics of its other groups."""
         return tuple(
             Metric(name, scope=Scope.SERVICE, quantity=one) for name, one in self.metrics.items()
         )
 
 
 def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
-    """Return what `[log]` says, None where there is none. Raises ConfigError."""
+    """Parse `[log]`; None if there is none. Raises ConfigError."""
     entry = inner(where, table, "log", LOG_KEYS, "file", "pattern")
     if not entry:
         return None

@@ -1,4 +1,4 @@
-"""Measures whatever a service's log reports about its requests, line by line; sends none."""
+"""Measures a service's requests by its log, line by line; sends none."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ MEAN = Metric("latency_mean_ms", scope=Scope.SERVICE)
 
 
 class LogMeter:
-    """Opens windows over a log's lines from that moment on.
+    """Open windows over the lines of a log from then on.
 
-    `counting` begins to count further data of the service (`cpu_s`), None where another meter does.
+    `counting` starts to count further data of the service (`cpu_s`), None if another meter does.
     """
 
     def __init__(self, log: LogLines, counting: Callable[[], Totals] | None, clock: Clock) -> None:
         self._log, self._counting, self._clock = log, counting, clock
 
     def start(self) -> Window:
-        """Open a window. Raises MeasurementError where the log or a total cannot be read."""
+        """Open a window. Raises MeasurementError if the log or a total cannot be read."""
         totals = None if self._counting is None else self._counting()
         return LogWindow(self._log, LogFollower(self._log.file), totals, self._clock)
 
 
 @dataclass(slots=True)
 class LogLook:
-    """What one look at the log has shown: lines, items, failures, and the sum of each group's numbers."""
+    """The data of one reading of the log: lines, items, failures, and each group's sum."""
 
     seconds: float
     lines: int = 0
@@ -52,7 +52,7 @@ class LogLook:
 
 
 class LogWindow:
-    """An open window; each reading takes in the lines since the last one."""
+    """An open window; each reading adds the lines since the last one."""
 
     def __init__(
         self, log: LogLines, follower: LogFollower, totals: Totals | None, clock: Clock
@@ -64,7 +64,7 @@ class LogWindow:
         self._final: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far. Raises MeasurementError."""
+        """Return the metrics so far. Raises MeasurementError."""
         if self._final is not None:
             return self._final
         now_s = self._clock.monotonic()
@@ -76,7 +76,7 @@ class LogWindow:
         return self._reading()
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed. Raises MeasurementError."""
+        """Close the window and return its metrics. Raises MeasurementError."""
         if self._final is None:
             try:
                 self._final = self.read()
@@ -107,7 +107,7 @@ class LogWindow:
         return Reading(totals, self._of_groups() | self._of_requests())
 
     def _of_groups(self) -> dict[str, Estimate]:
-        """Return the mean of each further group over the lines, with the scatter between looks."""
+        """Return each further group's mean over the lines, with the scatter between readings."""
         shown = {metric.name: self._mean(metric.name, 1.0, metric) for metric in self._log.listed}
         return {name: mean for name, mean in shown.items() if mean is not None}
 

@@ -1,4 +1,4 @@
-"""What a service's file says of the metrics in its Prometheus text."""
+"""The metrics in a service's file, read from its Prometheus text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.core import ConfigError, standard
 
 UNITS_MS: Mapping[str, float] = {"s": 1000.0, "ms": 1.0}
 POSITION = "{position}"
-"""In a ratio's name: its place, from 1, in a label that counts from 0."""
+"""Placeholder in a ratio's name: its position, from 1, in a label that counts from 0."""
 LATENCY_KEYS = {"metrics": str, "histogram": str, "labels": dict, "unit": str}
 HISTOGRAM_KEYS = {"name": str, "histogram": str, "labels": dict, "unit": str}
 COUNTER_KEYS = {"counter": str, "labels": dict}
@@ -36,7 +36,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class ExportedRatio:
-    """A metric that is one counter, less others, per another; by a label, one metric for each place."""
+    """A ratio of counters: one less others, divided by another; by a label, one metric per position."""
 
     name: str
     counter: Series
@@ -46,16 +46,16 @@ class ExportedRatio:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """Every series that it is made of."""
+        """Every series that it uses."""
         return (self.counter, self.per, *self.minus)
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedMetrics:
-    """All that is read from the text beside latencies and failures.
+    """The metrics read from the text beside latencies and failures.
 
-    `histograms` become the quantiles NAME_p50_ms and NAME_p99_ms. `items` is what one item of work is,
-    where it is not a request; `signal` is the name of what the gauge `load` tells.
+    `histograms` become the quantiles NAME_p50_ms and NAME_p99_ms. `items` counts the items of work,
+    if they are not requests. `signal` is the name of the signal that the gauge `load` reports.
     """
 
     items: Series = Series()
@@ -72,7 +72,7 @@ class ExportedMetrics:
 
 
 def exported_metrics(where: str, table: Mapping[str, Any]) -> ExportedMetrics:
-    """Return what a file's tables of metrics say. Raises ConfigError."""
+    """Parse a file's tables of metrics. Raises ConfigError."""
     items = inner(f"{where}: items", table, "items", COUNTER_KEYS, "counter")
     signal = inner(f"{where}: signal", table, "signal", SIGNAL_KEYS, "name", "gauge")
     histograms: dict[str, Series] = {}
@@ -96,7 +96,7 @@ def exported_metrics(where: str, table: Mapping[str, Any]) -> ExportedMetrics:
 
 
 def ratio_of(where: str, entry: Mapping[str, Any]) -> ExportedRatio:
-    """Return the ratio that a checked table says. Raises ConfigError."""
+    """Return the ratio of a checked table. Raises ConfigError."""
     name, by, labels = entry["name"], entry.get("by", ""), entry.get("labels")
     if (POSITION in name) is not bool(by):
         raise ConfigError(f'{where}: "{POSITION}" in its name needs by = "LABEL"')
@@ -113,7 +113,7 @@ def ratio_of(where: str, entry: Mapping[str, Any]) -> ExportedRatio:
 
 
 def histogram_of(where: str, entry: Mapping[str, Any]) -> Series:
-    """Return the histogram that a checked table says; empty where there is none. Raises ConfigError."""
+    """Return the histogram of a checked table; empty if there is none. Raises ConfigError."""
     unit = entry.get("unit", "s")
     if unit not in UNITS_MS:
         raise ConfigError(f"{where}: unit cannot be {unit!r}", hint="choose s or ms")
@@ -121,7 +121,7 @@ def histogram_of(where: str, entry: Mapping[str, Any]) -> Series:
 
 
 def _fresh(where: str, name: str, taken: object) -> str:
-    """Return a metric's name that nothing has yet. Raises ConfigError."""
+    """Return a metric's name if it is not taken. Raises ConfigError."""
     assert isinstance(taken, Mapping | tuple)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name.replace(POSITION, "1")):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Reads one knob's value in force: from a service's answer in JSON, or from what a command prints."""
+"""Reads one knob's value in force: from a JSON answer of the service, or from a command's output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UnlistedValue(ActuationError):
 
 
 class KnobReading(Protocol):
-    """Where one knob's value in force is read."""
+    """Source of one knob's value in force."""
 
     def read(self) -> Value:
         """Return the value in force. Raises ActuationError, DeviceLost."""
@@ -28,7 +28,7 @@ class KnobReading(Protocol):
 
 
 class HttpReading:
-    """Reads it at a path of the service."""
+    """Read it from a path of the service."""
 
     def __init__(self, http: LocalHttp, knob: Knob, call: ReadCall) -> None:
         self._http, self._knob, self._call = http, knob, call
@@ -52,7 +52,7 @@ class HttpReading:
 
 
 class CommandReading:
-    """Reads it from what a command of the host's file prints."""
+    """Read it from the output of a command in the host's file."""
 
     def __init__(self, knob: Knob, command: ReadCommand) -> None:
         self._knob, self._command = knob, command
@@ -75,7 +75,7 @@ class CommandReading:
 
 
 def unlisted(name: str, value: object) -> UnlistedValue:
-    """Return the error of a knob that is at a value of another program's making."""
+    """Return the error of a knob at a value that another program has set."""
     return UnlistedValue(
         f"{name} is at {value!r}, which is not among its values",
         hint="add it in the service's file, or set another value",
@@ -83,7 +83,7 @@ def unlisted(name: str, value: object) -> UnlistedValue:
 
 
 def means(text: str, value: Value) -> bool:
-    """Return whether a text says a value: as it is written, or as the same number."""
+    """Return whether a text means a value: as it is written, or as the same number."""
     if isinstance(value, bool | str):
         return text == written(value)
     try:
@@ -93,7 +93,7 @@ def means(text: str, value: Value) -> bool:
 
 
 def at(node: Any, steps: Sequence[str]) -> Any:  # noqa: ANN401
-    """Return what is at the end of the way through a JSON. Raises LookupError, TypeError, ValueError."""
+    """Return the value at a path in a JSON. Raises LookupError, TypeError, ValueError."""
     for step in steps:
         node = node[int(step) if isinstance(node, list) else step]
     return node
@@ -108,7 +108,7 @@ def is_at(read: Callable[[], Value], value: Value) -> bool:
 
 
 def settle(who: str, knob: Knob, read: Callable[[], Value], value: Value, clock: Clock) -> None:
-    """Wait until a value that was set reads back, for as long as the knob says that a change takes.
+    """Wait until a set value reads back, for as long as the knob's change may take.
 
     Raises:
         ActuationError, DeviceLost: it does not.

@@ -1,4 +1,4 @@
-"""Lets a service reload its files: by the command or the signal that its file on this host names."""
+"""Makes a service reload its files, by the command or the signal in its file on this host."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LOOK_S = 0.5
 
 
 class ServiceRenewal:
-    """Runs the command or sends the signal, and waits until the service serves again.
+    """Run the command or send the signal, and wait until the service serves again.
 
-    `started` tells when the service was started, in its own words, empty where it does not say. Where it
-    says so, a service that was not started again is not taken for one that was.
+    `started` returns the service's start time as it reports it, empty if it reports none. If it
+    reports one, only a changed start time counts as a restart.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ServiceRenewal:
         self._started, self._clock = started, clock
 
     def run(self, *, anew: bool) -> None:
-        """Do it; `anew` is whether the service must have been started by it.
+        """Reload; `anew` requires that this restarts the service.
 
         Raises:
             ActuationError: the command failed, or the service is not ready in time.
@@ -54,7 +54,7 @@ class ServiceRenewal:
             )
 
     def _missing(self, before: str) -> str:
-        """Return what is not as it should be yet; empty where nothing."""
+        """Return the condition that is not met yet; empty if all are."""
         try:
             if self._http is not None and self._config.ready:
                 self._http.call("GET", self._config.ready)
@@ -68,5 +68,5 @@ class ServiceRenewal:
     def _when_started(self) -> str:
         try:
             return self._started()
-        except (ActuationError, DeviceLost):  # it is down: whatever answers next was started again
+        except (ActuationError, DeviceLost):  # it is down: the next answer comes from a new start
             return ""

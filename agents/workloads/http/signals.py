@@ -1,4 +1,4 @@
-"""The load of a service at any moment, as a gauge of its text reports it."""
+"""The current load of a service, from a gauge in its text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tuner.core import Signal
 
 
 class GaugeSignal:
-    """What plans can go by; `askable` where our own load sets it."""
+    """A signal for plans; `askable` if our own load sets it."""
 
     def __init__(self, name: str, exposition: Exposition, *, askable: bool) -> None:
         self.signal = Signal(name, askable=askable)
         self._exposition = exposition
 
     def read(self) -> SignalSample:
-        """Return it as it is now. Raises ActuationError, DeviceLost."""
+        """Return the current value. Raises ActuationError, DeviceLost."""
         present, started = self._exposition.present()
         return SignalSample(present, None, started)

@@ -1,9 +1,9 @@
-"""Plain decoding instead of an engine's own table, once the engine accepts too little of what it drafts.
+"""Plain decoding instead of an engine's table while the engine accepts too few drafted tokens.
 
-An engine that holds the table itself (vLLM, SGLang) shows no single step, but its counters show how many
-tokens a step accepts. What it accepted of each length when the table came into force is the reference.
-Plain decoding and the table again each take what a change of the knob takes, a restart, so that drafting
-is tried again for about a hundredth of the time. All constants are our own choice.
+An engine that holds the table itself (vLLM, SGLang) reports no single step, but its counters give
+the accepted tokens per step. The acceptance at each length when the table came into force is the
+reference. Switching to plain decoding or back takes as long as a change of the knob, a restart, so
+drafting is retried for about 1 % of the time. All constants are our own choice.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tuner.core import Clock, Knob, Plan
 ACCEPTED = "accepted_per_step"
 LOOK_S = 5.0
 ENOUGH_STEPS = 1000.0
-"""Number of verified steps at a length that are its reference, and that are compared with it."""
+"""Number of verified steps at a length for its reference, and for each comparison with it."""
 COLLAPSED = 0.5
-"""Below this share of the reference drafting no longer pays: what gained a third loses a fifth then."""
+"""Below this share of the reference drafting does not pay: a gain of a third becomes a loss of a fifth."""
 RETRY_SHARE = 0.01
 
 
 @dataclass(slots=True)
 class _Accepted:
-    """Tokens that the steps at a length accepted: at first, and of late."""
+    """Accepted tokens of the steps at a length: the reference, and the latest."""
 
     reference: tuple[float, float] = (0.0, 0.0)
     latest: tuple[float, float] = (0.0, 0.0)
 
     def add(self, accepted: float, steps: float) -> bool:
-        """Take in some steps; return whether so much less is accepted than at first."""
+        """Add steps; return whether acceptance has collapsed against the reference."""
         if self.reference[1] < ENOUGH_STEPS:
             self.reference = (self.reference[0] + accepted, self.reference[1] + steps)
             return False
@@ -45,7 +45,7 @@ class _Accepted:
 
 @dataclass(slots=True)
 class TableFallback:
-    """Decides between the table that an engine was given and plain decoding, look by look.
+    """Decide between an engine's table and plain decoding, look by look.
 
     `snapshot` reads the engine's counters; `knob` is the length that the table sets.
     """
@@ -61,7 +61,7 @@ class TableFallback:
     _lengths: dict[int, _Accepted] = field(default_factory=dict)
 
     def look(self, plan: Plan) -> bool:
-        """Return whether plain decoding is to be in force instead of the plan's table.
+        """Return whether plain decoding should replace the plan's table.
 
         Raises:
             MeasurementError: the engine does not report its counters.
@@ -83,7 +83,7 @@ class TableFallback:
         return self.plain
 
     def _has_collapsed(self, plan: Plan, before: Snapshot, now: Snapshot) -> bool:
-        """Judge the steps between two looks, where the load was the same row's at both."""
+        """Judge the steps between two looks, if the load was in the same row at both."""
         parts = before.ratios.get(ACCEPTED), now.ratios.get(ACCEPTED)
         if None in parts or before.load is None or now.load is None:
             return False

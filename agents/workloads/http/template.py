@@ -1,4 +1,4 @@
-"""What is sent or written with a value in its place, or with a whole table of values by the load."""
+"""Templates of calls and files: a value, or a whole table of values by the load, fills placeholders."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tuner.core import Plan, Value
 
 VALUE, TABLE = "{value}", "{table}"
 FIRST, LAST = "{first}", "{last}"
-"""Placeholders in a template for the value, the table, and the range of the load of one of its rows."""
+"""Placeholders in a template: the value, the table, and the load range of one of its rows."""
 PLACE = re.compile(r"\{[a-z]+\}")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """How a service has a knob follow the load by itself: rows of a range of the load and a value.
+    """How a service makes a knob follow the load by itself: rows of a load range and a value.
 
-    `row` is one row as JSON; rows that are objects make one object, others a list. The load is a whole
-    number from 1 to `most`, called `by` in plans.
+    `row` is one row as JSON; rows that are objects are merged into one object, others form a list.
+    The load is a whole number from 1 to `most`, called `by` in plans.
     """
 
     by: str
@@ -54,7 +54,7 @@ class LoadTable:
 
 
 def filled(template: Any, places: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Return a template with every place taken: a whole text becomes the value itself, a key its text."""
+    """Fill a template's placeholders: a whole text becomes the value itself, a key its text."""
     if isinstance(template, dict):
         return {str(places.get(key, key)): filled(inner, places) for key, inner in template.items()}
     if isinstance(template, list):
@@ -63,7 +63,7 @@ def filled(template: Any, places: dict[str, Any]) -> Any:  # noqa: ANN401
 
 
 def places_in(template: Any) -> set[str]:  # noqa: ANN401
-    """Return the places that a template has."""
+    """Return the placeholders of a template."""
     if isinstance(template, dict):
         return places_in(list(template)) | places_in(list(template.values()))
     if isinstance(template, list):

@@ -1,4 +1,4 @@
-"""What a service adds up: its CPU time as the kernel or its text reports it, and its items."""
+"""Totals of a service: its CPU time from the kernel or its text, and its items."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.core import MeasurementError, TuningError
 def counting_all(
     exposition: Callable[[], Totals] | None, process: ServiceProcess | None
 ) -> Callable[[], Totals]:
-    """Return what begins to count both; of the CPU time the process' word counts."""
+    """Return a function that starts counting both; for CPU time the process takes precedence."""
 
     def begin() -> Totals:
         started: list[Totals] = [] if exposition is None else [exposition()]
@@ -30,7 +30,10 @@ class ProcessTotals:
         self._before = self._look()
 
     def __call__(self) -> Mapping[str, float]:
-        """Return them so far. Raises MeasurementError: it was started again, or has ended."""
+        """Return the CPU seconds so far.
+
+        Raises MeasurementError: it was restarted, or has ended.
+        """
         (started, used), (started_now, now) = self._before, self._look()
         if started_now != started:
             raise MeasurementError("the service restarted during the window", hint="measure again")

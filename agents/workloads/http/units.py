@@ -1,6 +1,7 @@
-"""A knob that is a property of a systemd unit: set until the next boot, and searched in the kernel.
+"""A knob that is a property of a systemd unit: set until the next boot, verified in the kernel.
 
-Source: systemd.resource-control(5), and the kernel's cgroup-v2.rst for what each attribute says.
+Source: systemd.resource-control(5), and the kernel's cgroup-v2.rst for the format of each
+attribute.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ SPAN_US = MappingProxyType({"us": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6,
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """How systemd takes, reports and enforces one property.
+    """How systemd sets, reports and enforces one property.
 
-    `shown` is the property that reports it, `parse` its word to a value of ours, `attribute` the file in
-    the unit's cgroup and `kernel` its content as a value of ours.
+    `shown` is the property that reports it, `parse` converts that to our value, `attribute` is the
+    file in the unit's cgroup, and `kernel` converts its content to our value.
     """
 
     shown: str
@@ -60,7 +61,7 @@ def _quota(text: str) -> str:
 
 
 def _cpus(text: str) -> str:
-    """Return a list of CPUs, each by itself."""
+    """Return a list of CPUs with all ranges expanded."""
     cpus: set[int] = set()
     for part in text.replace(",", " ").split():
         first, _, last = part.partition("-")
@@ -79,14 +80,14 @@ RESOURCES: Mapping[str, Resource] = MappingProxyType(
         "TasksMax": Resource("TasksMax", "pids.max", _number, _number),
     }
 )
-"""The properties that can be a knob: what a unit may use, and nothing of what it runs."""
+"""The properties that can be a knob: a unit's resources, never its programs."""
 
 
 class KnobInUnit:
-    """Sets one property of a unit by `systemctl set-property --runtime`, and reads it back.
+    """Set one property of a unit by `systemctl set-property --runtime`, and read it back.
 
-    systemd reports the configured value: whether the kernel has it, its cgroup says, where it can be
-    read (`proof`).
+    systemd reports the configured value; the unit's cgroup, if readable, proves that the kernel has
+    it (`proof`).
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class KnobInUnit:
         settle(self._unit.name, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:
-        """Return why it is unknown that the kernel has what systemd says; empty where it shows it."""
+        """Return why it is unproven that the kernel has systemd's value; empty if its cgroup shows it."""
         group = systemd.show(self._unit.name, "ControlGroup")["ControlGroup"]
         if self._in_kernel(group) is not None:
             return ""

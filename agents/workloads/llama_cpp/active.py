@@ -1,4 +1,4 @@
-"""The server that requests go to, and its exchange for another one without losing a request."""
+"""The active llama-server, and its replacement by another one without losing a request."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tuner.core import ActuationError, DeviceLost, MeasurementError, TuningError
 log = logging.getLogger(__name__)
 
 DRAIN_S = 120.0
-"""How long a change waits for what the server before last still has."""
+"""Time in s that a change waits for the remaining requests of the server before last."""
 RETRY_S = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Before each further attempt to start a server again that has ended."""
+"""Delays in s before further attempts to restart a server that has ended."""
 
 StartServer = Callable[[ServerSetting], Awaitable[LlamaServer]]
 
 
 class ActivePassive:
-    """One active server; during a change a second, which takes over once it is ready and proved.
+    """One active server; during a change a second, which takes over once it is ready and checked.
 
-    The former one gets no new request, finishes what it has, and is ended then. A server that ends
-    unasked is started again at the same setting; requests wait for it.
+    The former server gets no new request, finishes those it has, and is then ended. A server that
+    ends unexpectedly is restarted at the same setting; requests wait for it.
     """
 
     def __init__(self, start: StartServer) -> None:
@@ -43,11 +43,11 @@ class ActivePassive:
         self.switches = 0
         self.restarts = 0
         self.switch_s = 0.0
-        """What the last change took, until the new server was active."""
+        """Duration in s of the last change, until the new server was active."""
 
     @property
     def active(self) -> LlamaServer | None:
-        """The server that requests go to, None while there is none."""
+        """The active server, None while there is none."""
         return self._active
 
     async def acquire(self, within_s: float, other_than: LlamaServer | None = None) -> LlamaServer:
@@ -66,11 +66,11 @@ class ActivePassive:
             return self._active
 
     async def change(self, setting: ServerSetting) -> None:
-        """Have a server at another setting take over.
+        """Replace the server with one at another setting.
 
         Raises:
-            ActuationError, DeviceLost: it does not start, or its length has no effect; the former one
-                serves on.
+            ActuationError, DeviceLost: it does not start, or its length has no effect; the former
+                server stays active.
         """
         async with self._changing:
             if self._active is not None and self._active.setting == setting:
@@ -87,12 +87,12 @@ class ActivePassive:
                 self._former = asyncio.create_task(self._retire(former))
 
     async def adopt(self, server: LlamaServer) -> None:
-        """Take a server that runs already."""
+        """Use a server that already runs."""
         async with self._changing:
             await self._activate(server)
 
     async def counters(self) -> SpeculationCounters:
-        """Return the counters of all servers so far. Raises MeasurementError."""
+        """Return the sum of the counters of all servers so far. Raises MeasurementError."""
         total, active = self._ended, self._active
         if self._draining is not None:
             total = total.plus(self._draining.last_counters)
@@ -102,7 +102,7 @@ class ActivePassive:
             return total.plus(await active.counters())
 
     def cpu_s(self) -> float | None:
-        """Return the CPU seconds of all servers so far, None where they are not ours."""
+        """Return the CPU seconds of all servers so far, None if they are not ours."""
         servers = [server for server in (self._active, self._draining) if server is not None]
         seconds = [server.cpu_s() for server in servers]
         if any(s is None for s in seconds):
@@ -116,7 +116,7 @@ class ActivePassive:
         return [s.process.pid for s in servers if s is not None and s.process is not None]
 
     async def close(self) -> None:
-        """End all servers, with what they have."""
+        """End all servers, with their requests."""
         tasks = [task for task in (self._watch, self._former) if task is not None]
         for task in tasks:
             task.cancel()
@@ -127,7 +127,7 @@ class ActivePassive:
         self._active = self._draining = None
 
     async def _two_at_most(self) -> None:
-        """Wait for the server before the active one to be done. Raises ActuationError."""
+        """Wait for the server before the active one to finish. Raises ActuationError."""
         if self._former is None:
             return
         done, _ = await asyncio.wait({self._former}, timeout=DRAIN_S)
@@ -156,12 +156,12 @@ class ActivePassive:
         await server.end()
 
     def _account(self, server: LlamaServer) -> None:
-        """Keep what a server has counted, at the moment in which it is no server of ours any more."""
+        """Save a server's counters when it stops being ours."""
         self._ended = self._ended.plus(server.last_counters)
         self._gone_cpu_s += server.cpu_s() or 0.0
 
     async def _keep_up(self, server: LlamaServer) -> None:
-        """Start a server again once it has ended unasked, however long that takes."""
+        """Restart a server whenever it has ended unexpectedly, without a time limit."""
         assert server.process is not None
         status = await server.process.wait()
         log.error("event=server_ended url=%s status=%d", server.url, status)

@@ -1,4 +1,4 @@
-"""Attaches to a running proxy: its address read, its knobs found, its meter chosen."""
+"""Attaches to a running proxy: parses its address, reads its knobs, and chooses its meter."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tuner.core import Clock, InvalidInput, TuningError
 HINT = "write llama_cpp:http://127.0.0.1:8090, the address of `jouletune speculation proxy`"
 LOAD_HINT = "write #callers:4,prompts:FILE.json,tokens:64"
 LEAST_PROMPTS = 64
-"""More than the slots of a server: each keeps the last prompt it had."""
+"""More prompts than a server has slots, as each slot keeps its last prompt."""
 
 
 def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
-    """Attach to the proxy that `llama_cpp:http://127.0.0.1:PORT` names.
+    """Attach to the proxy of `llama_cpp:http://127.0.0.1:PORT`.
 
     Raises:
         InvalidInput: no such address, or a load that cannot be sent.
-        DeviceLost, ActuationError: the proxy does not answer, or is none.
+        DeviceLost, ActuationError: the proxy does not answer, or is no proxy.
     """
     address, _, fragment = spec.removeprefix("llama_cpp:").partition("#")
     parts = local_url(address, HINT)

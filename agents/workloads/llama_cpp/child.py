@@ -1,4 +1,4 @@
-"""A llama-server as a process of the proxy's."""
+"""A llama-server as a child process of the proxy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELP_S = 30.0
 
 
 class LlamaProcess:
-    """The process. It also ends when the proxy does, however that happens, where `setpriv` is there."""
+    """The process; if `setpriv` is installed it ends with the proxy, even if that is killed."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
         self._process = process
@@ -50,7 +50,7 @@ class LlamaProcess:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -59,7 +59,7 @@ class LlamaProcess:
         return self._process.returncode is not None
 
     def lost(self, fault: str) -> DeviceLost:
-        """Return the error for what happened to it, with the end of its log."""
+        """Return the error for a fault of the process, with the end of its log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()[-LOG_LINES:]
         log_tail = (
             "; end of its log: " + " | ".join(line.strip() for line in lines) if lines else ""
@@ -67,11 +67,11 @@ class LlamaProcess:
         return DeviceLost(f"llama-server {fault}{log_tail}", hint=f"see its log {self.log}")
 
     async def wait(self) -> int:
-        """Return its exit status once it has ended."""
+        """Wait for its end and return the exit status."""
         return await self._process.wait()
 
     async def end(self) -> None:
-        """End it, by force where it takes too long."""
+        """End it, by force if it takes too long."""
         if self.ended:
             return
         self._process.terminate()
@@ -83,7 +83,7 @@ class LlamaProcess:
 
 
 async def help_of(command: Sequence[str]) -> str:
-    """Return what a command prints with `--help`. Raises InvalidInput."""
+    """Return a command's output with `--help`. Raises InvalidInput."""
     program = command[0]
     try:
         process = await asyncio.create_subprocess_exec(
@@ -110,6 +110,6 @@ async def help_of(command: Sequence[str]) -> str:
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
+    """Return a free port."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         return int(listener.getsockname()[1])

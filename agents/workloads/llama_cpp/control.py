@@ -1,4 +1,4 @@
-"""Which draft length is in force: per request or by restart, fixed or by a plan."""
+"""Controls the draft length: per request or by restart, fixed or by a plan."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ BY_RESTART = "this llama-server ignores the length of a request; a new length ne
 class LengthControl:
     """The knobs of a llama-server behind the proxy.
 
-    Where requests can set their length it is started once, at the longest, and each request is given
-    the length in force; else a change of it is a change of servers.
+    If requests can set their length, the server is started once, at the longest, and each request
+    gets the current length. Otherwise a change of the length replaces the server.
     """
 
     def __init__(
@@ -64,25 +64,26 @@ class LengthControl:
 
     @property
     def setting(self) -> Setting:
-        """What is in force; while a plan is followed, its row of the moment."""
+        """The current setting; under a plan, that of its current row."""
         return {knob.name: self._setting[knob.name] for knob in self.space.knobs}
 
     @property
     def plan(self) -> Plan | None:
-        """The plan that is followed, None where a setting is in force."""
+        """The plan that is followed, None if a setting is in force."""
         return self._plan
 
     @property
     def row(self) -> int | None:
-        """Its row of the moment."""
+        """The index of the plan's current row."""
         return self._row
 
     async def apply(self, setting: Setting) -> None:
         """Put a setting in force, which ends a plan; knobs that are not named stay.
 
         Raises:
-            UnknownKnob, OutOfRange: it does not fit; nothing was changed.
-            ActuationError: the server for it does not start, or shows no effect; nothing was changed.
+            UnknownKnob, OutOfRange: the setting is not in the space; nothing was changed.
+            ActuationError: the server for it does not start, or the length has no effect; nothing
+                was changed.
         """
         for name, value in setting.items():
             self.space.knob(name).index(value)
@@ -95,11 +96,12 @@ class LengthControl:
         self._setting = {LENGTH: int(requested[LENGTH]), DRAFT: str(requested[DRAFT])}
 
     def follow(self, plan: Plan) -> None:
-        """Go by a plan from now on.
+        """Follow a plan from now on.
 
         Raises:
-            Conflict: the length cannot follow, or the plan goes by another signal or changes the draft.
-            InvalidInput: its settings do not fit.
+            Conflict: the length cannot follow, or the plan uses another signal or changes the
+                draft.
+            InvalidInput: its settings are not in the space.
         """
         if not self.per_request:
             raise Conflict(BY_RESTART, hint="set it with PUT /knobs when the load changes")
@@ -115,13 +117,13 @@ class LengthControl:
         self._to_row(self.load.decoding)
 
     def unfollow(self) -> None:
-        """End the plan; the length stays at what it is."""
+        """End the plan; the length stays at its present value."""
         self._plan = self._row = None
 
     def request_length(self) -> int | None:
-        """Return the length for a request that comes now, None where it is the server's own.
+        """Return the length for the next request, None if the server's own applies.
 
-        A plan's length is given up for 0 where what was accepted of late does not make up for it.
+        A plan's length is replaced by 0 if recent acceptance does not make up for its cost.
         """
         if not self.per_request:
             return None
@@ -131,7 +133,7 @@ class LengthControl:
         return length if self._plan is None else self._fallback.length(decoding, length)
 
     def request_showed(self, length: int, timings: Timings) -> None:
-        """Record the response of a request that was given a length, while it is still counted."""
+        """Record the timings of a request that was given a length, while it is still counted."""
         if self._plan is None or timings.passes == 0 or timings.generating_s <= 0.0:
             return
         with suppress(InvalidInput):  # of a server that drafts more than requested
@@ -156,7 +158,7 @@ class LengthControl:
 async def launched(
     launcher: Launcher, load: DecodingLoad, longest: int, length: int
 ) -> LengthControl:
-    """Start an operator's command; find out how its length is set; put the first one in force.
+    """Start an operator's command, detect how its length is set, and set the first length.
 
     Raises:
         InvalidInput: the draft has another vocabulary, or a length is not from 0 to the longest.
@@ -168,7 +170,7 @@ async def launched(
         await servers.change(ServerSetting(longest, drafts[0]))
         active = await servers.acquire(0.0)
         props = await active.props()
-        # Of what drafts only what repeats, answers cannot show which length they go by.
+        # A method that drafts only repeated text gives no answer that proves the length in use.
         always = launcher.drafts[drafts[0]].always
         per_request = always and await follows_requests(active, longest)
         load.slots = props.total_slots
@@ -195,7 +197,7 @@ async def attached_control(
     """Attach to a running server whose requests can set their length.
 
     Raises:
-        InvalidInput: it ignores them, or does not speculate.
+        InvalidInput: it ignores lengths, or does not speculate.
         ActuationError, DeviceLost: it does not answer, or is no llama-server.
     """
     server = await attached(url, longest)

@@ -1,4 +1,4 @@
-"""How many requests are decoding, now and over time."""
+"""Number of decoding requests, now and over time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from tuner.core import Clock
 
 
 class DecodingLoad:
-    """Counts the requests in the servers, and those of them that make tokens.
+    """Count the requests in the servers, and those that are generating tokens.
 
-    A streamed request decodes from its first byte on; one that is not streamed does not tell, and counts
-    from its arrival. More than `slots` cannot decode at once: the server has the others wait.
+    A streamed request decodes from its first byte on; one that is not streamed counts from its
+    arrival. At most `slots` requests decode at a time: the server queues the others.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -27,22 +27,22 @@ class DecodingLoad:
 
     @property
     def decoding(self) -> int:
-        """The requests that decode now."""
+        """The number of requests that decode now."""
         return min(self._decoding, self.slots or self._decoding)
 
     def arrive(self) -> None:
-        """Note a request."""
+        """Count a request in."""
         self._advance()
         self.arrived += 1
         self.inside += 1
 
     def begin(self) -> None:
-        """Note that one of them decodes."""
+        """Note that a request starts to decode."""
         self._advance()
         self._decoding += 1
 
     def leave(self, *, decoding: bool, failed: bool) -> None:
-        """Note that one is done, whether it had begun to decode, and whether it went wrong."""
+        """Count a request out: whether it had begun to decode, and whether it failed."""
         self._advance()
         self.inside -= 1
         self._decoding -= decoding
@@ -50,7 +50,7 @@ class DecodingLoad:
 
     @property
     def seconds(self) -> tuple[float, float, float]:
-        """Seconds inside and seconds decoding, added up over requests, and those in which any decoded."""
+        """Integrals over time of requests inside and decoding, and the seconds with any decoding."""
         self._advance()
         return self._inside_s, self._decoding_s, self._busy_s
 

@@ -1,4 +1,4 @@
-"""Options of speculation in a build of llama-server: at its start, and in a request."""
+"""Speculation options of a build of llama-server: at its start, and in a request."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from tuner.core import InvalidInput
 
 BY_MODEL = "draft-simple"
 LOOKUP = 12
-"""The n-gram that `ngram-simple` looks for by default; it drafts nothing shorter than that."""
+"""Default n-gram length of `ngram-simple`; it drafts nothing shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A method of drafting, and the file of its draft model where it has one."""
+    """A drafting method, and the file of its draft model if it has one."""
 
     method: str = BY_MODEL
     file: Path | None = None
 
     @property
     def has_model(self) -> bool:
-        """Whether a model in a file of its own drafts; `draft-mtp` has its heads in the target's."""
+        """Whether a model in its own file drafts; `draft-mtp` has its heads in the target's file."""
         return self.method.startswith("draft-") and self.method != "draft-mtp"
 
     @property
     def always(self) -> bool:
-        """Whether each step drafts the whole length; n-grams draft only what repeats."""
+        """Whether each step drafts the whole length; n-grams draft only repeated text."""
         return not self.method.startswith("ngram-")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The start options of a family of builds; read from its own `--help`, never from a version's name.
+    """The start options of a family of builds; detected from `--help`, never from a version's name.
 
-    `methods` has the options of each method whose length can be set; `kind` is the option that names the
-    method, empty where there is but one. `plain_between` where every speculative step is followed by a
-    plain one of a single token.
+    `methods` has the options of each method whose length can be set. `kind` is the option that
+    names the method, empty if there is only one. `plain_between` is set if every speculative step
+    is followed by a plain one of a single token.
     """
 
     off: tuple[str, ...]
@@ -93,21 +93,24 @@ SPEC = Dialect(
 length of `ngram-cache` is fixed there."""
 DRAFT = Dialect(
     off=(),
-    # Its own least probability, 0.8 or 0.75, would cut most drafts short of the length asked for.
+    # Its own least probability, 0.8 or 0.75, would cut most drafts short of the requested length.
     methods={BY_MODEL: ("--draft-min", "0", "--draft-p-min", "0", "--draft-max", "{length}")},
     draft="--model-draft",
     length="--draft-max",
     plain_between=True,
 )
-"""As in that of 0.3.16. Its loop decodes one token of every slot together, then verifies the slots' drafts
-one slot after another (tools/server/server.cpp, `update_slots`)."""
+"""As in llama.cpp 0.3.16.
+
+Its loop decodes one token of every slot together, then verifies the slots' drafts one slot after
+another (tools/server/server.cpp, `update_slots`).
+"""
 
 REQUEST_LENGTH = "speculative.n_max"
 """The field of a request that sets its length, in builds that support it."""
 
 
 def dialect_of(help_text: str, program: str) -> Dialect:
-    """Return what a build's `--help` shows that it understands. Raises InvalidInput."""
+    """Return the dialect of a build's `--help`. Raises InvalidInput."""
     for dialect in (SPEC, DRAFT):
         if re.search(rf"{dialect.length}(?![\w-])", help_text):
             return dialect
@@ -118,7 +121,7 @@ def dialect_of(help_text: str, program: str) -> Dialect:
 
 
 def owned(options: Sequence[str]) -> list[str]:
-    """Return those options of an operator's command that we set ourselves."""
+    """Return the options of an operator's command that only the proxy may set."""
     ours = {"--port", "--host", "--metrics", "--slots", "--no-slots", "-md", "--draft"}
     ours |= {"--draft-n", "--draft-min", "--draft-n-min", "--draft-p-min"}
     for dialect in (SPEC, DRAFT):

@@ -1,4 +1,4 @@
-"""What llama-server reports about its decoding: the timings of an answer, and its counters."""
+"""Decoding data from llama-server: the timings of an answer, and its counters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agents.load.exposition import parse
 from tuner.core import MeasurementError
 
 TIMINGS = re.compile(rb'"timings":\s*(\{[^{}]*\})')
-"""Within a text the quotes would be escaped: only the answer's own field looks like this."""
+"""In generated text the quotes would be escaped: only the answer's own field matches."""
 LONGEST_TIMINGS = 4096
 
 DRAFTS = "llamacpp:spec_decode_num_drafts"
@@ -24,11 +24,11 @@ BY_POSITION = "llamacpp:spec_decode_num_accepted_tokens_per_pos"
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """What one answer tells: tokens made, how long that took, and what was drafted for it.
+    """The timings of one answer: generated tokens, their duration, and drafted tokens.
 
-    `generating_s` runs from the first token, which comes from the prompt's own pass. Field names of
-    the server: `predicted_n`, `predicted_ms`, `draft_n`, `draft_n_accepted`; the last two are left out
-    where nothing was drafted.
+    `generating_s` starts at the first token, which comes from the prompt's own pass. Field names of
+    the server: `predicted_n`, `predicted_ms`, `draft_n`, `draft_n_accepted`; the last two are left
+    out if nothing was drafted.
     """
 
     tokens: int
@@ -39,12 +39,12 @@ class Timings:
 
     @property
     def passes(self) -> int:
-        """Passes of the target: each made a token, beside those it accepted; not the prompt's."""
+        """Passes of the target model, without the prompt's: each generated a token beside accepted ones."""
         return max(0, self.tokens - 1 - self.accepted)
 
 
 def timings_of(table: object) -> Timings | None:
-    """Return an answer's timings, None where they are none that we know."""
+    """Return an answer's timings, None if their form is unknown."""
     if not isinstance(table, Mapping):
         return None
     counts = [
@@ -66,14 +66,14 @@ def _is_count(value: Any) -> bool:  # noqa: ANN401  JSON
 
 
 class TimingsReader:
-    """Finds the timings in an answer that passes by in pieces, streamed or whole; changes nothing."""
+    """Extract the timings from an answer in pieces, streamed or whole, without changing it."""
 
     def __init__(self) -> None:
         self._tail = b""
         self._timings = b""
 
     def see(self, chunk: bytes) -> None:
-        """Take in the next piece."""
+        """Scan the next piece."""
         text = self._tail + chunk
         end = 0
         for match in TIMINGS.finditer(text):
@@ -82,7 +82,7 @@ class TimingsReader:
 
     @property
     def timings(self) -> Timings | None:
-        """The last timings seen, None where none were."""
+        """The last timings seen, None before any."""
         try:
             return timings_of(json.loads(self._timings)) if self._timings else None
         except ValueError:
@@ -91,10 +91,10 @@ class TimingsReader:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationCounters:
-    """What a server has counted since its start, of answers that are finished.
+    """A server's counters since its start, over finished answers.
 
-    `steps` are verifications of a draft, `by_position[i]` those of them that accepted more than i
-    tokens. All are zero where the build does not tell them.
+    `steps` are verifications of a draft; `by_position[i]` counts those that accepted more than i
+    tokens. All are zero if the build does not report them.
     """
 
     steps: int = 0
@@ -102,7 +102,7 @@ class SpeculationCounters:
     by_position: tuple[int, ...] = ()
 
     def plus(self, other: SpeculationCounters) -> SpeculationCounters:
-        """Return both together."""
+        """Return the sum of both."""
         return SpeculationCounters(
             self.steps + other.steps,
             self.accepted + other.accepted,
@@ -110,14 +110,14 @@ class SpeculationCounters:
         )
 
     def before(self, other: SpeculationCounters) -> bool:
-        """Return whether these are fewer in any way, so that they were reset since `other`."""
+        """Return whether any counter is lower, so that they were reset since `other`."""
         pairs = zip(self.by_position, other.by_position, strict=False)
         fewer = len(self.by_position) < len(other.by_position) or any(a < b for a, b in pairs)
         return fewer or self.steps < other.steps or self.accepted < other.accepted
 
 
 def counters_in(text: str, where: str) -> SpeculationCounters:
-    """Read the counters of a server's `/metrics`. Raises MeasurementError: it is no such text."""
+    """Read the counters from a server's `/metrics`. Raises MeasurementError: it is no such text."""
     samples = parse(text, (DRAFTS, ACCEPTED, BY_POSITION), where)
     singles = {s.name.removesuffix("_total"): s.value for s in samples if not s.labels}
     positions = {
@@ -139,7 +139,7 @@ def counters_in(text: str, where: str) -> SpeculationCounters:
 
 @dataclass(slots=True)
 class DecodingTotals:
-    """What finished answers add up to since a start."""
+    """Sums over finished answers since a start."""
 
     requests: int = 0
     tokens: int = 0
@@ -152,7 +152,7 @@ class DecodingTotals:
     """Responses without timings."""
 
     def add(self, timings: Timings | None) -> None:
-        """Take in one answer."""
+        """Add one answer."""
         self.requests += 1
         if timings is None:
             self.untold += 1

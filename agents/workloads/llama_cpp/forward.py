@@ -1,4 +1,4 @@
-"""Forwards requests to the active llama-server; what it answers passes through byte for byte."""
+"""Forwards requests to the active llama-server; answers pass through byte for byte."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GENERATING = frozenset(
         ),
     }
 )
-"""The routes that make tokens, of both READMEs (tools/server)."""
+"""The routes that generate tokens, of both READMEs (tools/server)."""
 HOP_BY_HOP = frozenset(
     {
         *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
@@ -43,7 +43,7 @@ HOP_BY_HOP = frozenset(
 )
 """RFC 9110, §7.6.1: they are about one connection, not about the message."""
 WAIT_S = 60.0
-"""How long a request waits for a server that is being started again."""
+"""Time in s that a request waits for a server that is being restarted."""
 LONGEST_BODY = 100 << 20
 TIMEOUT = {"connect": 5.0, "read": None, "write": None, "pool": None}
 """A completion may take as long as it takes."""
@@ -59,8 +59,8 @@ Headers = Iterable[tuple[bytes, bytes]]
 class Forwarder:
     """The ASGI application behind all routes that are not the proxy's own.
 
-    A request whose server ends before the answer's first byte is sent once more: no client has seen a part
-    of it. Where a caller goes, its request ends at the server, too.
+    A request whose server ends before the answer's first byte is sent again: no client has seen a
+    part of it. If a caller disconnects, its request ends at the server, too.
     """
 
     def __init__(self, control: LengthControl) -> None:
@@ -110,7 +110,7 @@ class Forwarder:
     async def _relay(
         self, request: Request, body: bytes, send: Send, generation: GenerationSeen | None
     ) -> bool:
-        """Send a request on, and its answer back; return whether that was a good one."""
+        """Forward a request and its answer; return whether the answer was successful."""
         server: LlamaServer | None = None
         for attempt in range(ATTEMPTS):
             try:
@@ -139,7 +139,7 @@ class Forwarder:
 
 
 class GenerationSeen:
-    """What is seen of a request that makes tokens, from its arrival to its end."""
+    """The observed progress of a request that generates tokens, from its arrival to its end."""
 
     def __init__(self, load: DecodingLoad, *, streamed: bool) -> None:
         self._load = load
@@ -152,11 +152,11 @@ class GenerationSeen:
 
     @property
     def timings(self) -> Timings | None:
-        """The data of its response."""
+        """The timings of its answer."""
         return self._reader.timings
 
     def see(self, chunk: bytes) -> None:
-        """Take in a piece of its answer."""
+        """Scan a piece of its answer."""
         if not self._decoding:
             self._begin()
         self._reader.see(chunk)
@@ -171,7 +171,7 @@ class GenerationSeen:
 
 
 def with_length(body: bytes, length: int | None) -> bytes:
-    """Return a request's body asking for a draft length, unless it asks for one itself.
+    """Return a request's body with a draft length, unless it sets one itself.
 
     All else stays byte for byte.
     """
@@ -184,7 +184,7 @@ def with_length(body: bytes, length: int | None) -> bytes:
 
 
 def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
-    """Return the request as it is sent on."""
+    """Return the request as it is forwarded."""
     path, query = request.scope["raw_path"], request.scope["query_string"]
     headers = [*_kept(request.scope["headers"], b"content-length")]
     if STREAMED.search(body):  # after a stream it closes the connection, without saying so
@@ -199,7 +199,7 @@ def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
 
 
 async def _pass(response: httpx.Response, send: Send, generation: GenerationSeen | None) -> None:
-    """Pass on a response as it arrives. Raises httpx.HTTPError where it is cut off."""
+    """Forward a response as it arrives. Raises httpx.HTTPError if it is cut off."""
     headers = [*_kept(response.headers.raw)]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for chunk in response.aiter_raw():
@@ -210,12 +210,12 @@ async def _pass(response: httpx.Response, send: Send, generation: GenerationSeen
 
 
 def _kept(headers: Headers, *without: bytes) -> Headers:
-    """Yield the headers that are about the message."""
+    """Yield the headers that belong to the message, not to the connection."""
     return ((k, v) for k, v in headers if k.lower() not in HOP_BY_HOP and k.lower() not in without)
 
 
 async def _body(request: Request) -> bytes | None:
-    """Return a request's body, None where it is too long."""
+    """Return a request's body, None if it is too long."""
     body = b""
     async for chunk in request.stream():
         body += chunk

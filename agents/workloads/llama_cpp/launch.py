@@ -1,4 +1,4 @@
-"""Starts llama-servers at a length, and proves by what they draft that it has effect."""
+"""Starts llama-servers at a length, and proves by their drafts that it has effect."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
 from tuner.core import ActuationError, InvalidInput, TuningError
 
 START_S = 600.0
-"""A model of many gigabytes is read from a disk."""
+"""Time in s for a start: a model of many gigabytes is read from a disk."""
 LOG = "llama-server.log"
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """Starts an operator's command, with the options for speculation added.
+    """Start an operator's command with the options for speculation.
 
     `drafts` are methods and models by name.
     """
@@ -37,8 +37,8 @@ class Launcher:
         """Return the launcher of a command.
 
         Raises:
-            InvalidInput: it names options that are set here, is no llama-server that can speculate, or
-                a draft is not there or of a method that it does not have.
+            InvalidInput: it names options that are set here, is no llama-server that can speculate,
+                or a draft is missing or of a method that it does not have.
         """
         if doubled := owned(command[1:]):
             raise InvalidInput(
@@ -63,8 +63,8 @@ class Launcher:
         """Start a server that is ready, and whose length has effect.
 
         Raises:
-            DeviceLost: it ends, or does not get ready.
-            ActuationError: it drafts, or does not, otherwise than requested.
+            DeviceLost: it ends, or is not ready in time.
+            ActuationError: it does not draft as requested.
         """
         draft = self.drafts[setting.draft]
         log = self.folder / LOG
@@ -75,7 +75,7 @@ class Launcher:
         try:
             await server.wait_ready(START_S)
             await self._prove(server)
-        except BaseException:  # a start that is given up leaves no process
+        except BaseException:  # a cancelled start leaves no process
             await server.end()
             raise
         return server
@@ -97,9 +97,9 @@ class Launcher:
 def has_length(shown: Timings, length: int, dialect: Dialect, *, always: bool = True) -> bool:
     """Return whether an answer's timings fit a length.
 
-    The last drafts of an answer are cut to what it may still have, and in some builds every second pass
-    drafts nothing: more than half of the length in the mean is enough; ours. A method that does not
-    `always` draft shows only that it drafts no more.
+    The last drafts of an answer are cut to its remaining tokens, and in some builds every second
+    pass drafts nothing: a mean above half of the length is enough; ours. A method that does not
+    `always` draft only proves that it drafts no more.
     """
     if not always:
         return shown.drafted <= length * shown.passes
@@ -110,7 +110,7 @@ def has_length(shown: Timings, length: int, dialect: Dialect, *, always: bool = 
 
 
 async def follows_requests(server: LlamaServer, longest: int) -> bool:
-    """Return whether a running server goes by the length of a request, as its answers show.
+    """Return whether a running server uses the length of a request, as its answers show.
 
     Raises:
         InvalidInput: it does not speculate at all.
@@ -129,7 +129,7 @@ async def follows_requests(server: LlamaServer, longest: int) -> bool:
 
 
 async def attached(url: str, longest: int) -> LlamaServer:
-    """Attach to a server that another program has started; its length must go by the request.
+    """Attach to a running server of another program; requests must be able to set its length.
 
     Raises:
         InvalidInput: it does not speculate, or ignores the length of a request.

@@ -1,4 +1,4 @@
-"""What the proxy costs a caller: the same requests, in turns, through it and past it."""
+"""Measures the proxy's latency: the same requests alternately through it and directly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAMED = 32
 
 @dataclass(frozen=True, slots=True)
 class CostOf:
-    """One kind of request past the proxy and through it, in ms; `callers` send side by side."""
+    """Latencies in ms of one kind of request, direct and through the proxy; `callers` run in parallel."""
 
     what: str
     callers: int
@@ -33,24 +33,23 @@ class CostOf:
 
     @property
     def p50_ms(self) -> float:
-        """What the proxy adds to the median."""
+        """The proxy's addition to the median."""
         return self.through_p50_ms - self.direct_p50_ms
 
     @property
     def p99_ms(self) -> float:
-        """What it adds to the 99th percentile."""
+        """The proxy's addition to the 99th percentile."""
         return self.through_p99_ms - self.direct_p99_ms
 
 
 def proxy_cost(url: str, requests: int, callers: int, clock: Clock) -> list[CostOf]:
-    """Send requests of one token, and streamed ones, past the proxy at a URL and through it.
+    """Send requests of one token, and streamed ones, directly and through the proxy at a URL.
 
-    A caller sends the one kind and the other in turns, without speculation, so that both meet the same
-    load.
+    A caller alternates between the two ways, without speculation, so that both meet the same load.
 
     Raises:
         DeviceLost, ActuationError: the proxy does not answer.
-        MeasurementError: a request went wrong.
+        MeasurementError: a request failed.
     """
     client = SpeculationClient(url)
     try:
@@ -96,12 +95,12 @@ def _cost(name: str, callers: int, parts: list[Pairs]) -> CostOf:
 def _times(
     direct: str, url: str, tokens: int, requests: int, numbers: count[int], clock: Clock
 ) -> Pairs:
-    """Return the time in ms of each request past the proxy, and through it."""
+    """Return the time in ms of each request directly, and through the proxy."""
     past, through = _connection(direct), _connection(url)
     try:
         pairs = []
         for turn in range(requests):
-            # Whichever goes first in a pair has what the other one left in the caches.
+            # The first of a pair meets the caches that the other one left.
             order = (past, through) if turn % 2 else (through, past)
             took = {which: _send(which, tokens, next(numbers), clock) for which in order}
             pairs.append((took[past], took[through]))
@@ -125,7 +124,7 @@ def _send(connection: http.client.HTTPConnection, tokens: int, number: int, cloc
             response = connection.getresponse()
             break
         except ConnectionError:
-            # llama-server closes a kept connection now and then without a word.
+            # llama-server closes a kept connection now and then without notice.
             connection.close()
             if not reused:
                 raise

@@ -52,7 +52,7 @@ class ProxyApi:
         ]
 
     async def knobs(self, request: Request) -> Response:
-        """Say what can be set, and what is in force."""
+        """Return the knobs, and the current setting."""
         control = self._control
         about = (control.name, control.version, control.space, control.setting)
         return knobs_answer(*about, per_request=control.per_request)
@@ -63,7 +63,7 @@ class ProxyApi:
         return JSONResponse({"setting": dict(self._control.setting)})
 
     async def plan(self, request: Request) -> Response:
-        """Say what plan is followed, if any, and its row of the moment."""
+        """Return the plan that is followed, if any, and the index of its current row."""
         return self._plan()
 
     async def follow(self, request: Request) -> Response:
@@ -77,7 +77,7 @@ class ProxyApi:
         return self._plan()
 
     async def stats(self, request: Request) -> Response:
-        """Say what was done, and what it took."""
+        """Return the counters since the proxy's start."""
         servers = self._control.servers
         metrics = ""
         try:
@@ -105,7 +105,7 @@ class ProxyApi:
         )
 
     def _requests(self) -> dict[str, Any]:
-        """Return the data on requests and their answers."""
+        """Return the counters of requests and their answers."""
         load, totals = self._control.load, self._forwarder.totals
         inside_s, decoding_s, busy_s = load.seconds
         return {
@@ -131,7 +131,7 @@ class ProxyApi:
 
 
 def application(control: LengthControl) -> Starlette:
-    """Return the proxy over a llama-server's lengths."""
+    """Return the proxy application over a llama-server's length control."""
     forwarder = Forwarder(control)
     return Starlette(
         routes=[*ProxyApi(control, forwarder).routes(), Mount("/", app=forwarder)],

@@ -20,12 +20,12 @@ from tuner.core import Clock
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 END_S = 600
-"""How long streams may continue after a signal to end; a second signal ends at once."""
+"""Time in s for streams to finish after a signal to end; a second signal ends them immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """What the proxy is in front of: a command of ours, or a running server's `url`.
+    """The proxy's server: a command of ours, or a running server's `url`.
 
     `length` is the first one in force. Port 0 is any free one.
     """
@@ -81,7 +81,7 @@ async def _open(options: ProxyOptions, load: DecodingLoad) -> LengthControl:
 
 @contextmanager
 def _cancelled_by_signal(task: asyncio.Future[LengthControl]) -> Iterator[None]:
-    """Cancel a task at a signal to end, within the block."""
+    """Cancel a task on a signal to end, within the block."""
     loop = asyncio.get_running_loop()
     for number in ENDING:
         loop.add_signal_handler(number, task.cancel)

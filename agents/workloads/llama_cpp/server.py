@@ -1,4 +1,4 @@
-"""One running llama-server as the proxy sees it."""
+"""The proxy's client of one running llama-server."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ PROBE_S = 120.0
 ANSWER_S = 10.0
 LOOK_S = 0.05
 KEPT_S = 2.0
-"""Of an idle connection: less than the 5 s after which the server's own library closes it."""
+"""Lifetime in s of an idle connection: less than the 5 s after which the server's library closes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSetting:
-    """How a server is started: its draft length, and the name of its draft."""
+    """The setting of a server's start: its draft length, and the name of its draft."""
 
     length: int
     draft: str
 
 
 class Props(BaseModel):
-    """What `GET /props` reports about a server."""
+    """The answer of `GET /props`."""
 
     total_slots: int = Field(ge=1)
     model_path: str = ""
@@ -47,10 +47,9 @@ class Props(BaseModel):
 
 
 class LlamaServer:
-    """A llama-server on loopback; `process` where it is ours.
+    """A llama-server on loopback; `process` if it is ours.
 
-    Raises DeviceLost where it does not answer, and ActuationError where it answers otherwise than
-    documented.
+    Raises DeviceLost if it does not answer, and ActuationError if its answer is not as documented.
     """
 
     def __init__(
@@ -75,12 +74,12 @@ class LlamaServer:
 
     @property
     def inside(self) -> int:
-        """The requests that it has."""
+        """The number of its requests."""
         return self._inside
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Keep it from being ended within the block."""
+        """Keep the server from being ended within the block."""
         self._inside += 1
         self._idle.clear()
         try:
@@ -91,11 +90,11 @@ class LlamaServer:
                 self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Return once it has no request any more."""
+        """Wait until it has no request."""
         await self._idle.wait()
 
     async def wait_ready(self, within_s: float) -> None:
-        """Return once it has its models. Raises DeviceLost where it ends, or takes longer."""
+        """Wait until it has loaded its models. Raises DeviceLost if it ends, or takes longer."""
         deadline = asyncio.get_running_loop().time() + within_s
         while True:
             if self.process is not None and self.process.ended:
@@ -113,7 +112,7 @@ class LlamaServer:
             await asyncio.sleep(LOOK_S)
 
     async def props(self) -> Props:
-        """Return its model, its build and its slots."""
+        """Return its model, build and number of slots."""
         response = await self._ask("GET", "/props")
         try:
             return Props.model_validate_json(response.content)
@@ -124,9 +123,9 @@ class LlamaServer:
             ) from None
 
     async def probe(self, length: int | None = None) -> Timings:
-        """Have it make a few tokens, at a length of the request where one is given.
+        """Generate a few tokens, at a length of the request if one is given.
 
-        No two prompts are alike: some builds replay what they made for the same prompt before.
+        No two prompts are alike: some builds replay their output for the same prompt.
         """
         body = {
             "prompt": f"# {secrets.token_hex(16)}\ndef ",
@@ -150,7 +149,10 @@ class LlamaServer:
         return timings
 
     async def counters(self) -> SpeculationCounters:
-        """Return its counters since its first start, also over a restart. Raises MeasurementError."""
+        """Return its counters since its first start, also across a restart.
+
+        Raises MeasurementError.
+        """
         try:
             text = (await self._ask("GET", "/metrics")).text
         except ActuationError as error:
@@ -163,11 +165,11 @@ class LlamaServer:
 
     @property
     def last_counters(self) -> SpeculationCounters:
-        """The counters as they were read last."""
+        """The counters as last read."""
         return self._ended.plus(self._last)
 
     def cpu_s(self) -> float | None:
-        """Return its CPU seconds, as last known once it has ended; None where it is not ours."""
+        """Return its CPU seconds, as last read once it has ended; None if it is not ours."""
         if self.process is None:
             return None
         try:
@@ -178,7 +180,7 @@ class LlamaServer:
         return self._cpu_s
 
     async def end(self) -> None:
-        """Release it; what is ours is ended."""
+        """Release it; end it if it is ours."""
         self.cpu_s()
         await self.client.aclose()
         if self.process is not None:

@@ -1,4 +1,4 @@
-"""Sets a deployment live, through the config of the cluster; knows on disk how it was found."""
+"""Sets a live deployment through the cluster's config; keeps the original on disk."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tuner.core import (
 )
 
 CHANGE_S = 75.0
-"""How long a change may take: Ray itself begins to complain about a lack of CPUs after 30 s."""
+"""Time in s for a change: Ray itself begins to warn about a lack of CPUs after 30 s."""
 LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Which deployment of which application."""
+    """The names of a deployment and its application."""
 
     application: str
     deployment: str
@@ -44,7 +44,7 @@ class Address:
         return f"{self.application}/{self.deployment}"
 
     def application_in(self, instance: RayInstance) -> Application:
-        """Return the application. Raises NotFound where it, or the deployment, is not there."""
+        """Return the application. Raises NotFound if it, or the deployment, does not exist."""
         app = instance.applications.get(self.application)
         if app is None:
             names = ", ".join(instance.applications) or "none"
@@ -62,10 +62,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class OriginalDeployment:
-    """How a deployment was before we changed it, and what we have asked for since.
+    """A deployment's state before our first change, and our requests since.
 
-    `named` is what its config named where the knobs are. A deployment that is at none of `ours` was
-    deployed again by another program.
+    `named` are the keys of the knobs that its config had. A deployment that is at none of `ours`
+    was deployed again by another program.
     """
 
     version: str
@@ -75,7 +75,7 @@ class OriginalDeployment:
 
 
 class OriginalDeploymentFile:
-    """Keeps the original until it is restored, over any crash.
+    """Keep the original on disk until it is restored, across crashes.
 
     Raises:
         StoreError: the disk refuses.
@@ -86,7 +86,7 @@ class OriginalDeploymentFile:
         self._path = path
 
     def read(self) -> OriginalDeployment | None:
-        """Return what was kept, None where nothing is out of place."""
+        """Return the original, None if everything is restored."""
         try:
             record = json.loads(self._path.read_text(encoding="utf-8"))
             return OriginalDeployment(
@@ -101,7 +101,7 @@ class OriginalDeploymentFile:
             ) from None
 
     def keep(self, original: OriginalDeployment) -> None:
-        """Have it on the disk when this returns."""
+        """Write the original; it is on the disk when this returns."""
         table = {
             "version": original.version,
             "setting": dict(original.setting),
@@ -111,14 +111,14 @@ class OriginalDeploymentFile:
         files.write(self._path, json.dumps(table, indent=1))
 
     def forget(self) -> None:
-        """Remove it: everything is back."""
+        """Remove the file: everything is restored."""
         files.remove(self._path)
 
 
 def original_at(
     file: OriginalDeploymentFile, version: str, setting: Setting, named: Mapping[str, Any]
 ) -> OriginalDeployment:
-    """Return how the deployment was found: now, or before a crash left it at something of ours."""
+    """Return the original deployment: the present one, or that from before a crash left our setting."""
     stored = file.read()
     if stored is not None and stored.version == version:
         ours = {setting_key(s) for s in (stored.setting, *stored.ours)}
@@ -128,7 +128,7 @@ def original_at(
 
 
 class DeploymentActuator:
-    """Sets replicas, CPUs and batch size of one deployment."""
+    """Set replicas, CPUs and batch size of one deployment."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class DeploymentActuator:
         self._clock = clock
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._dashboard.close()
 
     def read(self) -> Setting:
@@ -158,9 +158,9 @@ class DeploymentActuator:
         """Put a setting in force, and wait until every replica has it and no other is left.
 
         Raises:
-            UnknownKnob, OutOfRange: it does not fit; nothing was changed.
-            ActuationError, DeviceLost: Ray refused it, or does not get there (too few CPUs free).
-            StoreError: how it was found cannot be kept; nothing was changed.
+            UnknownKnob, OutOfRange: the setting is not in the space; nothing was changed.
+            ActuationError, DeviceLost: Ray refused it, or does not complete it (too few CPUs free).
+            StoreError: the original cannot be stored; nothing was changed.
         """
         instance = self._instance()
         before = setting_of(self._whole(instance))
@@ -178,7 +178,7 @@ class DeploymentActuator:
         app, original, name = self._address.application_in(instance), self._original, self._address
         declared, whole = declared_config(app, name), self._whole(instance)
         back = setting_key(requested) == setting_key(original.setting)
-        # What another program has changed beside the knobs since is not ours to take back.
+        # Later changes by another program beside the knobs are not ours to undo.
         same = version_of(declared, whole) == original.version
         if back and same and instance.restores_unset_config_options:
             config = as_named(declared, name.deployment, original.named)

@@ -1,4 +1,4 @@
-"""Attaches to a running deployment: its address read, its knobs found, its meter chosen."""
+"""Attaches to a running deployment: parses its address, reads its knobs, and chooses its meter."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LOAD_SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A workload's address taken apart; `callers` is 0 where no load of ours is requested."""
+    """A parsed workload address; `callers` is 0 if no load of ours is requested."""
 
     url: str
     address: Address
@@ -66,7 +66,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
     Raises:
         InvalidInput: no such address, application or deployment, or one that cannot be changed.
-        DeviceLost, ActuationError: Ray does not answer, or not as we know it.
+        DeviceLost, ActuationError: Ray does not answer, or not as documented.
     """
     parsed = parse(spec)
     dashboard = Dashboard(parsed.url)
@@ -81,7 +81,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
 
 def parse(spec: str) -> Spec:
-    """Take an address apart. Raises InvalidInput."""
+    """Parse an address. Raises InvalidInput."""
     parts = local_url(spec.removeprefix("ray:"), f"{HINT}, on a machine that runs Ray")
     names = [unquote(name) for name in parts.path.split("/") if name]
     if len(names) != 2:
@@ -91,7 +91,7 @@ def parse(spec: str) -> Spec:
 
 
 def _parsed_load(spec: str, fragment: str) -> tuple[int, bytes]:
-    """Return how many callers send which body, from `callers:4,body:FILE`. Raises InvalidInput."""
+    """Parse the number of callers and the body from `callers:4,body:FILE`. Raises InvalidInput."""
     if not fragment:
         return 0, b""
     options = dict(option.partition(":")[::2] for option in fragment.split(","))
@@ -183,7 +183,7 @@ def _metrics(
 
 
 def _replicas(dashboard: Dashboard, address: Address) -> list[int]:
-    """Return the processes of the deployment's replicas now. Raises DeviceLost, ActuationError."""
+    """Return the process ids of the deployment's replicas. Raises DeviceLost, ActuationError."""
     app = address.application_in(dashboard.instance())
     deployment = app.deployments.get(address.deployment)
     return [r.pid for r in deployment.replicas if r.pid is not None] if deployment else []
@@ -192,7 +192,7 @@ def _replicas(dashboard: Dashboard, address: Address) -> list[int]:
 def _processes(
     replicas: Callable[[], Sequence[int]], nodes: Sequence[Node]
 ) -> tuple[Callable[[], RayProcesses] | None, dict[str, str]]:
-    """Return what finds Ray's processes where all are on this host, else why their CPU time is unknown."""
+    """Return a finder of Ray's processes if all are on this host, else why their CPU time is unknown."""
     if len(nodes) > 1:
         return None, {"cpu_time_ms": "Ray runs on several hosts, but only this host's is counted"}
 

@@ -1,4 +1,4 @@
-"""Ray's dashboard as its caller sees it: typed answers, and our errors for everything else.
+"""Client of Ray's dashboard: typed answers, and our errors for everything else.
 
 Sources: Ray 2.60, `ray.serve.schema` (`ServeInstanceDetails`, `ServeDeploySchema`) and "Serve REST
 API"; the state API's list of nodes; the dashboard's service discovery for Prometheus.
@@ -17,7 +17,7 @@ from agents.host.http.local_http import LocalHttp
 from tuner.core import ActuationError
 
 ANSWER_S = 20.0
-"""The first question starts a module of the dashboard; it took 2 s on two cores."""
+"""Timeout in s: the first request starts a module of the dashboard; it took 2 s on two cores."""
 REDACTED = "<redacted>"
 """What the dashboard shows browsers in place of secrets; written back, it would replace them."""
 
@@ -134,19 +134,19 @@ class Dashboard:
         return tuple(node for node in nodes if node.state == "ALIVE")
 
     def metrics_urls(self) -> tuple[str, ...]:
-        """Return where the cluster's machines tell their metrics."""
+        """Return the URLs of the cluster's metrics, one per machine."""
         reply = self._http.call("GET", "/api/prometheus/sd")
         groups = self._parsed(TypeAdapter(tuple[_Target, ...]), reply)
         return tuple(f"http://{target}/metrics" for group in groups for target in group.targets)
 
     def instance(self) -> RayInstance:
-        """Return what Ray Serve runs."""
+        """Return everything that Ray Serve runs."""
         return self._parsed(
             TypeAdapter(RayInstance), self._http.call("GET", "/api/serve/applications/")
         )
 
     def deploy(self, config: Mapping[str, Any]) -> None:
-        """Ask for a config of the whole cluster; returns before it is in force."""
+        """Request a config of the whole cluster; return before it is in force."""
         if REDACTED in json.dumps(config):
             raise ActuationError(
                 f"Ray at {self.url} hides part of the config, so it cannot be written back",

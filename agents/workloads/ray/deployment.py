@@ -1,4 +1,4 @@
-"""A deployment's config read as a setting, a setting written into its config, and what fits the cluster."""
+"""Converts a deployment's config to a setting and back, and computes its space for the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROLES = {REPLICAS: Role.PARALLEL, CPUS: Role.PARALLEL, BATCH: Role.BATCH}
 USER_BATCH = "max_batch_size"
 """The key of `user_config` that a deployment hands to its `@serve.batch` method."""
 SET_KEYS = ("num_replicas", "ray_actor_options", "user_config")
-"""Where in a deployment's config the knobs are."""
+"""The keys of a deployment's config with the knobs."""
 MANY = 16
 """A cluster with more CPUs gets powers of two only: our choice, it keeps the space small."""
 NO_REPLICAS = "Ray's autoscaler sets it (autoscaling_config)"
@@ -25,7 +25,7 @@ NO_BATCH = f"the deployment's user_config has no number {USER_BATCH}"
 
 
 def setting_of(config: Mapping[str, Any]) -> Setting:
-    """Return the knobs of a deployment's whole config, those that can be set."""
+    """Return the settable knobs of a deployment's whole config."""
     setting: dict[str, Value] = {}
     if config.get("autoscaling_config") is None and isinstance(config.get("num_replicas"), int):
         setting[REPLICAS] = int(config["num_replicas"])
@@ -38,7 +38,7 @@ def setting_of(config: Mapping[str, Any]) -> Setting:
 
 
 def named_in(app_config: Mapping[str, Any], deployment: str) -> dict[str, Any]:
-    """Return what of the knobs' places an application's config names itself; the rest is the code's."""
+    """Return the knobs' keys that an application's config itself sets; the others come from its code."""
     entry = _entry(app_config, deployment) or {}
     return {key: copy.deepcopy(entry[key]) for key in SET_KEYS if key in entry}
 
@@ -48,8 +48,8 @@ def with_setting(
 ) -> dict[str, Any]:
     """Return an application's config with a setting in it.
 
-    Ray replaces options and user config as a whole: what `whole`, the deployment's config in force,
-    has beside the knobs is kept.
+    Ray replaces options and user config as a whole: the values beside the knobs in `whole`, the
+    deployment's config in force, are kept.
     """
     config, entry = _opened(app_config, deployment)
     if REPLICAS in setting:
@@ -66,7 +66,7 @@ def with_setting(
 def as_named(
     app_config: Mapping[str, Any], deployment: str, named: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return an application's config naming exactly what it named before, where the knobs are."""
+    """Return an application's config with the knobs' keys exactly as before."""
     config, entry = _opened(app_config, deployment)
     for key in SET_KEYS:
         entry.pop(key, None)
@@ -77,7 +77,7 @@ def as_named(
 
 
 def version_of(app_config: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
-    """Return what changes when the code, its arguments, or anything but the knobs does."""
+    """Return a hash of the code, its arguments, and everything else but the knobs."""
     rest = {k: v for k, v in whole.items() if k not in (*SET_KEYS, "name")}
     options = {**(whole.get("ray_actor_options") or {}), "num_cpus": None}
     user = {**(whole.get("user_config") or {}), USER_BATCH: None}
@@ -91,8 +91,9 @@ def space_for(
 ) -> Space:
     """Return the settings that fit the cluster's CPUs; the default is the original.
 
-    Replicas and CPUs go up to what the machines have less `taken`, what else Ray Serve runs. A batch
-    cannot be larger than `max_ongoing_requests`, as Ray hands a replica no more at once.
+    Replicas and CPUs go up to the machines' CPUs less `taken`, those of everything else in Ray
+    Serve. A batch cannot be larger than `max_ongoing_requests`, as Ray sends a replica no more at a
+    time.
     """
     sizes = [node.resources_total.get("CPU", 0.0) for node in nodes]
     room = max(1, int(sum(sizes) - taken))
@@ -127,7 +128,7 @@ def space_for(
 
 
 def taken_by_others(instance: RayInstance, application: str, deployment: str) -> float:
-    """Return the CPUs that everything else in Ray Serve asks for."""
+    """Return the CPUs requested by everything else in Ray Serve."""
     return sum(
         other.target_num_replicas * other.required_resources.get("CPU", 0.0)
         for app_name, app in instance.applications.items()
@@ -137,7 +138,7 @@ def taken_by_others(instance: RayInstance, application: str, deployment: str) ->
 
 
 def trouble_of(app: Application, deployment: str, requested: Setting) -> str:
-    """Return what is missing until a setting is in force on every replica; empty when nothing is."""
+    """Return why a setting is not yet in force on every replica; empty if it is."""
     reported = app.deployments.get(deployment)
     if reported is None or setting_of(reported.deployment_config) != requested:
         return f"Ray has not applied it: the application is {app.status} {app.message}".rstrip()
@@ -177,7 +178,7 @@ def _entry(app_config: Mapping[str, Any], deployment: str) -> dict[str, Any] | N
 def _opened(
     app_config: Mapping[str, Any], deployment: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a copy of the config, and the deployment's entry in it, made where there is none."""
+    """Return a copy of the config, and the deployment's entry in it, created if missing."""
     config = copy.deepcopy(dict(app_config))
     config["deployments"] = list(config.get("deployments") or [])
     entry = _entry(config, deployment)

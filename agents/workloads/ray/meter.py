@@ -1,4 +1,4 @@
-"""What a Ray Serve application reports about itself: its HTTP figures, and its CPU time."""
+"""Metrics of a Ray Serve application: its HTTP figures, and its CPU time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from tuner.core import MeasurementError, TuningError
 HTTP_LATENCY = "ray_serve_http_request_latency_ms"
 """Per request, as Ray's HTTP proxy sees it: waiting, routing and every deployment on its way."""
 REPORT_S = 10.0
-"""How far Ray's metrics lie back at most: it sends them on every 10 s by default
-(`RAY_metrics_report_interval_ms`); measured on Ray 2.60, 2 to 10 s after the requests."""
+"""Age in s of Ray's metrics, at most.
+
+Ray sends them every 10 s by default (`RAY_metrics_report_interval_ms`); measured on Ray 2.60, 2 to
+10 s after the requests.
+"""
 
 
 class RayFigures:
-    """Reads an application's figures from every machine of the cluster."""
+    """Read an application's figures from every machine of the cluster."""
 
     def __init__(self, dashboard: Dashboard, application: str) -> None:
         self._dashboard = dashboard
@@ -43,14 +46,17 @@ class RayFigures:
 
 
 class RayProcesses:
-    """The CPU time of everything that Ray runs on this host: its raylet and all that it started.
+    """The CPU time of all of Ray on this host: its raylet and the raylet's descendants.
 
-    Replicas, proxy and controller are the raylet's children; Ray's own work for them belongs to what
-    serving costs. The control store and the dashboard are not among them.
+    Replicas, proxy and controller are the raylet's children; Ray's own work for them is a cost of
+    serving. The control store and the dashboard are not included.
     """
 
     def __init__(self, replica: int) -> None:
-        """Find the raylet from one of its replicas. Raises MeasurementError where it is not here."""
+        """Find the raylet from one of its replicas.
+
+        Raises MeasurementError if it is on another host.
+        """
         try:
             parent = psutil.Process(replica).parent()
         except psutil.Error as error:
@@ -79,16 +85,19 @@ class RayProcesses:
 
 
 class CpuTotal:
-    """The CPU time since a start; a process that ends while it is counted takes nothing back."""
+    """The CPU time since a start; a process that ends meanwhile subtracts nothing."""
 
     def __init__(self, find: Callable[[], RayProcesses] | None) -> None:
-        """Find the processes again, for Ray may have been started again. Raises MeasurementError."""
+        """Use `find` to look up the processes, as Ray may have been restarted.
+
+        Raises MeasurementError.
+        """
         self._processes = None if find is None else find()
         self._before = 0.0 if self._processes is None else self._processes.cpu_s()
         self._most = 0.0
 
     def __call__(self) -> Mapping[str, float]:
-        """Return the total; nothing where unknown. Raises MeasurementError."""
+        """Return the total; empty if unknown. Raises MeasurementError."""
         if self._processes is None:
             return {}
         self._most = max(self._most, self._processes.cpu_s() - self._before)

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 GLIBC, GLIBC_KEEP = "glibc", "glibc-keep"
-"""As the C library comes, and instructed to keep what a pass has freed (`tuner.malloc.keep`)."""
+"""The C library's default, and the same configured to keep freed memory (`tuner.malloc.keep`)."""
 LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "tcmalloc": ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"),
         "jemalloc": ("libjemalloc.so.2",),
     }
 )
-"""What is preloaded, the first that is installed."""
+"""The libraries to preload; the first one installed is used."""
 FOLDERS = ("usr/local/lib", "usr/lib", "usr/lib64", "lib", "lib64")
 KEPT = "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
 """jemalloc gives pieces above 8 MiB back at once and others within ten seconds, which made it the slowest
@@ -32,10 +32,10 @@ Environment = Mapping[str, str]
 def allocators(
     root: Path = Path("/"), outside: Environment | None = None
 ) -> Mapping[str, Environment]:
-    """Return the installed allocators with the environment each needs, the default first.
+    """Return the installed allocators with the environment that each needs, the default first.
 
-    None where the C library is not glibc, or where the environment (`outside`, by default this
-    process's environment) preloads or sets one already: that choice stands.
+    None if the C library is not glibc, or if the environment (`outside`, by default this process's
+    environment) preloads or sets one already: that choice stays.
     """
     around = os.environ if outside is None else outside
     chosen = {"LD_PRELOAD", "MALLOC_CONF"} & set(around)
@@ -51,7 +51,7 @@ def allocators(
 
 
 def _installed(file: str, root: Path) -> Path | None:
-    """Return where a library is installed, also in a folder of the machine's architecture."""
+    """Return the path of an installed library, also in a folder of the machine's architecture."""
     places = (
         path for folder in FOLDERS for path in (root / folder, *(root / folder).glob("*-gnu*"))
     )

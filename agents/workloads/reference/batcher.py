@@ -1,4 +1,4 @@
-"""The front of the server: one queue, batches out of it, and their workers."""
+"""The front of the server: one queue, its batches, and their workers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from agents.workloads.reference.instance import Instance
 LOG = logging.getLogger(__name__)
 
 GATHER_S = 0.004
-"""How long a request may wait for others to fill its batch."""
+"""Time in s that a request may wait for others to fill its batch."""
 MOST_WAITING = 1000
 MOST_TRIES = 3
-"""How many workers may end over one request before it is refused: it may be what kills them."""
+"""Workers that may end over one request before it is refused: it may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ Answer = int | Unserved
 
 @dataclass(slots=True)
 class Waiting:
-    """A request in the queue; from `due` on it waits for no others."""
+    """A request in the queue; from `due` on it does not wait for others."""
 
     item: int
     came_at: float
@@ -43,15 +43,15 @@ class Waiting:
 
     @property
     def due(self) -> float:
-        """When it goes also alone."""
+        """The time at which it is sent even alone."""
         return self.came_at + GATHER_S
 
 
 class Batcher:
-    """Gives full or overdue batches to idle instances, and a dead one's batch to another.
+    """Assign full or overdue batches to idle instances, and a dead one's batch to another.
 
-    The totals never decrease; `in_flight_s` is the integral over time of how many requests are in the
-    server, so that its growth per second is their mean number.
+    The totals never decrease. `in_flight_s` is the integral over time of the number of requests in
+    the server, so that its growth per second is their mean number.
     """
 
     def __init__(self) -> None:
@@ -71,12 +71,12 @@ class Batcher:
 
     @property
     def queued(self) -> int:
-        """How many requests wait for an instance."""
+        """The number of requests that wait for an instance."""
         return len(self._queue)
 
     @property
     def inside(self) -> int:
-        """How many requests are in the server, waiting or served."""
+        """The number of requests in the server, waiting or being served."""
         return self._inside
 
     async def crowded(self, count: int, within_s: float) -> None:
@@ -116,7 +116,7 @@ class Batcher:
             self._count(-1)
 
     def serve_with(self, instances: Sequence[Instance], batch_size: int) -> None:
-        """Send every batch from now on to these instances; what others have under way stays theirs."""
+        """Send all further batches to these instances; others finish the batches that they have."""
         self.instances = list(instances)
         self.batch_size = batch_size
         self._dispatch()
@@ -129,13 +129,13 @@ class Batcher:
                 self.refuse(Unserved("no_instance", "no instance is left; one is starting"))
 
     def refuse(self, why: Unserved) -> None:
-        """Answer everything that waits with a refusal."""
+        """Refuse all waiting requests."""
         while self._queue:
             self._refuse_one(self._queue.popleft(), why)
 
     @contextmanager
     def listening(self) -> Iterator[list[float]]:
-        """Collect the seconds from arrival to answer of what is answered within the block."""
+        """Collect the seconds from arrival to answer of the requests answered within the block."""
         latencies_s: list[float] = []
         self._listening.append(latencies_s)
         try:
@@ -165,7 +165,7 @@ class Batcher:
         self._dispatch()
 
     def _answered(self, batch: list[Waiting], labels: asyncio.Future[list[int]]) -> None:
-        """Hand a batch's labels to those who wait, or have it done by another instance."""
+        """Pass a batch's labels to its callers, or send the batch to another instance."""
         error = labels.exception()
         if error is not None:
             self._again(batch, error)
@@ -181,7 +181,7 @@ class Batcher:
         self._dispatch()
 
     def _again(self, batch: list[Waiting], error: BaseException) -> None:
-        """Put a batch whose instance ended back to the front of the queue: inferring is idempotent."""
+        """Return a batch whose instance ended to the front of the queue: inferring is idempotent."""
         for waiting in reversed(batch):
             waiting.tries += 1
             if self.instances and waiting.tries < MOST_TRIES:
@@ -195,7 +195,7 @@ class Batcher:
             waiting.answer.set_result(why)
 
     def _count(self, more: int) -> None:
-        """Bring the integral up to now, then note that `more` requests are inside."""
+        """Advance the integral to now, then add `more` requests."""
         now = asyncio.get_running_loop().time()
         if self._counted_at is not None:
             self._in_flight_s += self._inside * (now - self._counted_at)

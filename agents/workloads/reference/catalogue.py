@@ -1,6 +1,6 @@
-"""What a worker is given of a model: what goes in, and where it is built.
+"""Descriptions of models for workers: their inputs, and the functions that build them.
 
-Known without torch, so that the front of the server, which only moves their inputs, stays light.
+They need no torch, so that the front of the server, which only moves inputs, stays light.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The torch side of a worker: the model, the shared memory as tensors, and where it computes."""
+"""The torch side of a worker: the model, the shared memory as tensors, and CPU placement."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Engine:
     def warm(self, batch_size: int) -> None:
         """Run every power of two up to a batch size that these threads have not run.
 
-        Kernels are prepared again for each shape and number of threads, and kept.
+        Kernels are prepared for each shape and number of threads, and kept.
         """
         for count in sorted({1 << k for k in range(batch_size.bit_length())} | {batch_size}):
             if (torch.get_num_threads(), count) not in self._warm:

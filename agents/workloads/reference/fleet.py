@@ -1,11 +1,13 @@
-"""The instances together, and changes of setting without a gap.
+"""The instances of a server, and changes of their setting without a gap in service.
 
-Reconfiguration is Packrat's active–passive one (arXiv 2311.18174): the new instances start and warm up
-beside the old ones, then the traffic is switched, then the old ones finish what they have and end.
-While both exist they share the cores; how long that is, and what it did to the requests answered
-meanwhile, is reported as a `Switch`. Ours: an instance whose place does not change serves on, loading gives
-way to serving (`worker.LOADING_NICE`), and an old instance is kept as a spare, with torch and the model
-loaded: pinned again it is a later change's new instance, within milliseconds.
+Reconfiguration is Packrat's active–passive one (arXiv 2311.18174): the new instances start and warm
+up beside the old ones, then the traffic is switched, then the old ones finish their requests and
+end. While both exist they share the cores. The duration, and its effect on the requests answered
+meanwhile, is reported as a `Switch`.
+
+Ours: an instance whose place does not change stays in service; loading runs at a lower priority
+than serving (`worker.LOADING_NICE`); an old instance is kept as a spare, with torch and the model
+loaded: pinned again it becomes a new instance of a later change, within milliseconds.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ LOG = logging.getLogger(__name__)
 
 CLOSE_S = 2.0
 SPARE_MEMORY = 0.25
-"""The share of the memory left that spares may take; there are never more of them than cores."""
+"""Share of the remaining memory that spares may use; there are never more of them than cores."""
 TORCH_BYTES = 150 << 20
-"""What torch itself takes of a worker's own memory, about: used until one can be looked at."""
+"""Approximate own memory of a worker for torch itself, used until one can be measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One change of the instances under traffic.
+    """One change of the instances under traffic; durations in s.
 
-    For `starting_s` the new ones loaded (unless spares did) and warmed up while the old ones served, for
-    `draining_s` the old ones finished while the new ones served; both shared the cores all that time.
-    `items` were answered meanwhile, 99 % of them within `latency_p99_ms` of their arrival (None without
-    any), and `failed` were not.
+    During `starting_s` the new instances loaded (unless spares did) and warmed up while the old
+    ones served. During `draining_s` the old ones finished while the new ones served. Both shared
+    the cores all that time. `items` were answered meanwhile, 99 % of them within `latency_p99_ms`
+    of their arrival (None without any), and `failed` were not.
     """
 
     setting: Setting
@@ -54,7 +56,7 @@ class Switch:
 class Fleet:
     """Worker processes, each pinned to cores of its own, behind one queue.
 
-    An instance that dies has its batch done by another, and is replaced.
+    If an instance dies, another one does its batch, and it is replaced.
     """
 
     def __init__(
@@ -87,12 +89,12 @@ class Fleet:
 
     @property
     def resident_bytes(self) -> int:
-        """The memory of the workers that is their own, spares included."""
+        """The workers' own memory in bytes, spares included."""
         return sum(i.own_bytes() for i in self._processes)
 
     @property
     def spare_pids(self) -> list[int]:
-        """The workers that wait, loaded, for the next change."""
+        """The loaded workers that wait for the next change."""
         return sorted(i.pid for i in self._spares)
 
     def cpu_s(self) -> float:
@@ -105,7 +107,7 @@ class Fleet:
         return self._cpu_s
 
     async def start(self) -> None:
-        """Bring up the default setting.
+        """Start the default setting.
 
         Raises:
             OutOfRange: the model does not fit in memory; nothing was started.
@@ -116,12 +118,14 @@ class Fleet:
             await self._reach(self.setting)
 
     async def change(self, changes: Setting) -> Switch | None:
-        """Put knobs in force; those not named stay. Return the switch, None where none was needed.
+        """Put knobs in force; those not named stay.
+
+        Returns the switch, None if none was needed.
 
         Raises:
             UnknownKnob, OutOfRange: the setting does not fit the cores or the memory; nothing was
                 started.
-            ActuationError: it could not be reached; the former instances have served all along.
+            ActuationError: it could not be reached; the former instances served all the time.
         """
         async with self._changing:
             requested = {**self.setting, **changes}
@@ -146,7 +150,7 @@ class Fleet:
         return await self.batcher.infer(item)
 
     async def close(self) -> None:
-        """End every worker, those that are just starting too."""
+        """End every worker, including those that are starting."""
         self._closing = True
         if self._repair is not None:
             self._repair.cancel()
@@ -155,10 +159,10 @@ class Fleet:
         await asyncio.gather(*(i.leave(CLOSE_S) for i in self._processes))
 
     async def _reach(self, requested: Setting) -> tuple[float, float] | None:
-        """Make the instances what the setting says, and note it as in force.
+        """Bring the instances to the setting, and note it as in force.
 
         Returns the seconds until the traffic was switched and those until the old instances had
-        ended, None where every instance served on.
+        ended, None if every instance stayed.
         """
         began = time.monotonic()
         batch_size = int(requested["batch_size"])
@@ -175,10 +179,10 @@ class Fleet:
         return switched - began, time.monotonic() - switched
 
     async def _start(self, placements: Sequence[Placement], batch_size: int) -> list[Instance]:
-        """Return new instances, pinned and warm.
+        """Start new instances, pinned and warm.
 
         Raises:
-            ActuationError: one of them did not come that far; none of them serves.
+            ActuationError: one of them failed to start; none of them serves.
         """
         outcomes = await asyncio.gather(
             *(self._launch(p, batch_size) for p in placements), return_exceptions=True
@@ -193,7 +197,7 @@ class Fleet:
         return started
 
     async def _launch(self, placement: Placement, batch_size: int) -> Instance:
-        """Return an instance at a place, warm: a spare, or a new process where none is fit."""
+        """Return a warm instance at a place: a spare, or a new process if no spare fits."""
         while fit := self._fit_spares(placement):
             spare = next((i for i in fit if i.placed == placement), fit[-1])
             self._spares.remove(spare)
@@ -214,7 +218,7 @@ class Fleet:
         return instance
 
     async def _retire(self, instance: Instance) -> None:
-        """Let an instance finish what it has, and keep it as a spare; the oldest give way to it."""
+        """Let an instance finish its requests, and keep it as a spare, ending the oldest spares for it."""
         await instance.rest()
         if instance not in self._processes or self._closing:
             return
@@ -231,15 +235,18 @@ class Fleet:
     def _fit_spares(self, like: Placement) -> list[Instance]:
         """Return the spares that have the allocator and computed on as many threads.
 
-        Others could be instructed to, but are slower than a new process: on two cores, one that had served
-        on one thread did 56 to 84 batches a second on two, against 94 to 108.
+        Others could be reconfigured, but are slower than a new process: on two cores, one that had
+        served on one thread did 56 to 84 batches/s on two, against 94 to 108.
         """
         key = (like.threads, like.allocator)
         placed = [(i, i.placed) for i in self._spares if i.placed is not None]
         return [i for i, at in placed if (at.threads, at.allocator) == key]
 
     async def _make_room(self, requested: Setting) -> None:
-        """Refuse what takes more memory than there is, other spares given up. Raises OutOfRange."""
+        """Refuse a setting that needs more memory than there is, after ending other spares.
+
+        Raises OutOfRange.
+        """
         fit = self._fit_spares(_placements(self._cores, requested)[0])
         others = [i for i in self._spares if i not in fit]
         try:
@@ -259,7 +266,7 @@ class Fleet:
         refuse_too_much(recipe.model.name, count, each, self._available())
 
     def _ended(self, instance: Instance) -> None:
-        """Note that a worker process has ended, and replace it where it was not meant to."""
+        """Note that a worker process has ended, and replace it if that was unexpected."""
         self._processes.discard(instance)
         self._spares = [i for i in self._spares if i is not instance]
         served = instance in self.batcher.instances
@@ -270,13 +277,13 @@ class Fleet:
             self._mended()
 
     def _mended(self) -> asyncio.Task[None]:
-        """Return the task that restores the setting in force, started if need be."""
+        """Return the task that restores the setting in force, starting it if needed."""
         if self._repair is None or self._repair.done():
             self._repair = asyncio.create_task(self._mend())
         return self._repair
 
     async def _mend(self) -> None:
-        """Bring the fleet back to the setting in force, trying until it works."""
+        """Restore the setting in force, retrying until it works."""
         pause_s = 0.1
         while True:
             try:
@@ -290,7 +297,7 @@ class Fleet:
 
 
 def _placements(cores: tuple[int, ...], requested: Setting) -> list[Placement]:
-    """Return where each instance computes; no core is given twice."""
+    """Return the cores of each instance; no core is used twice."""
     count, threads = int(requested["instances"]), int(requested["threads"])
     allocator = str(requested.get("allocator", ""))
     return [
@@ -301,7 +308,7 @@ def _placements(cores: tuple[int, ...], requested: Setting) -> list[Placement]:
 def _kept(
     instances: Sequence[Instance], placements: Sequence[Placement]
 ) -> tuple[list[Instance], list[Placement]]:
-    """Return the instances that are where one is wanted, and the places that are left over."""
+    """Return the instances that are already at a wanted place, and the remaining places."""
     by_place = {i.placed: i for i in instances if not i.leaving}
     staying = [by_place[p] for p in placements if p in by_place]
     return staying, [p for p in placements if p not in by_place]

@@ -1,4 +1,4 @@
-"""One worker process as the server sees it."""
+"""The server's handle of one worker process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ takes precedence.
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What every worker process of a server is made of; `items` is the largest batch it has room for."""
+    """The configuration of a server's worker processes; `items` is the largest batch."""
 
     model: Model
     seed: int
@@ -63,7 +63,7 @@ class Recipe:
 
 
 class Instance(asyncio.Protocol):
-    """A worker process: questions go out in order, answers come back in the same order."""
+    """A worker process: messages are answered in the order in which they are sent."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Instance(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether the next question would be answered at once."""
+        """Whether the next message would be answered immediately."""
         return not self._pending and not self.leaving
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds the process has used, all threads, to the nanosecond.
+        """Return the CPU seconds of the process, all threads, in nanosecond resolution.
 
         Linux derives a process's CPU clock from its id (clock_getcpuclockid(3)); unlike
         /proc/PID/stat it does not count in ticks of 10 ms.
@@ -106,7 +106,7 @@ class Instance(asyncio.Protocol):
         return self._cpu_s
 
     def own_bytes(self) -> int:
-        """Return the memory that is the process's own, in bytes: what one more instance takes."""
+        """Return the process's own memory in bytes, which is the need of one more instance."""
         return own_bytes(self.pid)
 
     def run(self, items: Sequence[int]) -> asyncio.Future[list[int]]:
@@ -129,10 +129,10 @@ class Instance(asyncio.Protocol):
             labels.set_result(self._slab.labels(int(reply.result()["done"])))
 
     async def place(self, placement: Placement, batch_size: int) -> None:
-        """Pin the process, set its threads, warm it up, and check that all is in force.
+        """Pin the process, set its threads, warm it up, and check the result.
 
         Raises:
-            ActuationError: it says that it is otherwise.
+            ActuationError: it reports other values.
             DeviceLost: it ended meanwhile.
         """
         cores, threads = sorted(placement.cores), placement.threads
@@ -156,12 +156,12 @@ class Instance(asyncio.Protocol):
         return reply
 
     async def rest(self) -> None:
-        """Let the process finish its requests; one that hangs is killed over it."""
+        """Let the process finish its requests; kill it if it hangs."""
         if self._pending:
             await asyncio.wait([self._pending[-1][0]])
 
     async def leave(self, within_s: float) -> None:
-        """Let the process finish its requests, and end; kill it where that takes longer."""
+        """Let the process finish its requests, and end; kill it if that takes longer than `within_s`."""
         self.leaving = True
         if self._transport is not None:
             self._transport.write_eof()
@@ -211,10 +211,10 @@ class Instance(asyncio.Protocol):
 
 
 async def launch(recipe: Recipe, allocator: str, on_end: Callable[[Instance], None]) -> Instance:
-    """Start a worker process with an allocator; await its `ready` before asking it anything.
+    """Start a worker process with an allocator; await its `ready` before sending it anything.
 
     Raises:
-        ActuationError: the system does not give one more process.
+        ActuationError: the system refuses another process.
     """
     ours, theirs = socket.socketpair()
     slab = Slab(recipe.model, recipe.items)

@@ -1,4 +1,4 @@
-"""Whether instances fit in the memory that is left."""
+"""Checks whether instances fit in the remaining memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 from tuner.core import OutOfRange
 
 SPARE = 0.05
-"""The share of what is available that stays untouched: the kernel's figure is an estimate."""
+"""Share of the available memory that stays free: the kernel's figure is an estimate."""
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return how much memory could be taken without swapping, None where the kernel does not tell."""
+    """Return the memory available without swapping in bytes, None if the kernel does not report it."""
     return _field(root / "proc/meminfo", "MemAvailable")
 
 
 def own_bytes(pid: int, root: Path = Path("/")) -> int:
-    """Return the memory that is a process's own, not that of files it shares; 0 where it is gone."""
+    """Return a process's own memory in bytes, without shared files; 0 if the process has ended."""
     return _field(root / "proc" / str(pid) / "status", "RssAnon") or 0
 
 
 def refuse_too_much(name: str, count: int, each: int, available: int | None) -> None:
-    """Return quietly where `count` more instances of `each` bytes fit. Raises OutOfRange."""
+    """Check that `count` more instances of `each` bytes fit. Raises OutOfRange."""
     if available is None or count * each <= available * (1.0 - SPARE):
         return
     raise OutOfRange(
@@ -32,7 +32,7 @@ def refuse_too_much(name: str, count: int, each: int, available: int | None) -> 
 
 
 def _field(path: Path, name: str) -> int | None:
-    """Return a figure of a /proc file in bytes, None where it is not there."""
+    """Return a figure of a /proc file in bytes, None if it is missing."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

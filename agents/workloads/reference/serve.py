@@ -82,7 +82,7 @@ class Api:
         ]
 
     async def knobs(self, request: Request) -> Response:
-        """Say what can be set, and what is in force."""
+        """Return the knobs, and the current setting."""
         fleet = self._fleet
         return message_answer(knobs_reply(self._name, self._revision, fleet.space, fleet.setting))
 
@@ -95,7 +95,7 @@ class Api:
         return JSONResponse({"setting": dict(self._fleet.setting)} | _switch(switch))
 
     async def stats(self, request: Request) -> Response:
-        """Say what has been done, and what it took; if requested, when that many requests are here."""
+        """Return the counters; if requested, once that many requests are inside."""
         fleet, batcher = self._fleet, self._fleet.batcher
         inside = _number(request, "inside")
         if inside is not None:
@@ -135,7 +135,7 @@ class Api:
 
 
 def _number(request: Request, name: str) -> float | None:
-    """Return a number of the query, None where it is not there. Raises InvalidInput."""
+    """Return a number of the query, None if it is missing. Raises InvalidInput."""
     text = request.query_params.get(name)
     try:
         number = None if text is None else float(text)
@@ -152,14 +152,14 @@ def _switch(switch: Switch | None) -> dict[str, Any]:
 
 
 def _listed(knob: Knob, value: Value) -> Value:
-    """Return the value as the knob lists it: JSON's true is no 1, but its 1.0 is."""
+    """Return the value as the knob lists it: JSON's true is not 1, but its 1.0 is."""
     if isinstance(value, bool):
         raise OutOfRange(f"knob {knob.name!r} cannot be {value!r}")
     return knob.values[knob.index(value)]
 
 
 async def _object(request: Request) -> Setting:
-    """Return the body as a JSON object, empty where there is none."""
+    """Return the body as a JSON object, empty if there is none."""
     body = await body_of(request)
     return as_object(parsed_json(body)) if body else {}
 
@@ -194,7 +194,7 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
 
 
 def main() -> int:
-    """Serve until SIGTERM, SIGINT or, where asked, the end of standard input."""
+    """Serve until SIGTERM, SIGINT or, if configured, the end of standard input."""
     parser = argparse.ArgumentParser(description="A model server over HTTP, as a workload to tune.")
     parser.add_argument("--port", type=int, default=0, help="0: any free port")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and inputs")

@@ -1,8 +1,8 @@
-"""The memory that the front shares with one worker: a batch of inputs, and a label for each.
+"""Memory shared by the front and one worker: a batch of inputs, and a label for each.
 
-The front writes the inputs of a batch, the worker reads them as a tensor of its own and writes the
-labels; over the socket goes only how many there are. The file has no name, so it is gone with the
-last process that holds it, however that died.
+The front writes the inputs of a batch; the worker reads them as its own tensor and writes the
+labels. Only their number goes over the socket. The file has no name, so it vanishes with the last
+process that holds it, even after a kill.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from agents.workloads.reference.catalogue import Model
 
 POOL = 64
-"""How many synthetic inputs there are; an item of the workload is an index into them."""
+"""Number of synthetic inputs; an item of the workload is an index into them."""
 
 Inputs = NDArray[np.float32] | NDArray[np.int64]
 
@@ -32,14 +32,14 @@ def inputs(model: Model, seed: int) -> Inputs:
 
 
 def layout(model: Model, items: int) -> tuple[int, int]:
-    """Return where the labels begin, and how long the file is, in bytes."""
+    """Return the offset of the labels, and the length of the file, in bytes."""
     width = np.dtype(model.dtype).itemsize * int(np.prod(model.shape))
     labels_at = -(-items * width // mmap.PAGESIZE) * mmap.PAGESIZE
     return labels_at, labels_at + 8 * items
 
 
 class Slab:
-    """The front's end of the shared memory; `file` is what the worker inherits."""
+    """The front's end of the shared memory; the worker inherits `file`."""
 
     def __init__(self, model: Model, items: int) -> None:
         labels_at, size = layout(model, items)
@@ -56,7 +56,7 @@ class Slab:
         np.take(pool, [i % POOL for i in items], axis=0, out=self._inputs[: len(items)])
 
     def labels(self, count: int) -> list[int]:
-        """Return the labels of the batch that was answered last."""
+        """Return the labels of the last answered batch."""
         return [int(label) for label in self._labels[:count]]
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
 """One instance of a model: a process that answers lines of JSON on an inherited socket.
 
 `{"run": 2}` labels the first two inputs of the shared memory and is answered with `{"done": 2}`;
-`{"cores": [0, 1], "threads": 2, "batch_size": 4}` with what is then in force. The end of the stream
-ends the process, so that it cannot outlive the server, however that died. What passes have freed is kept
-for the next one (if set so), and given back once nothing was requested a while.
+`{"cores": [0, 1], "threads": 2, "batch_size": 4}` is answered with the values then in force. The
+end of the stream ends the process, so that it cannot outlive the server, even a killed one. If
+configured so, memory freed by passes is kept for the next one, and returned to the system after a
+time without requests.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 LOADING_NICE = 5
-"""More than who serves meanwhile: a third of its share. Loading takes seconds of CPU."""
+"""Nice value while loading, which takes seconds of CPU: a third of the share of serving processes."""
 IDLE_S = 60.0
 """Idle time before memory is given back: longer than any pause of a study."""
 
 
 def load(options: argparse.Namespace, loaded: Future[Engine]) -> None:
-    """Load torch and the model, giving way to those who serve.
+    """Load torch and the model at low priority.
 
-    Only this thread steps back (Linux has a nice value per thread): a process that did could not
-    step forward again without rights.
+    Only this thread lowers its priority (Linux has a nice value per thread): a whole process could
+    not raise it again without privileges.
     """
     thread = threading.get_native_id()
     nice = os.getpriority(os.PRIO_PROCESS, thread) + LOADING_NICE
@@ -73,7 +74,7 @@ def questions(channel: socket.socket, idle_s: float, idle: Callable[[], None]) -
 
 
 def give_back() -> None:
-    """Give freed memory back to the system, and log how much there was and is."""
+    """Return freed memory to the system, and log its size before and after."""
     before = own_bytes(os.getpid())
     malloc.trim()
     LOG.info(

@@ -44,7 +44,7 @@ class KnobActuator:
         self._server.close()
 
     def read(self) -> Setting:
-        """Return what is in force. Raises ActuationError, DeviceLost."""
+        """Return the setting in force. Raises ActuationError, DeviceLost."""
         setting = self._server.knobs().setting
         try:
             self._space.check(setting)
@@ -59,7 +59,7 @@ class KnobActuator:
         """Put a setting in force.
 
         Raises:
-            UnknownKnob, OutOfRange: it does not fit; nothing was changed.
+            UnknownKnob, OutOfRange: the setting is not in the space; nothing was changed.
             ActuationError, DeviceLost: it was refused, or is not in force.
         """
         before = self.read()
@@ -77,19 +77,22 @@ class KnobActuator:
 
 
 class RestartableKnobs(KnobActuator):
-    """Sets the knobs of a served workload that reports when it was started again."""
+    """Set the knobs of a served workload that reports restarts."""
 
     def __init__(self, server: Server, space: Space, reader: StatsReader) -> None:
         super().__init__(server, space)
         self._reader = reader
 
     def incarnation(self) -> str:
-        """Return another word after each start. Raises DeviceLost, WorkloadChanged."""
+        """Return an identifier that differs after each start.
+
+        Raises DeviceLost, WorkloadChanged.
+        """
         return self._reader.read().incarnation
 
 
 class ServerTotals:
-    """What the server has added up since this was made. Raises MeasurementError."""
+    """The server's totals since construction. Raises MeasurementError."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""The reference workload as a process of the agent's: started again where it ended, and ended with it."""
+"""The reference workload as a child process of the agent: restarted if it ends, and ended with it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NEEDS = ("httptools", "starlette", "torch", "uvicorn")
 def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Start the reference server, await its warm model, and attach to it; `close` ends it.
 
-    Where the server ends unasked, setting or reading it starts it again, at its default setting.
+    If the server ends unexpectedly, setting or reading it restarts it, at its default setting.
 
     Raises:
-        InvalidInput: a package that the server needs is not installed, the model does not fit in memory,
-            or `spec` names another model: there is one, a ResNet-18.
+        InvalidInput: a package that the server needs is not installed, the model does not fit in
+            memory, or `spec` names another model: there is one, a ResNet-18.
         DeviceLost: it does not start; the message has the last line of its log.
     """
     if spec != "reference":

@@ -1,4 +1,4 @@
-"""The workload contract as its caller sees it: typed answers, and our errors for everything else."""
+"""Client of the workload contract: typed answers, and our errors for everything else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agents.host.http.local_http import LocalHttp
 from tuner.core import Setting
 
 CHANGE_S = 180.0
-"""A change may start processes."""
+"""Timeout in s of a change, which may start processes."""
 
 
 class StatsReply(BaseModel):
@@ -35,8 +35,8 @@ ReplyT = TypeVar("ReplyT", bound=BaseModel)
 class Server:
     """A running server that speaks the contract.
 
-    Every method raises DeviceLost where it does not answer, and ActuationError where the answer is
-    a refusal or not in the contract.
+    Every method raises DeviceLost if it does not answer, and ActuationError if the answer is a
+    refusal or not in the contract.
     """
 
     def __init__(self, url: str) -> None:
@@ -46,16 +46,16 @@ class Server:
         self.close = self._http.close
 
     def knobs(self) -> KnobsReply:
-        """Return the knobs and what is in force."""
+        """Return the knobs and the current setting."""
         return self._parsed(KnobsReply, self._http.call("GET", "/knobs"))
 
     def stats(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
-        """Return what the server has done so far; where it can, when that many requests are in it."""
+        """Return the counters; if supported, once `inside` requests are in the server."""
         query = "" if inside is None else f"?inside={inside}&within_s={within_s:g}"
         return self._parsed(StatsReply, self._http.call("GET", f"/stats{query}"))
 
     def put(self, setting: Setting) -> None:
-        """Ask for a setting and wait until it is in force."""
+        """Request a setting and wait until it is in force."""
         self._http.call("PUT", "/knobs", dict(setting), CHANGE_S)
 
     def _parsed(self, model: type[ReplyT], response: httpx.Response) -> ReplyT:

@@ -1,4 +1,4 @@
-"""What a served workload reports about itself at any moment: its load, and whether it was started again."""
+"""Live data of a served workload: its load, and restarts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.core import Signal
 
 
 class StatsReader:
-    """Reads the server's figures, and notices when another version has taken its place."""
+    """Read the server's figures, and detect that another version has replaced it."""
 
     def __init__(self, server: Server, version: str) -> None:
         self._server = server
@@ -19,11 +19,11 @@ class StatsReader:
         self._incarnation = ""
 
     def read(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
-        """Return the figures; if requested, when that many requests are inside, or after a time.
+        """Return the figures; if requested, once `inside` requests are in the server, or after a time.
 
         Raises:
             DeviceLost: the server does not answer.
-            WorkloadChanged: it was started again as another version.
+            WorkloadChanged: it was restarted as another version.
         """
         stats = self._server.stats(inside, within_s)
         if stats.incarnation != self._incarnation:
@@ -48,20 +48,20 @@ class StatsSignal:
         self._sample = sample
 
     def read(self) -> SignalSample:
-        """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
+        """Return the current value. Raises DeviceLost, WorkloadChanged."""
         return self._sample(self._reader.read())
 
 
 class AwaitedRequests(StatsSignal):
-    """The requests in a server that can wait for a number of them."""
+    """The requests in a server that can wait for a given number of them."""
 
     def wait_above(self, value: float, seconds: float) -> SignalSample:
-        """Return them once there are the given number, or after so long. Raises as `read`."""
+        """Return their number once it is at least `value`, or after `seconds`. Raises as `read`."""
         return self._sample(self._reader.read(round(value), seconds))
 
 
 def signals_of(reader: StatsReader, stats: StatsReply) -> tuple[LiveSignal, ...]:
-    """Return the signals that a server tells, by its first answer."""
+    """Return the signals that a server reports, by its first answer."""
     if not stats.incarnation:
         return ()
     signals: list[LiveSignal] = []

@@ -1,1 +1,1 @@
-"""What agents report of trials and holds, and whether it can be true."""
+"""Reports of trials and holds from agents, and their plausibility checks."""

@@ -1,4 +1,4 @@
-"""Whether what an agent reports can be true."""
+"""Plausibility checks of agents' reports."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from tuner.wire import HoldReport
 
 
 def require_member(device: str, study: Study) -> None:
-    """Raise InvalidInput where a study does not have the device that reports on it."""
+    """Raise InvalidInput if the reporting device does not belong to the study."""
     if device not in study.devices:
         raise InvalidInput(f"study {study.id} does not have the device {device}")
 
 
 def credible(outcome: Outcome, study: Study) -> Outcome:
-    """Return an outcome without a window whose numbers cannot be true.
+    """Return an outcome without its window if the window's numbers are implausible.
 
     Raises:
-        MeasurementError: a quantity that has no sign is below zero.
+        MeasurementError: a quantity that cannot be negative is below zero.
     """
     window = outcome.measurement
     if window is None:
@@ -31,7 +31,7 @@ def credible(outcome: Outcome, study: Study) -> Outcome:
 
 
 def held_doubt(message: HoldReport, study: Study) -> str:
-    """Return why a held window's numbers cannot be true, as an event says it; empty where they can."""
+    """Return why a held window's numbers are implausible, as text of an event; empty if they are not."""
     window = message.measurement
     why = "" if window is None else implausible(window, study.quantities)
     return why and f"a held window was discarded: {why}; check the meter"

@@ -1,4 +1,4 @@
-"""Reports of holds: windows that are kept and billed, a canary's that are judged, and holds that end."""
+"""Reports of holds: windows to keep and bill, a canary's windows to judge, and ended holds."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tuner.study.telemetry import Telemetry
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 MOST_CANARY_WINDOWS = 200
-"""How many of a canary's latest windows are judged."""
+"""Number of a canary's latest windows that are judged."""
 BROKEN = "windows in a row"
-"""The end of a hold's reason where its limit was broken: see `agents.holding.holder`."""
+"""Ending of the reason when a hold's limit was broken: see `agents.holding.holder`."""
 
 
 @dataclass
 class HoldReports:
-    """Takes what agents report while they hold a plan."""
+    """Accept agents' reports on a held plan."""
 
     store: Store
     now: Now
@@ -51,14 +51,14 @@ class HoldReports:
     _ranges: Derived[HeldRange | None] = field(default_factory=Derived)
 
     def observe(self, message: HoldReport) -> Receipt:
-        """Take a window of a hold, or its end, which sends the study back to its baseline."""
+        """Record a window of a hold, or its end, which returns the study to its baseline."""
         outcome = self.observe_all([message])[0]
         if isinstance(outcome, TuningError):
             raise outcome
         return outcome
 
     def observe_all(self, messages: Sequence[HoldReport]) -> Sequence[Receipt | TuningError]:
-        """Take reports of holds, all windows in one transaction; what one is refused, is its answer.
+        """Record reports of holds, all windows in one transaction; a refusal is that report's answer.
 
         Raises:
             StoreError: the database does not answer.
@@ -93,7 +93,7 @@ class HoldReports:
         return [self._held(studies[message.study], message) for message in messages]
 
     def _unbilled(self, study: Study, message: HoldReport) -> str:
-        """Return why a held window that is kept does not count for what is saved; empty where it does."""
+        """Return why a kept window does not count towards the saving; empty if it does."""
         window, key = message.measurement, (message.study, message.device)
         energy = called(ENERGY, study.quantities)
         if window is None or energy not in window.estimates:
@@ -114,7 +114,7 @@ class HoldReports:
         return HeldRange.of((w for w in windows if w is not None), study.quantities)
 
     def _note_doubts(self, doubts: Sequence[tuple[HoldReport, str]]) -> None:
-        """Say why held windows do not count: of each device's hold in a study once."""
+        """Report why held windows do not count: once for each device's hold in a study."""
         for message, why in doubts:
             if (key := (message.study, message.device)) not in self._doubted:
                 self._doubted.add(key)
@@ -138,7 +138,7 @@ class HoldReports:
         self.telemetry.held(study, message.device, message.measurement, limits)
 
     def _held(self, study: Study, message: HoldReport) -> Receipt | TuningError:
-        """Return what becomes of a hold whose window is kept."""
+        """Return the receipt for a hold's window that is kept, or its refusal."""
         if not message.ended and study.phase is not Phase.CANARY:
             return Receipt(result="kept")
         try:
@@ -148,7 +148,7 @@ class HoldReports:
 
     @looking_again
     def _moved_on(self, message: HoldReport) -> Receipt:
-        """Judge a canary by its windows; send a study whose hold ended back to its baseline."""
+        """Judge a canary by its windows; return a study whose hold ended to its baseline."""
         with self.changes.lock(message.study):
             study = self.store.studies.get(message.study)
             old = study.phase not in HELD or study.revision != message.revision
@@ -157,7 +157,7 @@ class HoldReports:
                     self._judge_canary(study)
                 return Receipt(result="kept")
             ordered = old or self.store.stops.current() is not None  # a stop of all ends no study
-            # What ends by an order has that order's event: it is no news of its own.
+            # An end by an order already has that order's event: report it only once.
             kind = "released" if ordered and not message.ended.endswith(BROKEN) else "hold ended"
             self.changes.note(kind, message.ended, study.id, message.device)
             if ordered:
@@ -166,7 +166,7 @@ class HoldReports:
             return Receipt(result="closed")
 
     def _judge_canary(self, study: Study) -> None:
-        """Hold on all devices what the canary's windows confirm; start over where they contradict it."""
+        """Hold the plan on all devices if the canary's windows confirm it; else start over."""
         trials = tuple(self.store.trials.list(study.id))
         own = canary.own_trials(
             study, trials, lambda number: self.store.trials.reports(study.id, number)

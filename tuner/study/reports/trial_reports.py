@@ -1,4 +1,4 @@
-"""Reports of trials: reports are kept; a trial ends when all of its devices have reported, or are gone."""
+"""Reports of trials: stores them, and ends a trial once all its devices have reported or are lost."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 MOST_ABANDONED = 3
 MOST_LATE = 8
-"""How many late reports of a trial are kept from each device."""
+"""Number of late reports of a trial kept from each device."""
 
 
 @dataclass(frozen=True)
 class TrialReports:
-    """Takes what agents report of trials, and ends those that no agent cares for."""
+    """Accept agents' reports of trials, and end trials that no agent renews."""
 
     store: Store
     now: Now
@@ -45,7 +45,7 @@ class TrialReports:
     abandon_s: float
 
     def record(self, message: TrialReport) -> Receipt:
-        """Take a report: close the trial, or keep it as late evidence when its token is not in force."""
+        """Record a report: end the trial, or keep it as late evidence if its token is not in force."""
         study = self.store.studies.get(message.study)
         require_member(message.device, study)
         outcome = credible(message.outcome, study)
@@ -86,11 +86,11 @@ class TrialReports:
 
     @looking_again
     def own_step(self, message: StepReport) -> Receipt:
-        """Take a step of a continuous study that its agent made by itself: a trial like any other.
+        """Record a step that a continuous study's agent made by itself, as a trial like any other.
 
         Raises:
             Conflict: the study is not continuous.
-            InvalidInput: the setting is none of its space.
+            InvalidInput: the setting is not in its space.
         """
         with self.changes.lock(message.study):
             study = self.store.studies.get(message.study)
@@ -135,11 +135,12 @@ class TrialReports:
         raise NotFound(f"study {study} has no trial {number}", hint="list its trials")
 
     def reap(self) -> int:
-        """End running trials that no agent has cared for since `abandon_s`; return how many.
+        """End running trials without contact for `abandon_s`; return their number.
 
-        A lease that merely ran out stays: until a newer attempt takes the trial, its late owner may
-        still report, and the same agent asking again gets the same trial. A tuner that was away itself
-        (started again, suspended, without its database) gives everybody the same time once more.
+        A trial whose lease has merely expired stays: until a newer attempt takes it, its late owner
+        may still report, and the same agent gets the same trial on its next poll. A tuner that was
+        itself away (restarted, suspended, without its database) gives every agent the same time
+        again.
         """
         with self.silence.listening():
             at_work = self.store.trials.at_work()
@@ -167,13 +168,13 @@ class TrialReports:
                     continue
                 why = f"no agent has worked on it for {self.abandon_s:g} s"
                 self.changes.cancel(study, trial, why)
-                if not trial.control:  # nothing is amiss with the held setting
+                if not trial.control:  # the held setting is not affected
                     self._despair(study, trial, why)
                 ended += 1
         return ended
 
     def _despair(self, study: Study, trial: Trial, why: str) -> None:
-        """Pause a study whose trials are abandoned one after another: a device of it is gone."""
+        """Pause a study whose trials are abandoned one after another: one of its devices is lost."""
         latest = self.store.trials.list(study.id)[-MOST_ABANDONED:]
         if len(latest) == MOST_ABANDONED and all(t.reason == why for t in latest):
             reported = {r.device for r in self.store.trials.reports(study.id, trial.number)}
@@ -181,5 +182,5 @@ class TrialReports:
             pause_reason = (
                 f"{MOST_ABANDONED} trials in a row were abandoned; check the agent of {silent}"
             )
-            self.changes.abort(study, pause_reason)  # what other devices try alone
+            self.changes.abort(study, pause_reason)  # the trials of other devices alone
             self.changes.move(self.store.studies.get(study.id), Phase.PAUSED, pause_reason)

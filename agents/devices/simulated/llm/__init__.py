@@ -38,13 +38,13 @@ DEFAULT_RATE_PER_S = 3.0
 
 
 def open_llm(rest: str, *, seed: int, state_dir: Path | None) -> Side:
-    """Open `SERVER[/MODEL][@TRACE.csv]`, or `@RATE` for a Poisson stream of that many requests a second.
+    """Open `SERVER[/MODEL][@TRACE.csv]`, or `@RATE` for a Poisson stream of RATE requests/s.
 
-    A trace is repeated without end; without one there are 3 requests a second.
+    A trace repeats without end. By default there are 3 requests/s.
 
     Raises:
-        InvalidInput: there is no such server, model or trace, or the rate is no rate.
-        ConfigError: the state file is not of this server.
+        InvalidInput: unknown server or model, no such trace, or the rate is not a number.
+        ConfigError: the state file belongs to another server.
     """
     spec, _, load = rest.partition("@")
     board = board_of(spec)
@@ -55,7 +55,7 @@ def open_llm(rest: str, *, seed: int, state_dir: Path | None) -> Side:
 
 
 def board_of(spec: str) -> LlmBoard:
-    """Return `SERVER[/MODEL]`. Raises InvalidInput where there is none."""
+    """Return the board of `SERVER[/MODEL]`. Raises InvalidInput if it is unknown."""
     server, _, model = spec.partition("/")
     models = SERVERS.get(server)
     if models is None:

@@ -1,13 +1,15 @@
-"""What serving a language model takes at a clock: seconds and watts of prefill, decode and waiting.
+"""Seconds and watts of prefill, decode and idling of a language model at each clock.
 
 `L20` is a published table: one NVIDIA L20 under vLLM 0.10.1 with Qwen2.5-7B, locked to six clocks
-(github.com/zydzydQAQ/pdblend at ee06750, results/v2/profile-7b-pdblend/profile.json): fitted by its
-authors to 36 prefill and 120 decode points. Between two of its clocks everything is linear.
+(github.com/zydzydQAQ/pdblend at ee06750, results/v2/profile-7b-pdblend/profile.json). Its authors
+fitted it to 36 prefill and 120 decode points. Between two of its clocks everything is interpolated
+linearly.
 
-Of H100s no table by clock was found. Times at the highest clock are those of Splitwise's DGX-H100
-(github.com/Mutinifni/splitwise-sim at 3780880, data/perf_model.csv, llama2-70b); watts there are named
-at `H100`. How both change with the clock, as a share of the highest, is the L20's: its decode takes 27 %
-less energy at 36 % of the clock, and of an H200 "up to 32 %" is reported (arXiv 2605.11999).
+For H100s we have no table by clock. Times at the highest clock are those of Splitwise's DGX-H100
+(github.com/Mutinifni/splitwise-sim at 3780880, data/perf_model.csv, llama2-70b); the sources of the
+watts are listed at `H100`. Their change with the clock, as a share of the highest, is the L20's:
+its decode uses 27 % less energy at 36 % of the clock; for an H200 "up to 32 %" is reported (arXiv
+2605.11999).
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ Row = tuple[float, ...]
 class Phases:
     """Times and powers at one clock, of all boards together.
 
-    A prefill of n tokens takes a + b·n + c·n² seconds; a decode step of B requests with S tokens of
-    context in all α + β·B + γ·S + δ·B². `prefill_w` is while prefilling, `decode_w` at B = 0 and per
-    request, `idle_w` with the model loaded and nothing to do.
+    A prefill of n tokens takes a + b·n + c·n² seconds. A decode step of B requests with S tokens of
+    context in total takes α + β·B + γ·S + δ·B² seconds. `prefill_w` is the power while prefilling,
+    `decode_w` that at B = 0 and per request, `idle_w` that with the model loaded and no work.
     """
 
     prefill: Row
@@ -38,11 +40,11 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmBoard:
-    """A server: its boards, clocks, and what one model takes on it.
+    """A server: its boards, its clocks, and the times and powers of one model on it.
 
-    `limit_w` caps the draw of all boards: above it the clock is lowered. `kv_tokens` fit into the cache;
-    a step prefills `chunk_tokens` at most; `most_requests` decode at a time. A change of the clock takes
-    effect within `switch_s`, uniformly.
+    `limit_w` caps the power of all boards: above it the clock is lowered. `kv_tokens` fit into the
+    cache; a step prefills at most `chunk_tokens`; at most `most_requests` decode at a time. A
+    change of the clock takes effect within `switch_s`, uniformly distributed.
     """
 
     board: str
@@ -57,7 +59,7 @@ class LlmBoard:
     switch_s: tuple[float, float] = (0.0, 0.5)
 
     def at(self, mhz: float) -> Phases:
-        """Return the phases at a clock, linear between those that were measured."""
+        """Return the phases at a clock, interpolated linearly between the measured ones."""
         right = min(max(1, bisect_right(self.measured_mhz, mhz)), len(self.measured_mhz) - 1)
         low, high = self.measured_mhz[right - 1], self.measured_mhz[right]
         share = min(1.0, max(0.0, (mhz - low) / (high - low)))
@@ -106,15 +108,14 @@ L20 = LlmBoard(
     clocks_mhz=tuple(range(900, 2521, 60)),
     measured_mhz=L20_MHZ,
     phases=L20_PHASES,
-    limit_w=350.9,  # The table's prefill stays at this from 4,096 tokens on.
+    limit_w=350.9,  # The table's prefill is constant from 4,096 tokens on.
     kv_tokens=411_824,  # kv_capacity_tokens
 )
-"""That the driver takes every fourth of its steps of 15 MHz is our choice: 28 clocks, as they were measured
-between."""
+"""28 clocks: our choice of every fourth of the driver's steps of 15 MHz, within the measured range."""
 
 
 def _sized(server: LlmBoard, model: str, *, size: float, kv: float, kv_tokens: int) -> LlmBoard:
-    """Return a server with another model: `size` × the parameters, `kv` × the bytes a token of context."""
+    """Scale a server to another model: `size` × the parameters, `kv` × the bytes per token of context."""
     grown = tuple(
         replace(
             p,
@@ -127,9 +128,9 @@ def _sized(server: LlmBoard, model: str, *, size: float, kv: float, kv_tokens: i
 
 
 def _like(shape: Sequence[Phases], top: Phases, watts_floor: float) -> tuple[Phases, ...]:
-    """Return phases at the same shares of the highest clock: `top` there, below it as `shape` changes.
+    """Scale phases to those at the highest clock, `top`, keeping the shape over the clocks of `shape`.
 
-    `watts_floor` is what stays whatever the clock does: leakage, memory, fans of the module.
+    `watts_floor` is the power that no clock changes: leakage, memory, fans of the module.
     """
     last = shape[-1]
 
@@ -177,7 +178,7 @@ H100_70B = LlmBoard(
             decode_w=(8 * 255.0, 8 * 0.9),
             idle_w=8 * 121.0,
         ),
-        8 * 55.0,  # Ours: what of an idle board's 121 W no clock changes.
+        8 * 55.0,  # Ours: the part of an idle board's 121 W that no clock changes.
     ),
     limit_w=8 * 700.0,
     kv_tokens=1_330_000,  # 0.9 × 640 GB less 140 GB of weights, at 327,680 B a token.

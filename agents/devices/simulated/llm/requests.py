@@ -1,4 +1,4 @@
-"""What a language model's server is asked: a file of arrivals, or a Poisson stream of requests like it."""
+"""Requests to a language model's server: from a file of arrivals, or a similar Poisson stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: when it comes, in seconds from the start, and how many tokens in and out."""
+    """One request: its arrival in seconds from the start, and its numbers of tokens in and out."""
 
     arrival_s: float
     prompt_tokens: int
@@ -26,10 +26,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """One request that was answered, in seconds.
+    """One answered request; times in seconds.
 
-    `ttft_s` is until the first token, `tpot_s` the mean time per further token (0 where there was
-    none), `latency_s` until the last.
+    `ttft_s` is the time to the first token, `tpot_s` the mean time per further token (0 if there
+    was none), `latency_s` the time to the last token.
     """
 
     arrival_s: float
@@ -41,14 +41,17 @@ class ServedRequest:
 TYPICAL = (1155, 211)
 """Mean prompt and output tokens of Azure's conversations (AzureLLMInferenceTrace_conv, 2023-11-16)."""
 SPREAD = 0.9
-"""Of a made-up request's sizes: the standard deviation of their logarithm. Our own; that file's is 1.0."""
+"""Standard deviation of the logarithm of a generated request's sizes.
+
+Our own; that file's is 1.0.
+"""
 
 
 def read_trace(path: Path) -> tuple[Request, ...]:
-    """Return the requests of a CSV file with the columns `arrival_s`, `prompt_tokens`, `output_tokens`.
+    """Read a CSV file with the columns `arrival_s`, `prompt_tokens`, `output_tokens`.
 
     Raises:
-        InvalidInput: the file is not there or is no such table, or its arrivals do not ascend.
+        InvalidInput: the file is missing or is not such a table, or its arrivals do not ascend.
     """
     try:
         with path.open(encoding="utf-8", newline="") as lines:
@@ -74,7 +77,7 @@ def _row(row: dict[str, str]) -> Request:
 
 
 def repeated(requests: Sequence[Request], times: int | None = None) -> Iterator[Request]:
-    """Yield a trace again and again: each time as long after the last as its own mean gap."""
+    """Repeat a trace; each repetition starts one mean gap of the trace after the last arrival."""
     span = requests[-1].arrival_s + requests[-1].arrival_s / max(1, len(requests) - 1)
     turn = 0
     while times is None or turn < times:
@@ -85,7 +88,7 @@ def repeated(requests: Sequence[Request], times: int | None = None) -> Iterator[
 
 
 def poisson(rate_per_s: float, seed: int) -> Iterator[Request]:
-    """Yield requests that come at random at a constant rate, of typical sizes."""
+    """Yield requests of typical sizes with Poisson arrivals at a constant rate."""
     rng, now = Random(f"{seed}/poisson"), 0.0
     while True:
         now += rng.expovariate(rate_per_s)
@@ -93,7 +96,7 @@ def poisson(rate_per_s: float, seed: int) -> Iterator[Request]:
 
 
 def typical(arrival_s: float, rng: Random) -> Request:
-    """Return a request of lognormal sizes around those of Azure's conversations."""
+    """Return a request with lognormal sizes around the means of Azure's conversations."""
     prompt, output = (
         max(1, round(mean * math.exp(rng.gauss(-SPREAD * SPREAD / 2.0, SPREAD))))
         for mean in TYPICAL

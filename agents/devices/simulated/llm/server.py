@@ -1,10 +1,10 @@
-"""A language model's server in its own time: continuous batching, from event to event.
+"""A language model's server with its own clock: continuous batching, simulated event by event.
 
-After vLLM: whatever waits is prefilled in chunks beside the decoding, first come, first served, as far
-as the cache has room; one that outgrows it puts the youngest request back into the queue, which is
-prefilled again. A step takes as long as its decode and its prefill do one after the other, as they were
-measured to ("mixed" in the table of `boards`), and runs at the clock it began with. Left out: prefix
-caches, the time of the host between steps beyond what the table has, and temperature.
+After vLLM: waiting requests are prefilled in chunks beside the decoding, first come, first served,
+as far as the cache has room. If the cache overflows, the youngest request returns to the queue and
+is prefilled again. A step takes the sum of its decode and prefill times, as measured ("mixed" in
+the table of `boards`), and runs at the clock at which it began. Left out: prefix caches, host time
+between steps beyond that in the table, and temperature.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TICK_S = 0.1
 
 @dataclass(slots=True)
 class Job:
-    """A request on its way: `tokens` to prefill, of which `filled` are; `left` to decode then."""
+    """A request in the server: `filled` of its `tokens` are prefilled; `left` are still to be decoded."""
 
     request: Request
     tokens: int
@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class ServerCounters:
-    """All that a server counts at one moment; `*_s` of requests add them up over the seconds."""
+    """All counters of a server at one moment; `*_s` of requests integrate their number over time."""
 
     now_s: float
     energy_j: float
@@ -65,7 +65,7 @@ class ServerCounters:
 
 @dataclass(slots=True)
 class Segment:
-    """What goes on until `end_s`: `steps` of decoding, the first with prefill of `chunks`."""
+    """A constant state until `end_s`: `steps` of decoding, the first with prefill of `chunks`."""
 
     end_s: float
     watts: float
@@ -75,7 +75,7 @@ class Segment:
 
 
 class LlmServer:
-    """Server, actuator and clock in one; `take` gives the requests that were answered meanwhile."""
+    """Server, actuator and clock in one; `take` returns the requests answered since the last call."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class LlmServer:
         seed: int,
         state_file: Path | None = None,
     ) -> None:
-        """Start at time 0 with nothing to do, at the clock of the state file or the highest.
+        """Start idle at time 0, at the clock of the state file or the highest.
 
         Raises:
-            ConfigError: the state file is not of this server.
+            ConfigError: the state file belongs to another server.
         """
         mhz = board.clocks_mhz
         self.board = board
@@ -115,7 +115,7 @@ class LlmServer:
         self._done: list[ServedRequest] = []
 
     def read(self) -> Setting:
-        """Return what is set; it may take `switch_s` more to be in force."""
+        """Return the setting, which takes effect within `switch_s`."""
         return dict(self._set)
 
     def apply(self, setting: Setting) -> None:
@@ -137,7 +137,7 @@ class LlmServer:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Let that much of the server's time pass, in hardly any of ours."""
+        """Advance the server's time by `seconds`, in almost no real time."""
         end = self._now + max(0.0, seconds)
         while self._now < end:
             if self._segment is None:
@@ -149,12 +149,12 @@ class LlmServer:
                 self._finish(segment)
 
     def take(self) -> list[ServedRequest]:
-        """Return the requests that were answered since the last time, in the order of their end."""
+        """Return the requests answered since the last call, in the order of their end."""
         done, self._done = self._done, []
         return done
 
     def counters(self) -> ServerCounters:
-        """Return all counters as they are now; `counter_j` is as of `counter_s`, the last tick."""
+        """Return the current counters; `counter_j` is as of `counter_s`, the last tick."""
         return ServerCounters(
             self._now,
             self._energy,
@@ -198,7 +198,7 @@ class LlmServer:
             self._next = next(self._requests, None)
 
     def _pace(self) -> tuple[Phases, Phases]:
-        """Return the phases at the clock in force, and those that the power limit leaves to prefill."""
+        """Return the phases at the current clock, and those that the power limit allows for prefill."""
         pace = self._paces.get(self._mhz)
         if pace is None:
             board, low, high = self.board, float(self.board.clocks_mhz[0]), self._mhz
@@ -212,11 +212,11 @@ class LlmServer:
         return pace
 
     def _room(self) -> int:
-        """Return how many tokens more the cache takes, a step of those that decode set aside."""
+        """Return the free tokens of the cache, less one step of the decoding requests."""
         return self.board.kv_tokens - self._context - self._partial - self._batch
 
     def _chunks(self) -> tuple[tuple[Job, int], ...]:
-        """Return what of the queue is prefilled in the next step; empty where there is no room."""
+        """Return the parts of the queue to prefill in the next step; empty if the cache has no room."""
         budget, room = self.board.chunk_tokens - self._batch, self._room()
         places = self.board.most_requests - self._batch
         chunks: list[tuple[Job, int]] = []
@@ -256,7 +256,7 @@ class LlmServer:
         return min(self.board.limit_w, base + each * self._batch)
 
     def _decode(self, pace: Phases, seconds: float) -> Segment:
-        """Return as many steps as end the moment anything else happens, or right after."""
+        """Return the decode steps until the next event, ending at it or one step after it."""
         self._make_room()
         slower, hungrier = self._factors
         growth = pace.decode[2] * self._batch
@@ -270,7 +270,7 @@ class LlmServer:
         return Segment(self._now + took * slower, self._decode_w(pace) * hungrier, count)
 
     def _make_room(self) -> None:
-        """Put the youngest back into the queue until all others can decode one token more."""
+        """Return the youngest requests to the queue until all others can decode one token more."""
         while self._batch > 1 and self._context + self._batch > self.board.kv_tokens:
             job = self._stack.pop()
             if not job.decoding:
@@ -315,7 +315,7 @@ class LlmServer:
                 self._join(job)
 
     def _join(self, job: Job) -> None:
-        """Take a prefilled request among those that decode; its first token is there."""
+        """Move a prefilled request to the decoding ones; its first token is done."""
         self._waiting.remove(job)
         self._partial -= job.tokens
         if math.isnan(job.first_s):

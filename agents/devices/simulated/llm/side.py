@@ -1,6 +1,6 @@
-"""A simulated language model's server as an agent sees it: one side, with its meter and its signals.
+"""The side of a simulated language model's server, with its meter and its signals.
 
-Any server with `ServesRequests` may stand behind it; `LlmServer` is ours.
+It accepts any server with `ServesRequests`; ours is `LlmServer`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.core import (
 )
 
 VERSION = "LLM simulator 1"
-"""Counted up whenever the physics changes: older evidence then no longer counts."""
+"""Increase it whenever the physics changes: older evidence then no longer counts."""
 QUANTILES = {
     "time_to_first_token_p50_ms": (0.50, "ttft_s"),
     "time_to_first_token_p99_ms": (0.99, "ttft_s"),
@@ -33,7 +33,7 @@ QUANTILES = {
     "latency_p50_ms": (0.50, "latency_s"),
     "latency_p99_ms": (0.99, "latency_s"),
 }
-"""`inter_token` is a request's mean time per further token, TPOT, as serving benchmarks have it."""
+"""`inter_token` is a request's mean time per further token, TPOT, as in serving benchmarks."""
 METRICS = (
     Metric("energy_j", Origin.SIMULATED, Scope.BOARD),
     Metric("power_w", Origin.SIMULATED, Scope.BOARD),
@@ -49,7 +49,7 @@ TOTALS: dict[str, tuple[str, Callable[[ServerCounters], float]]] = {
     "tokens_per_s": ("1/s", lambda c: c.tokens),
     "utilisation": ("1", lambda c: c.busy_s),
 }
-"""A signal's unit, and the total whose growth per second it is."""
+"""A signal's unit, and the counter whose growth per second it is."""
 PRESENT: dict[str, Callable[[ServerCounters], float]] = {
     "decoding_requests": lambda c: c.decoding,
     "waiting": lambda c: c.waiting,
@@ -57,18 +57,18 @@ PRESENT: dict[str, Callable[[ServerCounters], float]] = {
 
 
 class ServesRequests(Protocol):
-    """A server that a trace of requests is played to, in time of its own that only `sleep` lets pass.
+    """A server that replays a trace of requests on its own clock, which only `sleep` advances.
 
-    Actuator and clock in one. What was asked of it and when, it was given when it was made.
+    Actuator and clock in one. Its requests and their arrival times are given to its constructor.
     """
 
     @property
     def space(self) -> Space:
-        """What can be set."""
+        """The space of its knobs."""
         ...
 
     def read(self) -> Setting:
-        """Return what is set."""
+        """Return the current setting."""
         ...
 
     def apply(self, setting: Setting) -> None:
@@ -76,24 +76,24 @@ class ServesRequests(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return its own time, in seconds since it was made."""
+        """Return its own time, in seconds since its construction."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let that much of its time pass."""
+        """Advance its time by `seconds`."""
         ...
 
     def counters(self) -> ServerCounters:
-        """Return all that it counts, as of now."""
+        """Return the current counters."""
         ...
 
     def take(self) -> list[ServedRequest]:
-        """Return the requests that were answered since the last time, in the order of their end."""
+        """Return the requests answered since the last call, in the order of their end."""
         ...
 
 
 def attach(server: ServesRequests, name: str, board: str) -> Side:
-    """Return a server as an agent sees it."""
+    """Return the side of a server."""
     meter = LlmMeter(server)
     return Side(
         name=name,
@@ -105,7 +105,7 @@ def attach(server: ServesRequests, name: str, board: str) -> Side:
         actuator=server,
         meter=meter,
         clock=server,
-        settle_s=2.0,  # The clock's change, and requests of before it that are answered after.
+        settle_s=2.0,  # The clock changes, and requests from before the change are answered.
         cannot={"gpu.mem_clock_mhz": "the board runs its memory at one clock"},
         source="the simulated server's own requests",
         signals=tuple(ServerSignal(server, each) for each in TOTALS),
@@ -113,7 +113,7 @@ def attach(server: ServesRequests, name: str, board: str) -> Side:
 
 
 class ServerSignal:
-    """What a plan can go by, exact between two looks."""
+    """A signal for plans; its mean between two readings is exact."""
 
     def __init__(self, server: ServesRequests, name: str) -> None:
         """Read the signal of that name."""
@@ -123,35 +123,35 @@ class ServerSignal:
         self.signal = Signal(name, unit)
 
     def read(self) -> SignalSample:
-        """Return it as it is now."""
+        """Return the current value."""
         now = self._server.counters()
         present = None if self._present is None else float(self._present(now))
         return SignalSample(present, float(self._total(now)))
 
 
 class LlmMeter:
-    """Opens windows on what a server answers; any number may be open, and none takes from another."""
+    """Open windows on a server's answers; any number may be open, independently of each other."""
 
     def __init__(self, server: ServesRequests) -> None:
-        """Measure that server."""
+        """Measure `server`."""
         self.server = server
         self._open: list[list[ServedRequest]] = []
 
     def start(self) -> LlmWindow:
-        """Open a window now: it counts the requests that are answered from here on."""
+        """Open a window: it counts the requests answered from now on."""
         self.collect()
         window = LlmWindow(self)
         self._open.append(window.served)
         return window
 
     def collect(self) -> None:
-        """Hand what was answered to every open window."""
+        """Pass the answered requests to every open window."""
         new = self.server.take()
         for served in self._open:
             served.extend(new)
 
     def close(self, served: list[ServedRequest]) -> None:
-        """Hand nothing more to the window of that list."""
+        """Stop passing requests to the window that owns this list."""
         self._open = [window for window in self._open if window is not served]
 
 
@@ -166,7 +166,7 @@ class LlmWindow:
         self._closed: Reading | None = None
 
     def read(self) -> Reading:
-        """Return what the window shows so far; energy only once the counter has moved on."""
+        """Return the metrics so far; energy only once the counter has advanced."""
         if self._closed is not None:
             return self._closed
         self._meter.collect()
@@ -187,7 +187,7 @@ class LlmWindow:
         return Reading(totals, {"arrival_rate_per_s": rate, **self._tails()})
 
     def stop(self) -> Reading:
-        """Close the window and return what it showed.
+        """Close the window and return its metrics.
 
         Raises:
             MeasurementError: the energy counter ran backwards.
