@@ -256,7 +256,9 @@ def test_a_documented_command_is_one_that_the_command_line_understands(command: 
 def test_a_documented_target_is_in_the_makefile(command: Command) -> None:
     makefile = (TOP / "Makefile").read_text()
     targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
-    variables = set(re.findall(r"(?:^|\$\((?:or|if) \$\()(\w+)(?: \??:?=|\))", makefile, re.MULTILINE))
+    variables = set(
+        re.findall(r"(?:^|\$\((?:or|if) \$\()(\w+)(?: \??:?=|\))", makefile, re.MULTILINE)
+    )
     for word in command.words[1:]:
         name, assigned, _ = word.partition("=")
         assert name in (variables if assigned else targets)
