@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
-from tuner.core import Device, Event, InvalidInput, Objective, Study, TuningError
+from tuner.core import Device, InvalidInput, Objective, Study, TuningError
 from tuner.service.drafts import (
     constraints_of,
     refuse_controls,
@@ -29,17 +29,17 @@ from tuner.wire import StudyDraft
 def create(loop: Loop, draft: StudyDraft) -> str:
     """Store a study, notify its devices, and return its id. Raises as `Operations.create` does."""
     study = drafted(loop, draft)
-    loop.changes.note_all([store(loop, study, draft.who, "created")])
+    store(loop, study, draft.who, "created")
     return study.id
 
 
-def store(loop: Loop, study: Study, who: str, why: str) -> Event:
-    """Store a new study, notify its devices, and return the event that says so. Raises DeviceBusy."""
+def store(loop: Loop, study: Study, who: str, why: str) -> None:
+    """Store a new study and notify its devices. Raises DeviceBusy."""
     loop.store.studies.add(study, who, why)
     loop.changes.publish(study)
     constraints = ", ".join(map(str, study.constraints)) or "no constraint"
     goal = f"{study.objective.goal} {study.objective.metric} under {constraints}"
-    return Event(at=loop.now(), kind="created", text=f"{goal} by {who}", study=study.id)
+    loop.changes.note("created", f"{goal} by {who}", study.id)
 
 
 def drafted(

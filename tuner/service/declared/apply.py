@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.core import Conflict, Event, Phase, Study, TuningError
+from tuner.core import Conflict, Phase, Study, TuningError
 from tuner.service.constraining import constrain, revise
 from tuner.service.creation import store
 from tuner.service.declared.desired import Desired, desired
@@ -39,17 +38,14 @@ def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
                 hint="look at the diff once more, then apply",
             )
         why = f"{draft.name} {_digest(draft)}{f': {draft.why}' if draft.why else ''}"
-        created = list[Event]()
-        try:
-            for one in planned:
-                created += _make(loop, one, draft.who, why)
-        except TuningError as error:
-            subject = ", ".join(one.shown.devices)
-            error.message = f"{one.shown.action} of {subject}: {error.message}"
-            error.hint = "; then ".join(filter(None, [error.hint, "apply the file again"]))
-            raise
-        finally:
-            loop.changes.note_all(created)  # together: a commit for each costs more than its study
+        for one in planned:
+            try:
+                _make(loop, one, draft.who, why)
+            except TuningError as error:
+                subject = ", ".join(one.shown.devices)
+                error.message = f"{one.shown.action} of {subject}: {error.message}"
+                error.hint = "; then ".join(filter(None, [error.hint, "apply the file again"]))
+                raise
         return _view(draft, target, planned)
 
 
@@ -74,15 +70,14 @@ def _digest(draft: FleetDraft) -> str:
     return f"sha256:{hashlib.sha256(whole).hexdigest()[:12]}"
 
 
-def _make(loop: Loop, one: Planned, who: str, why: str) -> Sequence[Event]:
-    """Make one change, and return the events that are still to be written."""
+def _make(loop: Loop, one: Planned, who: str, why: str) -> None:
+    """Make one change."""
     if one.study is None:
         halt(loop, one.shown.study, Phase.STOPPED, Change(who=who, why=why))
     elif one.shown.action == "create":
-        return (store(loop, one.study, who, why),)
+        store(loop, one.study, who, why)
     else:
         _change(loop, one.shown.study, one.study, who, why)
-    return ()
 
 
 @looking_again
