@@ -39,6 +39,20 @@ class GroupMember:
         here = now_s - self.power.heard_s <= SILENT_S and not self.power.silent(now_s)
         return here and not waits
 
+    def answered(
+        self, at_s: float, revision: int, *, most_w: float = 0.0, joined: bool = True
+    ) -> GroupMember:
+        """Return it with its host's answer: the revision it has, and the most watts it has before that.
+
+        An answer may be old: what was acknowledged before counts on until that or a later revision is
+        acknowledged again.
+        """
+        power = self.power.heard(at_s, revision, most_w=most_w, member=joined)
+        if revision < self.power.acknowledged.revision:
+            power = replace(power, sent=(self.power.acknowledged, *self.power.sent))
+        waits = None if not power.sent else at_s if self.sent_s is None else self.sent_s
+        return replace(self, power=power, sent_s=waits)
+
     def latest(self) -> CapSchedule:
         """Return the last schedule that was sent."""
         return self.power.sent[-1] if self.power.sent else self.power.acknowledged

@@ -163,8 +163,8 @@ class FleetOverview:
 
 def _sum(parts: Sequence[float | None]) -> float | None:
     """Return a sum, None where a part of it is unknown."""
-    known = [part for part in parts if part is not None]
-    return math.fsum(known) if known and len(known) == len(parts) else None
+    given = [part for part in parts if part is not None]
+    return math.fsum(given) if given and len(given) == len(parts) else None
 
 
 def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) -> bool:

@@ -81,8 +81,8 @@ class Operations(Verbs[StudyView]):
             InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
-        known = self.loop.store.devices.list() if draft.objective else ()
-        measured = {m.name for d in known if d.id in draft.devices for m in d.metrics}
+        devices = self.loop.store.devices.list() if draft.objective else ()
+        measured = {m.name for d in devices if d.id in draft.devices for m in d.metrics}
         return self.study(create(self.loop, in_energy(draft, self.price, measured)))
 
     def studies(self) -> list[StudyView]:

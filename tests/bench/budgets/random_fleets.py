@@ -150,13 +150,8 @@ class RandomFleet:
                     continue
                 host.outbox.remove(answer)
                 member, (_, revision, joined) = self.members[name], answer
-                if 0 < revision < member.power.acknowledged.revision:
-                    continue  # overtaken by a later one
-                if not joined and member.power.member:
-                    continue
-                power = member.power.heard(self.now_s, revision, member=joined)
-                sent_s = member.sent_s if power.sent else None
-                self.members[name] = replace(member, power=power, sent_s=sent_s)
+                if joined or not member.power.member:
+                    self.members[name] = member.answered(self.now_s, revision, joined=joined)
 
     def _divide(self, *, slow: bool) -> None:
         present = max(n for n, (at, _) in enumerate(self.budget) if at <= self.now_s)
