@@ -26,7 +26,7 @@ class Membership:
             for knob, least in self.floor.items()
         }
 
-    def told(self, now: float) -> dict[str, Any]:
+    def reported(self, now: float) -> dict[str, Any]:
         """Return it as an agent is told, with seconds from now on."""
         steps = [{**step, "in_s": step["at_s"] - now} for step in self.steps]
         return {"group": self.group, "revision": self.revision, "floor": self.floor, "steps": steps}

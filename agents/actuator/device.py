@@ -178,7 +178,10 @@ class ManagedDevice:
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
             "throttled": self.restorer.throttled,
-            "budget": {**budget.told(self.now()), "at_most": budget.at_most(self.now(), granted)},
+            "budget": {
+                **budget.reported(self.now()),
+                "at_most": budget.at_most(self.now(), granted),
+            },
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:

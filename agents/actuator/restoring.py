@@ -263,13 +263,13 @@ class Restorer:
             Conflict, OutOfRange: it has no floor, or that is above its original; nothing is changed.
             StoreError, ActuationError: it may be set as before; end that.
         """
-        member.floor, known = self.floor, bool(self.record.budget.floor)
+        member.floor, joined = self.floor, bool(self.record.budget.floor)
         if not member.floor:
             raise Conflict(f"{self.uuid} has no granted floor", hint=FLOOR)
-        if known and member.revision < self.record.budget.revision:
+        if joined and member.revision < self.record.budget.revision:
             why = f"{self.uuid} has revision {self.record.budget.revision} of its caps already"
             raise Conflict(why, hint="give a later one")
-        if not known:
+        if not joined:
             originals = self.original_values(await self.look())
             for knob, value in member.floor.items():
                 if not _below(value, originals[knob] or value):
@@ -281,7 +281,7 @@ class Restorer:
         knobs = {k: self._state(k, v) for k, v in member.floor.items()} | self.record.knobs
         knobs |= {k: replace(knobs[k], back=v, lasts=True) for k, v in member.floor.items()}
         # A lower cap needs no disk: `keep` ends what is in force while that is full.
-        self._save(replace(self.record, knobs=knobs, budget=member), ending=known)
+        self._save(replace(self.record, knobs=knobs, budget=member), ending=joined)
         await self.clip()
 
     def lose(self) -> None:

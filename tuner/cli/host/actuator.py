@@ -108,8 +108,8 @@ def leave_budget(
         folder = state_dir or _configured_folder(config)
         _become("leave", *([folder] if folder else []))
     with closing(_line(config, socket)) as line:
-        known = [about["uuid"] for about in line.ask("capabilities")["devices"]]
-        for uuid in known if every else [str(device)]:
+        uuids = [about["uuid"] for about in line.ask("capabilities")["devices"]]
+        for uuid in uuids if every else [str(device)]:
             line.ask("leave_budget", device=uuid)
             typer.echo(f"{uuid}: in no budget")
 
