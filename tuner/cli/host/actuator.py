@@ -99,7 +99,7 @@ def leave_budget(
 ) -> None:
     """Take devices out of their power budgets, without the tuner. Run as root; idempotent.
 
-    They go back to their original settings. A tuner that still has them in a group makes them members
+    Their original settings are restored. A tuner that still has them in a group makes them members
     again: remove them there first, or remove `floor` from actuator.toml.
     """
     if every == bool(device):
