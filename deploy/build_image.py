@@ -1,7 +1,7 @@
 """Build the images: `build_image.py FOLDER [--target TARGET ...]`; as root, with mmdebstrap and buildah.
 
-Nothing comes from a registry: the base is a Debian that mmdebstrap makes from Debian's archive, once a day, the rest
-are the wheels of the locks, checked against their digests. Each image is in the local store as
+Nothing comes from a registry: the base is a Debian that mmdebstrap makes from Debian's archive, once a day,
+the rest are the wheels of the locks, checked against their digests. Each image is in the local store as
 `localhost/jouletune-TARGET:VERSION`; FOLDER gets its list of parts (CycloneDX) and `sizes.json`. An image
 that is larger than `MOST_MB` is an error.
 """
