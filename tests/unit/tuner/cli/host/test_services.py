@@ -84,9 +84,7 @@ def test_an_agent_is_served_by_options_and_file(served: list[object], tmp_path: 
     )
 
 
-def test_an_agent_gets_its_name_and_labels_by_options(
-    served: list[object], tmp_path: Path
-) -> None:
+def test_an_agent_gets_its_name_and_labels_by_options(served: list[object], tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
     file.write_text('name = "n"\nlabels = { rack = "a", row = "2" }\n[[device]]\nspec = "cpu"\n')
     given = ["--name", "node-1", "--label", "rack=b", "--label", "pool=h100"]
