@@ -136,6 +136,12 @@ test-llama: $(VENV)/.installed-llama
 test-llm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -v tests/unit/agents/workloads/http/llm tests/unit/agents/load/test_streaming.py tests/unit/tuner/cli/run/test_llm.py $(PYTEST)
 
+# Inference engines from the package index, each tuned once, beside their defaults and their vendors' advice:
+# some 20 minutes on two quiet cores; NAMES=openvino for one of them.
+test-engines: $(VENV)/.installed-llama build/engines/.installed
+	mkdir -p build/bench && $(BIN)/python -m tests.engines.tuned.bench $(NAMES) --python build/engines/bin/python --output build/bench/engines.json
+	$(BIN)/python docs/figures.py engines build/bench/engines.json
+
 # The documented examples on Debian's nginx, PostgreSQL, Redis and ffmpeg, on FastAPI and PyTorch: a quarter
 # of an hour. Skips with a reason where one is not installed.
 test-plugins: $(VENV)/.installed-dev
@@ -322,6 +328,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 build/python310/.installed: pyproject.toml constraints-310.txt
 	$(PYTHON310) -m venv build/python310
 	build/python310/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-310.txt -e . hypothesis mfusepy pytest pytest-timeout trustme numpy starlette uvicorn httptools
+	touch $@
+
+build/engines/.installed: tests/engines/tuned/requirements.txt
+	python3 -m venv build/engines
+	build/engines/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 $(VENV)/.installed-ray: $(VENV)/.installed-dev

@@ -1,0 +1,1 @@
+"""Inference engines from the package index, each tuned once for real: `make test-engines`."""
