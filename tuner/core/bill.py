@@ -18,12 +18,28 @@ from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantitie
 from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
 
-__all__ = ["Bill", "FRESH", "GAP_S", "draw_up", "window_energy"]
+__all__ = ["Bill", "FRESH", "GAP_S", "PeriodSaving", "draw_up", "held_since", "window_energy"]
 
 GAP_S = 300.0
 """The longest time that one held window may speak for."""
 FRESH = timedelta(days=1)
 """So long after the last control window its baseline passes for today's: our choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodSaving:
+    """What holding has saved since a time, in joules, by the held windows that began since.
+
+    `windows` of them count, and represent `seconds` of the period, as in `draw_up`. `saved_j` is None where
+    none does: of that time no energy was measured, or nothing to compare it with.
+    """
+
+    period: str
+    since: datetime
+    windows: int = 0
+    seconds: float = 0.0
+    saved_j: float | None = None
+    stderr_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,8 @@ class Bill:
     `measured_again_at`. `extrapolated_since` is since when some of it rests on a baseline that was not
     measured again; None where all of it lies near a control window.
 
-    `granted` trials came with changes of the constraints, on top of those the study was given.
+    `granted` trials came with changes of the constraints, on top of those the study was given. `periods`
+    are the parts of `saved_j` that were asked for.
 
     `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
     `overhead_j`, `saving_w` and `saved_j` are that part of what was measured.
@@ -65,6 +82,7 @@ class Bill:
     granted: int = 0
     seconds: float = 0.0
     origin: Origin | None = None
+    periods: tuple[PeriodSaving, ...] = ()
     share: float = 1.0
 
     def ascribed(self, share: float) -> Bill:
@@ -80,6 +98,9 @@ class Bill:
             saving_w=part(self.saving_w),
             saved_j=part(self.saved_j),
             saved_stderr_j=part(self.saved_stderr_j),
+            periods=tuple(
+                replace(p, saved_j=part(p.saved_j), stderr_j=part(p.stderr_j)) for p in self.periods
+            ),
             share=share,
         )
 
@@ -94,8 +115,11 @@ def draw_up(
     course: BaselineCourse | None = None,
     devices: int = 1,
     rests: SettingKey | None = None,
+    periods: Mapping[str, datetime] | None = None,
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
+
+    `periods` are times by name, since each of which the saving is also given by itself.
 
     `held` is what the held windows showed of the energy of an item, by their start. `course` reports what
     the baseline showed when and at which load; a window at whose load it was not measured is left out of
@@ -121,7 +145,10 @@ def draw_up(
     ]
     counted = [e for e in energies if e is not None]
     if not windows or len(counted) < len(windows) or energy not in baseline:
-        return Bill(trials=len(tried), granted=_granted(revisions), seconds=seconds)
+        unknown = tuple(PeriodSaving(name, since) for name, since in (periods or {}).items())
+        return Bill(
+            trials=len(tried), granted=_granted(revisions), seconds=seconds, periods=unknown
+        )
     per_item = baseline[energy]
     explored = math.fsum(counted)
     course = course or BaselineCourse(lambda _: baseline)
@@ -136,10 +163,14 @@ def draw_up(
     rate = baseline[capacity].mean if capacity in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
     saved, shown = _Saved(), HeldRange.of((w for _, w in measured), declared)
+    parts = {name: (since, _Saved()) for name, since in (periods or {}).items()}
     for window, speaks_s in _spoken_for(held, revisions, [t for t in trials if t.control]):
-        if window.setting == rests or _beyond(window, shown):
+        if _beyond(window, shown):
             continue
-        saved.add(window, speaks_s, course.around(energy, window.started_at, window.context))
+        at_load = course.around(energy, window.started_at, window.context)
+        sums = [saved, *(own for since, own in parts.values() if window.started_at >= since)]
+        for own in sums:
+            own.add(window, speaks_s, at_load, rests=window.setting == rests)
     rests_on = saved.rests_on
     again = [t.started_at for t in course.again if t.control and t.number in rests_on]
     return Bill(
@@ -157,7 +188,13 @@ def draw_up(
         granted=_granted(revisions),
         seconds=seconds,
         origin=per_item.origin,
+        periods=tuple(own.of_period(name, since) for name, (since, own) in parts.items()),
     )
+
+
+def held_since(revisions: Sequence[Revision]) -> datetime | None:
+    """Return since when a study has been holding; None where it does not hold."""
+    return _runs(revisions)[-1] if revisions else None
 
 
 def _granted(revisions: Sequence[Revision]) -> int:
@@ -188,6 +225,8 @@ class _Saved:
     """
 
     j: float = 0.0
+    windows: int = 0
+    seconds: float = 0.0
     extrapolated_since: datetime | None = None
     _own: float = 0.0
     _baseline_j: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
@@ -206,9 +245,29 @@ class _Saved:
         steps = math.fsum(j * j for j in self._between_j.values()) / 12.0
         return math.sqrt(self._own + math.fsum(j * j for j in self._baseline_j.values()) + steps)
 
-    def add(self, window: MetricSample, speaks_s: float, baseline: Sequence[BaselinePart]) -> None:
-        """Add a held window that represents `seconds`, beside the baseline at its time."""
+    def of_period(self, period: str, since: datetime) -> PeriodSaving:
+        """Return the sum as the saving of a period."""
+        if not self.windows:
+            return PeriodSaving(period, since)
+        return PeriodSaving(period, since, self.windows, self.seconds, self.j, self.stderr_j)
+
+    def add(
+        self,
+        window: MetricSample,
+        speaks_s: float,
+        baseline: Sequence[BaselinePart],
+        *,
+        rests: bool,
+    ) -> None:
+        """Add a held window that represents `speaks_s` seconds, beside the baseline at its time.
+
+        One of the baseline's own setting (`rests`) saves nothing, whatever its noise.
+        """
         if not baseline:
+            return
+        self.windows += 1
+        self.seconds += speaks_s
+        if rests:
             return
         items = window.completed / window.seconds * speaks_s
         self.j -= items * _more_j(baseline, window.mean)

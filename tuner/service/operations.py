@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
@@ -269,15 +270,15 @@ class Operations(Verbs[StudyView]):
             return recent(self.loop.store, question, last, skip)
         return history(self.loop.store, question)
 
-    def report(self, study: str) -> StudyReport:
-        """Return what a study gained and cost. Raises NotFound."""
-        return self.look(study).report
+    def report(self, study: str, since: datetime | None = None) -> StudyReport:
+        """Return what a study gained and cost, and what it saved since a time. Raises NotFound."""
+        return self.look(study, since).report
 
-    def look(self, study: str) -> StudyLook:
+    def look(self, study: str, since: datetime | None = None) -> StudyLook:
         """Return what a study gained and cost, with every trial of it. Raises NotFound."""
         stored = self._stored(study)
         trials = self.loop.store.trials.list(stored.id)
-        return look(self.loop, stored, trials, self._with_held_violations(stored, trials))
+        return look(self.loop, stored, trials, self._with_held_violations(stored, trials), since)
 
     def explain(self, study: str) -> ExplanationView:
         """Return what a study's policy believes by its trials. Raises NotFound."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
 from annotated_types import Ge, Le
+from pydantic import AwareDatetime
 
 from db.history import HistoryQuestion, HistoryRow
 from tuner.core import AccessRole, AuditEntry, Event
@@ -125,8 +126,8 @@ class AsyncVerbs(Asking[Seen]):
         """Show the predicted effect of each knob, and promising settings that are refused."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
-    async def report(self, study: str) -> StudyReport:
-        """Report the saving of a study and the cost of exploring."""
+    async def report(self, study: str, since: AwareDatetime | None = None) -> StudyReport:
+        """Report the saving of a study, also by period or since a time, and the cost of exploring."""
 
     @verb("GET", "/v1/fleet", VIEWER)
     async def fleet(self) -> FleetView:

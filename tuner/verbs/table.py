@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from annotated_types import Ge, Le
+from pydantic import AwareDatetime
 
 from db.history import HistoryQuestion, HistoryRow
 from tuner.core import AccessRole, AuditEntry, Event
@@ -131,8 +132,8 @@ class Verbs(Asking[Seen]):
         """Show the predicted effect of each knob, and promising settings that are refused."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
-    def report(self, study: str) -> StudyReport:
-        """Report the saving of a study and the cost of exploring."""
+    def report(self, study: str, since: AwareDatetime | None = None) -> StudyReport:
+        """Report the saving of a study, also by period or since a time, and the cost of exploring."""
 
     @verb("GET", "/v1/fleet", VIEWER)
     def fleet(self) -> FleetView:
