@@ -80,6 +80,7 @@ def loosened(one: Operator) -> None:
     one.click("link", "Change constraints")
     change = one.reads("tbody tr")
     assert "bob" in change and "latency_p99_ms <= 60" in change and "the SLO is 60 ms now" in change
+    assert "held since" in change and "limit <= 60.0 ms" in change
 
 
 def approve(one: Operator) -> None:
@@ -119,7 +120,8 @@ TASKS = (
          f"study show {study_of('gpu0@rack1')}",
          ("why it is holding", "saved       last 7 d: ", "of holding")),
     Task("Who loosened the limit, and what did that do?", loosened,
-         f"constraint list {study_of('gpu2@rack2')}", ("bob", "latency_p99_ms <= 60")),
+         f"constraint list {study_of('gpu2@rack2')}",
+         ("bob", "latency_p99_ms <= 60", "held since", "After: the baseline: energy_j")),
     Task("Approve a proposal from its message", approve, f"study approve {study_of('gpu0@rack2')}",
          ("holding",)),
     Task("Stop everything", stop_all, "stop-all --yes --why smoke", ("stop",)),

@@ -19,6 +19,7 @@ from tuner.core import (
 from tuner.service import constraining, exploration, inventory, proposals, stops
 from tuner.service.access import Access
 from tuner.service.constraining import constrain, entitled, revise, tuning_on
+from tuner.service.constraint_changes import constraint_changes
 from tuner.service.creation import create
 from tuner.service.declared import apply as declared
 from tuner.service.declared.export import exported
@@ -36,6 +37,7 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     ConstraintPreview,
+    ConstraintRevision,
     Decision,
     DeviceView,
     ExplanationView,
@@ -235,6 +237,13 @@ class Operations(Verbs[StudyView]):
             )
             for r in self.loop.store.studies.revisions(self.full_id(study))
         ]
+
+    def constraint_changes(self, study: str) -> list[ConstraintRevision]:
+        """Return the changes of a study's constraints and what each did. Raises NotFound."""
+        stored, store = self._stored(study), self.loop.store
+        return constraint_changes(
+            stored, store.studies.revisions(stored.id), store.trials.list(stored.id)
+        )
 
     def trials(self, study: str) -> list[TrialView]:
         """Return every trial of a study with its verdict as of now. Raises NotFound."""

@@ -16,6 +16,7 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     ConstraintPreview,
+    ConstraintRevision,
     Decision,
     DeviceView,
     ExplanationView,
@@ -92,6 +93,10 @@ class AsyncVerbs(Asking[Seen]):
     @verb("POST", "/v1/studies/{study}/constraints/preview", VIEWER)
     async def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
         """Preview the effect of other constraints; change nothing."""
+
+    @verb("GET", "/v1/studies/{study}/constraints", VIEWER)
+    async def constraint_changes(self, study: str) -> Sequence[ConstraintRevision]:
+        """List the changes of a study's constraints, and the setting held before and after each."""
 
     @verb("PUT", "/v1/studies/{study}/exploration", OPERATOR)
     async def set_exploration(self, study: str, change: ExplorationChange) -> Seen:

@@ -22,6 +22,7 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     ConstraintPreview,
+    ConstraintRevision,
     Decision,
     DeviceView,
     ExplanationView,
@@ -98,6 +99,10 @@ class Verbs(Asking[Seen]):
     @verb("POST", "/v1/studies/{study}/constraints/preview", VIEWER)
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
         """Preview the effect of other constraints; change nothing."""
+
+    @verb("GET", "/v1/studies/{study}/constraints", VIEWER)
+    def constraint_changes(self, study: str) -> Sequence[ConstraintRevision]:
+        """List the changes of a study's constraints, and the setting held before and after each."""
 
     @verb("PUT", "/v1/studies/{study}/exploration", OPERATOR)
     def set_exploration(self, study: str, change: ExplorationChange) -> Seen:
