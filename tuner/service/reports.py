@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,6 +17,7 @@ from tuner.core import (
     Past,
     Revision,
     Study,
+    TimeSeries,
     Trial,
     TrialState,
     called,
@@ -66,6 +67,7 @@ def look(
     study: Study,
     trials: Sequence[Trial],
     view: StudyView,
+    prices: Mapping[str, TimeSeries],
     since: datetime | None = None,
 ) -> StudyLook:
     """Return what a study gained and cost, with every trial of it; also what it saved since a time."""
@@ -103,6 +105,7 @@ def look(
             BaselineCourse.of(study, trials),
             len(study.devices),
             setting_key(study.baseline),
+            prices,
             _periods(revisions, loop.now(), since),
         ).ascribed(study.terms.energy_share or 1.0),
         origins=origins(study, trials),
