@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 
-from tuner.core.budgets import MemberPower
+from tuner.core.budgets import CapKnob, MemberPower
 from tuner.core.devices import Device
 from tuner.core.series import TimeSeries
 from tuner.errors import InvalidInput
@@ -144,15 +144,38 @@ class BudgetGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """A device in a group, as it is stored before anything is sent to it.
+    """A device that can be a member, and its group (empty: none), stored before anything is sent to it.
 
-    `sent_s` is when the oldest schedule without an answer was sent, in seconds since 1970. A `released`
-    one goes back to its original setting, and is forgotten once its host has said so.
+    `knobs` are its caps, as its host offers them. `sent_s` is when the oldest schedule without an answer
+    was sent, in seconds since 1970. A `released` one goes back to its original setting, and has no group
+    once its host has reported that.
     """
 
     device: str
-    group: str
+    knobs: tuple[CapKnob, ...]
     power: MemberPower
+    group: str = ""
     sent_s: float | None = None
     released: bool = False
     revision: int = 0
+
+    @property
+    def in_watts(self) -> bool:
+        """Whether all its caps are in watts, and it has one."""
+        return bool(self.knobs) and all(k.floor_w and k.default_w for k in self.knobs)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is a member, and is to stay one."""
+        return bool(self.group) and not self.released
+
+    def at_most(self, cap_w: float) -> dict[str, float]:
+        """Return a cap as the values of its knobs: each has the same part of its range above its floor."""
+        floor_w = sum(k.floor_w or 0.0 for k in self.knobs)
+        span_w = sum(k.default_w or 0.0 for k in self.knobs) - floor_w
+        part = min(1.0, max(0.0, (cap_w - floor_w) / span_w)) if span_w > 0.0 else 0.0
+        return {
+            k.name: k.floor * (1.0 + part * ((k.default_w or 0.0) - k.floor_w) / k.floor_w)
+            for k in self.knobs
+            if k.floor_w
+        }

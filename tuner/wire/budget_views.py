@@ -19,8 +19,8 @@ Watts = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 class BudgetDraft(Change):
     """A group of devices and the watts they share: `watts`, `rows` by hour, or the name of a `series`.
 
-    `select` has patterns by `id`, `board`, `kind`, `host`, `workload` or label. `priorities` are by patterns
-    of device ids.
+    `select` has patterns by `id`, `board`, `kind`, `host`, `workload` or label. `priorities` are by
+    patterns of device ids.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")

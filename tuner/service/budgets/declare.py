@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner.core import (
@@ -12,10 +12,11 @@ from tuner.core import (
     Device,
     GridEvent,
     InvalidInput,
+    MemberRecord,
     NotFound,
     TimeSeries,
 )
-from tuner.service.budgets.divider import WattDivider, cap_knobs, in_watts
+from tuner.service.budgets.divider import WattDivider
 from tuner.study.stale import looking_again
 from tuner.wire import BudgetDraft, Change, GridDraft
 
@@ -41,8 +42,10 @@ def set_budget(divider: WattDivider, name: str, draft: BudgetDraft) -> None:
             hint=f"add [series.{draft.series}] to tuner.toml, then restart the tuner",
         )
     members = [d for d in loop.store.devices.list() if group.selects(d)]
-    _refuse_members(group, members, loop.store.budgets.groups())
-    _refuse_floors(group, members, min(w for _, w in group.steps(divider.source(group), now)))
+    records = {r.device: r for r in loop.store.budgets.members()}
+    _refuse_members(group, members, loop.store.budgets.groups(), records)
+    floors = {d.id: sum(k.floor_w or 0.0 for k in records[d.id].knobs) for d in members}
+    _refuse_floors(group, floors, min(w for _, w in group.steps(divider.source(group), now)))
     former = next((g for g in loop.store.budgets.groups() if g.name == name), None)
     if former is not None:
         group = replace(group, events=former.events, revision=former.revision)
@@ -72,7 +75,10 @@ def _group(name: str, draft: BudgetDraft) -> BudgetGroup:
 
 
 def _refuse_members(
-    group: BudgetGroup, members: Sequence[Device], groups: Sequence[BudgetGroup]
+    group: BudgetGroup,
+    members: Sequence[Device],
+    groups: Sequence[BudgetGroup],
+    records: Mapping[str, MemberRecord],
 ) -> None:
     if not members:
         raise InvalidInput(
@@ -84,7 +90,7 @@ def _refuse_members(
             raise Conflict(
                 f"{device.id} is in the budget {other.name}", hint="select it in one of them"
             )
-    bare = [d.id for d in members if not in_watts(cap_knobs(d))]
+    bare = [d.id for d in members if d.id not in records or not records[d.id].in_watts]
     if bare:
         raise InvalidInput(
             f"no power cap with a floor in watts: {', '.join(bare)}",
@@ -92,8 +98,7 @@ def _refuse_members(
         )
 
 
-def _refuse_floors(group: BudgetGroup, members: Sequence[Device], least_w: float) -> None:
-    floors = {d.id: sum(k.floor_w or 0.0 for k in cap_knobs(d)) for d in members}
+def _refuse_floors(group: BudgetGroup, floors: Mapping[str, float], least_w: float) -> None:
     missing = sum(floors.values()) - least_w
     if missing > 0.0:
         named = ", ".join(f"{name} {watts:g} W" for name, watts in floors.items())
@@ -110,7 +115,7 @@ def release_budget(divider: WattDivider, name: str, change: Change) -> None:
     budgets.group(name)
     budgets.forget_group(name)
     for record in budgets.members():
-        if record.group == name and not record.released:
+        if record.group == name and record.active:
             divider.release(record)
     divider.loop.changes.note("budget", f"{name} released by {change.who}{_why(change)}")
 

@@ -12,9 +12,7 @@ from policies.budget.division import BudgetMember
 from policies.budget.steps import LEAST_W, GroupMember, GroupPlan, plan_group
 from tuner.core import (
     BudgetGroup,
-    CapKnob,
     CapSchedule,
-    Device,
     Event,
     MemberPower,
     MemberRecord,
@@ -26,6 +24,7 @@ from tuner.core import (
 from tuner.service.budgets.fronts import MeasuredFronts
 from tuner.service.energy_price import EnergyPrice
 from tuner.study.loop import Loop
+from tuner.wire import BudgetOrder, BudgetReport, CapOrder
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ class WattDivider:
 
     def state(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> GroupState:
         """Return a group with its members, and what it would send now."""
-        own = {n: r for n, r in records.items() if r.group == group.name and not r.released}
+        own = {n: r for n, r in records.items() if r.group == group.name and r.active}
         fronts = self._fronts.of(own)
         members = {}
         for name, record in own.items():
@@ -108,28 +107,39 @@ class WattDivider:
         metrics = {name: fronts[name].metric for name in own}
         return GroupState(group, steps, own, members, plan, metrics)
 
-    def heard(
-        self, device: str, revision: int, *, most_w: float = 0.0, member: bool = True
-    ) -> MemberRecord | None:
-        """Note a host's answer, and return what it is to have; None where it is in no group.
+    def answer(self, device: str, report: BudgetReport) -> BudgetOrder:
+        """Note what a host reports, and return what it is to do."""
+        if report.unable:  # it keeps no cap: it counts as silent
+            return BudgetOrder()
+        record = self._heard(device, report)
+        if record is None or not record.group:
+            return BudgetOrder()
+        if record.released:
+            return BudgetOrder(kind="release", group=report.group or record.group)
+        power = record.power
+        latest = power.sent[-1] if power.sent else power.acknowledged
+        if report.group == record.group and latest.revision <= report.revision:
+            return BudgetOrder()
+        return _order(record, latest, self.now_s())
 
-        Once the host of a released device is no member any more, it is forgotten.
-        """
+    def _heard(self, device: str, report: BudgetReport) -> MemberRecord | None:
+        """Store what a host reports of its membership, and return the record after it."""
         budgets, now_s = self.loop.store.budgets, self.now_s()
         for _ in range(3):
             record = budgets.member(device)
-            if record is None:
-                return None
-            if record.released and not member:
-                budgets.forget_member(record)
-                return None
-            asked = GroupMember(_unused(record), record.power, record.sent_s)
-            after = asked.answered(now_s, revision, most_w=most_w, joined=member)
-            same = replace(after.power, heard_s=record.power.heard_s) == record.power
-            if same and now_s - record.power.heard_s < HEARD_S:
+            if record is None or record.knobs != report.knobs:
+                after = _offered(device, report, record, now_s)
+            elif not record.group:
                 return record
+            elif record.released and not report.group:
+                after = _offered(device, report, replace(record, group="", released=False), now_s)
+            else:
+                after = _answered(record, report, now_s)
+                same = replace(after.power, heard_s=record.power.heard_s) == record.power
+                if same and now_s - record.power.heard_s < HEARD_S:
+                    return record
             with suppress(StaleRevision):
-                return budgets.put_member(replace(record, power=after.power, sent_s=after.sent_s))
+                return budgets.put_member(after)
         return budgets.member(device)
 
     def release(self, record: MemberRecord) -> None:
@@ -141,7 +151,8 @@ class WattDivider:
 
     def _send(self, record: MemberRecord, schedule: CapSchedule) -> None:
         """Store a schedule, then wake its agent."""
-        power = record.power.sending(self._with_knobs(record, schedule))
+        steps = tuple(replace(s, at_most=record.at_most(s.cap_w)) for s in schedule.steps)
+        power = record.power.sending(replace(schedule, steps=steps))
         sent_s = self.now_s() if record.sent_s is None else record.sent_s
         self.loop.store.budgets.put_member(replace(record, power=power, sent_s=sent_s))
         self._wake(record.device)
@@ -149,43 +160,26 @@ class WattDivider:
     def _wake(self, device: str) -> None:
         self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
 
-    def _with_knobs(self, record: MemberRecord, schedule: CapSchedule) -> CapSchedule:
-        knobs = cap_knobs(self.loop.store.devices.get(record.device))
-        steps = (replace(s, at_most=shared_cap(knobs, s.cap_w)) for s in schedule.steps)
-        return replace(schedule, steps=tuple(steps))
-
     def _enlist(self, groups: Sequence[BudgetGroup], records: dict[str, MemberRecord]) -> None:
         """Add devices that a group selects, and release those that none does; the first group has them."""
-        selected: dict[str, tuple[BudgetGroup, Device]] = {}
-        for device in self.loop.store.devices.list():
-            group = next((g for g in groups if g.selects(device)), None)
-            if group is not None and in_watts(cap_knobs(device)):
-                selected[device.id] = group, device
-        for name, (group, device) in selected.items():
-            if name not in records:
-                with suppress(StaleRevision):
-                    records[name] = self.loop.store.budgets.put_member(self._record(group, device))
-                    self._wake(name)
+        devices = {d.id: d for d in self.loop.store.devices.list()}
         for name, record in list(records.items()):
-            mine = selected.get(name)
-            if not record.released and (mine is None or mine[0].name != record.group):
-                if any(g.name == record.group for g in groups) and not self._registered(name):
-                    continue  # a device that is forgotten may still be under its cap
+            device = devices.get(name)
+            if device is None:
+                continue  # it is forgotten, but may still be under its cap
+            group = next((g for g in groups if g.selects(device) and record.in_watts), None)
+            if record.active and (group is None or group.name != record.group):
                 self.release(record)
                 records.pop(name)
-
-    def _registered(self, device: str) -> bool:
-        return any(d.id == device for d in self.loop.store.devices.list())
-
-    def _record(self, group: BudgetGroup, device: Device) -> MemberRecord:
-        knobs = cap_knobs(device)
-        power = MemberPower(
-            floor_w=sum(k.floor_w or 0.0 for k in knobs),
-            default_w=sum(k.default_w or 0.0 for k in knobs),
-            reboot_after_s=group.reboot_after_s,
-            heard_s=self.loop.presence.last_seen(device).timestamp(),
-        )
-        return MemberRecord(device=device.id, group=group.name, power=power)
+            elif group is not None and not record.group:
+                power = _fresh(record, group.reboot_after_s, record.power.heard_s)
+                with suppress(StaleRevision):
+                    joined = replace(record, group=group.name, power=power, sent_s=None)
+                    records[name] = self.loop.store.budgets.put_member(joined)
+            elif group is not None and record.power.reboot_after_s != group.reboot_after_s:
+                power = replace(record.power, reboot_after_s=group.reboot_after_s)
+                with suppress(StaleRevision):
+                    records[name] = self.loop.store.budgets.put_member(replace(record, power=power))
 
     def _note(self, state: GroupState) -> None:
         """Write an event where what a group cannot keep has changed."""
@@ -212,28 +206,56 @@ def unkept(state: GroupState) -> str:
     return "; ".join(parts)
 
 
-def cap_knobs(device: Device) -> Sequence[CapKnob]:
-    """Return the knobs that cap a device's power, as its host offers them."""
-    return device.cap_knobs
+def _fresh(record: MemberRecord, reboot_after_s: float, heard_s: float) -> MemberPower:
+    """Return what a device may draw that has not joined yet."""
+    return MemberPower(
+        floor_w=sum(k.floor_w or 0.0 for k in record.knobs),
+        default_w=sum(k.default_w or 0.0 for k in record.knobs),
+        reboot_after_s=reboot_after_s,
+        heard_s=heard_s,
+    )
 
 
-def in_watts(knobs: Sequence[CapKnob]) -> bool:
-    """Return whether all caps of a device are in watts, and it has one."""
-    return bool(knobs) and all(k.floor_w is not None and k.default_w is not None for k in knobs)
+def _offered(
+    device: str, report: BudgetReport, record: MemberRecord | None, now_s: float
+) -> MemberRecord:
+    """Return a device with the caps that its host offers now."""
+    if record is None:
+        power = MemberPower(floor_w=0.0, default_w=0.0, reboot_after_s=0.0, heard_s=now_s)
+        record = MemberRecord(device=device, knobs=report.knobs, power=power)
+    after = replace(record, knobs=report.knobs)
+    fresh = _fresh(after, record.power.reboot_after_s, now_s)
+    if not record.group:
+        return replace(after, power=fresh, sent_s=None)
+    power = replace(record.power, floor_w=fresh.floor_w, default_w=fresh.default_w)
+    return replace(after, power=power)
 
 
-def shared_cap(knobs: Sequence[CapKnob], cap_w: float) -> dict[str, float]:
-    """Return a cap as the values of a device's knobs: each gets the same part above its floor."""
-    floor_w = sum(k.floor_w or 0.0 for k in knobs)
-    span_w = sum((k.default_w or 0.0) - (k.floor_w or 0.0) for k in knobs)
-    part = (cap_w - floor_w) / span_w if span_w > 0.0 else 0.0
-    part = min(1.0, max(0.0, part))
-    return {
-        k.name: k.floor * ((k.floor_w + part * ((k.default_w or 0.0) - k.floor_w)) / k.floor_w)
-        for k in knobs
-        if k.floor_w
-    }
+def _answered(record: MemberRecord, report: BudgetReport, now_s: float) -> MemberRecord:
+    device = BudgetMember(record.device, record.power.floor_w, record.power.floor_w)
+    after = GroupMember(device, record.power, record.sent_s).answered(
+        now_s,
+        report.revision,
+        most_w=report.most_w,
+        joined=report.group == record.group and not record.released,
+    )
+    return replace(record, power=after.power, sent_s=after.sent_s)
 
 
-def _unused(record: MemberRecord) -> BudgetMember:
-    return BudgetMember(record.device, record.power.floor_w, record.power.floor_w)
+def _order(record: MemberRecord, schedule: CapSchedule, now_s: float) -> BudgetOrder:
+    """Return a schedule from now on, in seconds from its receipt."""
+    present = schedule.step(now_s)
+    steps = [] if present is None else [replace(present, at_s=now_s)]
+    steps += [step for step in schedule.steps if step.at_s > now_s]
+    if not steps:
+        return BudgetOrder()
+    if present is None:
+        steps[0] = replace(steps[0], at_s=now_s)
+    return BudgetOrder(
+        kind="caps",
+        group=record.group,
+        revision=schedule.revision,
+        steps=tuple(
+            CapOrder(in_s=s.at_s - now_s, cap_w=s.cap_w, at_most=dict(s.at_most)) for s in steps
+        ),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from tuner.core import BudgetGroup, MemberRecord
 from tuner.service.budgets.divider import GroupState, WattDivider
@@ -32,7 +32,7 @@ def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRec
         select=dict(group.select),
         source=series.name if series is not None and series.name else group.series,
         budget_w=state.steps[0][1],
-        next_at=None if later is None else datetime.fromtimestamp(later[0], timezone.utc),
+        next_at=None if later is None else datetime.fromtimestamp(later[0], UTC),
         next_w=None if later is None else later[1],
         may_draw_w=state.plan.drawn_w,
         missing_w=state.plan.missing_w,
