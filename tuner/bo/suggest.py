@@ -71,7 +71,7 @@ def search_of(
     running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
     def look(grid: Grid) -> Search:
-        view = believe(study, evidence, limits, grid, running)
+        view = believe(study, evidence, limits, grid, running, memory=past.memory)
         return Search(past, limits, grid, view, within)
 
     if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
