@@ -82,7 +82,8 @@ def plan_of(doc: Json) -> Plan:
 
 def posterior_document(posterior: Posterior) -> Json:
     """Return a posterior as a JSON object."""
-    return POSTERIORS.dump_python(posterior, mode="json", warnings=False)
+    doc: Json = POSTERIORS.dump_python(posterior, mode="json", warnings=False)
+    return doc
 
 
 def posterior_of(doc: Json) -> Posterior:

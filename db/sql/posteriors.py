@@ -43,7 +43,11 @@ class SqlPosteriors:
         text = json.dumps(document, sort_keys=True, allow_nan=False)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         own = PosteriorRow.study == posterior.study
-        names = (*("study", "revision", "version", "board", "workload", "kind"), "versions", "settings")
+        names = (
+            *("study", "revision", "version", "board", "workload", "kind"),
+            "versions",
+            "settings",
+        )
         values = {name: getattr(posterior, name) for name in names}
         worth = {column.key: posterior.worth.get(c) for c, column in WORTHS.items()}
         row = {**values, **worth, "digest": digest, "at": at, "latest": True, "document": document}
@@ -88,7 +92,9 @@ class SqlPosteriors:
         with self._database.look() as connection:
             for closeness, alike in which.items():
                 query = DOCUMENTS.where(PosteriorRow.latest, alike, PosteriorRow.study != without)
-                for study, digest, document in connection.execute(query.order_by(*order).limit(most)):
+                for study, digest, document in connection.execute(
+                    query.order_by(*order).limit(most)
+                ):
                     found.append((SiblingRef(study, digest, closeness), posterior_of(document)))
         return tuple(found)
 

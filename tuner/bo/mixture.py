@@ -88,7 +88,9 @@ class Component:
 class Mixture:
     """Gaussian processes over the rows of a grid, averaged by the probability of the readings.
 
-    `weights` has the share of each component. `mean`, `variance` and `with_home`, the covariance of
+    `weights` has the share of each component, `cold_weights` that without siblings until a window
+    agrees with these; `siblings_share` is the siblings' share in all, `siblings_prior` what it was
+    before any window. `mean`, `variance` and `with_home`, the covariance of
     each row with `home`, have `components x rows x metrics`. `spreads` are factors that may shrink
     the prior's expectations. Deterministic for the same readings.
     """
@@ -102,7 +104,8 @@ class Mixture:
         priors: Sequence[Hypothesis],
         spreads: Sequence[float] = (1.0,),
     ) -> None:
-        self.home, self.metrics, self.siblings_share = home, metrics, 0.0
+        self.home, self.metrics = home, metrics
+        self.siblings_prior = self.siblings_share = 0.0
         self.rows, self.points = len(grid.settings), grid.places
         self.row = torch.tensor([r.row for r in readings], dtype=torch.long)
         self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
@@ -175,8 +178,10 @@ class Mixture:
         for rest, prior in (divmod(i, len(priors)) for i in selected.tolist()):
             factor, law_fits = factors[prior][rest].clone(), fits[prior][rest]
             components.append(self._component(priors[prior], rests[rest], factor, law_fits))
-        weights, cold = weights[selected], cold[selected]
-        return components, weights / weights.sum(), cold / cold.sum()
+        kept = weights[selected] / weights[selected].sum()
+        if cold is weights:
+            return components, kept, kept
+        return components, kept, cold[selected] / cold[selected].sum()
 
     def _weighed(self, logs: Tensor, priors: Sequence[Hypothesis]) -> tuple[Tensor, Tensor]:
         """Return the probability of each component, and that without siblings until a window agrees.
@@ -191,6 +196,7 @@ class Mixture:
             return weights, weights
         cold = torch.softmax(logs.masked_fill(~own, -torch.inf).flatten(), dim=0)
         by_prior = weights.reshape(logs.shape).sum(dim=0)
+        self.siblings_prior = float(odds[~own].sum() / odds.sum())
         self.siblings_share = float(by_prior[~own].sum())
         better = by_prior[~own].sum() * odds[own].sum()
         agreed = better >= AGREED * by_prior[own].sum() * odds[~own].sum()

@@ -30,7 +30,7 @@ Column = list[float] | list[str]
 def sibling_hypotheses(
     grid: Grid, metrics: tuple[str, ...], memory: Memory, cold: int
 ) -> tuple[Hypothesis, ...]:
-    """Return two hypotheses for each closeness of a memory's siblings; `cold` is how many others there are.
+    """Return hypotheses for each closeness of a memory's siblings; `cold` is how many others there are.
 
     The siblings one by one, and a normal distribution with their mean and covariance, which covers
     studies between and beyond them. Siblings without one of the knobs or metrics are left out.
@@ -53,6 +53,9 @@ def sibling_hypotheses(
         mean = each.mean(dim=0, keepdim=True)
         between = (each - mean) / math.sqrt(len(names))
         title = f"siblings ({closeness})"
+        if len(names) == 1:
+            hypotheses.append(Hypothesis(each, within, title, odds, tuple(names)))
+            continue
         hypotheses.append(Hypothesis(each, within, f"{title}, one by one", odds / 2, tuple(names)))
         mixed = torch.cat([between, within])
         hypotheses.append(Hypothesis(mean, mixed, f"{title}, mixed", odds / 2, tuple(names)))
@@ -104,4 +107,5 @@ def _transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Te
     between = matern(torch.cdist(points, points) / REACH)
     between += NUGGET * torch.eye(len(points), dtype=torch.float64)
     shares = torch.linalg.solve(between, matern(torch.cdist(points, wanted) / REACH))
-    return (values @ shares).flatten(1)
+    predicted: Tensor = (values @ shares).flatten(1)
+    return predicted

@@ -215,7 +215,7 @@ class Study:
     terms: Terms = Terms()
     exploration: Exploration = Exploration()  # noqa: RUF009  frozen
     group: str = ""
-    transfer: Transfer = Transfer()
+    transfer: Transfer = Transfer()  # noqa: RUF009  frozen
     phase: Phase = Phase.BASELINE
     paused_from: Phase | None = None
     reason: str = ""

@@ -105,15 +105,13 @@ class FleetMemory:
         return True
 
 
-def in_words(transfer: Transfer, device_text: str) -> str:
-    """Return a transfer as text: how many studies of each closeness, and their initial weight."""
-    if not transfer.siblings:
-        return "no finished study of a like device"
+def in_words(transfer: Transfer, workload: str) -> str:
+    """Return the siblings of a study of a workload as text: how many of each closeness, their weight."""
     counts = Counter(ref.closeness for ref in transfer.siblings)
     parts = (
-        f"{counts[c]} {'study' if counts[c] == 1 else 'studies'} of the {c} "
-        f"(weight {transfer.trust.get(c, 0.0):.2f})"
+        f"{counts[c]} of the {c} (weight {transfer.trust.get(c, 0.0):.2f})"
         for c in Closeness
         if counts[c]
     )
-    return f"used by {device_text}: {', '.join(parts)}"
+    total = len(transfer.siblings)
+    return f"used {total} {'study' if total == 1 else 'studies'} for {workload}: {', '.join(parts)}"

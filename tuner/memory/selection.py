@@ -22,9 +22,7 @@ PRIOR_STUDIES = 4.0
 """The number of studies that `PRIOR_WORTH` counts as."""
 
 
-def chosen(
-    near: Sequence[tuple[SiblingRef, Posterior]], study: Study
-) -> tuple[SiblingRef, ...]:
+def chosen(near: Sequence[tuple[SiblingRef, Posterior]], study: Study) -> tuple[SiblingRef, ...]:
     """Return the siblings that a study uses of those near it, in their order.
 
     Those that lack one of its knobs or metrics are of no use.

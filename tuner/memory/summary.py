@@ -12,6 +12,7 @@ from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
 from tuner.bo.siblings import coordinates, knobs_of
 from tuner.core import (
+    NO_MEMORY,
     Closeness,
     Device,
     Kind,
@@ -104,9 +105,7 @@ def worth(past: Past, siblings: Sequence[Sibling]) -> dict[Closeness, float]:
     return shares
 
 
-def _cold(
-    past: Past, limits: tuple[Limit, ...], memory: Memory = Memory()
-) -> tuple[View, Grid]:
+def _cold(past: Past, limits: tuple[Limit, ...], memory: Memory = NO_MEMORY) -> tuple[View, Grid]:
     study, space = past.study, past.study.space
     if space.size <= min(MOST_ROWS, most_rows(space)):
         grid = enumerate_grid(space)

@@ -349,7 +349,7 @@ class Loop:
         if begins and study.terms.mode is Mode.SEARCH and self._uses_siblings(study):
             study = replace(study, transfer=self.memory.transfer(study))
             if study.transfer.siblings:
-                self.changes.note("siblings", in_words(study.transfer), study.id)
+                self.changes.note("siblings", in_words(study.transfer, study.workload), study.id)
         self.changes.move(study, step.phase, step.why, step.plan)
 
     def _uses_siblings(self, study: Study) -> bool:

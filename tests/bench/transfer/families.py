@@ -45,10 +45,10 @@ class Known:
 
 
 class Related(Random):
-    """Draws the family's numbers, moved by board, workload and device: the nth draw is of the same quantity."""
+    """Draws a family's numbers, moved by board, workload and device: each nth draw is one quantity."""
 
     def __new__(cls, *_: object) -> Related:
-        return super().__new__(cls, 0)
+        return Random.__new__(cls)
 
     def __init__(self, family: str, board: str, workload: str, number: int) -> None:
         super().__init__(0)
@@ -97,7 +97,7 @@ def _family(seed: int, name: str, turn: int) -> list[Known]:
     draw = kind.formulas[turn % len(kind.formulas)]
     for attempt in range(MOST_DRAWS):
         family = f"{seed}/{name}/{turn}/{attempt}"
-        known = []
+        known: list[Known] = []
         for board in range(BOARDS):
             for workload in range(WORKLOADS):
                 for number in range(DEVICES):

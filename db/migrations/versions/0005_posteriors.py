@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
+revision = "0005"
 down_revision = "0004"
 branch_labels = None
 depends_on = None
@@ -33,7 +33,7 @@ def upgrade() -> None:
         *(sa.Column(f"worth_of_{name}", sa.Double(), nullable=True) for name in WORTH),
         sa.Column("document", sa.JSON(), nullable=False),
         sa.ForeignKeyConstraint(
-            ["study_id"], ["studies.id"], name="fk_posteriors_study_id_studies", ondelete="CASCADE"
+            ["study_id"], ["studies.id"], name="fk_posteriors_study_id", ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("study_id", "digest", name="pk_posteriors"),
     )
