@@ -15,7 +15,7 @@ from typing import Any
 from tests.bench.contest.surfaces import WORTH_TUNING, SurfaceProblem
 from tests.bench.made_up.kinds import KINDS, TIGHT, problem_of
 
-BOARDS, WORKLOADS, DEVICES = 3, 3, 2
+BOARDS, WORKLOADS, DEVICES = 3, 3, 1
 BY_BOARD, BY_WORKLOAD, BY_DEVICE = 0.15, 0.2, 0.02
 """Standard deviations, as shares of the range that a formula draws from."""
 OF_A_LADDER = 500.0
