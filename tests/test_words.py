@@ -96,9 +96,11 @@ UNCOUNTED = (
     "README.md",
     "CONTRIBUTING.md",
     "docs/api/http.md",
+    "docs/budgets.md",
     "docs/figures",
     "docs/fleets.md",
     "docs/install.md",
+    "docs/kubernetes.md",
     "docs/policies/memory.md",
     "docs/tutorial.md",
 )

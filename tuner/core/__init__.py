@@ -31,6 +31,7 @@ from tuner.core.ports.trials import *
 from tuner.core.quantities import *
 from tuner.core.readings import *
 from tuner.core.savings import *
+from tuner.core.series import *
 from tuner.core.siblings import *
 from tuner.core.studies import *
 from tuner.core.tails import *
