@@ -13,7 +13,15 @@ from db import refusals
 from db.codec import posterior_document, posterior_of
 from db.schema import PosteriorRow, StudyRow
 from db.sql.database import Database, put
-from tuner.core import Closeness, Device, Posterior, SiblingRef, Worth, versions_of
+from tuner.core import (
+    POSTERIOR_VERSION,
+    Closeness,
+    Device,
+    Posterior,
+    SiblingRef,
+    Worth,
+    versions_of,
+)
 
 KEPT = 3
 """The number of versions of a study's posterior that are kept: a running study may use an older one."""
@@ -21,7 +29,10 @@ KEPT = 3
 INFORMED = 5
 """A posterior from this number of settings is as good as one from more."""
 
-DOCUMENTS = select(PosteriorRow.study, PosteriorRow.digest, PosteriorRow.document)
+DOCUMENTS = select(PosteriorRow.study, PosteriorRow.digest, PosteriorRow.document).where(
+    PosteriorRow.version == POSTERIOR_VERSION
+)
+"""Posteriors that this release can read."""
 
 WORTHS = {
     Closeness.BOARD_AND_WORKLOAD: PosteriorRow.worth_of_board_and_workload,
@@ -53,8 +64,8 @@ class SqlPosteriors:
         row = {**values, **worth, "digest": digest, "at": at, "latest": True, "document": document}
         newest = select(PosteriorRow.digest).where(own)
         with self._database.write() as connection:
-            known = select(StudyRow.id).where(StudyRow.id == posterior.study).with_for_update()
-            if connection.scalar(known) is None:
+            owner = select(StudyRow.id).where(StudyRow.id == posterior.study).with_for_update()
+            if connection.scalar(owner) is None:
                 raise refusals.no_study(posterior.study)
             connection.execute(update(PosteriorRow).where(own).values(latest=False))
             put(connection, PosteriorRow, row)
@@ -88,15 +99,17 @@ class SqlPosteriors:
             PosteriorRow.at.desc(),
             PosteriorRow.study,
         )
-        found: list[tuple[SiblingRef, Posterior]] = []
+        posteriors: list[tuple[SiblingRef, Posterior]] = []
         with self._database.look() as connection:
             for closeness, alike in which.items():
                 query = DOCUMENTS.where(PosteriorRow.latest, alike, PosteriorRow.study != without)
                 for study, digest, document in connection.execute(
                     query.order_by(*order).limit(most)
                 ):
-                    found.append((SiblingRef(study, digest, closeness), posterior_of(document)))
-        return tuple(found)
+                    posteriors.append(
+                        (SiblingRef(study, digest, closeness), posterior_of(document))
+                    )
+        return tuple(posteriors)
 
     def get(self, siblings: Sequence[SiblingRef]) -> Sequence[Posterior | None]:
         """Return the posteriors referred to, None for those of deleted studies."""

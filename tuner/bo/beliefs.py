@@ -25,11 +25,11 @@ from tuner.core import (
     Evidence,
     Kind,
     Limit,
-    Memory,
     MetricUnavailable,
     Prediction,
     Role,
     Setting,
+    SiblingMemory,
     Study,
     Value,
     called,
@@ -139,7 +139,7 @@ def believe(
     grid: Grid,
     running: Sequence[Setting] = (),
     seen: Mapping[int, Candidate] | None = None,
-    memory: Memory = NO_MEMORY,
+    memory: SiblingMemory = NO_MEMORY,
 ) -> View:
     """Predict each metric that is an objective or has a limit, for every row of a grid.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from tuner.bo.encoding import Grid
 from tuner.bo.mixture import matern
 from tuner.bo.prior import JITTER, Hypothesis
-from tuner.core import Closeness, Memory, Posterior, PosteriorKnob, matched
+from tuner.core import Closeness, Posterior, PosteriorKnob, SiblingMemory, matched
 
 REACH = 1.0
 """The length scale, in spans of a posterior's points, over which it is interpolated."""
@@ -28,7 +28,7 @@ Column = list[float] | list[str]
 
 @lru_cache(maxsize=4)
 def sibling_hypotheses(
-    grid: Grid, metrics: tuple[str, ...], memory: Memory, cold: int
+    grid: Grid, metrics: tuple[str, ...], memory: SiblingMemory, cold: int
 ) -> tuple[Hypothesis, ...]:
     """Return hypotheses for each closeness of a memory's siblings; `cold` is how many others there are.
 
@@ -101,11 +101,11 @@ def _transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Te
             own.append([(float(v) - least) / span for v in there])
             other.append([(min(max(float(v), least), most) - least) / span for v in here])
     points = torch.tensor(own, dtype=torch.float64).T.reshape(len(posterior.points), -1)
-    wanted = torch.tensor(other, dtype=torch.float64).T.reshape(len(grid.settings), -1)
+    required = torch.tensor(other, dtype=torch.float64).T.reshape(len(grid.settings), -1)
     columns = [posterior.metrics.index(metric) for metric in metrics]
     values = torch.tensor([posterior.means, *posterior.directions], dtype=torch.float64)[:, columns]
     between = matern(torch.cdist(points, points) / REACH)
     between += NUGGET * torch.eye(len(points), dtype=torch.float64)
-    shares = torch.linalg.solve(between, matern(torch.cdist(points, wanted) / REACH))
+    shares = torch.linalg.solve(between, matern(torch.cdist(points, required) / REACH))
     predicted: Tensor = (values @ shares).flatten(1)
     return predicted

@@ -20,7 +20,7 @@ from tuner.core.knobs import Setting
 from tuner.core.loads import LoadHistory
 from tuner.core.measurements import Estimate
 from tuner.core.plans import Context, Plan, Row
-from tuner.core.siblings import NO_MEMORY, Memory
+from tuner.core.siblings import NO_MEMORY, SiblingMemory
 from tuner.core.studies import Study
 from tuner.core.trials import Trial, TrialState
 from tuner.errors import InvalidInput
@@ -44,7 +44,7 @@ class Past:
     context: Context = field(default_factory=dict)
     loads: LoadHistory = field(default_factory=LoadHistory)
     withdrawn: int = 0
-    memory: Memory = NO_MEMORY
+    memory: SiblingMemory = NO_MEMORY
 
     def __post_init__(self) -> None:
         trials = counted(self.study, self.trials)

@@ -13,7 +13,7 @@ __all__ = [
     "NO_MEMORY",
     "POSTERIOR_VERSION",
     "Closeness",
-    "Memory",
+    "SiblingMemory",
     "Posterior",
     "PosteriorKnob",
     "Sibling",
@@ -115,7 +115,7 @@ class Sibling:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SiblingMemory:
     """The siblings that a decision may read, and the initial trust in each closeness.
 
     `id` is a digest of all of it: memories of one id are the same wherever a decision is made.
@@ -136,14 +136,14 @@ def varied(space: Space) -> tuple[PosteriorKnob, ...]:
 
 
 def matched(
-    knobs: Sequence[PosteriorKnob], wanted: Sequence[PosteriorKnob]
+    knobs: Sequence[PosteriorKnob], required: Sequence[PosteriorKnob]
 ) -> tuple[int, ...] | None:
-    """Return the place of the knob that matches each wanted one, None where one has no match.
+    """Return the place of the knob that matches each required one, None where one has no match.
 
     A knob matches one of its name and role, else the only one of its role.
     """
     places: list[int] = []
-    for knob in wanted:
+    for knob in required:
         same = [i for i, other in enumerate(knobs) if other == knob]
         alike = [i for i, k in enumerate(knobs) if (k.role, k.named) == (knob.role, knob.named)]
         if not same and knob.role is not Role.UNKNOWN and len(alike) == 1:
@@ -159,5 +159,5 @@ def versions_of(device: Device) -> str:
     return f"driver {device.driver}, workload {device.workload_version}"
 
 
-NO_MEMORY = Memory()
+NO_MEMORY = SiblingMemory()
 """The memory of a study without siblings."""

@@ -12,12 +12,12 @@ from tuner.core import (
     NO_MEMORY,
     POSTERIOR_VERSION,
     Closeness,
-    Memory,
     NotFound,
     Now,
     Past,
     Phase,
     Sibling,
+    SiblingMemory,
     Store,
     StoreError,
     Study,
@@ -37,19 +37,19 @@ class FleetMemory:
     _none: set[tuple[str, int]] = field(default_factory=set)
     """Studies that leave no posterior, with their revisions."""
 
-    def memory(self, study: Study) -> Memory:
+    def memory(self, study: Study) -> SiblingMemory:
         """Return the siblings that a study uses, without those of deleted studies."""
         used = study.transfer.siblings if study.terms.transfer else ()
         if not used:
             return NO_MEMORY
         posteriors = self.store.posteriors.get(used)
-        there = [(ref, p) for ref, p in zip(used, posteriors, strict=True) if p is not None]
+        left = [(ref, p) for ref, p in zip(used, posteriors, strict=True) if p is not None]
         given = study.transfer.trust
-        told = [(ref.study, ref.digest, str(ref.closeness)) for ref, _ in there]
-        text = repr((told, sorted((str(c), share) for c, share in given.items())))
-        return Memory(
+        used_by = [(ref.study, ref.digest, str(ref.closeness)) for ref, _ in left]
+        text = repr((used_by, sorted((str(c), share) for c, share in given.items())))
+        return SiblingMemory(
             hashlib.sha256(text.encode()).hexdigest()[:16],
-            tuple(Sibling(p, ref.closeness) for ref, p in there),
+            tuple(Sibling(p, ref.closeness) for ref, p in left),
             given,
         )
 
@@ -63,14 +63,14 @@ class FleetMemory:
 
     def remember(self) -> Iterator[None]:
         """Build the posteriors that are missing or outdated; yield after each study."""
-        stamps, known = self.store.studies.stamps(), self.store.posteriors.revisions()
+        stamps, stored = self.store.studies.stamps(), self.store.posteriors.revisions()
         finished = (
             *self.store.studies.ids(phase=Phase.HOLDING.value),
             *self.store.studies.stopped(),
         )
         for name in finished:
             at = stamps[name].revision if name in stamps else 0
-            if known.get(name) == (at, POSTERIOR_VERSION) or (name, at) in self._none:
+            if stored.get(name) == (at, POSTERIOR_VERSION) or (name, at) in self._none:
                 continue
             yield
             try:

@@ -28,11 +28,11 @@ def chosen(near: Sequence[tuple[SiblingRef, Posterior]], study: Study) -> tuple[
     Those that lack one of its knobs or metrics are of no use.
     """
     needed = {study.objective.metric, *(c.metric for c in study.constraints)}
-    wanted = varied(study.space)
+    required = varied(study.space)
     useful = (
         ref
         for ref, posterior in near
-        if needed <= {*posterior.metrics} and matched(posterior.knobs, wanted) is not None
+        if needed <= {*posterior.metrics} and matched(posterior.knobs, required) is not None
     )
     return tuple(islice(useful, MOST_SIBLINGS))
 
@@ -41,7 +41,7 @@ def trust(worths: Mapping[Closeness, Worth]) -> dict[Closeness, float]:
     """Return the initial probability of siblings of each closeness, from their worth in the database."""
     trusted = {}
     for closeness, prior in PRIOR_WORTH.items():
-        known = worths.get(closeness, Worth(0.0, 0))
-        total = PRIOR_STUDIES * prior + known.studies * known.mean
-        trusted[closeness] = total / (PRIOR_STUDIES + known.studies)
+        worth = worths.get(closeness, Worth(0.0, 0))
+        total = PRIOR_STUDIES * prior + worth.studies * worth.mean
+        trusted[closeness] = total / (PRIOR_STUDIES + worth.studies)
     return trusted

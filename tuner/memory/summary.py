@@ -17,12 +17,12 @@ from tuner.core import (
     Device,
     Kind,
     Limit,
-    Memory,
     Past,
     Phase,
     Posterior,
     Setting,
     Sibling,
+    SiblingMemory,
     quantity_of,
     setting_key,
     versions_of,
@@ -97,7 +97,7 @@ def worth(past: Past, siblings: Sequence[Sibling]) -> dict[Closeness, float]:
         own = tuple(s for s in siblings if s.closeness is closeness)
         if not own or not tuned or early.limits is None:
             continue
-        memory = Memory(f"worth of {closeness}", own, {closeness: 0.5})
+        memory = SiblingMemory(f"worth of {closeness}", own, {closeness: 0.5})
         view, _ = _cold(early, early.limits, memory)
         mixture = view.models[0].mixture
         if any(c.prior.siblings for c in mixture.components) or mixture.siblings_share:
@@ -105,7 +105,9 @@ def worth(past: Past, siblings: Sequence[Sibling]) -> dict[Closeness, float]:
     return shares
 
 
-def _cold(past: Past, limits: tuple[Limit, ...], memory: Memory = NO_MEMORY) -> tuple[View, Grid]:
+def _cold(
+    past: Past, limits: tuple[Limit, ...], memory: SiblingMemory = NO_MEMORY
+) -> tuple[View, Grid]:
     study, space = past.study, past.study.space
     if space.size <= min(MOST_ROWS, most_rows(space)):
         grid = enumerate_grid(space)

@@ -18,13 +18,13 @@ from tuner.core import (
     Estimate,
     Limit,
     Measurement,
-    Memory,
     Origin,
     Past,
     Phase,
     Policy,
     Setting,
     SettingKey,
+    SiblingMemory,
     Study,
     Terms,
     Trial,
@@ -70,7 +70,7 @@ class Task:
     noise: float = 0.02
     own_baseline: bool = False
     variant: Tuner | None = None
-    memory: Memory = NO_MEMORY
+    memory: SiblingMemory = NO_MEMORY
 
     @property
     def who(self) -> Tuner:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from db.sql.store import SqlStore
 from tests.bench.transfer.families import Declared, Known
 from tests.stores import memory_store
-from tuner.core import Device, Memory, Outcome, Past, Phase, Plan, Setting, Study
+from tuner.core import Device, Outcome, Past, Phase, Plan, Setting, SiblingMemory, Study
 from tuner.memory.fleet import FleetMemory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,7 +61,7 @@ class Fleet:
             self.store.studies.revise(study.moved(Phase.STOPPED), "bench", "left out", NOW)
             self.store.studies.delete(study.id)
 
-    def offered(self, known: Known, past: Past, declared: Declared | None = None) -> Memory:
+    def offered(self, known: Known, past: Past, declared: Declared | None = None) -> SiblingMemory:
         """Return the memory that a new study of a device would have."""
         fresh = finished(known, past)
         device = device_of(known, declared)

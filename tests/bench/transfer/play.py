@@ -16,7 +16,7 @@ from tests.bench.contest.runs import settle_in
 from tests.bench.transfer.families import Known
 from tests.bench.transfer.fleet import Fleet
 from tests.bench.transfer.judge import BUDGETS
-from tuner.core import NO_MEMORY, Closeness, Memory, Past, Posterior, Sibling, Worth
+from tuner.core import NO_MEMORY, Closeness, Past, Posterior, Sibling, SiblingMemory, Worth
 from tuner.memory.selection import MOST_SIBLINGS, trust
 
 Item = TypeVar("Item")
@@ -53,7 +53,7 @@ class Player:
         results = self._each(_played, [self._task(k, NO_MEMORY) for k in known])
         return [Played(k, *result) for k, result in zip(known, results, strict=True)]
 
-    def warm(self, played: Sequence[Played], memories: Sequence[Memory]) -> Pairs:
+    def warm(self, played: Sequence[Played], memories: Sequence[SiblingMemory]) -> Pairs:
         """Play each study again with the siblings of its memory."""
         tasks = [self._task(p.known, m) for p, m in zip(played, memories, strict=True)]
         results = self._each(_played, tasks)
@@ -62,7 +62,7 @@ class Player:
             for p, (warm, _) in zip(played, results, strict=True)
         ]
 
-    def _task(self, known: Known, memory: Memory) -> Task:
+    def _task(self, known: Known, memory: SiblingMemory) -> Task:
         return Task(
             tuner="ours",
             problem=known.problem,
@@ -94,9 +94,11 @@ def fleet_of(played: Sequence[Played]) -> Fleet:
     return fleet
 
 
-def left_out(fleet: Fleet, played: Sequence[Played], label: Callable[[Known], str]) -> list[Memory]:
+def left_out(
+    fleet: Fleet, played: Sequence[Played], label: Callable[[Known], str]
+) -> list[SiblingMemory]:
     """Return the memory of a new study of each surface, all studies of its label left out."""
-    memories: dict[int, Memory] = {}
+    memories: dict[int, SiblingMemory] = {}
     for name in dict.fromkeys(label(one.known) for one in played):
         own = [(n, one) for n, one in enumerate(played) if label(one.known) == name]
         with _without(fleet, [one for _, one in own]):
@@ -126,7 +128,7 @@ def latest(fleet: Fleet, played: Sequence[Played]) -> Iterator[tuple[str, Poster
         yield from ((name, p) for ref, p in near if ref.study == name)
 
 
-def wrong(fleet: Fleet, played: Sequence[Played], seed: int) -> dict[str, list[Memory]]:
+def wrong(fleet: Fleet, played: Sequence[Played], seed: int) -> dict[str, list[SiblingMemory]]:
     """Return memories of siblings that are wrong, each trusted as the fleet's honest ones are.
 
     Shuffled: the values of its like studies, dealt to other settings. Misdescribed: studies of other
@@ -137,7 +139,7 @@ def wrong(fleet: Fleet, played: Sequence[Played], seed: int) -> dict[str, list[M
     trusted = trust({**fleet.store.posteriors.worth()})
     same = Closeness.BOARD_AND_WORKLOAD
     trusted[same] = max(trusted.values())
-    made: dict[str, list[Memory]] = {"shuffled": [], "misdescribed": [], "adversarial": []}
+    made: dict[str, list[SiblingMemory]] = {"shuffled": [], "misdescribed": [], "adversarial": []}
     for one in played:
         declared, name = one.known.declared, str(one.known.declared)
         rng = Random(f"{seed}/{name}")
@@ -155,7 +157,7 @@ def wrong(fleet: Fleet, played: Sequence[Played], seed: int) -> dict[str, list[M
             ("adversarial", [adversarial(p) for p in own]),
         ):
             chosen = tuple(Sibling(p, same) for p in siblings[:MOST_SIBLINGS])
-            made[kind].append(Memory(f"{kind} for {name}", chosen, trusted))
+            made[kind].append(SiblingMemory(f"{kind} for {name}", chosen, trusted))
     return made
 
 
