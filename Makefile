@@ -132,6 +132,10 @@ test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m tests.llama.build || true
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
 
+# Servers of language models: stand-ins by their engines' sources, and a real llama-server where one is built.
+test-llm: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -v tests/unit/agents/workloads/http/llm tests/unit/agents/load/test_streaming.py tests/unit/tuner/cli/run/test_llm.py $(PYTEST)
+
 # The documented examples on Debian's nginx, PostgreSQL, Redis and ffmpeg, on FastAPI and PyTorch: a quarter
 # of an hour. Skips with a reason where one is not installed.
 test-plugins: $(VENV)/.installed-dev

@@ -100,6 +100,7 @@ UNCOUNTED = (
     "docs/figures",
     "docs/fleets.md",
     "docs/install.md",
+    "docs/llm.md",
     "docs/kubernetes.md",
     "docs/policies/memory.md",
     "docs/tutorial.md",
