@@ -28,7 +28,7 @@ from agents.load.meter import LoadMeter
 from tuner.core import FOREIGN_SHARE, Limit
 
 METRIC = "latency_p99_ms"
-RATE_PER_S, WINDOW_S = 80.0, 5.0
+RATE_PER_S, WINDOW_S = 120.0, 5.0
 ALONE, HEADROOM = 40, 2.0
 """The limit: twice the median p99 of so many windows without fine-tuning, measured before the arms.
 
