@@ -257,7 +257,7 @@ def load(told: Told) -> list[str]:
                 f"{cell['ttft_p99_ms']:.0f}, {cell['tpot_p99_ms']:.1f}",
                 str(cell["windows"]),
                 f"{cell['single_mhz']:.0f} MHz",
-                f"{cell['possible']:.1%}",
+                f"{cell['possible']:.2%} ± {cell['possible_stderr']:.2%}",
                 f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}",
                 f"{ours['worst']:.2f} ×",
                 str(len(cell["plan"])),
@@ -275,7 +275,19 @@ def load(told: Told) -> list[str]:
         f"uses less energy by more than the paired standard error in {ahead}.",
         "",
         *(f"Our study of {row[0]} ended {c['note']}." for c, row in zip(cells, rows, strict=True)),
+        "",
+        *(
+            f"A suggestion with {t['settings']:,} settings, {t['trials']} trials and "
+            f"{counted(t['loads'], 'load')} takes {t['median_s']:.2f} s of CPU time (at most "
+            f"{t['worst_s']:.2f} s)."
+            for t in told["suggestions"]
+        ),
     ]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def kept(arm: Told) -> str:

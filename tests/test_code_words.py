@@ -1,7 +1,7 @@
 """Strings, docstrings and comments of the code are plain English: the word list of README and docs/.
 
 What a person reads of the packages is checked: messages, help, events, metrics' help, templates, and the
-comments of shipped configuration. `UNCONVERTED` are rooms still to be rewritten; it only ever shrinks.
+comments of shipped configuration.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ ANY = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 """A text without any word of the list needs no second look."""
 LONGEST_MESSAGE, LONGEST_SENTENCE = 36, 60
 """Words in a sentence of a string, and of a docstring or a comment; a list of causes counts as one."""
-UNCONVERTED = ("tuner/bo",)
-"""Rooms that still have words of the list."""
 LONG = {"tuner/errors.py": "the tree of errors, drawn"}
 """A file with a sentence that is longer, with the reason."""
 
@@ -99,19 +97,10 @@ def too_long(file: Path) -> list[str]:
     ]
 
 
-def rooms_of(file: Path) -> list[str]:
-    return [room for room in UNCONVERTED if name(file).startswith(room)]
-
-
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_word_of_a_private_dialect(room: str) -> None:
-    inside = [file for file in FILES if name(file).startswith(room) and not rooms_of(file)]
+    inside = [file for file in FILES if name(file).startswith(room)]
     assert not {name(file): found for file in inside if (found := wrong(file))}
-
-
-@pytest.mark.parametrize("room", UNCONVERTED)
-def test_a_room_that_is_converted_leaves_the_list(room: str) -> None:
-    assert any(wrong(file) for file in FILES if room in rooms_of(file)), f"drop {room}"
 
 
 def test_no_sentence_is_too_long() -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tuner.bo.observed import Observed, observed
-from tuner.core import Done, Past, Plan, Row, Suggestion, Try, setting_key
+from tuner.core import Done, Past, Plan, Row, Suggestion, Try, Wait, incumbent, setting_key
 
 SIGNAL = "renewable_share"
 CLEAN = 0.8
@@ -21,13 +20,17 @@ class Frugal:
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next setting, and at the end a plan: the least energy below a clean grid."""
-        sofar = observed(past)
-        if isinstance(sofar, Observed):
-            return Try(sofar.some_untried(1000, past.study.seed)[0], "the next one in order")
-        if not isinstance(sofar, Done):
-            return sofar
-        best, baseline = sofar.plan.rows[0].setting, past.study.baseline
-        if setting_key(best) == setting_key(baseline):
-            return sofar
-        rows = (Row(CLEAN, best), Row(math.inf, baseline))
-        return Done(Plan(rows, by=SIGNAL), f"{sofar.why}; from {CLEAN:.0%} renewable, the baseline")
+        if past.limits is None:
+            return Wait("the baseline has not been measured yet")
+        study, tried = past.study, {setting_key(t.setting) for t in past.trials}
+        untried = (s for s in study.space.grid() if setting_key(s) not in tried)
+        if past.left > 0 and (following := next(untried, None)) is not None:
+            return Try(following, "the next one in order")
+        if past.running:
+            return Wait("the last trial is still running")
+        best = incumbent(study, past.evidence)
+        if best is None or setting_key(best.setting) == setting_key(study.baseline):
+            return Done(Plan.single(study.baseline), "no setting is better than the baseline")
+        rows = (Row(CLEAN, best.setting), Row(math.inf, study.baseline))
+        why = f"the best that keeps the limits; from {CLEAN:.0%} renewable, the baseline"
+        return Done(Plan(rows, by=SIGNAL), why)

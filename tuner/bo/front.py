@@ -64,7 +64,10 @@ def suggest_front(past: Past, second: Objective) -> Suggestion:
         return chosen
     if past.running:
         return Wait("waiting for running trials")
-    return _done(searches, "all trials are used" if past.left <= 0 else "the front is known")
+    return _done(
+        searches,
+        "all trials are used" if past.left <= 0 else "no further trial would move the front enough",
+    )
 
 
 def _explored(searches: tuple[Search, Search]) -> Try | None:

@@ -3,6 +3,7 @@
 from tuner.core.access import *
 from tuner.core.baselines import *
 from tuner.core.bill import *
+from tuner.core.budgets import *
 from tuner.core.conditions import *
 from tuner.core.decisions import *
 from tuner.core.devices import *
@@ -29,6 +30,7 @@ from tuner.core.ports.trials import *
 from tuner.core.quantities import *
 from tuner.core.readings import *
 from tuner.core.savings import *
+from tuner.core.series import *
 from tuner.core.studies import *
 from tuner.core.tails import *
 from tuner.core.trials import *

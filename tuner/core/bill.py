@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from tuner.core.baselines import FIRST, BaselineCourse, BaselinePart
 from tuner.core.devices import MetricSample
@@ -15,13 +16,15 @@ from tuner.core.knobs import SettingKey
 from tuner.core.measurements import Estimate, Measurement, Origin
 from tuner.core.plausibility import HeldRange, implausible
 from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantities, called
+from tuner.core.series import TimeSeries
 from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
 
-__all__ = ["Bill", "FRESH", "GAP_S", "draw_up", "window_energy"]
+__all__ = ["Bill", "FRESH", "GAP_S", "JOULES_PER_KWH", "draw_up", "window_energy"]
 
 GAP_S = 300.0
 """The longest time that one held window may speak for."""
+JOULES_PER_KWH = 3.6e6
 FRESH = timedelta(days=1)
 """So long after the last control window its baseline passes for today's: our choice."""
 
@@ -49,6 +52,9 @@ class Bill:
 
     Control windows are not counted in what was explored: they use what the baseline uses, and the time
     they take saves nothing.
+
+    `saved_cost` and `saved_co2e_g` are `saved_j` in money and in g of CO2e, each window at its own time, by
+    the series that `priced_by` names; None where one of them is not known for all of that time.
     """
 
     explored_j: float | None = None
@@ -66,6 +72,9 @@ class Bill:
     seconds: float = 0.0
     origin: Origin | None = None
     share: float = 1.0
+    saved_cost: float | None = None
+    saved_co2e_g: float | None = None
+    priced_by: tuple[str, ...] = ()
 
     def ascribed(self, share: float) -> Bill:
         """Return the bill with this part of the joules that were measured."""
@@ -81,6 +90,8 @@ class Bill:
             saved_j=part(self.saved_j),
             saved_stderr_j=part(self.saved_stderr_j),
             share=share,
+            saved_cost=part(self.saved_cost),
+            saved_co2e_g=part(self.saved_co2e_g),
         )
 
 
@@ -94,8 +105,11 @@ def draw_up(
     course: BaselineCourse | None = None,
     devices: int = 1,
     rests: SettingKey | None = None,
+    prices: Mapping[str, TimeSeries] = MappingProxyType({}),
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
+
+    `prices` are what a kilowatt-hour costs and emits: `cost` and `co2e_g`, as far as that is given.
 
     `held` is what the held windows showed of the energy of an item, by their start. `course` reports what
     the baseline showed when and at which load; a window at whose load it was not measured is left out of
@@ -135,7 +149,7 @@ def draw_up(
     gain = per_item.mean - best[energy].mean if energy in best else None
     rate = baseline[capacity].mean if capacity in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
-    saved, shown = _Saved(), HeldRange.of((w for _, w in measured), declared)
+    saved, shown = _Saved(prices), HeldRange.of((w for _, w in measured), declared)
     for window, speaks_s in _spoken_for(held, revisions, [t for t in trials if t.control]):
         if window.setting == rests or _beyond(window, shown):
             continue
@@ -157,6 +171,9 @@ def draw_up(
         granted=_granted(revisions),
         seconds=seconds,
         origin=per_item.origin,
+        saved_cost=saved.worth.get("cost") if held else None,
+        saved_co2e_g=saved.worth.get("co2e_g") if held else None,
+        priced_by=tuple(series.name for series in prices.values()),
     )
 
 
@@ -187,13 +204,18 @@ class _Saved:
     likely, puts the straight line off by the step over √12.
     """
 
+    prices: Mapping[str, TimeSeries]
     j: float = 0.0
     extrapolated_since: datetime | None = None
+    worth: dict[str, float | None] = field(init=False)
     _own: float = 0.0
     _baseline_j: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     _between_j: defaultdict[tuple[int, int], float] = field(
         default_factory=lambda: defaultdict(float)
     )
+
+    def __post_init__(self) -> None:
+        self.worth = dict.fromkeys(self.prices, 0.0)
 
     @property
     def rests_on(self) -> frozenset[int]:
@@ -211,7 +233,14 @@ class _Saved:
         if not baseline:
             return
         items = window.completed / window.seconds * speaks_s
-        self.j -= items * _more_j(baseline, window.mean)
+        more_j = items * _more_j(baseline, window.mean)
+        self.j -= more_j
+        for name, series in self.prices.items():
+            worth, rate = self.worth[name], series.at(window.started_at)
+            if worth is None or rate is None:
+                self.worth[name] = None
+            else:
+                self.worth[name] = worth - more_j / JOULES_PER_KWH * rate
         self._own += (items * window.stderr) ** 2
         for part in baseline:
             self._baseline_j[part.number] += items * part.share * part.estimate.stderr

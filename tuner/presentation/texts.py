@@ -223,7 +223,7 @@ def _saved_since(bill: Bill) -> str:
     if bill.saved_j is None or bill.saved_since is None:
         return ""
     amount = figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0)
-    text = f"; saved since {day(bill.saved_since)}: {amount}"
+    text = f"; saved since {day(bill.saved_since)}: {amount}{_priced(bill)}"
     old = bill.extrapolated_since
     if bill.measured_again_at is not None:
         windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"
@@ -233,6 +233,16 @@ def _saved_since(bill: Bill) -> str:
         )
         return f"{text}{rest}"
     return f"{text}, estimated; baseline not re-measured since {when(old)}" if old else text
+
+
+def _priced(bill: Bill) -> str:
+    """Return what was saved in money and CO2e, with the series that this rests on."""
+    parts = []
+    if bill.saved_cost is not None:
+        parts.append(f"{bill.saved_cost:.4g} in money")
+    if bill.saved_co2e_g is not None:
+        parts.append(f"{bill.saved_co2e_g / 1000.0:.4g} kg CO₂e")
+    return f" ({', '.join(parts)}, by {', '.join(bill.priced_by)})" if parts else ""
 
 
 def previewed(preview: ConstraintPreview, view: StudyView) -> tuple[str, ...]:

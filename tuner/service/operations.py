@@ -21,6 +21,7 @@ from tuner.service.constraining import constrain, entitled, revise, tuning_on
 from tuner.service.creation import create
 from tuner.service.declared import apply as declared
 from tuner.service.declared.export import exported
+from tuner.service.energy_price import EnergyPrice, in_energy
 from tuner.service.explanations import explained
 from tuner.service.halting import halt
 from tuner.service.inventory import device_views
@@ -64,6 +65,7 @@ class Operations(Verbs[StudyView]):
     """
 
     loop: Loop
+    price: EnergyPrice = field(default_factory=EnergyPrice)
     _views: StudyViews = field(default_factory=StudyViews, init=False, repr=False, compare=False)
 
     @property
@@ -79,7 +81,9 @@ class Operations(Verbs[StudyView]):
             InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
-        return self.study(create(self.loop, draft))
+        devices = self.loop.store.devices.list() if draft.objective else ()
+        measured = {m.name for d in devices if d.id in draft.devices for m in d.metrics}
+        return self.study(create(self.loop, in_energy(draft, self.price, measured)))
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
@@ -277,7 +281,8 @@ class Operations(Verbs[StudyView]):
         """Return what a study gained and cost, with every trial of it. Raises NotFound."""
         stored = self._stored(study)
         trials = self.loop.store.trials.list(stored.id)
-        return look(self.loop, stored, trials, self._with_held_violations(stored, trials))
+        view = self._with_held_violations(stored, trials)
+        return look(self.loop, stored, trials, view, self.price.series)
 
     def explain(self, study: str) -> ExplanationView:
         """Return what a study's policy believes by its trials. Raises NotFound."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from db.history import front
@@ -15,6 +15,7 @@ from tuner.core import (
     Objective,
     Past,
     Study,
+    TimeSeries,
     Trial,
     TrialState,
     called,
@@ -50,7 +51,13 @@ class StudyLook:
     front: tuple[SettingView, ...]
 
 
-def look(loop: Loop, study: Study, trials: Sequence[Trial], view: StudyView) -> StudyLook:
+def look(
+    loop: Loop,
+    study: Study,
+    trials: Sequence[Trial],
+    view: StudyView,
+    prices: Mapping[str, TimeSeries],
+) -> StudyLook:
     """Return what a study gained and cost, with every trial of it."""
     past = Past(study=study, trials=tuple(trials))
     best = chosen(study, past.evidence)
@@ -85,6 +92,7 @@ def look(loop: Loop, study: Study, trials: Sequence[Trial], view: StudyView) -> 
             BaselineCourse.of(study, trials),
             len(study.devices),
             setting_key(study.baseline),
+            prices,
         ).ascribed(study.terms.energy_share or 1.0),
         origins=origins(study, trials),
         failures=tuple(v for v in views if v.state not in ended),

@@ -5,7 +5,7 @@ Described in `tests.bench.rivals.plain`: no physics, no safety, no proof.
 
 from __future__ import annotations
 
-from tuner.bo.observed import Observed, observed
+from tests.bench.rivals.observed import Observed, observed
 from tuner.core import Past, Suggestion, Try
 
 

@@ -8,7 +8,7 @@ local optimum the nearest untried setting is next.
 
 from __future__ import annotations
 
-from tuner.bo.observed import Observed, ObservedSetting, observed
+from tests.bench.rivals.observed import Observed, ObservedSetting, observed
 from tuner.core import Knob, Past, Setting, Suggestion, Try, setting_key
 
 FIRST_STRIDE = 8

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
-from tuner.bo.observed import Observed, ObservedSetting, observed
+from tests.bench.rivals.observed import Observed, ObservedSetting, observed
 from tuner.core import InvalidInput, Knob, Past, Setting, Suggestion, Try
 
 if TYPE_CHECKING:

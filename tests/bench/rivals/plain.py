@@ -27,8 +27,8 @@ from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from tests.bench.rivals.observed import Observed
 from tuner.bo.encoding import MOST_ROWS, positive
-from tuner.bo.observed import Observed
 from tuner.core import Knob, Setting, Space, Value
 
 STARTS = 2

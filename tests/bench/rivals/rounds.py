@@ -11,7 +11,7 @@ from policies.fedgpo.federation import Federation, Round
 from policies.fedgpo.goals import SPENT, TrainingGoal
 from policies.fedgpo.progress import efficiency
 from policies.fedgpo.rounds import RoundPolicy
-from tuner.bo.observed import Observed, ObservedSetting
+from tests.bench.rivals.observed import Observed, ObservedSetting
 from tuner.core import Past, SettingKey, Try, setting_key
 
 SEARCHED_ROUNDS = 30

@@ -1,6 +1,6 @@
 """The past as observed means without their errors.
 
-The policies that reproduce other tuners choose by it; they differ only in the next setting.
+The rivals choose by it; they differ only in the next setting.
 """
 
 from __future__ import annotations

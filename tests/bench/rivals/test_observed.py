@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.bench.rivals.observed import Observed, observed
 from tests.builders import SPACE, asked, baseline, knob, past, setting, study, trial, window
-from tuner.bo.observed import Observed, observed
 from tuner.core import (
     Condition,
     Done,

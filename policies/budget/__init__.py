@@ -1,0 +1,1 @@
+"""Division of a group's watts among its members."""
