@@ -12,6 +12,7 @@ from tuner.core.evidence import *
 from tuner.core.explanations import *
 from tuner.core.exploration import *
 from tuner.core.goals import *
+from tuner.core.held_time import *
 from tuner.core.hours import *
 from tuner.core.knobs import *
 from tuner.core.loads import *
