@@ -12,6 +12,7 @@ from tuner.core.evidence import *
 from tuner.core.explanations import *
 from tuner.core.exploration import *
 from tuner.core.goals import *
+from tuner.core.held_time import *
 from tuner.core.hours import *
 from tuner.core.knobs import *
 from tuner.core.loads import *
@@ -30,6 +31,7 @@ from tuner.core.ports.trials import *
 from tuner.core.quantities import *
 from tuner.core.readings import *
 from tuner.core.savings import *
+from tuner.core.series import *
 from tuner.core.studies import *
 from tuner.core.tails import *
 from tuner.core.trials import *

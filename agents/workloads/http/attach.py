@@ -17,6 +17,7 @@ from agents.host.processes.service_process import ProcessTree, ServiceProcess, U
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter, Totals
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
+from agents.load.streaming import StreamMeter, stream_metrics
 from agents.target.side import LiveSignal, Side
 from agents.workloads.http.config import ProcessConfig, ServiceConfig, load_service_config
 from agents.workloads.http.derived import DerivedLoadMeter, DerivedMeter, derived_metrics
@@ -249,14 +250,18 @@ def _text_meter(
     extra = exported.signal or exported.histograms or exported.ratios or effects
     extra = extra or exported.items.name
     if isinstance(config.load, OurLoad):
-        connect = _callers(config.url, config.load)
-        sent = LoadMeter(connect, config.load.shape, counting, clock, seed)
+        load, connect = config.load, _callers(config.url, config.load)
+        sent = (
+            StreamMeter(connect, load.shape, counting, clock, seed, load.good)
+            if load.stream
+            else LoadMeter(connect, load.shape, counting, clock, seed)
+        )
         return DerivedLoadMeter(sent, *derived) if extra else sent
     meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
     return DerivedMeter(meter, *derived) if extra else meter
 
 
-def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
+def _callers(url: str, load: OurLoad) -> Callable[..., HttpCaller]:
     """Return a factory of callers; all callers send the bodies in turn."""
     parts, lock = urlsplit(url), threading.Lock()
     bodies: Iterator[bytes] = itertools.cycle(load.bodies)
@@ -265,7 +270,7 @@ def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
         with lock:
             return next(bodies)
 
-    def connect() -> HttpCaller:
+    def connect(seen: Callable[[bytes], None] | None = None) -> HttpCaller:
         return HttpCaller(
             parts.hostname or "",
             parts.port or 80,
@@ -274,6 +279,7 @@ def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
             body=deal if len(load.bodies) > 1 else load.bodies[0],
             headers=load.headers,
             timeout_s=load.timeout_s,
+            seen=seen,
         )
 
     return connect
@@ -288,6 +294,9 @@ def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]
         printed = [one.metric for one in config.load.program.metrics]
         runs = [Metric(name, scope=Scope.PROCESS) for name in ("latency_ms", "throughput_per_s")]
         return (*runs, *cpu, *printed, *more)
+    streamed: tuple[Metric, ...] = ()
+    if isinstance(config.load, OurLoad) and config.load.stream:
+        streamed = stream_metrics(bool(config.load.good))
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     by_log = config.log is not None and config.log.has_items
     names += [MEAN.name] if by_log or config.load is not None else []
@@ -296,6 +305,7 @@ def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]
     return (
         *(Metric(name, scope=Scope.SERVICE) for name in names),
         *([ARRIVALS] if arriving else []),
+        *streamed,
         *cpu,
         *derived_metrics(config.exported, config.longest),
         *more,

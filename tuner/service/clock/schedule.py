@@ -266,10 +266,12 @@ class Lead:
         return run
 
 
-def start(maintenance: Maintenance, tell: Callable[[], None]) -> BackgroundScheduler:
+def start(
+    maintenance: Maintenance, tell: Callable[[], None], refresh: Callable[[], None] = lambda: None
+) -> BackgroundScheduler:
     """Start the maintenance in the background and return the scheduler, to be shut down at the end.
 
-    `tell` is how this tuner lets the others know of itself.
+    `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish.
     """
     lead = Lead(maintenance.loop)
     lead.taken()
@@ -281,6 +283,7 @@ def start(maintenance: Maintenance, tell: Callable[[], None]) -> BackgroundSched
         (lead.alone(maintenance.watch_silence), 10),
         (lead.alone(maintenance.prune), 3600),
         (tell, TELL_S),
+        (refresh, 10),
         (malloc.trim, 60),
     ]
     for task, seconds in plan:
