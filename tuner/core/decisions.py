@@ -126,13 +126,16 @@ class Prediction:
 class Try:
     """Measure this setting next. `predicted` is what the policy expects, for guard and operator.
 
-    `context` asks for a load; empty: whatever runs. Raises InvalidInput: a load that is not finite.
+    `context` asks for a load; empty: whatever runs. `plan` is a table with this setting at that load: the
+    workload follows it, so that several settings are measured at one start. Raises InvalidInput: a load
+    that is not finite.
     """
 
     setting: Setting
     why: str
     predicted: Mapping[str, Prediction] = field(default_factory=dict)
     context: Context = field(default_factory=dict)
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, self.context.values())):
