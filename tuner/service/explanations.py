@@ -26,7 +26,8 @@ def explained(loop: Loop, name: str) -> ExplanationView:
     Of more than `MOST_SETTINGS` settings only some are used, and the text says how many.
     """
     study = loop.store.studies.get(name)
-    past = Past(study=study, trials=tuple(loop.store.trials.list(name)))
+    trials = tuple(loop.store.trials.list(name))
+    past = Past(study=study, trials=trials, memory=loop.memory.memory(study))
     policy = loop.policies(study.policy)
     if isinstance(policy, Explains):
         explanation = policy.explain(bounded(past))
