@@ -89,7 +89,7 @@ def held() -> Site:
 def test_a_row_shows_the_setting_unlike_the_default_and_its_latest_windows(held: Site) -> None:
     page = held.signed_in("viewer").get("/")
     text = text_of(page)
-    assert "gpu.clock_mhz=600" in text and "110.0 ms of 120.0 ms" in text and "40.0" in text
+    assert "gpu.clock_mhz=600" in text and "110.0 ms, limit 120.0 ms" in text and "40.0" in text
     assert page.text.count("<polyline") == 2
     assert "Group by" in text and "Stop all devices" not in text
 
