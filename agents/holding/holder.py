@@ -210,7 +210,7 @@ class Holder:
                 return
             self._target.look()
             now = setting_key(self._target.read())
-            if now == setting_key(hold.setting):
+            if now == setting_key(self._target.caps.clipped(hold.setting)):
                 return
             row = hold.order.plan.row_of(dict(now))
             if row is not None and row != hold.row:
