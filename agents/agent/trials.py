@@ -11,6 +11,7 @@ from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.holding.holder import Holder
 from agents.target.capping import over_cap
 from agents.target.measure import Ask, Measurer
+from agents.target.target import Target
 from agents.tuner_link.lease import LeaseKeeper
 from tuner.core import (
     Applied,
@@ -28,6 +29,18 @@ log = logging.getLogger(__name__)
 
 POWER_CAP = "power cap"
 """In a window's sources: how far a power cap keeps the baseline below the original."""
+
+
+def restarts_workload(order: Assignment, target: Target) -> bool:
+    """Return whether a trial restarts the workload, under our own load, and changes no device."""
+    workload = target.workload
+    if workload is None or not order.context or target.askable(order.context) != order.context:
+        return False
+    own = {knob.name: knob for knob in workload.space.knobs}
+    changed = {name for name, value in order.setting.items() if order.baseline[name] != value}
+    if order.plan is not None:
+        changed |= {n for row in order.plan.rows for n in row.setting if n in own}
+    return changed <= own.keys() and any(own[name].cost.restart for name in changed)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from agents.target.capping import TargetCaps
 from agents.target.side import (
+    Accepted,
     FallsBack,
     FollowsPlans,
     LiveSignal,
@@ -261,10 +262,7 @@ class Target:
         return handed
 
     def restore(self, settings: SideSettings) -> list[str]:
-        """Restore sides in the mapping's order, and return the failures; a failure never stops the rest.
-
-        A side that no longer exists is a failure, too.
-        """
+        """Restore sides in the mapping's order; return all failures, also of sides that are gone."""
         failures: list[str] = []
         for key, setting in settings.items():
             try:
@@ -326,11 +324,13 @@ class Target:
             return False
         return actuator.followed() == self._workload_plan(plan)
 
-    def look(self) -> None:
-        """Let the workload check whether its plan still pays. Raises ActuationError."""
+    def look(self, reference: Accepted) -> Accepted:
+        """Let the workload check whether its plan still pays; return the known acceptance.
+
+        Raises ActuationError.
+        """
         actuator = self.runs.actuator
-        if isinstance(actuator, FallsBack):
-            actuator.look()
+        return actuator.look(reference) if isinstance(actuator, FallsBack) else reference
 
     def close(self) -> None:
         """Release all sides, the workload first."""
