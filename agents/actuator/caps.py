@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tuner.core import NO_CAPS, CapKnob, CapSchedule, CapStep, Clock, Role, Setting, Space, Value
 
 
-class Asks(Protocol):
+class ActuatorLine(Protocol):
     """A connection to the actuator."""
 
     def ask(self, verb: str, **fields: object) -> dict[str, Any]:
@@ -35,7 +35,9 @@ class DeviceCaps:
     `kept` is what the actuator had when it was last heard; used by several threads.
     """
 
-    def __init__(self, line: Asks, about: Mapping[str, Any], space: Space, clock: Clock) -> None:
+    def __init__(
+        self, line: ActuatorLine, about: Mapping[str, Any], space: Space, clock: Clock
+    ) -> None:
         floor = {k: v for k, v in about.get("floor", {}).items() if k in about["found"]}
         self.knobs = tuple(_cap_knob(about, space, knob, value) for knob, value in floor.items())
         self.kept = HostCaps()

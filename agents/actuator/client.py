@@ -249,11 +249,11 @@ class RemoteKnobs:
                     self._line.ask("release", device=self.uuid)
                     self._held, self.applied = None, {}
                 return None
-            wanted = self.caps.resting
-            if self._held is None or self._held.setting != wanted:
-                self._hold(wanted, REST_S, rest=True)
+            resting = self.caps.resting
+            if self._held is None or self._held.setting != resting:
+                self._hold(resting, REST_S, rest=True)
         self._keep()
-        return wanted
+        return resting
 
     def _hold(self, setting: Setting, valid_for_s: float, *, rest: bool = False) -> None:
         until = self._clock.monotonic() + valid_for_s

@@ -56,7 +56,7 @@ class MemberContract:
         made = actuator_of(
             ActuatorConfig(devices=(terms,)),
             lambda: HandOf(driver),
-            RestoreJournal(folder),
+            RestoreJournal(folder / "journal"),
             boot,
             lambda: 0.0,
         )

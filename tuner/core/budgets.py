@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -93,7 +92,6 @@ class MemberPower:
     heard_s: float
     member: bool = False
     acknowledged: CapSchedule = NO_CAPS
-    late_s: float = LATE_S
     sent: tuple[CapSchedule, ...] = ()
 
     def sending(self, schedule: CapSchedule) -> MemberPower:
@@ -123,14 +121,13 @@ class MemberPower:
         here, as after a loss of memory, all that counts is `most_w`: the highest cap that the host still
         has before it. Revision 0 is that of a host that knows no steps, as after a reboot.
         """
-        known = [s for s in (*self.sent, self.acknowledged) if s.revision == revision]
-        new = revision != self.acknowledged.revision
+        same = (s for s in (*self.sent, self.acknowledged) if s.revision == revision)
+        reported = CapSchedule(revision, (CapStep(at_s, most_w),))
         return replace(
             self,
             heard_s=at_s,
             member=member,
-            acknowledged=known[0] if known else CapSchedule(revision, (CapStep(at_s, most_w),)),
-            late_s=max(LATE_S, at_s - _first_s(known[0], at_s)) if known and new else self.late_s,
+            acknowledged=next(same, reported),
             sent=tuple(s for s in self.sent if s.revision > revision),
         )
 
@@ -141,21 +138,15 @@ class MemberPower:
     def watts(self, at_s: float) -> float:
         """Return the most watts that may be in force at a time, not before its last answer.
 
-        The greatest of its floor, the cap acknowledged and all caps sent since. Of what is acknowledged a
-        step that lowers counts as done `late_s` after its time, as the host received it at most that late,
-        and the first step as done at once: hosts answer after the write.
+        The greater of its floor, the cap acknowledged and every cap sent since. A step that lowers counts
+        as done `LATE_S` after its time. The first step acknowledged is done: hosts answer after the write.
         """
-        acknowledged_w = _most_w(self.acknowledged, at_s, self.late_s)
-        caps = max([acknowledged_w, *(_most_w(sent, at_s, math.inf) for sent in self.sent)])
+        caps = max(_most_w(schedule, at_s) for schedule in (self.acknowledged, *self.sent))
         free = not self.member or self.silent(at_s)
         return max(self.floor_w, caps, self.default_w if free else 0.0)
 
 
-def _first_s(schedule: CapSchedule, without: float) -> float:
-    return schedule.steps[0].at_s if schedule.steps else without
-
-
-def _most_w(schedule: CapSchedule, at_s: float, late_s: float) -> float:
+def _most_w(schedule: CapSchedule, at_s: float) -> float:
     """Return the highest cap that a schedule may have in force; its first step replaces what was before."""
-    since_s = max(at_s - late_s, _first_s(schedule, at_s))
-    return schedule.most_w(min(at_s, since_s), at_s)
+    first_s = schedule.steps[0].at_s if schedule.steps else at_s
+    return schedule.most_w(min(at_s, max(at_s - LATE_S, first_s)), at_s)
