@@ -285,7 +285,7 @@ def test_an_agent_enrols_and_a_study_holds_over_the_end_of_every_pod(place: Plac
     until(lambda: json.loads(jouletune(place, "device", "list", "--json")), agent.log)
     (device,) = json.loads(jouletune(place, "device", "list", "--json"))
     assert device["device"]["id"] == "nvidia-0@node-1"
-    terms = ["--trials", "4", "--window", "1.5", "--max-window", "6", "--policy", "sobol"]
+    terms = ["--trials", "4", "--window", "1.5", "--max-window", "6"]
     limit = ["--constraint", "latency_p99_ms <= 2x baseline"]
     created = jouletune(
         place, "study", "create", "--device", "nvidia-0@node-1", *limit, *terms, "--json"
