@@ -198,6 +198,7 @@ def test_the_agents_user_sets_nothing_without_the_actuator(place: Place) -> None
     assert "Operation not permitted" in agent.beside(*stranger).stderr
 
 
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
 def test_a_killed_actuator_is_restored_before_its_container_ends(place: Place) -> None:
     pod = place.pods["actuator"]
     place.altered("trial-1")
@@ -210,6 +211,7 @@ def test_a_killed_actuator_is_restored_before_its_container_ends(place: Place) -
     pod.delete(0)
 
 
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
 def test_a_deleted_pods_device_is_restored_by_the_next_pod(place: Place) -> None:
     pod = place.start("actuator")
     place.altered("trial-2")
