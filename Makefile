@@ -132,6 +132,10 @@ test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m tests.llama.build || true
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
 
+# Servers of language models: stand-ins by their engines' sources, and a real llama-server where one is built.
+test-llm: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -v tests/unit/agents/workloads/http/llm tests/unit/agents/load/test_streaming.py tests/unit/tuner/cli/run/test_llm.py $(PYTEST)
+
 # The documented examples on Debian's nginx, PostgreSQL, Redis and ffmpeg, on FastAPI and PyTorch: a quarter
 # of an hour. Skips with a reason where one is not installed.
 test-plugins: $(VENV)/.installed-dev
@@ -275,6 +279,11 @@ screenshots: $(VENV)/.installed-dev
 bench-declared: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
+
+# What finished studies of like devices are worth to a new one, on made-up families and measured surfaces, and
+# what wrong ones cost: some ten minutes on two quiet cores; `make bench-transfer PART=wrong` for one part.
+bench-transfer: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --surfaces $(SURFACES) --output build/bench/transfer.json
 
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
 # TRIALS=1000000 on PostgreSQL alone.
