@@ -41,7 +41,10 @@ class Played:
 
 @dataclass(frozen=True)
 class Player:
-    """Plays studies, in processes of their own if there are several; `slack`, `noise` and `seed` are those of all."""
+    """Plays studies, in processes of their own if there are several.
+
+    `slack`, `noise` and `seed` are those of all.
+    """
 
     slack: float
     noise: float
