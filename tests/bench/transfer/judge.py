@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from tests.bench.contest.replay import TaskResult
 
-BUDGETS = (1, 2, 3, 5, 8, 12)
+BUDGETS = (1, 2, 3, 5, 8)
 """Numbers of trials after which the deployed setting is judged."""
 
 
