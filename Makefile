@@ -280,6 +280,11 @@ bench-declared: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
 
+# What finished studies of like devices are worth to a new one, on made-up families and measured surfaces, and
+# what wrong ones cost: some ten minutes on two quiet cores; `make bench-transfer PART=wrong` for one part.
+bench-transfer: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --surfaces $(SURFACES) --output build/bench/transfer.json
+
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
 # TRIALS=1000000 on PostgreSQL alone.
 bench-pages: $(VENV)/.installed-dev
