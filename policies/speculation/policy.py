@@ -221,7 +221,8 @@ class _GridSearch:
                 continue
             for cell in (Cell(batch, self._plain), Cell(batch, choice)):
                 if self.past.left > 0 and cell not in wide.measured | wide.closed | wide.infeasible:
-                    return wide._try(cell, "drafting is checked between two measured batches")
+                    why = f"drafting at {batch} requests is checked; {self._account} are measured"
+                    return replace(wide._try(cell, ""), why=why)
             return None
         return None
 

@@ -119,8 +119,7 @@ class Handler(Spoken):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.promise(
-    "a fine-tuning job beside an inference ends, or is killed",
-    "the setting of the inference alone returns without a search",
+    "the process that paces fine-tuning is killed", "the row of the inference alone is held again"
 )
 def test_a_job_has_a_row_of_its_own_and_the_other_returns_when_it_is_killed(
     tmp_path: Path,

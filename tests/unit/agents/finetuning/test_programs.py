@@ -79,10 +79,6 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         ProgramsSignal(file / "lock").read()
 
 
-@pytest.mark.promise(
-    "a fine-tuning job beside an inference ends, or is killed",
-    "its signal ends with its last process",
-)
 def test_a_killed_command_counts_until_its_job_has_ended(
     programs: ProgramsSignal, tmp_path: Path
 ) -> None:
