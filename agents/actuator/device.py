@@ -4,11 +4,12 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from agents.actuator.budget import Membership
 from agents.actuator.restoring import Forgotten, KnobValues, Restorer
 from tuner import errors
 
@@ -71,6 +72,11 @@ class ManagedDevice:
         below = "original" if self.held is None else "hold"
         return below if self.trial_until is None else "trial"
 
+    @property
+    def member(self) -> bool:
+        """Whether a power budget caps the device."""
+        return bool(self.restorer.record.budget.floor)
+
     async def grant(self) -> None:
         """Grant what the configuration says; `errors` is what of it cannot be granted, and why."""
         async with self._alone():
@@ -87,7 +93,8 @@ class ManagedDevice:
     def describe(self) -> dict[str, Any]:
         """Return what the device is, what may be set, and where it goes back to."""
         terms = {"granted": self.restorer.granted, "original": self.restorer.terms.original}
-        return {**self.restorer.about, **terms, "errors": self.errors}
+        floor = {"floor": self.restorer.floor}
+        return {**self.restorer.about, **terms, **floor, "errors": self.errors}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a peer asks, once what is over has ended: a late renewal is too late.
@@ -99,7 +106,8 @@ class ManagedDevice:
             await self._end_expired()
             if verb == "restore" and not peer.root:
                 raise errors.Unauthorised(f"only root restores {self.uuid}")
-            if self.owner and self.owner != peer and verb not in ("read", "restore"):
+            admin = peer.root and verb in ("restore", "leave_budget")
+            if self.owner and self.owner != peer and verb != "read" and not admin:
                 raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
             if self.owner == peer:
                 self.heard_at = self.now()
@@ -161,14 +169,19 @@ class ManagedDevice:
         """Return what is in force, and its original value; None: unknown."""
         shown = await self.restorer.shown()
         originals = self.restorer.original_values(shown)
+        granted, budget = self.restorer.granted, self.restorer.record.budget
         return {
-            "values": {k: self.restorer.in_force(k, shown) for k in self.restorer.granted},
-            "found": {k: originals.get(k) for k in self.restorer.granted},
+            "values": {k: self.restorer.in_force(k, shown) for k in granted},
+            "found": {k: originals.get(k) for k in granted},
             "level": self.level,
             "holder": str(self.owner or ""),
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
             "throttled": self.restorer.throttled,
+            "budget": {
+                **budget.reported(self.now()),
+                "at_most": budget.at_most(self.now(), granted),
+            },
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
@@ -239,6 +252,30 @@ class ManagedDevice:
         self.restorer.settle()
         return await self.read(peer)
 
+    async def cap(
+        self, peer: Peer, group: str, revision: int, steps: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Be a member of a budget with these steps; what is above the cap in force is lowered first."""
+        try:
+            at = [{**step, "at_s": self.now() + step["in_s"]} for step in steps]
+            await self.restorer.cap(Membership(group, revision, {}, at))
+        except (errors.StoreError, errors.ActuationError) as error:
+            await self._end(f"its cap cannot be kept: {error}")
+            raise
+        return await self._rest(peer)
+
+    async def leave_budget(self, peer: Peer) -> dict[str, Any]:
+        """Leave the budget: what the device falls back to is its original again."""
+        self.restorer.quit()
+        return await self._rest(peer)
+
+    async def _rest(self, peer: Peer) -> dict[str, Any]:
+        """Have what is neither tried nor held where it falls back to. Raises ActuationError."""
+        if self.level == "original":
+            await self.restorer.restore()
+            self._require_restored()
+        return await self.read(peer)
+
     # What is behind them
 
     def _take(self, peer: Peer) -> None:
@@ -251,7 +288,7 @@ class ManagedDevice:
 
     def _require_restored(self) -> None:
         """Raise ActuationError where the device is not at its original or another program's setting."""
-        back = not self.restorer.record.knobs or self.restorer.waits
+        back = not self.restorer.altered or self.restorer.waits
         if not back and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not restored: {self.restorer.trouble}")
 
@@ -272,11 +309,22 @@ class ManagedDevice:
                 hint = f"granted values: {values[0]} to {values[-1]}"
                 raise errors.OutOfRange(f"{knob!r} cannot be {value!r}", hint=hint)
             whole[knob] = same[0]
+        within = self.restorer.clipped(whole)
+        for knob in (k for k in whole if whole[k] != within[k]):
+            why = (
+                f"{knob!r} cannot be {whole[knob]!r}: the budget's cap in force is {within[knob]!r}"
+            )
+            raise errors.OutOfRange(why, hint="set at most that, or raise the budget")
         return whole
 
     async def _end_expired(self) -> None:
-        """End what is over, and try again what did not go back."""
+        """End what is over, lower what is above a cap, and try again what did not go back."""
         now = self.now()
+        try:
+            if self.level != "original":
+                await self.restorer.clip()
+        except errors.TuningError as error:
+            await self._end(f"its cap cannot be kept: {error}")
         if self.trial_until is not None and now >= self.trial_until:
             log.warning("event=trial_lapsed device=%s", self.uuid)
             await self._fall()
@@ -285,7 +333,7 @@ class ManagedDevice:
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent has ended")
         slept_s, self.slept_s = self.slept_s, self.suspended_s()
-        if self.slept_s > slept_s + LEAST_SLEEP_S and self.level != "original":
+        if self.slept_s > slept_s + LEAST_SLEEP_S and self.restorer.record.knobs:
             await self._resumed()
         try:
             self.restorer.keep()
@@ -297,6 +345,8 @@ class ManagedDevice:
     async def _resumed(self) -> None:
         """Write locks again after the machine slept: the driver loses them, and that cannot be read."""
         log.warning("event=resumed device=%s next='locks are re-applied'", self.uuid)
+        if self.level == "original":
+            return self.restorer.lose()
         wrote = {knob: touched.wrote for knob, touched in self.restorer.record.knobs.items()}
         try:
             await self.restorer.change({k: v for k, v in wrote.items() if v is not None})
@@ -311,7 +361,8 @@ class ManagedDevice:
         self.trial_until, why = None, "the trial has ended"
         if self.held is not None and self.now() < self.held_until and not self.driver.lingering:
             try:
-                return await self.restorer.change(self.restorer.whole(self.held))
+                held = self.restorer.clipped(self.held)
+                return await self.restorer.change(self.restorer.whole(held))
             except errors.TuningError as error:
                 why = f"the hold could not be applied: {error}"
         await self._end(why)

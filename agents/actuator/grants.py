@@ -14,7 +14,7 @@ from tuner.toml import NUMBER, checked, read
 DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel")
 """Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 SPAN = {"min": NUMBER, "max": NUMBER}
-DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str)}
+DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str), "budget": dict}
 TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s"), NUMBER)
 CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list, "device": list}
 """What actuator.toml may hold, and of what kind it is."""
@@ -26,13 +26,15 @@ class Granted:
 
     `grant` maps a knob to its least and greatest value, or to the words it may be. `original` is for
     knobs that cannot be read; `failsafe` is written in place of the original where a device must never
-    be left at its original setting: it is a cap, and no grant may reach above it.
+    be left at its original setting: it is a cap, and no grant may reach above it. `floor` is where a member
+    of a power budget falls back to; without it the device can be no member.
     """
 
     match: str
     grant: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     original: Mapping[str, Value] = field(default_factory=dict)
     failsafe: Mapping[str, Value] = field(default_factory=dict)
+    floor: Mapping[str, int | float] = field(default_factory=dict)
 
     def values(self, about: Mapping[str, Any]) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
         """Return the values that may be written to a device, knob by knob, and what cannot be granted.
@@ -47,6 +49,12 @@ class Granted:
                 errors.append(f"{about['uuid']}: {knob} is not granted: {why}")
             elif knob in self.grant:
                 permitted[knob] = tuple(v for v in offered if _within(v, self.grant[knob]))
+        for knob, value in self.floor.items():
+            if value not in (values := permitted.get(knob, ("nothing",))):
+                why = (
+                    f"its floor {value!r} is not granted; granted: {values[0]!r} to {values[-1]!r}"
+                )
+                errors.append(f"{about['uuid']}: {knob} keeps no budget: {why}")
         return permitted, errors
 
     def _wrong(self, knob: str, about: Mapping[str, Any]) -> str:
@@ -126,8 +134,10 @@ def _granted(where: str, given: object) -> Granted:
         if span.keys() != SPAN.keys() or not span["min"] <= span["max"]:
             raise ConfigError(f"{where}, {knob}: give min and max with min <= max, not {span!r}")
         table["grant"][knob] = (span["min"], span["max"])
-    checked(f"{where}: failsafe", table["failsafe"], dict.fromkeys(table["failsafe"], NUMBER))
-    return Granted(**table)
+    budget = checked(f"{where}: budget", table.pop("budget", {"floor": {}}), {"floor": dict})
+    for name, caps in (("failsafe", table["failsafe"]), ("floor", budget.get("floor", {}))):
+        checked(f"{where}: {name}", caps, dict.fromkeys(caps, NUMBER))
+    return Granted(**table, **budget)
 
 
 def _within(value: Any, span: Sequence[Any]) -> bool:  # noqa: ANN401 - whatever a TOML file holds

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agents.actuator.budget import Membership
 from agents.actuator.driver import Value
 from tuner.errors import StoreError
 
@@ -58,7 +59,8 @@ class KnobState:
 class Record:
     """What we do to one device, valid only in the boot and the load of the driver it was made in.
 
-    `driver` is the driver's name with its argument; empty in records of 0.1.0.
+    `driver` is the driver's name with its argument; empty in records of 0.1.0. `budget` has a member's
+    floor, and its steps, whose times are this boot's.
     """
 
     device: str
@@ -66,6 +68,7 @@ class Record:
     epoch: str = ""
     knobs: dict[str, KnobState] = field(default_factory=dict)
     driver: str = ""
+    budget: Membership = field(default_factory=Membership)
 
 
 class RestoreJournal:
@@ -89,12 +92,13 @@ class RestoreJournal:
         return self._newest(file_name(device), _record)
 
     def save(self, record: Record) -> None:
-        """Put a record on the disk, or drop one without knobs; no power cut undoes what returned.
+        """Put a record on the disk, or drop an empty one; no power cut undoes what returned.
 
         Raises:
             StoreError: the disk refuses; the device is not to be touched.
         """
-        self._put(file_name(record.device), asdict(record) if record.knobs else None)
+        whole = record.knobs or record.budget.floor
+        self._put(file_name(record.device), asdict(record) if whole else None)
 
     def stay(self, by: str) -> None:
         """Note who ordered that all devices stay at their originals; empty: the note is removed.
@@ -231,7 +235,8 @@ def file_name(device: str) -> str:
 
 def _record(table: dict[str, Any]) -> Record:
     knobs = {name: KnobState(**knob) for name, knob in table.pop("knobs").items()}
-    return Record(**table, knobs=knobs)
+    budget = Membership(**table.pop("budget", {}))
+    return Record(**table, knobs=knobs, budget=budget)
 
 
 def _sum(text: str) -> str:

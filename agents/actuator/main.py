@@ -1,7 +1,8 @@
-"""The root process: `agents.actuator.main serve FILE [FOLDER]`, or `restore|stay|lift [FOLDER]`.
+"""The root process: `agents.actuator.main serve FILE [FOLDER]`, or `restore|stay|lift|leave [FOLDER]`.
 
 Agents ask for devices in JSON lines at a Unix socket. `restore` puts every device back, `stay` keeps them
-there until `lift`: these need the journal in FOLDER alone, else in $STATE_DIRECTORY, or as `serve` had it.
+there until `lift`, and `leave` takes them out of their budgets: these need the journal in FOLDER alone,
+else in $STATE_DIRECTORY, or as `serve` had it.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from tuner.notify import notify
 
 log = logging.getLogger(__name__)
 
-VERBS = {"serve": (1, 2), "restore": (0, 1), "stay": (0, 1), "lift": (0, 1)}
+VERBS = {"serve": (1, 2), **dict.fromkeys(("restore", "stay", "lift", "leave"), (0, 1))}
 """Verb to how many arguments it takes."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
@@ -102,6 +103,13 @@ class ActuatorService:
         for name, why in self._absent().items():
             log.error("event=device_missing device=%s why=%r", name, why)
         return self.wrong()
+
+    async def leave(self) -> dict[str, str]:
+        """Take every device out of its budget; return what is not at its original then, and why."""
+        root = Peer(0, os.getpid(), 0)
+        await _each(device.leave_budget(root) for device in self.devices.values())
+        members = {u: "it is in its budget still" for u, s in self.devices.items() if s.member}
+        return members | self.wrong()
 
     def wrong(self) -> dict[str, str]:
         """Return what is not as it should be, and why."""
@@ -177,7 +185,7 @@ class ActuatorService:
         """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
         if verb == "capabilities":
             return {
-                "protocol": 3,
+                "protocol": 4,
                 "lease_s": self.config.lease_s,
                 "agent_grace_s": self.config.agent_grace_s,
                 "devices": [device.describe() for device in self.devices.values()],
@@ -301,12 +309,14 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
             lock(folder)
         actuator.adopt(await actuator.find())
         left = await actuator.replay()
+        if verb == "leave":
+            left = await actuator.leave()
         if serves:
             await actuator.grant()
             with suppress(OSError):  # for a `restore` without a folder
                 (run_folder() / "state").write_text(str(folder.absolute()))
             await serve(actuator, await listen(actuator, Path(config.socket)), stop)
-        elif verb != "restore":
+        elif verb in ("stay", "lift"):
             originals.stay("root" if verb == "stay" else "")
     except OSError as error:
         raise errors.StoreError(f"cannot use {folder}: {error}", hint="make it writable") from error
@@ -358,7 +368,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command. 0: done; 1: something is not as it should be; 2: bad input."""
     verb, *rest = arguments or [""]
     if len(rest) not in VERBS.get(verb, ()):
-        usage = "agents.actuator.main serve FILE [FOLDER], or restore|stay|lift [FOLDER]"
+        usage = "agents.actuator.main serve FILE [FOLDER], or restore|stay|lift|leave [FOLDER]"
         sys.stderr.write(f"usage: {usage}\n")
         return 2
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")

@@ -11,6 +11,7 @@ from typing import Any
 from tuner.errors import InvalidInput
 from tuner.toml import NUMBER, checked
 
+LONGEST_S = 1e9
 LONGEST_LINE = 1 << 16
 """A request is no longer than this, in bytes."""
 IDS = struct.Struct("3i")
@@ -21,14 +22,17 @@ ONE = {"device": str}
 LEASE = {**ONE, "lease_s": NUMBER}
 VERBS: Mapping[str, Mapping[str, Any]] = {
     **{verb: {} for verb in ("capabilities", "restore_all", "stay", "lift")},
-    **dict.fromkeys(("read", "release", "restore"), ONE),
+    **dict.fromkeys(("read", "release", "restore", "leave_budget"), ONE),
     "acquire": {**LEASE, "trial": str},
     "renew": LEASE,
     "apply": {**ONE, "setting": dict},
     "leave": {**ONE, "knob": str, "why": str},
     "hold": {**ONE, "setting": dict, "valid_for_s": NUMBER},
+    "cap": {**ONE, "group": str, "revision": int, "steps": list},
 }
 """Verb to its fields, all of them demanded but `trial`, and of what kind each is."""
+STEP = {"in_s": NUMBER, "cap_w": NUMBER, "at_most": dict}
+"""The fields of a step of `cap`, all of them demanded: from when on which knobs are at most at what."""
 
 
 def parse(request: bytes) -> tuple[str, dict[str, Any]]:
@@ -49,6 +53,11 @@ def parse(request: bytes) -> tuple[str, dict[str, Any]]:
         raise InvalidInput(f"parameters of {verb}: {', '.join(VERBS[verb]) or 'nothing'}")
     if any(isinstance(value, bool | dict | list) for value in table.get("setting", {}).values()):
         raise InvalidInput(f"{verb}: a knob's value is a number or a text")
+    for step in table.get("steps", ()):
+        most = checked(f"{verb}: step", step, STEP, InvalidInput).get("at_most", {})
+        checked(f"{verb}: at_most", most, dict.fromkeys(most, NUMBER), InvalidInput)
+        if step.keys() != STEP.keys() or not 0 <= step["in_s"] <= LONGEST_S:
+            raise InvalidInput(f"{verb}: a step has {', '.join(STEP)}; in_s is 0 to {LONGEST_S:g}")
     return verb, table
 
 

@@ -13,10 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agents.actuator.budget import Membership
 from agents.actuator.driver import DriverProcess, Value
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import KnobState, Record, RestoreJournal
-from tuner.errors import ActuationError, DeviceLost, KnobRefused, StoreError, TuningError
+from tuner.errors import (
+    ActuationError,
+    Conflict,
+    DeviceLost,
+    KnobRefused,
+    OutOfRange,
+    StoreError,
+    TuningError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +33,14 @@ KnobValues = Mapping[str, Any]
 """Knob to value; None is at its original setting."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
+LOOK_S = 5.0
+"""How often a member's floor is looked at while nothing else is set: a driver may be loaded anew."""
 SWITCH = ("off", "on")
 """What boost is set to."""
 LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
 """What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
+FLOOR = "set [device.budget] floor in actuator.toml to granted values below its original"
 LATE = "a hung write may still take effect; the device is restored again after that"
 
 
@@ -66,11 +78,14 @@ class Restorer:
     def __post_init__(self) -> None:
         self.uuid: str = self.about["uuid"]
         self.terms = self.config.granted(self.uuid)
+        self.record = Record(self.uuid, self.boot)
         self.record = self._fresh({})
 
-    def _fresh(self, knobs: Mapping[str, KnobState]) -> Record:
-        """Return a record of this boot."""
-        return Record(self.uuid, self.boot, "", dict(knobs), str(self.about.get("driver") or ""))
+    def _fresh(self, knobs: Mapping[str, KnobState], lost: bool = False) -> Record:
+        """Return a record of this boot; a member's floor stays in it, to be written where it was `lost`."""
+        kept = {k: replace(t, wrote=None, pending=lost) for k, t in self._members.items()}
+        driver = str(self.about.get("driver") or "")
+        return Record(self.uuid, self.boot, "", {**knobs, **kept}, driver, self.record.budget)
 
     @property
     def wrong(self) -> str:
@@ -85,7 +100,9 @@ class Restorer:
         """
         try:
             self.record = self.originals.get(self.uuid) or self.record
-            if not self.record.driver:  # 0.1.0 took the rest from its configuration and its driver
+            if not (
+                self.record.driver or self.record.budget
+            ):  # 0.1.0 took the rest from its configuration and its driver
                 for knob, touched in self.record.knobs.items():
                     state = self._state(knob, touched.found)
                     touched.back, touched.lasts = state.back, state.lasts
@@ -93,7 +110,10 @@ class Restorer:
             named = {*self.terms.grant, *self.terms.original, *self.terms.failsafe}
             ours = sorted(named & self.about["ranges"].keys())
             self.record = self._fresh({k: self._state(k, None) for k in ours})
-            done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
+            for knob in self.terms.floor.keys() & self.record.knobs.keys():  # it may be a member
+                self.record.knobs[knob].back = self.terms.floor[knob]
+            names = ", ".join(ours) or "nothing"
+            done = f"the floor, the fail-safe or the driver's default was set: {names}"
             why = f"{_in_words(error)}; its previous value is unknown; {done}"
             self.unknown = f"{why}; check the device, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
@@ -114,7 +134,7 @@ class Restorer:
         if not self.record.knobs or not self.record.epoch:
             self.record.epoch = epoch
         elif self.record.epoch != epoch:
-            self._forget("the driver was restarted")
+            self._forget("the driver was restarted", lost=True)
             raise Forgotten(f"the driver of {self.uuid} was restarted and lost its settings")
         return shown
 
@@ -206,10 +226,80 @@ class Restorer:
         waits = self.now() < self.retry_at or (self.paused and not self.trouble)
         return bool(self.record.knobs and not waits)
 
+    @property
+    def altered(self) -> bool:
+        """Whether a knob is not at its original; a member's is at its floor instead."""
+        ours, members = self.record.knobs.items(), self._members
+        return any(t.pending or t.wrote is not None or k not in members for k, t in ours)
+
+    @property
+    def floor(self) -> dict[str, Any]:
+        """Return where a member falls back to; empty where it can be none."""
+        floor = self.terms.floor
+        return dict(floor) if all(v in self.granted.get(k, ()) for k, v in floor.items()) else {}
+
+    @property
+    def _members(self) -> dict[str, KnobState]:
+        """The knobs that a budget caps."""
+        return {k: t for k, t in self.record.knobs.items() if k in self.record.budget.floor}
+
+    def clipped(self, setting: KnobValues) -> dict[str, Any]:
+        """Return a setting within the cap in force."""
+        most = self.record.budget.at_most(self.now(), self.granted)
+        over = {k: m for k, m in most.items() if k in setting and not _below(setting[k] or m, m)}
+        return {**setting, **over}
+
+    async def clip(self) -> None:
+        """Lower what is above the cap in force. Raises TuningError where it cannot be."""
+        last = {k: t.last for k, t in self._members.items()}
+        if over := {k: v for k, v in self.clipped(last).items() if v != last[k]}:
+            log.info("event=lowered_to_cap device=%s cap=%r", self.uuid, over)
+            await self.change(over)
+
+    async def cap(self, member: Membership) -> None:
+        """Keep to a budget from now on: journalled first, then lowered. `member` has no floor yet.
+
+        Raises:
+            Conflict, OutOfRange: it has no floor, or that is above its original; nothing is changed.
+            StoreError, ActuationError: it may be set as before; end that.
+        """
+        member.floor, joined = self.floor, bool(self.record.budget.floor)
+        if not member.floor:
+            raise Conflict(f"{self.uuid} has no granted floor", hint=FLOOR)
+        if joined and member.revision < self.record.budget.revision:
+            why = f"{self.uuid} has revision {self.record.budget.revision} of its caps already"
+            raise Conflict(why, hint="give a later one")
+        if not joined:
+            originals = self.original_values(await self.look())
+            for knob, value in member.floor.items():
+                if not _below(value, originals[knob] or value):
+                    why = (
+                        f"the floor of {knob}, {value!r}, is above its original {originals[knob]!r}"
+                    )
+                    raise OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
+        await self.change({k: v for k, v in member.floor.items() if k not in self.record.knobs})
+        knobs = {k: self._state(k, v) for k, v in member.floor.items()} | self.record.knobs
+        knobs |= {k: replace(knobs[k], back=v, lasts=True) for k, v in member.floor.items()}
+        # A lower cap needs no disk: `keep` ends what is in force while that is full.
+        self._save(replace(self.record, knobs=knobs, budget=member), ending=joined)
+        await self.clip()
+
+    def lose(self) -> None:
+        """Have a member's floor written once more: the driver may have lost it."""
+        self.record, self.retry_at = self._fresh(self.record.knobs, lost=True), 0.0
+
+    def quit(self) -> None:
+        """Leave the budget: its knobs go back to their originals. Raises StoreError."""
+        ours = self._members.items()
+        back = {
+            k: replace(self._state(k, t.found), wrote=t.last, pending=t.pending) for k, t in ours
+        }
+        self._save(replace(self.record, knobs={**self.record.knobs, **back}, budget=Membership()))
+
     def settle(self) -> None:
         """End a pause: what the device shows now is its original. Raises StoreError."""
         if self.paused and not self.trouble:
-            self._forget("an operator settled it")
+            self._forget("an operator settled it", lost=True)
         self.paused = self.unknown = ""
 
     async def restore(self) -> None:
@@ -219,7 +309,9 @@ class Restorer:
         failures: list[str] = []
         late, self.waits = self.driver.lingering, self.waits and not self.paused
         if self.record.boot != self.boot:  # what was done in another is gone, but what outlives it
-            self.record = self._fresh({k: t for k, t in self.record.knobs.items() if t.lasts})
+            self.record.budget = replace(self.record.budget, revision=0, steps=())
+            lasting = {k: t for k, t in self.record.knobs.items() if t.lasts}
+            self.record = self._fresh(lasting, lost=True)
         try:
             if self.record.knobs:
                 failures = await self._restore_knobs() or [LATE] * late
@@ -228,11 +320,13 @@ class Restorer:
                 self.originals.save(self.record)
             elif capped and not self.paused:  # written, and known to be back once that is over
                 back = {k: replace(t, wrote=None, pending=False) for k, t in capped.items()}
-                self._save(replace(self.record, knobs=back))
+                self._save(self._fresh(back))
                 self.waits = True
-            elif not self.paused:
+            elif not self.paused and (self.altered or not self.record.budget.floor):
                 self._forget("the device is restored")
         except Forgotten:
+            if self.record.knobs:  # a member's floor, lost with all else
+                return await self.restore()
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
             failures.append(_in_words(error))
@@ -242,6 +336,7 @@ class Restorer:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
             await self.driver.renew()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
+        self.retry_at = self.now() + LOOK_S
         if failures or self.waits:
             self.retry_at = self.now() + self.retry_s
             self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
@@ -294,10 +389,10 @@ class Restorer:
             self.originals.save(record)
         self.record = record
 
-    def _forget(self, why: str) -> None:
-        """Drop the journal: the device is at its original setting. Raises StoreError."""
+    def _forget(self, why: str, lost: bool = False) -> None:
+        """Drop the journal: the device is at its original setting, or its floor. Raises StoreError."""
         log.info("event=original device=%s why=%r", self.uuid, why)
-        self._save(self._fresh({}))
+        self._save(self._fresh({}, lost), ending=lost and bool(self._members))
         self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
 
     async def _foreign(self, shown: KnobValues, *, ending: bool) -> set[str]:

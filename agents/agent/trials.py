@@ -10,6 +10,7 @@ from agents.actuator.client import named
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.holding.holder import Holder
 from agents.target.measure import Ask, Measurer
+from agents.target.target import Target
 from agents.tuner_link.lease import LeaseKeeper
 from tuner.core import (
     Applied,
@@ -24,6 +25,18 @@ from tuner.core import (
 from tuner.wire import Assignment, Renewal, TrialReport
 
 log = logging.getLogger(__name__)
+
+
+def restarts_workload(order: Assignment, target: Target) -> bool:
+    """Return whether a trial restarts the workload, under our own load, and changes no device."""
+    workload = target.workload
+    if workload is None or not order.context or target.askable(order.context) != order.context:
+        return False
+    own = {knob.name: knob for knob in workload.space.knobs}
+    changed = {name for name, value in order.setting.items() if order.baseline[name] != value}
+    if order.plan is not None:
+        changed |= {n for row in order.plan.rows for n in row.setting if n in own}
+    return changed <= own.keys() and any(own[name].cost.restart for name in changed)
 
 
 @dataclass(frozen=True)

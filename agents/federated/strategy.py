@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from statistics import fmean
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -22,7 +23,7 @@ from agents.federated.replies import (
     round_metrics,
     sound,
 )
-from tuner.core import InvalidInput, Knob, Origin, Role, Setting
+from tuner.core import InvalidInput, Knob, Now, Origin, Role, Setting, TimeSeries
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy writes into
     messages they find too.
 
-    `g_per_kwh` is the carbon intensity of the clients' electricity, one for all or one for each class.
+    `g_per_kwh` is the carbon intensity of the clients' electricity: one for all, one for each class, or a
+    `tuner.core.TimeSeries`, by which each round counts at its end.
 
     Raises InvalidInput for an inner strategy whose number of clients is fixed: differential privacy's
     noise and accounting hold for that number alone.
@@ -63,8 +65,9 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         inner: Strategy | None = None,
         *,
         seed: int = 0,
-        g_per_kwh: float | Mapping[str, float] | None = None,
+        g_per_kwh: float | Mapping[str, float] | TimeSeries | None = None,
         wait_s: float = WAIT_S,
+        now: Now = lambda: datetime.now(UTC),
     ) -> None:
         self._tuner = tuner
         self._inner = inner if inner is not None else FedAvg()
@@ -75,12 +78,18 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
                 hint="give FedGPO the inner strategy, or train without FedGPO",
             )
         self._seed, self._g_per_kwh, self._wait_s = seed, g_per_kwh, wait_s
+        self._now = now
         self._clients = KnownClients()
         self._accuracy: float | None = None
         self._round: _OpenRound | None = None
         self._sent = ArrayRecord()
         self._result = Result()
         self._present = self._rounds = 0
+
+    def _intensity(self) -> float | Mapping[str, float] | None:
+        """Return the carbon intensity of now."""
+        given = self._g_per_kwh
+        return given.at(self._now()) if isinstance(given, TimeSeries) else given
 
     def summary(self) -> None:
         """Log what aggregates."""
@@ -164,7 +173,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self._clients.hear(good)
         if self._round is not None:
             shown, self._round.origin = round_metrics(
-                good, self._classes, self._round.seconds, self._g_per_kwh
+                good, self._classes, self._round.seconds, self._intensity()
             )
             gains = [r.metrics[OWN_GAIN] for r in good if OWN_GAIN in r.metrics]
             self._round.own_gain = fmean(gains) if gains else None

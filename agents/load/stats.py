@@ -34,15 +34,21 @@ def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
         cuts = [round(k * size) for k in range(BATCHES + 1)]
         means = [statistics.fmean(latencies_ms[cuts[k] : cuts[k + 1]]) for k in range(BATCHES)]
         shown["latency_mean_ms"] = _of_batches(means, len(latencies_ms))
-        shown["throughput_per_s"] = _rate(tally.completed_at_s, tally.seconds)
-        shown["arrival_rate_per_s"] = _rate(tally.arrived_at_s, tally.seconds)
+        for name, moments in (
+            ("throughput_per_s", tally.completed_at_s),
+            ("arrival_rate_per_s", tally.arrived_at_s),
+        ):
+            shown[name] = rate_of([(moment, 1) for moment in moments], tally.seconds)
     return shown
 
 
-def _rate(moments_s: Sequence[float], seconds: float) -> Estimate:
-    """Return how many happened per second; what happened after the end does not count."""
+def rate_of(events: Sequence[tuple[float, int]], seconds: float) -> Estimate:
+    """Return the rate of events, each a time in s and a number; those after the end do not count."""
     width = seconds / BATCHES
-    counts = Counter(int(m / width) for m in moments_s if m < seconds)
+    counts: Counter[int] = Counter()
+    for moment, number in events:
+        if moment < seconds:
+            counts[int(moment / width)] += number
     rates = [counts[k] / width for k in range(BATCHES)]
     return _of_batches(rates, sum(counts.values()))
 

@@ -144,12 +144,20 @@ class FollowsPlans(Protocol):
         ...
 
 
+Accepted = Mapping[int, tuple[float, float]]
+"""The accepted tokens and steps by draft length when a table came into force."""
+
+
 @runtime_checkable
 class FallsBack(Protocol):
     """An actuator that follows plans, and switches to plain decoding while its table does not pay."""
 
-    def look(self) -> None:
-        """Check whether the table still pays, and switch if needed. Raises ActuationError."""
+    def look(self, reference: Accepted) -> Accepted:
+        """Check whether the table still pays, and switch if needed.
+
+        `reference` is the acceptance that is compared with, as far as it is known; return it as far
+        as it is known now. Raises ActuationError.
+        """
         ...
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cached_property
 
 from agents.target.side import (
+    Accepted,
     FallsBack,
     FollowsPlans,
     LiveSignal,
@@ -314,11 +315,13 @@ class Target:
             return False
         return actuator.followed() == self._workload_plan(plan)
 
-    def look(self) -> None:
-        """Let the workload check whether its plan still pays. Raises ActuationError."""
+    def look(self, reference: Accepted) -> Accepted:
+        """Let the workload check whether its plan still pays; return the known acceptance.
+
+        Raises ActuationError.
+        """
         actuator = self.runs.actuator
-        if isinstance(actuator, FallsBack):
-            actuator.look()
+        return actuator.look(reference) if isinstance(actuator, FallsBack) else reference
 
     def close(self) -> None:
         """Release all sides, the workload first."""

@@ -13,6 +13,7 @@ from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
 from tests.bench.load.command import load
 from tests.bench.speculation.command import speculation, speculation_synthetic
+from tests.bench.transfer.command import transfer
 
 commands = typer.Typer(
     help="Judge tuners where the truth is known.",
@@ -32,5 +33,6 @@ for verb, command in (
     ("fleet", fleet),
     ("load", load),
     ("declared", declared),
+    ("transfer", transfer),
 ):
     commands.command(verb)(command)

@@ -78,6 +78,7 @@ class Theatre:
     faults: dict[str, Any] = field(default_factory=dict)
     clock: Points = field(default_factory=Points)
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: fake.A100)
+    floor: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found: Sequence[Mapping[str, Any]] = ()
@@ -99,6 +100,7 @@ class Theatre:
                         for knob in (*self.knobs,)
                         if knob != "gpu.mem_clock_mhz" and (values := self.knobs[knob]["values"])
                     },
+                    floor=self.floor,
                 ),
             ),
         )
@@ -193,6 +195,22 @@ class Theatre:
         for device in actuator.devices.values():
             await device.driver.close()
         return left
+
+    def leave(self) -> dict[str, str]:
+        """Do what an administrator does without an actuator: take all devices out of their budgets."""
+
+        async def left() -> dict[str, str]:
+            actuator = await self.actuator()
+            await actuator.replay()
+            wrong = await actuator.leave()
+            for device in actuator.devices.values():
+                await device.driver.close()
+            return wrong
+
+        try:
+            return asyncio.run(left())
+        finally:
+            reap_all()
 
     def start(self, points: Points, *, deadly: bool = True) -> int:
         """Start an actuator; with `deadly`, the one that is killed at the chosen point."""

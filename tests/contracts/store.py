@@ -21,6 +21,7 @@ from tests.contracts.log import (
     ObservationsContract,
     SharedBusContract,
 )
+from tests.contracts.posteriors import PosteriorsContract
 from tests.contracts.replicas import ReplicasContract
 from tests.contracts.stops import StopsContract
 from tests.contracts.stored import applied_to
@@ -48,6 +49,7 @@ __all__ = [
     "KilledWriterContract",
     "LeasesContract",
     "ObservationsContract",
+    "PosteriorsContract",
     "ReplicasContract",
     "ReportsContract",
     "SharedBusContract",

@@ -17,7 +17,9 @@ from tuner.bo.outcomes import ModelOutcome, OutcomeModel, improvement
 from tuner.bo.physics import BaselineFacts, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import free_hypothesis, physical_hypotheses
 from tuner.bo.scale import Scale
+from tuner.bo.siblings import sibling_hypotheses
 from tuner.core import (
+    NO_MEMORY,
     POWER,
     Candidate,
     Evidence,
@@ -27,6 +29,7 @@ from tuner.core import (
     Prediction,
     Role,
     Setting,
+    SiblingMemory,
     Study,
     Value,
     called,
@@ -74,8 +77,10 @@ class View:
 
     @cached_property
     def chance(self) -> Tensor:
-        """Each row's probability to keep every limit."""
-        chances = torch.stack([m.weights @ m.kept for m in self.models])
+        """Each row's probability to keep every limit; siblings may only lower it until a window agrees."""
+        chances = torch.stack(
+            [torch.minimum(m.weights @ m.kept, m.cold_weights @ m.kept) for m in self.models]
+        )
         return chances.prod(dim=0).clamp_max(1.0)
 
     @cached_property
@@ -123,10 +128,13 @@ def believe(
     grid: Grid,
     running: Sequence[Setting] = (),
     seen: Mapping[int, Candidate] | None = None,
+    memory: SiblingMemory = NO_MEMORY,
 ) -> View:
     """Predict each metric that is an objective or has a limit, for every row of a grid.
 
     `seen` replaces the evidence's candidates: the measurements at each row of a grid over loads.
+
+    `memory` has the siblings, hypotheses about the metrics with a law.
 
     `running` are settings that are being measured. For `View.ahead` each is taken to show its
     expected value, with the largest error of the readings so far ("kriging believer", Ginsbourger
@@ -155,6 +163,8 @@ def believe(
         kinds = tuple(_kind(study, metric, scales[metric]) for metric in group)
         physical = Kind.OTHER not in kinds
         priors = physical_hypotheses(grid, kinds, facts) if physical else free_hypothesis(grid)
+        if physical and memory.siblings:
+            priors += sibling_hypotheses(grid, group, memory, len(priors))
         condition = partial(
             Mixture,
             grid,

@@ -35,7 +35,8 @@ class Grid:
     resources.
 
     `load` is each row's load over a reference, where rows differ in it. Then `rows` has the
-    settings at the load of the search; rows that were measured at other loads follow.
+    settings at the load of the search, those of the grid `alike`; rows that were measured at other
+    loads follow.
     """
 
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class Grid:
     rows: Mapping[SettingKey, int]
     breaks: Breaks = ()
     load: Tensor | None = None
+    alike: Grid | None = None
 
     def row(self, setting: Setting) -> int | None:
         """Return the row of a setting, None where the grid does not have it."""

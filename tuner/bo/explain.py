@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tuner import guard
 from tuner.bo.explore import explore, rule_answers
 from tuner.bo.search import Search
-from tuner.bo.suggest import search_of
+from tuner.bo.suggest import search_of, sibling_weight
 from tuner.core import (
     BelievedSetting,
     Explanation,
@@ -58,7 +58,7 @@ def explain(past: Past) -> Explanation:
     elif chosen is not None:
         text += f". By each rule: {_by_rule(search)}"
     return Explanation(
-        text=f"{text}. The model uses {_by_hypothesis(search)}",
+        text=f"{text}. The model uses {_by_hypothesis(search)}{_by_sibling(search)}",
         through=through,
         slices=tuple(_slice(search, knob, through) for knob in knobs),
         refused=tuple(_refused(search, through)),
@@ -82,6 +82,31 @@ def _by_hypothesis(search: Search) -> str:
         shares[component.prior.name] += weight
     parts = (f"{name} {share:.0%}".replace("%", " %") for name, share in shares.most_common())
     return ", ".join(parts)
+
+
+def _by_sibling(search: Search) -> str:
+    """Return a text with the weight of each sibling of the study, empty where it has none."""
+    if not search.past.memory.siblings:
+        return ""
+    mixture = search.view.models[0].mixture
+    closeness = {s.posterior.study: s.closeness for s in search.past.memory.siblings}
+    shares = dict.fromkeys(closeness, 0.0)
+    for component, weight in zip(mixture.components, mixture.weights.tolist(), strict=True):
+        names = component.prior.siblings
+        laws = [0.0] * len(names)
+        if len(component.likely) == len(names):
+            for place, share in zip(
+                component.likely.nonzero().flatten().tolist(),
+                component.shares.tolist(),
+                strict=True,
+            ):
+                laws[place] = share
+        else:
+            laws = [1.0 / len(names)] * len(names)
+        for name, share in zip(names, laws, strict=True):
+            shares[name] += weight * share
+    each = "; ".join(f"{name} ({closeness[name]}) {share:.2f}" for name, share in shares.items())
+    return f". {sibling_weight(search)}. Each sibling's weight: {each}"
 
 
 def _through(past: Past) -> Setting:

@@ -163,7 +163,8 @@ class _Loads:
 
         def look(grid: Grid) -> Search:
             limits = evidence.limits or ()
-            over, readings = over_loads(grid, load, self.seen)
+            kept = self.askable and measured is None
+            over, readings = over_loads(grid, load, self.seen, kept)
             view = believe(study, evidence, limits, over, running, readings)
             solid = (over.row(c.setting) for c in readings.values() if c.deployable)
             elsewhere = tuple(dict.fromkeys(row for row in solid if row is not None))
@@ -220,12 +221,12 @@ class _Loads:
 
 
 def over_loads(
-    grid: Grid, load: float, windows: Sequence[tuple[float, Trial]]
+    grid: Grid, load: float, windows: Sequence[tuple[float, Trial]], kept: bool = False
 ) -> tuple[Grid, dict[int, Candidate]]:
     """Return a grid at a load with the measurements at all loads, and the readings by row.
 
     First come the settings at that load, then each measured setting at the load of each of its
-    windows.
+    windows. `kept` is whether the laws at that load are to be remembered: it will come again.
     """
     groups: dict[tuple[SettingKey, float], list[Trial]] = {}
     for at, trial in windows:
@@ -241,6 +242,7 @@ def over_loads(
         places=torch.cat([grid.places[rows], loads.log()[:, None]], dim=1),
         ratios=grid.ratios[rows],
         load=loads,
+        alike=grid if kept else None,
     )
     readings = {count + n: _candidate(trials) for n, trials in enumerate(groups.values())}
     return over, readings

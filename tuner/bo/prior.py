@@ -19,6 +19,10 @@ EXPECTED = 0.5
 of an exponent (1 is strictly proportional), and of its change over the span of its own or
 another knob. Our choice: half of what would be a large one."""
 
+LEVELS = 6
+"""The number of cached laws over all settings at one load: as many as a study's loads, which take
+under 0.4 GB with 10,000 settings."""
+
 JITTER = 1e-9
 """Added where a number must not be zero."""
 
@@ -29,12 +33,15 @@ class Hypothesis:
 
     `centres` are its possible means, all equally likely: one row, or one for each law. `features`
     are directions, each with a standard normal weight: its covariance is their product. `name` is
-    its name in an explanation.
+    its name in an explanation. `odds` is its initial probability relative to that of a hypothesis
+    of this study's own; `siblings` are the studies that it is from.
     """
 
     centres: Tensor
     features: Tensor
     name: str = "powers of the knobs"
+    odds: float = 1.0
+    siblings: tuple[str, ...] = ()
 
     @cached_property
     def width(self) -> Tensor:
@@ -100,8 +107,33 @@ def _drawn(
     breaks: Breaks = (),
 ) -> list[Tensor]:
     """Return the predictions of laws of all knobs except some, once for each way to read a time."""
-    laws = draw_laws(grid.roles, torch.where(without, 1.0, grid.ratios), facts, grid.load, breaks)
-    return [_predictions(laws, kinds, step) for step in steps]
+    ratios = torch.where(without, 1.0, grid.ratios)
+    if grid.alike is None or grid.load is None:
+        parts = [draw_laws(grid.roles, ratios, facts, grid.load, breaks)]
+    else:
+        count, level = len(grid.alike.settings), float(grid.load[0])
+        fixed = tuple(without.tolist())
+        parts = [_level_laws(grid.alike, fixed, facts, level, breaks)]
+        if count < len(ratios):
+            parts.append(draw_laws(grid.roles, ratios[count:], facts, grid.load[count:], breaks))
+    return [_joined([_predictions(laws, kinds, step) for laws in parts], kinds) for step in steps]
+
+
+@lru_cache(maxsize=LEVELS)
+def _level_laws(
+    grid: Grid, without: Sequence[bool], facts: BaselineFacts, level: float, breaks: Breaks
+) -> Laws:
+    """Return the laws over a grid's settings at one load: the same throughout a study."""
+    ratios = torch.where(torch.tensor(without, dtype=torch.bool), 1.0, grid.ratios)
+    load = torch.full((len(ratios),), level, dtype=torch.float64)
+    return draw_laws(grid.roles, ratios, facts, load, breaks)
+
+
+def _joined(parts: Sequence[Tensor], kinds: Sequence[Kind]) -> Tensor:
+    """Return the predictions for the rows of all parts, flattened metric by metric."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([p.reshape(len(p), len(kinds), -1) for p in parts], dim=2).flatten(1)
 
 
 @lru_cache(maxsize=2)

@@ -33,6 +33,7 @@ class RunJob(BaseModel):
     seed: int = 0
     safety: Safety = Safety.BALANCED
     energy_share: float | None = None
+    transfer: bool = True
     study: str = ""
     control: str = ""
     reported: bool = False

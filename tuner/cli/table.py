@@ -44,6 +44,7 @@ VERBS = (
     ("agent revert", "host.agent", "End every hold and restore the devices."),
     ("actuator serve", "host.actuator", "Set hardware for the agents of this host, within the grants."),
     ("actuator restore", "host.actuator", "Restore devices and end their trials and holds."),
+    ("actuator leave-budget", "host.actuator", "Take devices out of their power budgets."),
     ("actuator detach", "host.actuator", "Restore all devices and close their drivers."),
     ("actuator status", "host.actuator", "Show grants, applied settings, and what set them."),
     ("actuator metrics", "host.actuator", "Write applied settings for Prometheus' node exporter."),

@@ -32,12 +32,14 @@ NO_TABLE = "cannot go by a table itself"
 class Signal:
     """A signal of a plan: the load of a workload, or a price, or the time of day.
 
-    `askable` where the agent owns the load generator: a trial may then ask for a value of it.
+    `askable` where the agent owns the load generator: a trial may then ask for a value of it. `followed`
+    where the workload takes a plan by it as its own table.
     """
 
     name: str
     unit: str = "1"
     askable: bool = False
+    followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

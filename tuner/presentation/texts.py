@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from tuner.core import (
     CAPACITY,
+    HELD,
     BelievedSetting,
     Bill,
     Estimate,
     Improvement,
+    Origin,
+    PeriodSaving,
     Phase,
     Plan,
     Quantities,
@@ -27,6 +30,7 @@ from tuner.presentation.figures import (
     change,
     duration,
     figure,
+    how_many,
     percent,
     shown,
 )
@@ -223,7 +227,7 @@ def _saved_since(bill: Bill) -> str:
     if bill.saved_j is None or bill.saved_since is None:
         return ""
     amount = figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0)
-    text = f"; saved since {day(bill.saved_since)}: {amount}"
+    text = f"; saved since {day(bill.saved_since)}: {amount}{_priced(bill)}"
     old = bill.extrapolated_since
     if bill.measured_again_at is not None:
         windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"
@@ -233,6 +237,40 @@ def _saved_since(bill: Bill) -> str:
         )
         return f"{text}{rest}"
     return f"{text}, estimated; baseline not re-measured since {when(old)}" if old else text
+
+
+def _priced(bill: Bill) -> str:
+    """Return what was saved in money and CO2e, with the series that this rests on."""
+    parts = []
+    if bill.saved_cost is not None:
+        parts.append(f"{bill.saved_cost:.4g} in money")
+    if bill.saved_co2e_g is not None:
+        parts.append(f"{bill.saved_co2e_g / 1000.0:.4g} kg CO₂e")
+    return f" ({', '.join(parts)}, by {', '.join(bill.priced_by)})" if parts else ""
+
+
+def saved_by_period(report: StudyReport) -> list[tuple[str, str]]:
+    """Return what holding has saved by period: the period's name, and its joules or why they are unknown.
+
+    Nothing of a study that has never held.
+    """
+    view, bill = report.study, report.bill
+    if bill.saved_j is None and view.phase not in HELD:
+        return []
+    if len(view.devices) > 1:
+        return [("by this hold", "not computed for a study of several devices")]
+    if bill.saved_j is None:
+        return [("by this hold", "unknown yet: no window of it was measured")]
+    return [(period.period, _saved_in(period, bill.origin)) for period in bill.periods]
+
+
+def _saved_in(period: PeriodSaving, origin: Origin | None) -> str:
+    if period.saved_j is None:
+        return "unknown: no window of a hold was measured"
+    label = "" if origin in (None, Origin.MEASURED) else f" ({origin})"
+    saved = figure("energy_j", period.saved_j, period.stderr_j or 0.0)
+    windows = how_many(period.windows, "window")
+    return f"{saved}{label} in {duration(period.seconds)} of holding, {windows}"
 
 
 def previewed(preview: ConstraintPreview, view: StudyView) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from tuner.wire import ExplanationView
 def explained(loop: Loop, name: str) -> ExplanationView:
     """Return what a study's policy believes by its trials, worked out again. Raises NotFound."""
     study = loop.store.studies.get(name)
-    past = Past(study=study, trials=tuple(loop.store.trials.list(name)))
+    trials = tuple(loop.store.trials.list(name))
+    past = Past(study=study, trials=trials, memory=loop.memory.memory(study))
     policy = loop.policies(study.policy)
     if isinstance(policy, Explains):
         explanation = policy.explain(past)

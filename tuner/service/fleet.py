@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tuner.core import (
     ENERGY,
+    JOULES_PER_KWH,
     Applied,
     Device,
     Level,
@@ -23,17 +24,7 @@ from tuner.service.operations import Operations
 from tuner.service.summaries import StudySummary, Summaries
 from tuner.wire import FleetRow, FleetView, Health, Savings
 
-JOULES_PER_KWH = 3.6e6
 SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
-
-
-@dataclass(frozen=True, slots=True)
-class EnergyPrice:
-    """The operator's own constants: what a kilowatt-hour costs and emits; None where not given."""
-
-    per_kwh: float | None = None
-    currency: str = ""
-    co2e_g_per_kwh: float | None = None
 
 
 class KeptStudies:
@@ -61,7 +52,6 @@ class FleetOverview:
 
     operations: Operations
     summaries: Summaries
-    price: EnergyPrice = EnergyPrice()
     _active: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
     _every: KeptStudies = field(default_factory=KeptStudies, init=False, repr=False)
 
@@ -117,14 +107,15 @@ class FleetOverview:
         if not counted and not uncounted:
             return None
         joules = math.fsum(s.saved_j or 0.0 for s in counted)
-        kwh, price = joules / JOULES_PER_KWH, self.price
+        price = self.operations.price
         return Savings(
             joules=joules,
             stderr_j=math.hypot(*(s.saved_stderr_j or 0.0 for s in counted)),
-            kwh=kwh,
-            cost=None if price.per_kwh is None else kwh * price.per_kwh,
+            kwh=joules / JOULES_PER_KWH,
+            cost=_sum([s.saved_cost for s in counted]),
             currency=price.currency,
-            co2e_g=None if price.co2e_g_per_kwh is None else kwh * price.co2e_g_per_kwh,
+            co2e_g=_sum([s.saved_co2e_g for s in counted]),
+            priced_by=tuple(series.name for series in price.series.values()),
             uncounted=uncounted,
         )
 
@@ -168,6 +159,12 @@ class FleetOverview:
             power=power,
             limit=next((limit for limit in limits if limit.metric == latency), None),
         )
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """Return a sum, None where a part of it is unknown."""
+    given = [part for part in parts if part is not None]
+    return math.fsum(given) if given and len(given) == len(parts) else None
 
 
 def saves_now(study: Study | UnreadableStudy | None, applied: Applied | None) -> bool:

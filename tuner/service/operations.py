@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
@@ -18,9 +19,11 @@ from tuner.core import (
 from tuner.service import constraining, exploration, inventory, proposals, stops
 from tuner.service.access import Access
 from tuner.service.constraining import constrain, entitled, revise, tuning_on
+from tuner.service.constraint_changes import constraint_changes
 from tuner.service.creation import create
 from tuner.service.declared import apply as declared
 from tuner.service.declared.export import exported
+from tuner.service.energy_price import EnergyPrice, in_energy
 from tuner.service.explanations import explained
 from tuner.service.halting import halt
 from tuner.service.inventory import device_views
@@ -35,6 +38,7 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     ConstraintPreview,
+    ConstraintRevision,
     Decision,
     DeviceView,
     ExplanationView,
@@ -64,6 +68,7 @@ class Operations(Verbs[StudyView]):
     """
 
     loop: Loop
+    price: EnergyPrice = field(default_factory=EnergyPrice)
     _views: StudyViews = field(default_factory=StudyViews, init=False, repr=False, compare=False)
 
     @property
@@ -79,7 +84,9 @@ class Operations(Verbs[StudyView]):
             InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
             DeviceBusy: a device belongs to another active study.
         """
-        return self.study(create(self.loop, draft))
+        devices = self.loop.store.devices.list() if draft.objective else ()
+        measured = {m.name for d in devices if d.id in draft.devices for m in d.metrics}
+        return self.study(create(self.loop, in_energy(draft, self.price, measured)))
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
@@ -235,6 +242,13 @@ class Operations(Verbs[StudyView]):
             for r in self.loop.store.studies.revisions(self.full_id(study))
         ]
 
+    def constraint_changes(self, study: str) -> list[ConstraintRevision]:
+        """Return the changes of a study's constraints and what each did. Raises NotFound."""
+        stored, store = self._stored(study), self.loop.store
+        return constraint_changes(
+            stored, store.studies.revisions(stored.id), store.trials.list(stored.id)
+        )
+
     def trials(self, study: str) -> list[TrialView]:
         """Return every trial of a study with its verdict as of now. Raises NotFound."""
         stored = self._stored(study)
@@ -269,15 +283,16 @@ class Operations(Verbs[StudyView]):
             return recent(self.loop.store, question, last, skip)
         return history(self.loop.store, question)
 
-    def report(self, study: str) -> StudyReport:
-        """Return what a study gained and cost. Raises NotFound."""
-        return self.look(study).report
+    def report(self, study: str, since: datetime | None = None) -> StudyReport:
+        """Return what a study gained and cost, and what it saved since a time. Raises NotFound."""
+        return self.look(study, since).report
 
-    def look(self, study: str) -> StudyLook:
+    def look(self, study: str, since: datetime | None = None) -> StudyLook:
         """Return what a study gained and cost, with every trial of it. Raises NotFound."""
         stored = self._stored(study)
         trials = self.loop.store.trials.list(stored.id)
-        return look(self.loop, stored, trials, self._with_held_violations(stored, trials))
+        view = self._with_held_violations(stored, trials)
+        return look(self.loop, stored, trials, view, self.price.series, since)
 
     def explain(self, study: str) -> ExplanationView:
         """Return what a study's policy believes by its trials. Raises NotFound."""

@@ -51,6 +51,8 @@ class StudySummary:
     saving: Estimate | None = None
     saved_j: float | None = None
     saved_stderr_j: float | None = None
+    saved_cost: float | None = None
+    saved_co2e_g: float | None = None
     explored_j: float | None = None
     origin: str = ""
     limits: tuple[Limit, ...] = ()
@@ -67,6 +69,8 @@ class StudySummary:
             saving=report.saving,
             saved_j=bill.saved_j,
             saved_stderr_j=bill.saved_stderr_j,
+            saved_cost=bill.saved_cost,
+            saved_co2e_g=bill.saved_co2e_g,
             explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
             limits=report.study.limits,

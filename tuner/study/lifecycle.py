@@ -184,7 +184,7 @@ def _attempt(past: Past, trials: Sequence[Trial], suggestion: Try) -> Step:
     elif past.left <= 0 and not _continuous(study):
         why = f"all {study.terms.trials} trials are used"
     else:
-        return Assign(suggestion.setting, suggestion.why, suggestion.context)
+        return Assign(suggestion.setting, suggestion.why, suggestion.context, suggestion.plan)
     best = next(iter(rivals(study, past.evidence)), None)
     if best is None:
         return hold_baseline(study, past.evidence, why)

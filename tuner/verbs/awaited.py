@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
 from annotated_types import Ge, Le
+from pydantic import AwareDatetime
 
 from db.history import HistoryQuestion, HistoryRow
 from tuner.core import AccessRole, AuditEntry, Event
@@ -15,6 +16,7 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     ConstraintPreview,
+    ConstraintRevision,
     Decision,
     DeviceView,
     ExplanationView,
@@ -92,6 +94,10 @@ class AsyncVerbs(Asking[Seen]):
     async def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
         """Preview the effect of other constraints; change nothing."""
 
+    @verb("GET", "/v1/studies/{study}/constraints", VIEWER)
+    async def constraint_changes(self, study: str) -> Sequence[ConstraintRevision]:
+        """List the changes of a study's constraints, and the setting held before and after each."""
+
     @verb("PUT", "/v1/studies/{study}/exploration", OPERATOR)
     async def set_exploration(self, study: str, change: ExplorationChange) -> Seen:
         """Replace the limits of exploring: windows, shares, the least saving, a freeze."""
@@ -125,8 +131,8 @@ class AsyncVerbs(Asking[Seen]):
         """Show the predicted effect of each knob, and promising settings that are refused."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
-    async def report(self, study: str) -> StudyReport:
-        """Report the saving of a study and the cost of exploring."""
+    async def report(self, study: str, since: AwareDatetime | None = None) -> StudyReport:
+        """Report the saving of a study, also by period or since a time, and the cost of exploring."""
 
     @verb("GET", "/v1/fleet", VIEWER)
     async def fleet(self) -> FleetView:

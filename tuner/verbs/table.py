@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from annotated_types import Ge, Le
+from pydantic import AwareDatetime
 
 from db.history import HistoryQuestion, HistoryRow
 from tuner.core import AccessRole, AuditEntry, Event
@@ -21,6 +22,7 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     ConstraintPreview,
+    ConstraintRevision,
     Decision,
     DeviceView,
     ExplanationView,
@@ -98,6 +100,10 @@ class Verbs(Asking[Seen]):
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
         """Preview the effect of other constraints; change nothing."""
 
+    @verb("GET", "/v1/studies/{study}/constraints", VIEWER)
+    def constraint_changes(self, study: str) -> Sequence[ConstraintRevision]:
+        """List the changes of a study's constraints, and the setting held before and after each."""
+
     @verb("PUT", "/v1/studies/{study}/exploration", OPERATOR)
     def set_exploration(self, study: str, change: ExplorationChange) -> Seen:
         """Replace the limits of exploring: windows, shares, the least saving, a freeze."""
@@ -131,8 +137,8 @@ class Verbs(Asking[Seen]):
         """Show the predicted effect of each knob, and promising settings that are refused."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
-    def report(self, study: str) -> StudyReport:
-        """Report the saving of a study and the cost of exploring."""
+    def report(self, study: str, since: AwareDatetime | None = None) -> StudyReport:
+        """Report the saving of a study, also by period or since a time, and the cost of exploring."""
 
     @verb("GET", "/v1/fleet", VIEWER)
     def fleet(self) -> FleetView:

@@ -7,11 +7,25 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from tuner.core import LONGEST_S, Applied, Device, Limit, Measurement, Outcome, Phase, Plan, Setting
+from tuner.core import (
+    LONGEST_S,
+    Applied,
+    CapKnob,
+    Device,
+    Limit,
+    Measurement,
+    Outcome,
+    Phase,
+    Plan,
+    Setting,
+)
 from tuner.wire.message import Finite, Message, Seconds
 
 __all__ = [
     "Assignment",
+    "BudgetOrder",
+    "BudgetReport",
+    "CapOrder",
     "Enrolled",
     "Enrolment",
     "HoldOrder",
@@ -88,8 +102,8 @@ class Assignment(Message):
     `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
     `context` is the load that is requested, empty where any will do; `expected` the load that the window
     is to be compared with, empty where there is none. `follows` is a signal whose mean the window is to
-    tell as its load, too; empty for none. `plan` is a table that is followed instead of the setting, its
-    first row's.
+    tell as its load, too; empty for none. `plan` is a table that is followed instead of the setting, which
+    is that of its row at the requested load, else its first row's.
     """
 
     kind: Literal["trial"] = "trial"
@@ -157,6 +171,59 @@ class Release(Message):
 
 Order = Annotated[Assignment | HoldOrder | Idle | Release, Field(discriminator="kind")]
 ORDER: TypeAdapter[Assignment | HoldOrder | Idle | Release] = TypeAdapter(Order)
+
+
+class BudgetReport(Message):
+    """A device whose host lets it be a member of a budget, and what is in force there.
+
+    `POST /v1/devices/ID/budget`; the tuner waits up to `wait_s` for other caps before it answers with a
+    `BudgetOrder`. `group` is empty for no member. `revision` is that of the steps acknowledged, after the
+    write; 0: none are known, as after a reboot, and the floor is in force. `at_most` is the cap in force
+    by knob, `most_w` the highest cap in watts of the steps that the host still has before it. `unable` says
+    why no cap can be kept (empty: it can).
+    """
+
+    agent: str
+    knobs: tuple[CapKnob, ...]
+    group: str = ""
+    revision: int = 0
+    at_most: dict[str, Finite] = Field(default_factory=dict)
+    most_w: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    wait_s: float = Field(default=0.0, ge=0.0, le=LONGEST_POLL_S)
+    unable: str = ""
+
+
+class CapOrder(Message):
+    """From `in_s` seconds after its receipt on, no cap knob is above `at_most`; that counts as `cap_w`."""
+
+    in_s: float = Field(ge=0.0, le=LONGEST_S, allow_inf_nan=False)
+    cap_w: float = Field(ge=0.0, allow_inf_nan=False)
+    at_most: dict[str, Finite]
+
+
+class BudgetOrder(Message):
+    """The tuner's answer to a `BudgetReport`.
+
+    `none`: nothing new; what is in force stays, also where the tuner knows no such group. `caps`: be a
+    member of `group` with these steps in place of all earlier ones, the first of them now. `release`: leave
+    `group` and go back to the original setting.
+    """
+
+    kind: Literal["none", "caps", "release"] = "none"
+    group: str = ""
+    revision: int = Field(default=0, ge=0)
+    steps: tuple[CapOrder, ...] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> BudgetOrder:
+        times = [step.in_s for step in self.steps]
+        if self.kind != "none" and not self.group:
+            raise ValueError(f"{self.kind} needs a group")
+        if self.kind == "caps" and (times[:1] != [0.0] or times != sorted(times)):
+            raise ValueError("caps need steps in order of time, the first of them now")
+        if self.kind == "caps" and self.revision < 1:
+            raise ValueError("caps need a revision above 0")
+        return self
 
 
 class Renewal(Message):

@@ -89,9 +89,10 @@ class Health(StrEnum):
 
 
 class Savings(OperatorView):
-    """What holding has saved, in joules with their standard error, and by the operator's constants.
+    """What holding has saved, in joules with their standard error, and by the operator's series.
 
-    `uncounted` studies hold a plan on several devices together: what those save is in no sum.
+    `priced_by` names the series that `cost` and `co2e_g` rest on. `uncounted` studies hold a plan on
+    several devices together: what those save is in no sum.
     """
 
     joules: float
@@ -100,6 +101,7 @@ class Savings(OperatorView):
     cost: float | None = None
     currency: str = ""
     co2e_g: float | None = None
+    priced_by: tuple[str, ...] = ()
     uncounted: int = 0
 
 

@@ -38,6 +38,9 @@ file or a unit. No shell reads a command.
     file `body_file`, or each line of the file `bodies` in turn: `callers` in parallel, each after its last
     answer, or `rate_per_s` at random moments, or as the CSV file `trace` has them (column `arrival_s`);
     `timeout_s` for an answer, `warm_up_s` before a window counts. Latency is then what it sees.
+    With `stream = true` the answers are streams of an OpenAI API: the metrics ttft_p50_ms, ttft_p99_ms,
+    tpot_p50_ms and tpot_p99_ms, and items are output tokens; `good = { ttft_ms, tpot_ms }` are the limits
+    of a request that counts into goodput_per_s.
     Or `run`, a list of words: a program that sends the load, `runs` whole runs a window, with `folder`,
     `env`, `timeout_s`, `[load.items]` (`count`, `json` or `pattern`) and `[[load.metric]]`.
 `always_busy = true`: it has work at any moment, as a video pipeline or a batch job has, so that its rate is

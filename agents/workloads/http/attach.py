@@ -17,6 +17,7 @@ from agents.host.processes.service_process import ProcessTree, ServiceProcess, U
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter, Totals
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
+from agents.load.streaming import StreamMeter, stream_metrics
 from agents.target.side import LiveSignal, Side
 from agents.workloads.http.config import ProcessConfig, ServiceConfig, load_service_config
 from agents.workloads.http.derived import DerivedLoadMeter, DerivedMeter, derived_metrics
@@ -34,7 +35,7 @@ from agents.workloads.http.signals import GaugeSignal
 from agents.workloads.http.table_fallback import ACCEPTED, TableFallback
 from agents.workloads.http.totals import counting_all
 from agents.workloads.http.units import KnobInUnit
-from tuner.core import Clock, InvalidInput, Meter, Metric, Scope, Setting, TuningError
+from tuner.core import Clock, Context, InvalidInput, Meter, Metric, Scope, Setting, TuningError
 
 REPORT_S = 1.0
 """Age in s that a service's text may have: most are made on request, some are cached briefly."""
@@ -204,12 +205,14 @@ class Service:
 
     def _signals(self) -> tuple[LiveSignal, ...]:
         config = self._config
-        if not config.exported.signal:
+        name, load = config.exported.signal, config.load
+        if not name:
             return ()
         assert self._exposition is not None
-        load = config.load
         askable = isinstance(load, OurLoad) and load.shape.closed
-        return (GaugeSignal(config.exported.signal, self._exposition, askable=askable),)
+        tables = [one.file.table for one in config.knobs if one.file is not None]
+        followed = any(table is not None and table.by == name for table in tables)
+        return (GaugeSignal(name, self._exposition, askable=askable, followed=followed),)
 
     def _has_cpu_time(self) -> bool:
         if self._process is not None:
@@ -241,22 +244,29 @@ def _text_meter(
     """Return the meter of our load, or of the service's own histogram, with its further metrics."""
     effects = {one.knob.name: one.effect for one in config.knobs if one.effect is not None}
 
-    def in_force() -> Setting | None:
-        return None if actuator.followed() is not None else actuator.read()
+    def in_force(load: Context) -> Setting | None:
+        plan = actuator.followed()
+        if plan is None:
+            return actuator.read()
+        return plan.rows[plan.row(load)].setting if plan.by in load else None
 
     exported = config.exported
     derived = (exported, effects, exposition.snapshot, in_force)
     extra = exported.signal or exported.histograms or exported.ratios or effects
     extra = extra or exported.items.name
     if isinstance(config.load, OurLoad):
-        connect = _callers(config.url, config.load)
-        sent = LoadMeter(connect, config.load.shape, counting, clock, seed)
+        load, connect = config.load, _callers(config.url, config.load)
+        sent = (
+            StreamMeter(connect, load.shape, counting, clock, seed, load.good)
+            if load.stream
+            else LoadMeter(connect, load.shape, counting, clock, seed)
+        )
         return DerivedLoadMeter(sent, *derived) if extra else sent
     meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
     return DerivedMeter(meter, *derived) if extra else meter
 
 
-def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
+def _callers(url: str, load: OurLoad) -> Callable[..., HttpCaller]:
     """Return a factory of callers; all callers send the bodies in turn."""
     parts, lock = urlsplit(url), threading.Lock()
     bodies: Iterator[bytes] = itertools.cycle(load.bodies)
@@ -265,7 +275,7 @@ def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
         with lock:
             return next(bodies)
 
-    def connect() -> HttpCaller:
+    def connect(seen: Callable[[bytes], None] | None = None) -> HttpCaller:
         return HttpCaller(
             parts.hostname or "",
             parts.port or 80,
@@ -274,6 +284,7 @@ def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
             body=deal if len(load.bodies) > 1 else load.bodies[0],
             headers=load.headers,
             timeout_s=load.timeout_s,
+            seen=seen,
         )
 
     return connect
@@ -288,6 +299,9 @@ def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]
         printed = [one.metric for one in config.load.program.metrics]
         runs = [Metric(name, scope=Scope.PROCESS) for name in ("latency_ms", "throughput_per_s")]
         return (*runs, *cpu, *printed, *more)
+    streamed: tuple[Metric, ...] = ()
+    if isinstance(config.load, OurLoad) and config.load.stream:
+        streamed = stream_metrics(bool(config.load.good))
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     by_log = config.log is not None and config.log.has_items
     names += [MEAN.name] if by_log or config.load is not None else []
@@ -296,6 +310,7 @@ def _metrics(config: ServiceConfig, *, has_cpu_time: bool) -> tuple[Metric, ...]
     return (
         *(Metric(name, scope=Scope.SERVICE) for name in names),
         *([ARRIVALS] if arriving else []),
+        *streamed,
         *cpu,
         *derived_metrics(config.exported, config.longest),
         *more,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from agents.host.service_files.printed_table import printed_items, printed_metri
 from agents.host.service_files.tables import (
     absolute,
     argv,
+    checked,
     demand,
     environment,
     http_method,
@@ -23,12 +24,14 @@ from agents.host.service_files.tables import (
 )
 from agents.load.arrivals import read_arrivals
 from agents.load.generator import OPEN_LOOP_CALLERS, LoadShape
+from agents.load.streaming import LIMITS
 from tuner import toml
 from tuner.core import ConfigError, InvalidInput
 
 LOAD_KEYS: dict[str, Any] = {"callers": int, "rate_per_s": toml.NUMBER, "trace": str}
 LOAD_KEYS |= dict.fromkeys(("method", "path", "body", "bodies", "body_file"), str)
 LOAD_KEYS |= {"headers": dict, "warm_up_s": toml.NUMBER, "timeout_s": toml.NUMBER}
+LOAD_KEYS |= {"stream": bool, "good": dict}
 RUN_KEYS: dict[str, Any] = {"run": list, "runs": int, "timeout_s": toml.NUMBER, "folder": str}
 RUN_KEYS |= {"env": dict, "items": dict, "metric": list}
 ANSWER_S, RUN_S = 10.0, 600.0
@@ -40,7 +43,10 @@ OURS = ("host", "content-length", "transfer-encoding", "connection")
 
 @dataclass(frozen=True, slots=True)
 class OurLoad:
-    """The requests of our load generator, which sends the bodies in turn."""
+    """The requests of our load generator, which sends the bodies in turn.
+
+    With `stream` the answers are streams of an OpenAI API; `good` are the limits of its goodput.
+    """
 
     shape: LoadShape
     method: str
@@ -49,6 +55,8 @@ class OurLoad:
     headers: Mapping[str, str]
     warm_up_s: float
     timeout_s: float
+    stream: bool = False
+    good: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +92,44 @@ def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLo
     if trace is None and "trace" in entry:
         trace = absolute(where, "trace", entry["trace"])
     warm_up_s = positive(where, entry, "warm_up_s", 0.0) if "warm_up_s" in entry else 0.0
+    bodies = _bodies(where, entry)
     return OurLoad(
         _shape(where, entry, trace),
         http_method(where, entry.get("method", "POST")),
         _own_path(where, entry["path"]),
-        _bodies(where, entry),
+        bodies,
         _headers(where, entry.get("headers", {})),
         warm_up_s,
         positive(where, entry, "timeout_s", ANSWER_S),
+        _stream(where, entry, bodies),
+        _good(where, entry),
     )
+
+
+def _stream(where: str, entry: Mapping[str, Any], bodies: Sequence[bytes]) -> bool:
+    """Return whether answers are streams. Raises ConfigError where a body does not ask for one."""
+    if not entry.get("stream", False):
+        return False
+    for body in bodies:
+        try:
+            request = json.loads(body)
+        except ValueError:
+            request = None
+        if not isinstance(request, dict) or request.get("stream") is not True:
+            raise ConfigError(
+                f'{where}: with stream = true each body needs "stream": true',
+                hint='write {"prompt": "…", "max_tokens": 64, "stream": true, '
+                '"stream_options": {"include_usage": true}}',
+            )
+    return True
+
+
+def _good(where: str, entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return the limits of a request that counts into the goodput. Raises ConfigError."""
+    table = checked(f"{where}: good", entry.get("good", {}), dict.fromkeys(LIMITS, toml.NUMBER))
+    if table and not entry.get("stream", False):
+        raise ConfigError(f"{where}: good needs stream = true")
+    return {name: positive(f"{where}: good", table, name, 0.0) for name in table}
 
 
 def _own_path(where: str, path: str) -> str:

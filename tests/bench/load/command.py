@@ -12,7 +12,8 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from tests.bench.load.judge import CellRow, Task
+    from tests.bench.load.cells import CellRow
+    from tests.bench.load.judge import Task
 
 DAY_SERVER = "simulated:l20-llm/qwen2.5-7b"
 
@@ -58,6 +59,7 @@ def load(
     from agents.devices.simulated.llm import read_trace
     from tests.bench.load.judge import of_trace
     from tests.bench.load.servers import builtin
+    from tests.bench.load.timing import suggestion_times
     from tests.bench.result import header
     from tuner.cli.output import echo_json
     from tuner.main import limit_threads
@@ -75,12 +77,13 @@ def load(
 
         tasks.append(task(specs[0] if devices else DAY_SERVER, max(slacks)))
     cells: list[CellRow] = []
+    took = suggestion_times()
     for rows in _judged(tasks, jobs):
         cells += rows
         if output is not None:
-            _write(output, {**header(), "cells": cells})
+            _write(output, {**header(), "suggestions": took, "cells": cells})
     if as_json:
-        echo_json({**header(), "cells": cells})
+        echo_json({**header(), "suggestions": took, "cells": cells})
     else:
         _show(cells)
 

@@ -6,11 +6,12 @@ import copy
 import math
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
 from agents.devices.simulated.llm import Request
+from tests.bench.load.cells import ArmRow, CellRow, Pair, PlanRow
 from tests.bench.load.governors import Agft, Ondemand, Slack, clocks
 from tests.bench.load.oracles import (
     ByLoad,
@@ -34,6 +35,7 @@ from tests.bench.load.servers import (
     Limits,
     Opener,
     first_half,
+    in_turns,
     quantile,
     second_half,
     shared,
@@ -44,6 +46,8 @@ from tuner.core import Setting
 LEAST_WINDOWS = 100
 """Of a cell, over all seeds."""
 LEAST_SEEDS, MOST_SEEDS = 10, 40
+LEAST_EACH = 5
+"""Windows of one seed: a server with a small share of a trace gets several shares in turn."""
 SEARCHED = 25
 """So many windows an oracle is chosen on; where it breaks its limits on all, it is made faster until it
 keeps them there."""
@@ -57,67 +61,6 @@ GAINS = ((0.2, 0.02), (0.5, 0.05), (1.0, 0.1), (2.0, 0.3))
 SHM = Path("/dev/shm")
 """In memory, where there is such a folder: a hold is written at every change of row."""
 OURS, SINGLE, ORACLE, DEFAULT = "plan by load", "best single", "per-load oracle", "governor"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmRow:
-    """What one arm came to in a cell.
-
-    `saving` is the share of the default's energy; `captured` the share of the way from the best single
-    setting to the per-load oracle; `above` the share of windows with a p99 above its limit, of those with
-    a spike in them, too; `worst` the largest p99 over its limit.
-    """
-
-    arm: str
-    watts: float
-    saving: float
-    captured: float
-    captured_stderr: float
-    above: float
-    above_in_spikes: float
-    worst: float
-    keeps: bool
-    unanswered: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """A rival beside ours, seed by seed: how much more energy it took, as a share of the best single's."""
-
-    rival: str
-    difference: float
-    difference_stderr: float
-    keeps_as_often: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow:
-    """One row of the plan that was followed: below so much of the load, this clock."""
-
-    below: float
-    clock_mhz: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellRow:
-    """A server under a trace at one slack; times in milliseconds."""
-
-    server: str
-    trace: str
-    share: int
-    slack: float
-    ttft_p99_ms: float
-    tpot_p99_ms: float
-    seeds: int
-    windows: int
-    single_mhz: float
-    possible: float
-    plan: tuple[PlanRow, ...]
-    trials: int
-    hours: float
-    note: str
-    arms: tuple[ArmRow, ...]
-    pairs: tuple[Pair, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,16 +111,27 @@ class Cell:
     limits: Limits
     seeds: range
     searching: range
+    turns: int = 1
     floor: tuple[float, float] = (MOST_ABOVE, MOST_OVER)
     runs: dict[str, list[Played]] = field(default_factory=dict)
 
     def judged(self, make: Callable[[Sequence[Request]], Controller], seeds: range) -> list[Played]:
         """Play the judged half once a seed, each with a controller of its own."""
-        scores = []
-        for seed in seeds:
-            mine = shared(self.task.judged, self.share, seed)
-            scores.append(play(self.open_server, mine, make(mine), seed, self.task.until_s))
-        return scores
+        return [
+            play(self.open_server, mine, make(mine), seed, self.turns * self.task.until_s)
+            for seed in seeds
+            for mine in [self.requests(seed)]
+        ]
+
+    def requests(self, seed: int) -> list[Request]:
+        """Return a seed's requests of the judged half."""
+        return in_turns(self.task.judged, self.share, seed, self.turns, self.task.until_s)
+
+    def tuned(self, controller: Controller, seed: int) -> Played:
+        """Play the half to tune on."""
+        task = self.task
+        mine = in_turns(task.tuning, self.share, seed, self.turns, task.tuned_s)
+        return play(self.open_server, mine, controller, seed, self.turns * task.tuned_s)
 
     def score(self, runs: Sequence[Played]) -> Score:
         """Return joules, and by how much too often a limit is broken."""
@@ -206,20 +160,19 @@ def share_of(open_server: Opener, requests: Sequence[Request], until_s: float) -
 def judge(task: Task, open_server: Opener, share: int | None = None) -> list[CellRow]:
     """Return a row for each slack."""
     share = share or share_of(open_server, task.tuning, task.tuned_s)
-    each = sum(WARM_S <= r.arrival_s < task.until_s for r in task.judged) / share / WINDOW
-    count = max(task.least_seeds, math.ceil(task.least_windows / max(1.0, math.floor(each))))
-    seeds = range(min(MOST_SEEDS, count))
-    searching = range(max(1, min(len(seeds), math.ceil(task.searched / max(1.0, each)))))
-    first = [
-        play(open_server, shared(task.tuning, share, s), Fixed(), s, task.tuned_s) for s in seeds
-    ]
-    tails = [w for run in first for w in windows(run.served)]
+    due = sum(WARM_S <= r.arrival_s < task.until_s for r in task.judged) / share / WINDOW
+    turns = max(1, math.ceil(LEAST_EACH / max(due, 0.01)))
+    each = math.floor(due * turns)
+    seeds = range(min(MOST_SEEDS, max(task.least_seeds, math.ceil(task.least_windows / each))))
+    searching = range(min(len(seeds), math.ceil(task.searched / each)))
+    unlimited = Cell(task, open_server, share, Limits(1.0, 1.0), seeds, searching, turns)
+    tails = [w for seed in seeds for w in windows(unlimited.tuned(Fixed(), seed).served)]
     usual = [quantile([w[k] for w in tails], KEPT_BY_DEFAULT) for k in (2, 3)]
     fixed: dict[int, list[Played]] = {}
     rows = []
     for slack in task.slacks:
         limits = Limits(slack * usual[0], slack * usual[1])
-        cell = Cell(task, open_server, share, limits, seeds, searching)
+        cell = replace(unlimited, limits=limits, runs={})
         rows.append(_row(cell, slack, fixed))
     return rows
 
@@ -269,8 +222,7 @@ def _fixed(setting: Setting) -> Callable[[Sequence[Request]], Controller]:
 
 def _foreseen(cell: Cell, foresight: Foresight, single: int, places: int) -> list[Played]:
     """Choose a table in hindsight, and play it at every seed."""
-    mine = shared(cell.task.judged, cell.share, 0)
-    edges = edges_of(foresight(mine), WARM_S, cell.task.until_s)
+    edges = edges_of(foresight(cell.requests(0)), WARM_S, cell.turns * cell.task.until_s)
 
     def played(table: Table, seeds: range) -> list[Played]:
         return cell.judged(lambda requests: ByLoad(foresight(requests), edges, table), seeds)
@@ -293,19 +245,9 @@ def _energy(runs: Sequence[Played]) -> float:
 
 def _gains(cell: Cell) -> tuple[float, float]:
     """Return the PI controller's gains that did best on the first half."""
-    task = cell.task
     scored = []
     for gains in GAINS:
-        runs = [
-            play(
-                cell.open_server,
-                shared(task.tuning, cell.share, seed),
-                Slack(cell.limits, *gains),
-                seed,
-                task.tuned_s,
-            )
-            for seed in cell.searching[:3]
-        ]
+        runs = [cell.tuned(Slack(cell.limits, *gains), seed) for seed in cell.searching[:3]]
         scored.append((cell.score(runs), gains))
     return min(scored, key=lambda s: (s[0].excess, s[0].energy_j))[1]
 
@@ -314,8 +256,7 @@ def _learnt(cell: Cell) -> Agft:
     """Return a bandit that has seen the first half, twice."""
     agft = Agft()
     for seed in (0, 1):
-        requests = shared(cell.task.tuning, cell.share, seed)
-        play(cell.open_server, requests, agft, seed, cell.task.tuned_s)
+        cell.tuned(agft, seed)
     return agft
 
 
@@ -327,7 +268,8 @@ def _tuned(cell: Cell) -> tuple[Tuned, str]:
 
 def _told(cell: Cell, slack: float, single_mhz: float, tuned: Tuned, note: str) -> CellRow:
     single, oracle = cell.runs[SINGLE], cell.runs[ORACLE]
-    way = _energy(single) - _energy(oracle)
+    ways = [s.energy_j - o.energy_j for s, o in zip(single, oracle, strict=True)]
+    way = fmean(ways)
     return CellRow(
         server=cell.task.server,
         trace=cell.task.trace,
@@ -339,6 +281,7 @@ def _told(cell: Cell, slack: float, single_mhz: float, tuned: Tuned, note: str) 
         windows=len(ratios(single, cell.limits)),
         single_mhz=single_mhz,
         possible=way / _energy(single),
+        possible_stderr=stdev(ways) / len(ways) ** 0.5 / _energy(single),
         plan=tuple(
             PlanRow(below=row.below, clock_mhz=float(next(iter(row.setting.values()))))
             for row in tuned.plan.rows

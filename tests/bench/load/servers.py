@@ -85,6 +85,18 @@ def shared(trace: Sequence[Request], share: int, seed: int) -> list[Request]:
     return list(trace[seed % share :: share])
 
 
+def in_turns(
+    trace: Sequence[Request], share: int, seed: int, turns: int, lasts_s: float
+) -> list[Request]:
+    """Return what several of `share` servers get, one after the other: a trace of `lasts_s` each."""
+    return [
+        replace(r, arrival_s=r.arrival_s + turn * lasts_s)
+        for turn in range(turns)
+        for r in shared(trace, share, seed * turns + turn)
+        if r.arrival_s < lasts_s
+    ]
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the value that so many are at or below."""
     ordered = sorted(values)

@@ -13,15 +13,23 @@ from typer.testing import CliRunner
 
 from agents.devices.simulated.llm import CLOCK, Request, ServedRequest, ServesRequests
 from agents.devices.simulated.llm.requests import poisson
-from tests.bench.load import command, judge
+from tests.bench.load import command, judge, timing
 from tests.bench.load.day import day, rate_per_s, spikes
 from tests.bench.load.governors import Agft, Ondemand, Slack, clocks
 from tests.bench.load.oracles import ByLoad, Score, Table, descend, edges_of, excess, rate_now
 from tests.bench.load.ours import Follows, Tuned
 from tests.bench.load.play import Controller, Fixed, play
-from tests.bench.load.servers import Limits, opener, quantile, second_half, shared, windows
+from tests.bench.load.servers import (
+    Limits,
+    in_turns,
+    opener,
+    quantile,
+    second_half,
+    shared,
+    windows,
+)
 from tests.errors import raised
-from tuner.core import InvalidInput, Plan, Row
+from tuner.core import InvalidInput, Plan, Row, Space
 
 SERVER = "simulated:h100-llm"
 SLOW = {CLOCK: 720}
@@ -56,6 +64,12 @@ def test_a_trace_is_cut_in_halves_and_shared() -> None:
     assert judged[0].arrival_s == 0.0, "a minute before the half"
     assert len(judged) == 187
     assert [r.arrival_s for r in shared(trace, 4, 5)][:2] == [10.0, 50.0]
+
+
+def test_a_server_of_a_small_share_gets_several_shares_in_turn() -> None:
+    trace = [Request(10.0 * k, 5, 5) for k in range(12)]
+    mine = in_turns(trace, 4, 0, 3, 100.0)
+    assert [r.arrival_s for r in mine] == [0.0, 40.0, 80.0, 110.0, 150.0, 190.0, 220.0, 260.0]
 
 
 def test_all_that_came_in_time_is_answered_and_counted() -> None:
@@ -187,6 +201,15 @@ def test_the_command_judges_every_arm(tmp_path: Path, monkeypatch: pytest.Monkey
     assert arms["per-load oracle"]["watts"] <= arms["best single"]["watts"] * 1.01
     assert [row["clock_mhz"] for row in cell["plan"]] == [600.0]
     assert {p["rival"] for p in cell["pairs"]} == set(arms) - {"plan by load"}
+
+
+def test_the_time_of_a_suggestion_is_that_of_all_its_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "REPEATS", 1)
+    monkeypatch.setattr(timing, "SPACE", Space(timing.SPACE.knobs[:1] + timing.SPACE.knobs[3:]))
+    several, one = timing.suggestion_times()
+    assert (several.loads, one.loads) == (6, 1)
+    assert several.settings == one.settings == 150 and several.trials == one.trials == 40
+    assert several.median_s > 0.0 < one.median_s
 
 
 def test_quantiles_are_of_what_is_there() -> None:

@@ -91,6 +91,10 @@ class TestLeases(contracts.LeasesContract):
     pass
 
 
+class TestPosteriors(contracts.PosteriorsContract):
+    pass
+
+
 class TestTokens(contracts.TokensContract):
     pass
 

@@ -21,7 +21,7 @@ from tuner.core import ActuationError, ConfigError, TuningError, render_setting
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml, with the grants.")]
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
-DEFAULTS = {"throttled": "", "defaults": {}, "ceilings": ()}
+DEFAULTS = {"throttled": "", "defaults": {}, "ceilings": (), "budget": {}}
 """What an older actuator does not tell."""
 NOTHING = {"throttled": "", "values": {}, "level": "unknown", "holder": "", "paused": ""}
 """Status of a device that does not answer."""
@@ -87,6 +87,33 @@ def restore(
         raise typer.Exit(1)
 
 
+def leave_budget(
+    device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
+    config: Config = CONFIG,
+    socket: Socket = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the journal, if no actuator runs."),
+    ] = None,
+) -> None:
+    """Take devices out of their power budgets, without the tuner. Run as root; idempotent.
+
+    Their original settings are restored. A tuner that still has them in a group makes them members
+    again: remove them there first, or remove `floor` from actuator.toml.
+    """
+    if every == bool(device):
+        raise typer.BadParameter("give DEVICE or --all")
+    if every and not _answers(config, socket):
+        folder = state_dir or _configured_folder(config)
+        _become("leave", *([folder] if folder else []))
+    with closing(_line(config, socket)) as line:
+        uuids = [about["uuid"] for about in line.ask("capabilities")["devices"]]
+        for uuid in uuids if every else [str(device)]:
+            line.ask("leave_budget", device=uuid)
+            typer.echo(f"{uuid}: in no budget")
+
+
 def detach(config: Config = CONFIG, socket: Socket = None) -> None:
     """Restore all devices and close their drivers: before a GPU reset, MIG change or driver upgrade.
 
@@ -132,6 +159,9 @@ def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
         f"{device['uuid']} ({device['board']}): {level} {render_setting(values)}"
         f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
     )
+    if group := device["budget"].get("group"):
+        caps, floor = render_setting(device["budget"]["at_most"]), device["budget"]["floor"]
+        yield f"  in the budget {group}: at most {caps}; floor {render_setting(floor)}"
     yield f"  may be set: {', '.join(spans) or 'nothing is granted'}"
 
 
@@ -215,7 +245,8 @@ def _doubts(device: Mapping[str, Any]) -> str:
 
     Without a journal the value may be an earlier setting, so it is not called the original.
     """
-    if device["level"] != "original" or device["paused"] or device["trouble"]:
+    member = device["budget"].get("group")
+    if device["level"] != "original" or device["paused"] or device["trouble"] or member:
         return ""
     tops = {k: device["ranges"][k][-1] for k in device["ceilings"] if k in device["ranges"]}
     defaults = {**tops, **dict(device["defaults"])}

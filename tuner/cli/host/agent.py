@@ -51,6 +51,17 @@ def serve(
             help="File with the token to enrol with: the tuner's, or one of `token create --enrol`.",
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="This host in the names of its devices. Default: its host name."),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A label of this host's devices, beside those of agent.toml; repeatable.",
+        ),
+    ] = None,
     state_dir: StateDir = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the noise of simulated devices.")
@@ -71,15 +82,17 @@ def serve(
     given = {
         "tuner": tuner,
         "token_file": token_file,
+        "name": name,
         "state_dir": state_dir,
         "seed": seed,
         "metrics": metrics,
         "foreign_share": foreign_share,
     }
     logs.begin("httpx")
+    labels = _labels(label or ())
 
     def read() -> AgentConfig:
-        return _configured(config, device or (), workload, given)
+        return _configured(config, device or (), workload, given, labels)
 
     loaded = read() if config is None else main.wait_for_device(read)
     if loaded is not None:
@@ -125,8 +138,24 @@ def _reverted_lines(done: Sequence[str], stay: bool) -> Iterator[str]:
         yield "every device stays at its original; lift it with `jouletune agent revert --lift`"
 
 
+def _labels(given: Sequence[str]) -> dict[str, str]:
+    """Return labels by name. Raises ConfigError: one has no value, or is given twice."""
+    labels: dict[str, str] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if not name or not value or name in labels:
+            why = "is given twice" if name in labels else "has no name or no value"
+            raise ConfigError(f"--label {text} {why}", hint="write it like --label rack=b1")
+        labels[name] = value
+    return labels
+
+
 def _configured(
-    file: Path | None, devices: Sequence[str], workload: str, given: Mapping[str, object]
+    file: Path | None,
+    devices: Sequence[str],
+    workload: str,
+    given: Mapping[str, object],
+    labels: Mapping[str, str],
 ) -> AgentConfig:
     """Return the file's configuration with what the options say instead."""
     changes = {name: value for name, value in given.items() if value is not None}
@@ -134,5 +163,7 @@ def _configured(
     if attached or file is None:
         changes["devices"] = attached
     if file is None:
-        return AgentConfig(**changes)  # type: ignore[arg-type]
-    return replace(load_agent_config(file), **changes)  # type: ignore[arg-type]
+        return AgentConfig(labels=dict(labels), **changes)  # type: ignore[arg-type]
+    read = load_agent_config(file)
+    changes["labels"] = {**read.labels, **labels}
+    return replace(read, **changes)  # type: ignore[arg-type]

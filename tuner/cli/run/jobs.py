@@ -38,6 +38,7 @@ class Wishes:
     seed: int | None = None
     safety: Safety | None = None
     foreign_share: float | None = None
+    transfer: bool = True
 
 
 def requested_jobs(wishes: Wishes) -> list[RunJob]:
@@ -88,6 +89,7 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
             "window_s": default.window_s if wishes.window_s is None else wishes.window_s,
             "seed": wishes.seed or 0,
             "safety": wishes.safety or default.safety,
+            "transfer": wishes.transfer,
         }
     )
     read_constraints(job.constraints or (), {})
@@ -105,6 +107,7 @@ def terms(job: RunJob) -> Terms:
         window_s=job.window_s,
         safety=job.safety,
         energy_share=job.energy_share,
+        transfer=job.transfer,
     )
 
 

@@ -15,7 +15,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from agents.host.host import HostClock
 from tuner import files
+from tuner.cli.answers import checked
 from tuner.cli.host import logs
 from tuner.cli.host.workload import demand_file, under_trace
 from tuner.cli.options import (
@@ -38,6 +40,7 @@ from tuner.cli.run.conduct import conduct, drop_leftovers
 from tuner.cli.run.display import Display, Lines, open_display
 from tuner.cli.run.jobs import Wishes, requested_jobs
 from tuner.cli.run.keeping import Keeper
+from tuner.cli.run.llm import LlmRequest, demand_traffic, examine, usual_device, write_files
 from tuner.cli.run.printed import next_steps, print_report
 from tuner.cli.run.programs import Program, write_program
 from tuner.cli.run.results import Result, document
@@ -76,6 +79,38 @@ def run(
             show_default=False,
         ),
     ] = "",
+    llm: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="A server of a language model on this machine, like http://127.0.0.1:8000: vLLM, SGLang, "
+            "llama.cpp, TGI, Ollama, Triton or OpenAI-compatible. Its own traffic is measured.",
+            show_default=False,
+        ),
+    ] = "",
+    generate_load: Annotated[
+        str,
+        typer.Option(
+            metavar="LOAD",
+            help="With --llm: send requests, like rate=2,prompt=64-512,output=32-128 (requests/s, "
+            "tokens), callers=4, or trace=FILE.csv (arrival_s, prompt_tokens, output_tokens).",
+            show_default=False,
+        ),
+    ] = "",
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="With --llm: list what would be measured and set; change nothing."
+        ),
+    ] = False,
+    write_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="With --llm: write the file for the agent's --workload service:FILE.toml, and stop.",
+            show_default=False,
+        ),
+    ] = None,
     knob: Annotated[
         list[str] | None,
         typer.Option(
@@ -138,6 +173,9 @@ def run(
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
     ] = None,
+    no_transfer: Annotated[
+        bool, typer.Option("--no-transfer", help="Ignore finished studies of like devices.")
+    ] = False,
     keep: Annotated[
         bool,
         typer.Option(
@@ -174,11 +212,24 @@ def run(
         raise ConfigError("--tuner and --token-file need --keep", hint="give --keep, or neither")
     if keep and not (device or command or resume):
         raise ConfigError("--keep needs a device", hint="give --device, too")
-    if command and (workload or resume):
-        raise ConfigError("--command excludes --workload and --resume", hint="give one of them")
+    if sum(map(bool, (command, llm, workload, resume))) > 1:
+        raise ConfigError(
+            "--command, --llm, --workload and --resume exclude each other", hint="give one of them"
+        )
+    if (generate_load or check or write_config) and not llm:
+        raise ConfigError(
+            "--generate-load, --check and --write-config need --llm", hint="give --llm URL, too"
+        )
     if command:
         program = Program(command, knob or (), metric or (), runs)
         device, workload = device or "cpu", write_program(program, state_dir)
+    if llm:
+        request = LlmRequest(
+            llm, device or usual_device(), generate_load, constraint or (), seed or 0
+        )
+        if check or write_config:
+            return _describe(request, write_config, as_json)
+        device, workload = request.device, write_files(request, state_dir).workload
     workload = under_trace(workload, load)
     demand_file(workload)
     wishes = Wishes(
@@ -192,6 +243,7 @@ def run(
         seed=seed,
         safety=None if safety is None else Safety(safety),
         foreign_share=foreign_share,
+        transfer=not no_transfer,
     )
     if resume and (db or wishes != Wishes()):
         raise ConfigError(
@@ -199,6 +251,8 @@ def run(
             hint="give only --state-dir, --keep and --json",
         )
     requested = None if resume else _requested_run(wishes, db, state_dir)
+    if llm and not generate_load:
+        demand_traffic(workload, HostClock())
     with files.lock(state_dir, "run", 0o700), ExitStack() as stack:
         keeper = stack.enter_context(_keeper(tuner, token_file)) if keep else None
         record = _unfinished(state_dir) if requested is None else requested
@@ -207,6 +261,29 @@ def run(
         if requested is not None:
             _begin(requested, state_dir)
         _carry_out(record, state_dir, as_json, keeper)
+
+
+def _describe(request: LlmRequest, file: Path | None, as_json: bool) -> None:
+    """Write the configuration of a model server, or list what would be measured and set."""
+    if file is not None:
+        written = write_files(request, file.absolute().parent, file.name)
+        lines = [
+            f"wrote {written.file}",
+            f"next: `jouletune workload check {written.file}`, then in agent.toml: "
+            f'workload = "{written.workload}"',
+        ]
+        value: object = {"file": str(written.file), "workload": written.workload}
+    else:
+        checks = list(examine(request))
+        lines, value = list(checked(checks, "no checks")), {"findings": _documents(checks)}
+    if as_json:
+        echo_json(value)
+    else:
+        typer.echo("\n".join(lines))
+
+
+def _documents(checks: Sequence[tuple[bool, str, str, str]]) -> list[dict[str, object]]:
+    return [{"about": a, "there": t, "seen": s, "hint": h} for t, a, s, h in checks]
 
 
 @contextmanager

@@ -55,6 +55,8 @@ PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
 """The given number of a hold's latest windows are looked at."""
+REMEMBER_S = 30.0
+"""Posteriors of finished studies are built so often."""
 LONGEST_TURN_S = 0.01
 """A turn of work that is done in turns ends after this, with the piece it is at."""
 
@@ -266,10 +268,12 @@ class Lead:
         return run
 
 
-def start(maintenance: Maintenance, tell: Callable[[], None]) -> BackgroundScheduler:
+def start(
+    maintenance: Maintenance, tell: Callable[[], None], refresh: Callable[[], None] = lambda: None
+) -> BackgroundScheduler:
     """Start the maintenance in the background and return the scheduler, to be shut down at the end.
 
-    `tell` is how this tuner lets the others know of itself.
+    `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish.
     """
     lead = Lead(maintenance.loop)
     lead.taken()
@@ -277,10 +281,12 @@ def start(maintenance: Maintenance, tell: Callable[[], None]) -> BackgroundSched
     plan: list[tuple[Callable[[], None], int]] = [
         (lead.alone(maintenance.reap), 10),
         (lead.alone(in_turns(maintenance.watch_drift, 60.0)), 1),
+        (lead.alone(in_turns(maintenance.loop.memory.remember, REMEMBER_S)), 1),
         (maintenance.keep_seen, round(KEEP_S)),
         (lead.alone(maintenance.watch_silence), 10),
         (lead.alone(maintenance.prune), 3600),
         (tell, TELL_S),
+        (refresh, 10),
         (malloc.trim, 60),
     ]
     for task, seconds in plan:

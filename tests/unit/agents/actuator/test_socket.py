@@ -142,7 +142,7 @@ def open_house(tmp_path: Path) -> Iterator[House]:
 
 def test_a_trial_over_the_wire(open_house: House) -> None:
     line = open_house.enter()
-    assert open_house.ask(line, verb="capabilities")["protocol"] == 3
+    assert open_house.ask(line, verb="capabilities")["protocol"] == 4
     assert open_house.ask(line, verb="acquire", device=GPU, lease_s=5)["ok"]
     setting = {CLOCK: 810, LIMIT: 250}
     assert open_house.ask(line, verb="apply", device=GPU, setting=setting)["values"] == setting
@@ -363,6 +363,11 @@ FIELDS = {
     "valid_for_s": NUMBERS,
     "knob": st.sampled_from([CLOCK, LIMIT, "gpu.mem_clock_mhz", ""]),
     "why": st.text(max_size=5),
+    "group": st.text(max_size=5),
+    "steps": st.lists(
+        st.fixed_dictionaries({"in_s": NUMBERS, "cap_w": NUMBERS, "at_most": SETTINGS}) | JSON,
+        max_size=2,
+    ),
 }
 NEARLY = st.sampled_from(sorted(VERBS)).flatmap(
     lambda verb: st.fixed_dictionaries(

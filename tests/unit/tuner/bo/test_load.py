@@ -10,11 +10,15 @@ import torch
 
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import START, knob, study, trial
+from tuner.bo.encoding import enumerate_grid
+from tuner.bo.load import over_loads
+from tuner.bo.prior import physical_hypotheses
 from tuner.bo.queueing import under_load
 from tuner.bo.suggest import suggest
 from tuner.core import (
     Done,
     Estimate,
+    Kind,
     LoadHistory,
     Measurement,
     Past,
@@ -228,3 +232,13 @@ def test_more_load_means_more_waiting_more_power_and_less_energy_an_item() -> No
     work, step, power = under_load(one, one, one, 0.3 * one[:, :1], load, lambda: next(draws))
     assert (step.diff(dim=1) >= 0.0).all() and (power.diff(dim=1) >= -1e-12).all()
     assert ((work * power).diff(dim=1) <= 1e-9).all()
+
+
+def test_laws_that_are_kept_for_a_load_predict_as_new_ones() -> None:
+    grid = enumerate_grid(SPACE)
+    windows = [(t.ran_at[BY], t) for t in at_baseline()]
+    views = [over_loads(grid, 60.0, windows, kept)[0] for kept in (False, True)]
+    plain, kept = (physical_hypotheses(over, (Kind.ENERGY, Kind.TIME)) for over in views)
+    for one, other in zip(plain, kept, strict=True):
+        assert torch.equal(one.centres, other.centres)
+        assert torch.equal(one.features, other.features)

@@ -60,7 +60,7 @@ CASES: dict[str, list[str]] = {
         "device list --label rack=a1",
         "device list --label rack",
     ],
-    "device show": ["device show sim", "device show nobody"],
+    "device show": ["device show sim", "device show sim --since 7d", "device show nobody"],
     "events": ["events", "events --study STUDY"],
     "history": [
         "history",
@@ -77,6 +77,7 @@ CASES: dict[str, list[str]] = {
     "notification list": ["notification list"],
     "report": [
         "report STUDY",
+        "report STUDY --since 7d",
         "report STUDY --format md",
         "report --since 7x",
         "report nothing",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 
 import httpx2
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from tuner.service.fleet import EnergyPrice, FleetOverview
+from tuner.config import TunerConfig
+from tuner.series import SeriesTable
+from tuner.service.energy_price import EnergyPrice
+from tuner.service.fleet import FleetOverview
 from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
@@ -25,8 +29,10 @@ class Site:
     """A tuner with its pages, and browsers that visit it."""
 
     def __init__(self, verbs: Operations) -> None:
-        self.verbs = verbs
-        self.fleet = FleetOverview(verbs, Summaries(verbs), EnergyPrice(0.25, "EUR", 400.0))
+        series = {"price_per_kwh": 0.25, "co2e_g_per_kwh": 400.0}
+        config = TunerConfig(**{n: SeriesTable(constant=v) for n, v in series.items()})  # type: ignore[arg-type]
+        self.verbs = verbs = replace(verbs, price=EnergyPrice.of(config))
+        self.fleet = FleetOverview(verbs, Summaries(verbs))
         self.app = create_app(
             verbs,
             TOKEN,

@@ -84,10 +84,27 @@ def test_an_agent_is_served_by_options_and_file(served: list[object], tmp_path: 
     )
 
 
+def test_an_agent_gets_its_name_and_labels_by_options(served: list[object], tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text('name = "n"\nlabels = { rack = "a", row = "2" }\n[[device]]\nspec = "cpu"\n')
+    given = ["--name", "node-1", "--label", "rack=b", "--label", "pool=h100"]
+    assert main(["agent", "serve", "--config", str(file), *given]) == 0
+    assert served == [
+        AgentConfig(
+            devices=(Attachment("cpu"),),
+            name="node-1",
+            labels={"rack": "b", "row": "2", "pool": "h100"},
+        )
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["tuner", "serve", "--port", "99999"], "99999"),
+        (["agent", "serve", "--device", "cpu", "--label", "rack"], "rack"),
+        (["agent", "serve", "--device", "cpu", "--label", "rack="], "rack="),
+        (["agent", "serve", "--device", "cpu", "--label", "x=1", "--label", "x=2"], "x=2"),
         (["tuner", "serve", "--config", "none.toml"], "none.toml"),
         (["agent", "serve"], "--device"),
         (["agent", "serve", "--device", "cpu="], "cpu="),

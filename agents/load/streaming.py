@@ -1,0 +1,208 @@
+"""Streamed answers of an OpenAI API (`/v1/completions`): time to the first token, time per further token.
+
+The load shares the machine with the server, so a piece of an answer is searched for marks; its JSON is not
+parsed. Definitions are those of `vllm bench serve`: TTFT runs from the request to the first piece, TPOT is
+the time from the first to the last piece per token after the first. Chat is not offered: its first piece
+may hold a role and no token.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agents.load.generator import LoadRun, LoadShape
+from agents.load.http_caller import HttpCaller
+from agents.load.meter import LoadMeter, LoadWindow, Totals
+from agents.load.stats import rate_of
+from tuner.core import (
+    Better,
+    Clock,
+    Context,
+    Kind,
+    Metric,
+    OverDevices,
+    OverWindows,
+    Quantity,
+    Reading,
+    Scope,
+    Window,
+    quantile_estimate,
+)
+
+EVENT = b"data: {"
+USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
+LONGEST_USAGE = 2000
+"""Bytes of the last pieces that are searched for the number of tokens."""
+NO_USAGE = "an answer without its number of tokens"
+LIMITS = ("ttft_ms", "tpot_ms")
+"""What can make a request count as good."""
+
+TAIL_MS = Quantity("ms", Better.LESS, Kind.TIME, over_windows=OverWindows.TAIL)
+GOODPUT = Quantity("1/s", Better.MORE, over_devices=OverDevices.LEAST)
+
+Connect = Callable[[Callable[[bytes], None] | None], HttpCaller]
+"""Makes a caller that passes on the pieces of its answers."""
+
+
+@dataclass(slots=True)
+class StreamTimes:
+    """What the callers of one window saw; `pieces` counts those of answers that did not end."""
+
+    first_ms: list[float] = field(default_factory=list)
+    per_token_ms: list[float] = field(default_factory=list)
+    ended: list[tuple[float, bool]] = field(default_factory=list)
+    """Per answer: the clock's time in s, and whether it kept the limits."""
+    ended_tokens: int = 0
+    pieces: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def tokens(self) -> int:
+        """All tokens so far; of an answer that has no end yet, its pieces."""
+        with self.lock:
+            return self.ended_tokens + self.pieces
+
+
+class StreamCaller:
+    """Send one request after another over a kept connection, and time the pieces of each answer."""
+
+    def __init__(
+        self, connect: Connect, times: StreamTimes, clock: Clock, limits: Mapping[str, float]
+    ) -> None:
+        self._times, self._clock, self._limits = times, clock, limits
+        self._http = connect(self._look)
+        self.close = self._http.close
+        self._events, self._first_s, self._last_s, self._tail = 0, 0.0, 0.0, b""
+
+    def send(self) -> str:
+        """Send one request, read its stream to the end, and return the error, or an empty text."""
+        self._events, self._tail = 0, b""
+        began_s = self._clock.monotonic()
+        wrong = self._http.send()
+        usage = USAGE.findall(self._tail)
+        tokens = int(usage[-1]) if usage else 0
+        times = self._times
+        if wrong or not tokens or not self._events:
+            return wrong or NO_USAGE  # its pieces stay counted: they were decoded
+        with times.lock:
+            times.pieces -= self._events
+            shown = {"ttft_ms": 1000.0 * (self._first_s - began_s)}
+            times.first_ms.append(shown["ttft_ms"])
+            if tokens > 1:
+                shown["tpot_ms"] = 1000.0 * (self._last_s - self._first_s) / (tokens - 1)
+                times.per_token_ms.append(shown["tpot_ms"])
+            good = all(shown.get(name, 0.0) <= limit for name, limit in self._limits.items())
+            times.ended.append((self._last_s, good))
+            times.ended_tokens += tokens
+        return ""
+
+    def _look(self, piece: bytes) -> None:
+        """Note the time of a piece that begins an event; an event may be split between two pieces."""
+        events = (self._tail[-(len(EVENT) - 1) :] + piece).count(EVENT)
+        self._tail = (self._tail + piece)[-LONGEST_USAGE:]
+        if not events:
+            return
+        now_s = self._clock.monotonic()
+        if not self._events:
+            self._first_s = now_s
+        self._last_s = now_s
+        self._events += events
+        with self._times.lock:
+            self._times.pieces += events
+
+
+class StreamMeter(LoadMeter):
+    """Measures a service under our load of streamed answers; its items are output tokens.
+
+    `limits` (`ttft_ms`, `tpot_ms`) say which requests count into `goodput_per_s`.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        shape: LoadShape,
+        counting: Callable[[], Totals],
+        clock: Clock,
+        seed: int,
+        limits: Mapping[str, float],
+    ) -> None:
+        super().__init__(lambda: connect(None), shape, counting, clock, seed)
+        self._stream, self._limits = connect, limits
+
+    def offering(self, context: Context) -> StreamMeter:
+        """Return this meter at another load. Raises InvalidInput where none is requested."""
+        shape = LoadShape.from_context(context)
+        other = StreamMeter(
+            self._stream, shape, self._counting, self._clock, self._seed, self._limits
+        )
+        other._runs = self._runs
+        return other
+
+    def start(self) -> Window:
+        """Start the load. Raises MeasurementError where the service does not tell its totals."""
+        totals, times = self._counting(), StreamTimes()
+
+        def counted() -> Mapping[str, float]:
+            return {"items": float(times.tokens), **totals()}
+
+        def connect() -> StreamCaller:
+            return StreamCaller(self._stream, times, self._clock, self._limits)
+
+        began_s = self._clock.monotonic()
+        run = LoadRun(connect, self._shape, clock=self._clock, seed=self._seed)
+        self._runs.add(run)
+        return StreamWindow(LoadWindow(run, counted), run, times, began_s, self._limits)
+
+
+class StreamWindow:
+    """An open window under a load of streamed answers."""
+
+    def __init__(
+        self,
+        window: LoadWindow,
+        run: LoadRun,
+        times: StreamTimes,
+        began_s: float,
+        limits: Mapping[str, float],
+    ) -> None:
+        self._window, self._run, self._times = window, run, times
+        self._began_s, self._limits = began_s, limits
+
+    def read(self) -> Reading:
+        """Return the metrics so far. Raises MeasurementError."""
+        return self._with(self._window.read())
+
+    def stop(self) -> Reading:
+        """Stop the load and return the window's metrics. Raises MeasurementError."""
+        return self._with(self._window.stop())
+
+    def _with(self, reading: Reading) -> Reading:
+        times, seconds = self._times, self._run.read().seconds
+        with times.lock:
+            ended, first, per_token = (
+                list(times.ended),
+                list(times.first_ms),
+                list(times.per_token_ms),
+            )
+        estimates = dict(reading.estimates)
+        estimates.pop("throughput_per_s", None)  # of requests; the agent derives that of tokens
+        for name, values in (("ttft", first), ("tpot", per_token)):
+            if values:
+                estimates[f"{name}_p50_ms"] = quantile_estimate(values, 0.50)
+                estimates[f"{name}_p99_ms"] = quantile_estimate(values, 0.99)
+        if ended and seconds > 0.0 and self._limits:
+            good = [(moment - self._began_s, int(kept)) for moment, kept in ended]
+            estimates["goodput_per_s"] = rate_of(good, seconds)
+        return Reading(reading.totals, estimates)
+
+
+def stream_metrics(goodput: bool) -> tuple[Metric, ...]:
+    """Return the metrics of a window of streamed answers."""
+    tails = [f"{name}_{quantile}_ms" for name in ("ttft", "tpot") for quantile in ("p50", "p99")]
+    return (
+        *(Metric(name, scope=Scope.SERVICE, quantity=TAIL_MS) for name in tails),
+        *([Metric("goodput_per_s", scope=Scope.SERVICE, quantity=GOODPUT)] if goodput else []),
+    )

@@ -1,0 +1,132 @@
+"""Engines that serve language models: how each is recognised, and the names of its metrics.
+
+Names are those of each engine's source at the stated version; docs/llm.md has the files. Of several
+names of one metric the newest comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+IGNORE_END: Mapping[str, object] = MappingProxyType({"ignore_eos": True})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmEngine:
+    """One engine.
+
+    An answer of one of `probes` that is a JSON object with all of `keys` is its own; with an `owner` its
+    list of models must name that owner, too. `histograms` are the
+    names by metric (`latency`, `ttft`, `tpot`); `tokens` counts output tokens, `running` is the gauge of
+    requests that are decoded. `watch` says what a server without a latency histogram needs.
+    """
+
+    name: str
+    title: str
+    version: str
+    probes: tuple[str, ...]
+    keys: frozenset[str]
+    owner: str = ""
+    version_key: str = "version"
+    metrics: str = "/metrics"
+    unit: str = "s"
+    histograms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tokens: str = ""
+    running: str = ""
+    watch: str = ""
+    completions: str = "/v1/completions"
+    request: Mapping[str, object] = field(default_factory=dict)
+
+
+VLLM = LlmEngine(
+    name="vllm",
+    title="vLLM",
+    version="0.11",
+    probes=("/version",),
+    keys=frozenset({"version"}),
+    owner="vllm",
+    histograms={
+        "latency": ("vllm:e2e_request_latency_seconds",),
+        "ttft": ("vllm:time_to_first_token_seconds",),
+        "tpot": (
+            "vllm:request_time_per_output_token_seconds",
+            "vllm:time_per_output_token_seconds",
+        ),
+    },
+    tokens="vllm:generation_tokens_total",
+    running="vllm:num_requests_running",
+    request=IGNORE_END,
+)
+SGLANG = LlmEngine(
+    name="sglang",
+    title="SGLang",
+    version="0.5",
+    probes=("/server_info", "/get_server_info"),
+    keys=frozenset({"model_path", "version"}),
+    histograms={
+        "latency": ("sglang:e2e_request_latency_seconds",),
+        "ttft": ("sglang:time_to_first_token_seconds",),
+        "tpot": ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+    },
+    tokens="sglang:generation_tokens_total",
+    running="sglang:num_running_reqs",
+    watch="start it with --enable-metrics",
+    request=IGNORE_END,
+)
+LLAMA_CPP = LlmEngine(
+    name="llama.cpp",
+    title="llama.cpp",
+    version="b6000",
+    probes=("/props",),
+    keys=frozenset({"total_slots"}),
+    version_key="build_info",
+    tokens="llamacpp:tokens_predicted_total",
+    running="llamacpp:requests_processing",
+    watch="llama-server has no histogram of latencies",
+    request=IGNORE_END,
+)
+TGI = LlmEngine(
+    name="tgi",
+    title="TGI",
+    version="3.3",
+    probes=("/info",),
+    keys=frozenset({"model_id", "max_concurrent_requests"}),
+    histograms={"latency": ("tgi_request_duration",)},
+    tokens="tgi_request_generated_tokens_sum",
+    running="tgi_batch_current_size",
+    watch="TGI shows a metric after the first request",
+)
+OLLAMA = LlmEngine(
+    name="ollama",
+    title="Ollama",
+    version="0.12",
+    probes=("/api/version",),
+    keys=frozenset({"version"}),
+    metrics="",
+    watch="Ollama has no metrics",
+)
+TRITON = LlmEngine(
+    name="triton",
+    title="Triton",
+    version="2.60",
+    probes=("/v2",),
+    keys=frozenset({"name", "extensions"}),
+    metrics="http://127.0.0.1:8002/metrics",
+    unit="ms",
+    histograms={"latency": ("nv_inference_first_response_histogram_ms",)},
+    watch="start it with --metrics-config histogram_latencies=true; only decoupled models have it",
+    completions="",
+)
+OPENAI = LlmEngine(
+    name="openai",
+    title="an OpenAI-compatible server",
+    version="",
+    probes=("/v1/models",),
+    keys=frozenset({"data"}),
+    metrics="",
+    watch="jouletune has no names of its metrics",
+)
+ENGINES = (SGLANG, LLAMA_CPP, TGI, OLLAMA, TRITON, VLLM, OPENAI)
+"""In the order of the checks: the most particular mark first."""

@@ -1,0 +1,143 @@
+"""The service file of a model server: what `service:/PATH/FILE.toml` needs to measure it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.load.exposition import declared
+from agents.workloads.http.llm.detection import ServedModel
+from agents.workloads.http.llm.requests import RequestedLoad
+from tuner.core import InvalidInput
+
+ANSWER_S = 300
+OPEN_LOOP_CALLERS = 256
+"""More than a server decodes at once: TTFT counts from the moment a caller sends."""
+LOAD_HINT = "add --generate-load rate=2,prompt=64-512,output=32-128"
+
+
+@dataclass(frozen=True, slots=True)
+class LlmProcess:
+    """The process that serves: its systemd unit, or a PID file and its program."""
+
+    unit: str = ""
+    pid_file: Path | None = None
+    program: str = ""
+
+
+def service_text(
+    server: ServedModel,
+    process: LlmProcess,
+    load: RequestedLoad | None = None,
+    bodies: Path | None = None,
+    good: Mapping[str, float] | None = None,
+) -> str:
+    """Return the file's text. Without a load the server's own traffic is measured.
+
+    Raises:
+        InvalidInput: its traffic cannot be measured, because a metric is missing or renamed.
+    """
+    return "\n".join([*_lines(server, process, load, bodies, good or {}), ""])
+
+
+def available(server: ServedModel, metric: str) -> str:
+    """Return the name of a histogram that the server has; empty if the engine has no such metric.
+
+    Raises:
+        InvalidInput: the engine has it by other names than known here.
+    """
+    names = server.engine.histograms.get(metric, ())
+    there = declared(server.text, "histogram")
+    declared_name = next((name for name in names if name in there), "")
+    if names and not declared_name:
+        raise InvalidInput(
+            f"{server.engine.title} {server.version} at {server.url} has no histogram "
+            f"{' or '.join(map(repr, names))}",
+            hint=f"{server.engine.watch or 'it may be renamed'}; "
+            f"available: {', '.join(there) or 'none'}; or {LOAD_HINT}",
+        )
+    return declared_name
+
+
+def _lines(
+    server: ServedModel,
+    process: LlmProcess,
+    load: RequestedLoad | None,
+    bodies: Path | None,
+    good: Mapping[str, float],
+) -> Iterator[str]:
+    engine = server.engine
+    yield f"# {engine.title} {server.version}; names as of {engine.title} {engine.version}".rstrip()
+    yield f"name = {_toml(engine.name)}"
+    yield f"url = {_toml(server.url)}"
+    yield f"version = {_toml(f'{server.version} {server.model}'.strip())}"
+    if process.unit or process.pid_file is not None:
+        yield from _process(process)
+    else:
+        yield "cpu_time = false             # the process that serves is not known"
+    if load is None:
+        yield from _watched(server)
+    else:
+        yield from _sent(server, load, bodies, good)
+    if server.text and engine.tokens:
+        yield f"\n[items]                      # output tokens\ncounter = {_toml(engine.tokens)}"
+    if server.text and engine.running:
+        yield f'\n[signal]\nname = "decoding_requests"\ngauge = {_toml(engine.running)}'
+
+
+def _process(process: LlmProcess) -> Iterator[str]:
+    yield "\n[process]"
+    if process.unit:
+        yield f"unit = {_toml(process.unit)}"
+    else:
+        yield f"pid_file = {_toml(str(process.pid_file))}\nprogram = {_toml(process.program)}"
+
+
+def _watched(server: ServedModel) -> Iterator[str]:
+    """Yield the tables that measure the server's own traffic."""
+    engine = server.engine
+    if not engine.histograms:
+        raise InvalidInput(
+            f"the traffic of {engine.title} at {server.url} cannot be watched: {engine.watch}",
+            hint=LOAD_HINT,
+        )
+    yield f"\n[latency]\nhistogram = {_toml(available(server, 'latency'))}"
+    if engine.metrics != "/metrics":
+        yield f"metrics = {_toml(engine.metrics)}"
+    yield f"unit = {_toml(engine.unit)}"
+    for metric in ("ttft", "tpot"):
+        if name := available(server, metric):
+            yield f"\n[[histogram]]\nname = {_toml(metric)}\nhistogram = {_toml(name)}"
+
+
+def _sent(
+    server: ServedModel, load: RequestedLoad, bodies: Path | None, good: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield the table of our own load."""
+    if not server.engine.completions or bodies is None:
+        raise InvalidInput(
+            f"no load can be generated for {server.engine.title}: its requests differ per model",
+            hint="describe one in a file: docs/examples/triton.toml",
+        )
+    yield f"\n[load]\npath = {_toml(server.engine.completions)}\nstream = true"
+    yield f"bodies = {_toml(str(bodies))}\ntimeout_s = {ANSWER_S}"
+    if load.callers is not None:
+        yield f"callers = {load.callers}"
+    else:
+        yield f"callers = {OPEN_LOOP_CALLERS}"
+        shape = f"rate_per_s = {load.rate_per_s!r}" if load.trace is None else _trace(load.trace)
+        yield shape
+    if good:
+        limits = ", ".join(f"{name} = {limit!r}" for name, limit in good.items())
+        yield f"good = {{ {limits} }}           # counts into goodput_per_s"
+
+
+def _trace(file: Path) -> str:
+    return f"trace = {_toml(str(file))}"
+
+
+def _toml(value: str) -> str:
+    """Return a text as TOML, which writes it as JSON does."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

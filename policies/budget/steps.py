@@ -1,0 +1,204 @@
+"""The next caps of a group: what is sent to each member, so that nothing ever exceeds the budget.
+
+Lower first, then raise: a cap is raised only into watts that every other member has given up and
+acknowledged. A schedule sent ahead only lowers; what a later step allows more is given when its time has
+come. A member that does not answer keeps what it may draw, and the others give it up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from policies.budget.division import BudgetMember, Division, divide
+from tuner.core import LATE_S, CapSchedule, CapStep, MemberPower
+
+ANSWER_S = 3.0
+"""A member that has not acknowledged its caps for so long counts as unreachable: the others give more."""
+SILENT_S = 90.0
+"""A member that has not asked for so long counts as unreachable. Agents ask once a minute."""
+LEAST_W = 0.5
+"""Caps that differ by less are the same: our choice."""
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """A member as its group knows it: what it can do, and what it may draw.
+
+    `sent_s` is when the oldest schedule without an answer was sent; None where all were acknowledged.
+    """
+
+    device: BudgetMember
+    power: MemberPower
+    sent_s: float | None = None
+
+    def reachable(self, now_s: float) -> bool:
+        """Return whether it can be expected to follow a change now."""
+        waits = self.sent_s is not None and now_s - self.sent_s > ANSWER_S
+        here = now_s - self.power.heard_s <= SILENT_S and not self.power.silent(now_s)
+        return here and not waits
+
+    def answered(
+        self, at_s: float, revision: int, *, most_w: float = 0.0, joined: bool = True
+    ) -> GroupMember:
+        """Return it with its host's answer: the revision it has, and the most watts it has before that.
+
+        An answer may be old: what was acknowledged before counts on until that or a later revision is
+        acknowledged again.
+        """
+        power = self.power.heard(at_s, revision, most_w=most_w, member=joined)
+        if revision < self.power.acknowledged.revision:
+            power = replace(power, sent=(self.power.acknowledged, *self.power.sent))
+        waits = None if not power.sent else at_s if self.sent_s is None else self.sent_s
+        return replace(self, power=power, sent_s=waits)
+
+    def latest(self) -> CapSchedule:
+        """Return the last schedule that was sent."""
+        return self.power.sent[-1] if self.power.sent else self.power.acknowledged
+
+    def watts(self, at_s: float, now_s: float) -> float:
+        """Return the most watts that it may draw at a time; one that answers now will answer then."""
+        power = self.power
+        if self.reachable(now_s):
+            power = replace(power, heard_s=max(power.heard_s, at_s))
+        return power.watts(at_s)
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """What a group does now: its division, and the schedules to send, by member.
+
+    `unreachable` members draw what they may; `drawn_w` is the most that all may draw, `missing_w` how much
+    of it is above the budget and cannot be lowered.
+    """
+
+    division: Division
+    schedules: Mapping[str, CapSchedule]
+    unreachable: tuple[str, ...]
+    drawn_w: float
+    missing_w: float
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """A time from which on a budget is in force, and the caps that divide it."""
+
+    at_s: float
+    by_s: float
+    budget_w: float
+    division: Division
+    if_all_answer: Division
+
+
+def plan_group(
+    members: Sequence[GroupMember], budget: Sequence[tuple[float, float]], now_s: float
+) -> GroupPlan:
+    """Return the next schedules of a group.
+
+    `budget` has times in seconds and watts, in order: the step in force now, then those known ahead. A
+    step counts from `LATE_S` after its time.
+    """
+    reach = [m for m in members if m.reachable(now_s)]
+    away = [m for m in members if not m.reachable(now_s)]
+    epochs: list[_Epoch] = []
+    for at_s, watts in budget:
+        by_s = max(now_s, at_s + LATE_S)
+        left = watts - math.fsum(m.watts(by_s, now_s) for m in away)
+        above = math.fsum(m.watts(by_s, now_s) for m in members) > watts + LEAST_W
+        division = divide([m.device for m in reach], left)
+        if away and above and not epochs:
+            # No time for a second refusal: all that answer go to the floor, and are raised once it fits.
+            division = replace(division, caps_w={m.device.name: m.device.floor_w for m in reach})
+        of_all = division
+        if away:  # of several that are away each may come back alone
+            of_all = divide([m.device for m in members], watts if len(away) == 1 else 0.0)
+        epochs.append(_Epoch(at_s, by_s, watts, division, of_all))
+    drawn = [math.fsum(m.watts(e.by_s, now_s) for m in members) for e in epochs]
+    schedules: dict[str, CapSchedule] = {}
+    for lowers in (True, False):
+        for member in members if lowers else reach:
+            steps = _steps(member, epochs, now_s, epochs[0].budget_w - drawn[0], lowers=lowers)
+            if not steps or member.device.name in schedules:
+                continue
+            schedule = CapSchedule(_revision(member) + 1, steps)
+            after = replace(member, power=member.power.sending(schedule))
+            then = [
+                total + after.watts(e.by_s, now_s) - member.watts(e.by_s, now_s)
+                for e, total in zip(epochs, drawn, strict=True)
+            ]
+            fits = (
+                new <= max(e.budget_w, old) + 1e-6
+                for e, old, new in zip(epochs, drawn, then, strict=True)
+            )
+            if all(fits):
+                schedules[member.device.name], drawn = schedule, then
+    first = epochs[0]
+    return GroupPlan(
+        first.division,
+        schedules,
+        tuple(m.device.name for m in away),
+        drawn[0],
+        first.division.missing_w,
+    )
+
+
+def _steps(
+    member: GroupMember, epochs: Sequence[_Epoch], now_s: float, spare_w: float, *, lowers: bool
+) -> tuple[CapStep, ...]:
+    """Return the steps to send to a member; none where it has them, or must wait.
+
+    One that is unreachable is sent what it may have once it is back, so that it never needs to be lowered.
+    """
+    name, floor = member.device.name, member.device.floor_w
+    goals = [
+        _whole(e.division.caps_w.get(name, e.if_all_answer.caps_w[name]), floor) for e in epochs
+    ]
+    present, goal = _cap_w(member, now_s), goals[0]
+    lowered = min(goal, present) if present is not None else goal
+    if lowers:
+        cap = lowered
+    elif present is None or goal < present + LEAST_W or member.power.sent:
+        return ()
+    else:
+        cap = _whole(min(goal, present + max(0.0, spare_w)), floor)
+        if cap < present + LEAST_W:
+            return ()
+    steps = [CapStep(now_s, cap)]
+    for epoch, then in zip(epochs[1:], goals[1:], strict=True):
+        if then < steps[-1].cap_w - LEAST_W:
+            steps.append(CapStep(epoch.at_s, then))
+    return () if _same(member, steps, now_s) else tuple(steps)
+
+
+def _same(member: GroupMember, steps: Sequence[CapStep], now_s: float) -> bool:
+    """Return whether the last schedule that was sent says the same from now on."""
+    if not member.power.member and not member.power.sent:
+        return False
+    latest, floor = member.latest(), member.device.floor_w
+    times = sorted({s.at_s for s in (*steps, *latest.steps) if s.at_s >= now_s} | {now_s})
+    other = replace(latest, steps=tuple(steps))
+    return all(abs(_at(latest, t, floor) - _at(other, t, floor)) < LEAST_W for t in times) and bool(
+        latest.steps or steps[0].cap_w <= floor
+    )
+
+
+def _at(schedule: CapSchedule, at_s: float, floor_w: float) -> float:
+    step = schedule.step(at_s)
+    return floor_w if step is None else max(floor_w, step.cap_w)
+
+
+def _cap_w(member: GroupMember, now_s: float) -> float | None:
+    """Return the cap that a member was sent last, None for one that has not joined."""
+    if not member.power.member and not member.power.sent:
+        return None
+    return _at(member.latest(), now_s, member.device.floor_w)
+
+
+def _revision(member: GroupMember) -> int:
+    return max(s.revision for s in (member.power.acknowledged, *member.power.sent))
+
+
+def _whole(watts: float, floor_w: float) -> float:
+    """Return whole watts, never below the floor: power limits are set in watts."""
+    return max(floor_w, float(math.floor(watts + 1e-6)))

@@ -1,0 +1,1 @@
+"""Budgets: random fleets, real agents and actuators, and the worth of division."""

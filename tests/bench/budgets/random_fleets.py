@@ -1,0 +1,208 @@
+"""Random groups and the failures of their hosts, network and tuner: what is in force, second by second.
+
+Hosts are as unkind as real ones: messages are lost or late and overtake each other, an answer may be old,
+agents and tuners die, and a host that reboots is at its driver's default limit until its actuator has
+started. A reboot takes longer than the group's `reboot_after_s`, as the operator must choose it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field, replace
+
+from policies.budget.division import BudgetMember
+from policies.budget.steps import GroupMember, GroupPlan, plan_group
+from tuner.core import LATE_S, CapSchedule, MemberPower
+
+REBOOT_AFTER_S = 60.0
+LONGEST_DELAY_S = 20.0
+AHEAD_S = 300.0
+FAILING_S, CALM_S = 150, 170
+"""Failures happen for so long; then nothing fails, and all watts must be in use again."""
+
+
+@dataclass
+class RandomHost:
+    """A member's host: the cap on its hardware, and the messages on their way to and from it."""
+
+    device: BudgetMember
+    default_w: float
+    rng: random.Random
+    schedule: CapSchedule | None = None
+    joined: bool = False
+    cut_until_s: float = 0.0
+    dead_until_s: float = 0.0
+    rebooting: tuple[float, float] | None = None
+    inbox: list[tuple[float, CapSchedule]] = field(default_factory=list)
+    outbox: list[tuple[float, int, bool]] = field(default_factory=list)
+
+    def cap_w(self, now_s: float) -> float:
+        """Return the cap on the hardware."""
+        if not self.joined or (self.rebooting is not None and now_s >= self.rebooting[0]):
+            return self.default_w
+        step = None if self.schedule is None else self.schedule.step(now_s)
+        return max(self.device.floor_w, 0.0 if step is None else step.cap_w)
+
+    def answers(self, now_s: float) -> bool:
+        """Return whether its agent is alive and reaches the tuner."""
+        return self.rebooting is None and now_s >= max(self.cut_until_s, self.dead_until_s)
+
+    def fail(self, now_s: float) -> None:
+        """Lose the network, the agent or the power."""
+        kind = self.rng.choice(["network", "agent", "reboot"])
+        if kind == "network":
+            self.cut_until_s = now_s + self.rng.choice([2.0, 8.0, 100.0])
+        elif kind == "agent":
+            self.dead_until_s = now_s + self.rng.choice([2.0, 8.0, 100.0])
+            self.inbox.clear()
+        elif self.rebooting is None:
+            off_s = now_s + REBOOT_AFTER_S + LONGEST_DELAY_S + LATE_S + self.rng.uniform(0.0, 30.0)
+            self.rebooting = (off_s, off_s + self.rng.uniform(1.0, 30.0))
+            self.inbox.clear()
+
+    def act(self, now_s: float, *, slow: bool) -> None:
+        """Start again, take what has arrived, and answer."""
+        if self.rebooting is not None and now_s >= self.rebooting[1]:
+            # The journal knows of its membership and its floor; caps are handed to it anew.
+            self.rebooting, self.schedule = None, None
+        if not self.answers(now_s):
+            return
+        for message in [m for m in self.inbox if m[0] <= now_s]:
+            self.inbox.remove(message)
+            self.joined = True
+            if self.schedule is None or message[1].revision > self.schedule.revision:
+                self.schedule = message[1]
+        late_s = self.rng.choice([0.0, 1.0, 3.0, LONGEST_DELAY_S]) if slow else 0.0
+        revision = 0 if self.schedule is None else self.schedule.revision
+        self.outbox.append((now_s + late_s, revision, self.joined))
+
+
+@dataclass
+class RandomFleet:
+    """A group at work: its hosts, what the tuner knows of them, and its budget over time."""
+
+    rng: random.Random
+    hosts: dict[str, RandomHost]
+    members: dict[str, GroupMember]
+    budget: list[tuple[float, float]]
+    now_s: float = 1000.0
+    away_until_s: float = 0.0
+    plan: GroupPlan | None = None
+
+    @classmethod
+    def made(cls, seed: int) -> RandomFleet:
+        """Return a group of a seed; its budget holds the floors."""
+        rng = random.Random(seed)
+        hosts, members = {}, {}
+        for n in range(rng.randint(1, 6)):
+            floor, name = float(rng.randint(50, 150)), f"m{n}"
+            most = floor + rng.randint(50, 250)
+            front = tuple((most * part, part**0.6) for part in (0.4, 0.6, 0.8, 1.0))
+            device = BudgetMember(
+                name, floor, most, front if rng.random() < 0.8 else (), None, rng.randint(0, 2)
+            )
+            hosts[name] = RandomHost(device, most + rng.choice([0.0, 50.0]), rng)
+            power = MemberPower(
+                floor_w=floor,
+                default_w=hosts[name].default_w,
+                reboot_after_s=REBOOT_AFTER_S,
+                heard_s=1000.0,
+            )
+            members[name] = GroupMember(device, power)
+        fleet = cls(rng, hosts, members, [])
+        fleet.budget = [(1000.0, fleet.some_watts())]
+        return fleet
+
+    def some_watts(self) -> float:
+        """Return a budget between the floors and all that the group can use; at times one below."""
+        floors = math.fsum(h.device.floor_w for h in self.hosts.values())
+        most = math.fsum(h.device.most_w for h in self.hosts.values())
+        low = -0.2 if self.rng.random() < 0.1 else 0.02
+        return floors + self.rng.uniform(low, 1.0) * (most - floors)
+
+    def disturb(self) -> None:
+        """Let something fail, or the budget change, now or at a time known ahead."""
+        if self.rng.random() < 0.06:
+            self.rng.choice(list(self.hosts.values())).fail(self.now_s)
+        if self.rng.random() < 0.02:
+            self.away_until_s = self.now_s + self.rng.choice([3.0, 30.0])
+        if self.rng.random() < 0.03 and self.now_s >= self.away_until_s:
+            at_s = self.now_s + self.rng.choice([0.0, 0.0, 20.0, 60.0])
+            self.budget = [(t, w) for t, w in self.budget if t < at_s]
+            self.budget.append((at_s, self.some_watts()))
+
+    def work(self, *, slow: bool) -> None:
+        """Let the tuner hear and divide, where it is up, and each host act."""
+        if self.now_s >= self.away_until_s:
+            self._hear()
+            self._divide(slow=slow)
+        else:  # nothing keeps an answer for a tuner that is away
+            for host in self.hosts.values():
+                host.outbox = [answer for answer in host.outbox if answer[0] > self.now_s]
+        for host in self.hosts.values():
+            host.act(self.now_s, slow=slow)
+
+    def _hear(self) -> None:
+        for name, host in self.hosts.items():
+            for answer in sorted(host.outbox):
+                if answer[0] > self.now_s:
+                    continue
+                host.outbox.remove(answer)
+                member, (_, revision, joined) = self.members[name], answer
+                if joined or not member.power.member:
+                    self.members[name] = member.answered(self.now_s, revision, joined=joined)
+
+    def _divide(self, *, slow: bool) -> None:
+        present = max(n for n, (at, _) in enumerate(self.budget) if at <= self.now_s)
+        ahead = [(at, w) for at, w in self.budget[present:] if at <= self.now_s + AHEAD_S]
+        self.plan = plan_group(list(self.members.values()), ahead, self.now_s)
+        for name, schedule in self.plan.schedules.items():
+            member = self.members[name]
+            sent_s = member.sent_s if member.power.sent else self.now_s
+            power = member.power.sending(schedule)
+            self.members[name] = replace(member, power=power, sent_s=sent_s)
+        for name, member in self.members.items():
+            host = self.hosts[name]
+            if member.power.sent and host.answers(self.now_s) and self.rng.random() < 0.8:
+                late_s = self.rng.choice([0.0, 1.0, 2.0, LONGEST_DELAY_S]) if slow else 0.0
+                host.inbox.append((self.now_s + late_s, member.power.sent[-1]))
+
+
+@dataclass(frozen=True)
+class FleetOutcome:
+    """What a random fleet showed: unnamed watts above its budget, floors broken, watts unused."""
+
+    above_w: float
+    below_floor: int
+    unused_w: float
+
+
+def play(seed: int) -> FleetOutcome:
+    """Play one random fleet through failures and then a calm time."""
+    fleet = RandomFleet.made(seed)
+    above, below, settled_s = 0.0, 0, fleet.now_s + LATE_S
+    for second in range(FAILING_S + CALM_S):
+        fleet.now_s += 1.0
+        if second < FAILING_S:
+            fleet.disturb()
+        fleet.work(slow=second < FAILING_S)
+        if fleet.now_s < fleet.away_until_s:
+            settled_s = fleet.away_until_s + LATE_S  # a tuner's start counts
+        drawn = math.fsum(host.cap_w(fleet.now_s) for host in fleet.hosts.values())
+        below += sum(host.cap_w(fleet.now_s) < host.device.floor_w for host in fleet.hosts.values())
+        if fleet.now_s > settled_s and fleet.plan is not None:
+            named = fleet.plan.missing_w
+            above = max(above, drawn - named - _in_force(fleet))
+    drawn = math.fsum(host.cap_w(fleet.now_s) for host in fleet.hosts.values())
+    usable = math.fsum(h.device.most_w for h in fleet.hosts.values())
+    floors = math.fsum(h.device.floor_w for h in fleet.hosts.values())
+    goal = max(floors, min(usable, _in_force(fleet)))
+    return FleetOutcome(above, below, goal - drawn)
+
+
+def _in_force(fleet: RandomFleet) -> float:
+    """Return the watts that must be kept now: the most of the last `LATE_S`."""
+    since = fleet.now_s - LATE_S
+    first = max((n for n, (at, _) in enumerate(fleet.budget) if at <= since), default=0)
+    return max(w for at, w in fleet.budget[first:] if at <= fleet.now_s)

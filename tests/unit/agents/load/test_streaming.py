@@ -1,0 +1,92 @@
+"""Streamed answers, timed token by token at the client."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from agents.load.http_caller import HttpCaller
+from agents.load.streaming import EVENT, NO_USAGE, StreamCaller, StreamTimes
+from tests.builders import Time
+
+USAGE = b'data: {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}\n\n'
+TOKEN = b'data: {"choices": [{"text": "a"}]}\n\n'
+Seen = Callable[[bytes], None]
+
+
+class Spoken(HttpCaller):
+    """A connection whose answers are given: pieces, each after so many seconds."""
+
+    def __init__(
+        self, seen: Seen, pieces: Sequence[tuple[float, bytes]], time: Time, wrong: str
+    ) -> None:
+        super().__init__("127.0.0.1", 1, "/")
+        self.pieces, self.time, self.wrong, self.look = pieces, time, wrong, seen
+
+    def send(self) -> str:
+        for seconds, piece in self.pieces:
+            self.time.sleep(seconds)
+            self.look(piece)
+        return self.wrong
+
+
+def answered(
+    pieces: Sequence[tuple[float, bytes]], wrong: str = "", **limits: float
+) -> tuple[str, StreamTimes]:
+    time, times = Time(), StreamTimes()
+
+    def connect(seen: Seen | None) -> HttpCaller:
+        assert seen is not None
+        return Spoken(seen, pieces, time, wrong)
+
+    return StreamCaller(connect, times, time, limits).send(), times
+
+
+def test_time_to_first_token_and_per_further_token() -> None:
+    wrong, times = answered(
+        [(0.5, b"HTTP/1.1 200\r\n\r\n"), (0.5, TOKEN), (0.1, TOKEN), (0.3, TOKEN + USAGE)]
+    )
+    assert not wrong
+    assert times.first_ms == pytest.approx([1000.0])
+    assert times.per_token_ms == pytest.approx([200.0])
+    assert times.tokens == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_does_not_matter_how_the_bytes_are_cut(seed: int) -> None:
+    rng, whole = random.Random(seed), TOKEN * 5 + USAGE
+    cuts = sorted(rng.sample(range(1, len(whole)), rng.randint(1, 40)))
+    pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    counted: list[int] = []
+    wrong, times = answered([(0.01, piece) for piece in pieces])
+    assert not wrong and times.tokens == 3 and times.pieces == 0
+    _, times = answered([(0.01, piece) for piece in pieces], wrong="cut off")
+    counted.append(times.pieces)
+    assert counted == [whole.count(EVENT)]
+
+
+def test_what_was_decoded_before_a_failure_stays_counted_and_is_not_timed() -> None:
+    wrong, times = answered([(1.0, TOKEN), (1.0, TOKEN)], wrong="connection closed")
+    assert wrong == "connection closed"
+    assert times.tokens == 2 and not times.first_ms and not times.ended
+
+
+def test_an_answer_without_its_number_of_tokens_is_none() -> None:
+    assert answered([(1.0, TOKEN)])[0] == NO_USAGE
+    assert answered([(1.0, b'data: {"error": {"message": "out of memory"}}\n\n')])[0] == NO_USAGE
+
+
+@pytest.mark.parametrize(
+    ("ttft", "tpot", "good"), [(1000, 200, True), (999, 200, False), (1000, 199, False)]
+)
+def test_a_request_is_good_within_every_limit(ttft: float, tpot: float, good: bool) -> None:
+    pieces = [(1.0, TOKEN), (0.4, TOKEN + USAGE)]
+    _, times = answered(pieces, ttft_ms=ttft + 1e-6, tpot_ms=tpot + 1e-6)
+    assert [kept for _, kept in times.ended] == [good]
+
+
+def test_one_token_has_no_time_per_further_token() -> None:
+    _, times = answered([(1.0, TOKEN + USAGE.replace(b"3}", b"1}"))])
+    assert times.first_ms and not times.per_token_ms

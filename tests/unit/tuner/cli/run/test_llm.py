@@ -1,0 +1,98 @@
+"""`jouletune run --llm`: what it recognises, writes and refuses before anything is started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.workloads.http.config import load_service_config
+from agents.workloads.http.load_config import OurLoad
+from tests.errors import has_a_next_step, raised
+from tests.unit.agents.workloads.http.llm.servers import SHOWN, ModelServer
+from tuner.cli.app import main
+from tuner.cli.run import llm
+from tuner.core import Clock, TuningError
+
+LOAD = "rate=2,prompt=4-8,output=8"
+
+
+@pytest.fixture
+def vllm() -> Iterator[ModelServer]:
+    server = ModelServer(SHOWN["vllm"])
+    yield server
+    server.close()
+
+
+class Hurried(Clock):
+    """A clock on which every wait is over at once."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_check_lists_what_would_be_measured_and_writes_nothing(
+    vllm: ModelServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", "--llm", vllm.url, "--device", "simulated:orin", "--check"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    for word in ("vLLM 0.11.0", "ttft_p99_ms", "would set gpu.clock_mhz", "energy is measured"):
+        assert word in printed
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_written_configuration_is_one_that_an_agent_reads(
+    vllm: ModelServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ["--constraint", "ttft_p99_ms <= 500", "--constraint", "tpot_p99_ms <= 1.2x baseline"]
+    command = ["run", "--llm", vllm.url, "--write-config", "llm.toml", "--generate-load", LOAD]
+    assert main([*command, *limits]) == 0
+    assert f"service:{tmp_path / 'llm.toml'}" in capsys.readouterr().out
+    load = load_service_config(tmp_path / "llm.toml").load
+    assert isinstance(load, OurLoad)
+    assert load.stream and load.shape.rate_per_s == 2.0 and len(load.bodies) == 512
+    assert load.good == {"ttft_ms": 500.0}
+
+
+def test_a_server_without_traffic_is_not_tuned(vllm: ModelServer, tmp_path: Path) -> None:
+    file = llm.write_files(llm.LlmRequest(vllm.url, "cpu"), tmp_path)
+    with raised(TuningError, "no request") as refused:
+        llm.demand_traffic(file.workload, Hurried())
+    assert "--generate-load" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--check"],
+        ["--write-config", "llm.toml"],
+        ["--generate-load", LOAD],
+        ["--llm", "http://127.0.0.1:1", "--resume"],
+        ["--llm", "http://127.0.0.1:1", "--command", "true"],
+        ["--llm", "http://127.0.0.1:1", "--device", "cpu"],
+        ["--llm", "http://192.0.2.1:8000", "--device", "cpu"],
+        ["--llm", "http://127.0.0.1:1", "--generate-load", "fast"],
+    ],
+)
+def test_options_that_do_not_go_together_change_nothing(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *options]) != 0
+    assert has_a_next_step(capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,183 @@
+"""`jouletune run --llm`: a running server of a language model, without a file written by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agents.devices.catalogue import open_device, specs_in
+from agents.host.host import HostClock
+from agents.host.processes.process_table import ProcessTable, service_of
+from agents.target.side import Side
+from agents.workloads import open_workload
+from agents.workloads.http.llm.detection import ServedModel, find_server
+from agents.workloads.http.llm.requests import RequestedLoad
+from agents.workloads.http.llm.service_file import LOAD_HINT, LlmProcess, service_text
+from tuner import files
+from tuner.core import Clock, Constraint, Knob, TuningError
+
+TRAFFIC_S = 10.0
+"""How long to look for a request of the server's own traffic."""
+STEP_S = 0.5
+GOOD = {"ttft_p99_ms": "ttft_ms", "tpot_p99_ms": "tpot_ms"}
+"""Constraints whose limits also say which requests count into the goodput."""
+UNIT = ".service"
+
+
+@dataclass(frozen=True, slots=True)
+class LlmRequest:
+    """What the flags ask for."""
+
+    url: str
+    device: str
+    generate_load: str = ""
+    constraints: Sequence[str] = ()
+    seed: int = 0
+
+    @property
+    def load(self) -> RequestedLoad | None:
+        """The load to generate, or None to watch. Raises InvalidInput."""
+        return RequestedLoad.parse(self.generate_load) if self.generate_load else None
+
+
+@dataclass(frozen=True, slots=True)
+class LlmFiles:
+    """The file of the service, with the bodies of its load beside it."""
+
+    server: ServedModel
+    file: Path
+
+    @property
+    def workload(self) -> str:
+        """The workload's spec."""
+        return f"service:{self.file}"
+
+
+def write_files(request: LlmRequest, folder: Path, name: str = "") -> LlmFiles:
+    """Find out what answers, and write its service file into a folder, by its content if without a name.
+
+    Raises:
+        InvalidInput: no server is recognised, or it cannot be measured so.
+        DeviceLost: nothing answers.
+    """
+    server, load = find_server(request.url), request.load
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = folder.resolve()
+    bodies: Path | None = None
+    if load is not None and server.engine.completions:
+        text = load.bodies(server.model, server.engine.request, request.seed)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        bodies = folder / (f"{Path(name).stem}.jsonl" if name else f"llm-{digest}.jsonl")
+        files.write(bodies, text, 0o600)
+    process = _process(server.url, None if name else folder)
+    text = service_text(server, process, load, bodies, good_limits(request.constraints))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    file = folder / (name or f"llm-{digest}.toml")
+    files.write(file, text, 0o644 if name else 0o600)
+    return LlmFiles(server, file)
+
+
+def good_limits(constraints: Sequence[str]) -> dict[str, float]:
+    """Return the absolute limits on TTFT and TPOT. Raises ConstraintSyntax."""
+    parsed = [Constraint.parse(text) for text in constraints]
+    return {
+        GOOD[one.metric]: one.bound
+        for one in parsed
+        if one.metric in GOOD and one.op == "<=" and not one.relative
+    }
+
+
+def demand_traffic(workload: str, clock: Clock) -> None:
+    """Return once the server has answered a request of its own traffic.
+
+    Raises:
+        TuningError: none is answered within ten seconds.
+    """
+    with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
+        side = open_workload(workload, seed=0, state_dir=Path(folder), clock=clock)
+        with closing(side):
+            window, began_s = side.meter.start(), clock.monotonic()
+            while not window.read().totals.get("items", 0.0):
+                if clock.monotonic() - began_s > TRAFFIC_S:
+                    window.stop()
+                    raise TuningError(
+                        f"no request was answered within {TRAFFIC_S:g} s: the server's own traffic is "
+                        "what would be measured",
+                        hint=f"start again while it has traffic, or {LOAD_HINT}",
+                    )
+                clock.sleep(STEP_S)
+            window.stop()
+
+
+def examine(request: LlmRequest) -> Iterator[tuple[bool, str, str, str]]:
+    """Yield what was recognised, what would be measured and set, and what is missing; changes nothing."""
+    clock = HostClock()
+    with tempfile.TemporaryDirectory(prefix="jouletune-") as name, ExitStack() as stack:
+        written = write_files(request, Path(name))
+        server = written.server
+        yield (
+            True,
+            "server",
+            f"{server.engine.title} {server.version} at {server.url}, {server.model}",
+            "",
+        )
+        service = open_workload(written.workload, seed=0, state_dir=Path(name), clock=clock)
+        stack.callback(service.close)
+        yield True, "measured by", service.source, ""
+        yield True, "its metrics", ", ".join(metric.name for metric in service.metrics), ""
+        for metric, why in service.cannot.items():
+            yield False, metric, why, ""
+        sides = [service]
+        for spec in specs_in(request.device):
+            side = open_device(spec, seed=0, state_dir=Path(name))
+            stack.callback(side.close)
+            sides.append(side)
+        yield from _settable(sides)
+
+
+def _settable(sides: Sequence[Side]) -> Iterator[tuple[bool, str, str, str]]:
+    knobs = [knob for side in sides for knob in side.space.knobs]
+    for side in sides[1:]:
+        energy = any(metric.name in ("energy_j", "power_w") for metric in side.metrics)
+        seen = "energy is measured" if energy else "no energy meter: the objective is CPU time"
+        yield energy, side.name, seen, "" if energy else "`jouletune doctor` gives the reason"
+        for name, why in side.cannot.items():
+            yield False, f"{side.name}: {name}", why, ""
+    for knob in knobs:
+        yield True, f"would set {knob.name}", _range(knob), ""
+    if not knobs:
+        yield False, "would set", "nothing", "grant the device's knobs in actuator.toml"
+
+
+def _range(knob: Knob) -> str:
+    values = list(knob.values)
+    seen = f"{values[0]} to {values[-1]}" if len(values) > 3 else ", ".join(map(str, values))
+    return f"{seen} ({len(values)} values), now {knob.default}"
+
+
+def _process(url: str, folder: Path | None) -> LlmProcess:
+    """Return the process that listens at a URL's port: its unit, else a PID file written for this run."""
+    table = ProcessTable()
+    owners = sorted(table.owners(urlsplit(url).port or 0))
+    if not owners:
+        return LlmProcess()
+    service = service_of(table.service(owners[0]))
+    unit = Path(service).name
+    if unit.endswith(UNIT) and not unit.startswith("user@"):
+        return LlmProcess(unit=unit)
+    program = table.program(owners[0])
+    if folder is None or not program:
+        return LlmProcess()
+    pid_file = folder / "llm.pid"
+    files.write(pid_file, f"{owners[0]}\n", 0o600)
+    return LlmProcess(pid_file=pid_file, program=program)
+
+
+def usual_device() -> str:
+    """Return the GPU if this machine has one, else its CPU."""
+    return "nvidia:0" if Path("/dev/nvidia0").exists() else "cpu"

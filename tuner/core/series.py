@@ -1,0 +1,144 @@
+"""A value over time: constant, by the hours of the week, or points that were read from somewhere."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+from tuner.core.hours import ALL_DAY, parse_hours
+from tuner.errors import InvalidInput
+
+__all__ = ["HourRow", "TimeSeries"]
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+QUARTER = timedelta(minutes=15)
+"""Every time zone begins its hours at a full quarter of an hour."""
+LONE_S = 3600.0
+"""How long a point is in force that none follows and none precedes: an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class HourRow:
+    """A value in some hours (`22-6`) of some days (`mon` … `sun`; empty: every day).
+
+    A row over midnight belongs to the day on which each of its hours lies.
+
+    Raises:
+        InvalidInput: the hours or a day cannot be read, or the value is negative or not finite.
+    """
+
+    value: float
+    hours: str = ALL_DAY
+    days: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(self.value)
+        parse_hours(self.hours)
+        for day in self.days:
+            if day not in DAYS:
+                raise InvalidInput(f"days cannot hold {day!r}", hint=f"write {', '.join(DAYS)}")
+
+    def covers(self, local: datetime) -> bool:
+        """Return whether a local time lies in its hours and days."""
+        start, end = parse_hours(self.hours)
+        hour = local.hour
+        inside = start <= hour < end if start < end else hour >= start or hour < end
+        return inside and (not self.days or DAYS[local.weekday()] in self.days)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSeries:
+    """A value at every time that it knows: a constant, else rows of hours, else points.
+
+    `name` says what it rests on. The first row that covers a time has its value, by the clocks of
+    `time_zone`. A point (seconds since 1970, value) is in force until the next, the last one for as long
+    as the one before it.
+
+    Raises:
+        InvalidInput: a value is negative or not finite, or the time zone is unknown.
+    """
+
+    name: str = ""
+    constant: float | None = None
+    rows: tuple[HourRow, ...] = ()
+    time_zone: str = "UTC"
+    points: tuple[tuple[float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        for value in (self.constant, *(value for _, value in self.points)):
+            if value is not None:
+                _check(value)
+        try:
+            ZoneInfo(self.time_zone)
+        except (LookupError, ValueError, OSError):
+            raise InvalidInput(
+                f"time_zone cannot be {self.time_zone!r}", hint='write a name like "Europe/Berlin"'
+            ) from None
+
+    def at(self, moment: datetime) -> float | None:
+        """Return the value at a time, None where it is not known."""
+        if self.constant is not None:
+            return self.constant
+        if self.rows:
+            local = moment.astimezone(ZoneInfo(self.time_zone))
+            return next((row.value for row in self.rows if row.covers(local)), None)
+        return self._point(moment.timestamp())
+
+    def changes(self, since: datetime, until: datetime) -> Iterator[tuple[datetime, float | None]]:
+        """Yield the value at `since`, then each time before `until` at which it becomes another one."""
+        value = self.at(since)
+        yield since, value
+        for moment in self._moments(since, until):
+            after = self.at(moment)
+            if after != value:
+                yield moment, after
+                value = after
+
+    def mean(self, since: datetime, until: datetime) -> float | None:
+        """Return the mean over a time; None where some of it is not known."""
+        total = 0.0
+        steps = [*self.changes(since, until), (until, 0.0)]
+        for (start, value), (end, _) in itertools.pairwise(steps):
+            if value is None:
+                return None
+            total += value * (end - start).total_seconds()
+        seconds = (until - since).total_seconds()
+        return total / seconds if seconds > 0.0 else self.at(since)
+
+    def _moments(self, since: datetime, until: datetime) -> Iterator[datetime]:
+        """Yield the times at which it may change, between two."""
+        if self.constant is not None:
+            return
+        if not self.rows:
+            ends = (at for at, _ in self.points)
+            for at in sorted({*ends, self._end()}):
+                if since.timestamp() < at < until.timestamp():
+                    yield datetime.fromtimestamp(at, timezone.utc)
+            return
+        quarter = QUARTER.total_seconds()
+        first = (since.timestamp() // quarter + 1.0) * quarter
+        opens = datetime.fromtimestamp(first, timezone.utc)
+        while opens < until:
+            yield opens
+            opens += QUARTER
+
+    def _end(self) -> float:
+        """Return when the last point ends, in seconds since 1970."""
+        if not self.points:
+            return 0.0
+        last = self.points[-1][0]
+        return last + (last - self.points[-2][0] if len(self.points) > 1 else LONE_S)
+
+    def _point(self, at: float) -> float | None:
+        place = bisect_right(self.points, (at, math.inf)) - 1
+        return None if place < 0 or at >= self._end() else self.points[place][1]
+
+
+def _check(value: float) -> None:
+    if not (math.isfinite(value) and value >= 0.0):
+        raise InvalidInput(f"value cannot be {value}", hint="give 0 or more")

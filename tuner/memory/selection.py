@@ -1,0 +1,47 @@
+"""Which finished studies a new one uses, and how much each closeness is trusted at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from tuner.core import Closeness, Posterior, SiblingRef, Study, Worth, matched, varied
+
+MOST_SIBLINGS = 8
+"""The most siblings of a study: more are alike, and each takes time in every suggestion."""
+
+PRIOR_WORTH: Mapping[Closeness, float] = {
+    Closeness.BOARD_AND_WORKLOAD: 0.6,
+    Closeness.BOARD: 0.4,
+    Closeness.WORKLOAD: 0.4,
+    Closeness.KIND: 0.25,
+}
+"""The trust in siblings where the database shows nothing yet."""
+
+PRIOR_STUDIES = 4.0
+"""The number of studies that `PRIOR_WORTH` counts as."""
+
+
+def chosen(near: Sequence[tuple[SiblingRef, Posterior]], study: Study) -> tuple[SiblingRef, ...]:
+    """Return the siblings that a study uses of those near it, in their order.
+
+    Those that lack one of its knobs or metrics are of no use.
+    """
+    needed = {study.objective.metric, *(c.metric for c in study.constraints)}
+    required = varied(study.space)
+    useful = (
+        ref
+        for ref, posterior in near
+        if needed <= {*posterior.metrics} and matched(posterior.knobs, required) is not None
+    )
+    return tuple(islice(useful, MOST_SIBLINGS))
+
+
+def trust(worths: Mapping[Closeness, Worth]) -> dict[Closeness, float]:
+    """Return the initial probability of siblings of each closeness, from their worth in the database."""
+    trusted = {}
+    for closeness, prior in PRIOR_WORTH.items():
+        worth = worths.get(closeness, Worth(0.0, 0))
+        total = PRIOR_STUDIES * prior + worth.studies * worth.mean
+        trusted[closeness] = total / (PRIOR_STUDIES + worth.studies)
+    return trusted

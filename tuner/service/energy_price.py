@@ -1,0 +1,148 @@
+"""What a kilowatt-hour costs and emits at a time, as the operator's series have it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from tuner.config import TunerConfig
+from tuner.core import ENERGY, ConfigError, InvalidInput, TimeSeries
+from tuner.series import SeriesTable
+from tuner.wire import StudyDraft
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+MOST_BYTES = 8 * 1024 * 1024
+RETRY_S = 60.0
+
+
+class SeriesFeed:
+    """A series that is read again and again from its CSV or URL; what was read last counts until then."""
+
+    def __init__(
+        self,
+        name: str,
+        table: SeriesTable,
+        monotonic: Callable[[], float] = time.monotonic,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._name, self._table = name, table
+        self._monotonic, self._transport = monotonic, transport
+        self._series, self._due_s = table.series(name), monotonic()
+        self._lock = threading.Lock()
+
+    @property
+    def series(self) -> TimeSeries:
+        """The series as it was read last."""
+        return self._series
+
+    def refresh(self) -> None:
+        """Read it again where that is due; a source that fails is logged and tried again in a minute."""
+        if not (self._table.csv or self._table.url):
+            return
+        with self._lock:
+            if self._monotonic() < self._due_s:
+                return
+            try:
+                self._series = self._read()
+                self._due_s = self._monotonic() + self._table.every_s
+            except ConfigError as error:
+                self._due_s = self._monotonic() + min(RETRY_S, self._table.every_s)
+                log.warning("event=series_not_read series=%s: %s", self._name, error)
+
+    def _read(self) -> TimeSeries:
+        if self._table.csv is not None:
+            return self._table.from_csv(self._name)
+        headers = {}
+        if self._table.token_file is not None:
+            try:
+                headers["Authorization"] = f"Bearer {self._table.token_file.read_text().strip()}"
+            except OSError as error:
+                raise ConfigError(
+                    f"{self._table.token_file} cannot be read: {error.strerror}"
+                ) from None
+        try:
+            with httpx.Client(timeout=TIMEOUT_S, transport=self._transport) as client:
+                answer = client.get(self._table.url, headers=headers)
+        except httpx.HTTPError as error:
+            raise ConfigError(
+                f"{self._table.url} does not answer: {error or type(error).__name__}"
+            ) from None
+        if not answer.is_success or len(answer.content) > MOST_BYTES:
+            raise ConfigError(
+                f"{self._table.url} answered {answer.status_code} with {len(answer.content)} bytes",
+                hint="check the address and the token",
+            )
+        return self._table.from_json(self._name, answer.text)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyPrice:
+    """What a kilowatt-hour costs in `currency` and emits in g of CO2e, over time; None where not given.
+
+    `others` are the series of tuner.toml that have a name of their own.
+    """
+
+    per_kwh: SeriesFeed | None = None
+    currency: str = ""
+    co2e_g_per_kwh: SeriesFeed | None = None
+    others: Mapping[str, SeriesFeed] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: TunerConfig) -> EnergyPrice:
+        """Return the series of a configuration; a CSV or a URL is read with the first `refresh`."""
+
+        def feed(name: str, table: SeriesTable | None) -> SeriesFeed | None:
+            return None if table is None else SeriesFeed(name, table)
+
+        return cls(
+            feed("price_per_kwh", config.price_per_kwh),
+            config.currency,
+            feed("co2e_g_per_kwh", config.co2e_g_per_kwh),
+            {name: SeriesFeed(name, table) for name, table in config.series.items()},
+        )
+
+    @property
+    def series(self) -> Mapping[str, TimeSeries]:
+        """What is given of `cost` and `co2e_g`."""
+        feeds = {"cost": self.per_kwh, "co2e_g": self.co2e_g_per_kwh}
+        return {name: feed.series for name, feed in feeds.items() if feed is not None}
+
+    def refresh(self) -> None:
+        """Read again what is due."""
+        for feed in (self.per_kwh, self.co2e_g_per_kwh, *self.others.values()):
+            if feed is not None:
+                feed.refresh()
+
+
+VALUED = {"cost": "price_per_kwh", "carbon_g": "co2e_g_per_kwh"}
+"""Objectives that are energy at a price: by which key of tuner.toml."""
+
+
+def in_energy(draft: StudyDraft, price: EnergyPrice, measured: Collection[str]) -> StudyDraft:
+    """Return a draft that minimises energy where it asks for money or carbon per item.
+
+    A setting does not change the price of its hour: at each load the setting of the least energy is also
+    that of the least cost, at every hour. The bill then values each window at its own time. A device that
+    measures the metric itself, as a federation does its grams, is tuned for that.
+
+    Raises:
+        InvalidInput: the series of the objective is not given, or the goal is to maximize it.
+    """
+    goal, _, metric = draft.objective.strip().rpartition(" ")
+    if metric not in VALUED or metric in measured:
+        return draft
+    if goal not in ("", "minimize", "minimise"):
+        raise InvalidInput(f"{metric} can be minimized only", hint=f"write {metric}")
+    if ("cost" if metric == "cost" else "co2e_g") not in price.series:
+        raise InvalidInput(
+            f"the objective {metric} needs {VALUED[metric]}",
+            hint=f"set {VALUED[metric]} in tuner.toml, then restart the tuner",
+        )
+    return draft.model_copy(update={"objective": ENERGY})
