@@ -455,6 +455,27 @@ class StopBackRow(Base):
     device: Mapped[str] = mapped_column("device_id", key="device", primary_key=True)
 
 
+class BudgetGroupRow(Base):
+    """A group of devices that share watts, as its latest revision declares it."""
+
+    __tablename__ = "budget_groups"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    revision: Mapped[int]
+    document: Mapped[JsonObject]
+
+
+class BudgetMemberRow(Base):
+    """A device in such a group, and the caps that it may have in force. Stored before they are sent."""
+
+    __tablename__ = "budget_members"
+
+    device: Mapped[str] = mapped_column("device_id", key="device", primary_key=True)
+    group: Mapped[str] = mapped_column("group_name", key="group")
+    revision: Mapped[int]
+    document: Mapped[JsonObject]
+
+
 class DeliveryRow(Base):
     """How far a destination of notifications has received the events."""
 

@@ -8,6 +8,7 @@ from sqlalchemy import URL, text
 
 from db.schema import WriteCheckRow
 from db.sql.address import IN_MEMORY, MEMORY, read_url, shown
+from db.sql.budgets import SqlBudgets
 from db.sql.bus import SqlBus
 from db.sql.database import Database, Timed, insert_into, untimed
 from db.sql.devices import SqlDevices
@@ -39,6 +40,7 @@ class SqlStore:
         self.events = SqlEvents(database, self.bus)
         self.tokens = SqlTokens(database)
         self.stops = SqlStops(database)
+        self.budgets = SqlBudgets(database)
         self.audit = SqlAudit(database)
         self.deliveries = SqlDeliveries(database)
         self.replicas = SqlReplicas(database)

@@ -9,6 +9,7 @@ from datetime import datetime
 import pytest
 
 from tests.builders import applied, device
+from tests.contracts.budgets import BudgetsContract
 from tests.contracts.devices import DevicesContract
 from tests.contracts.history import HistoryContract
 from tests.contracts.killed_writer import KilledWriterContract
@@ -37,6 +38,7 @@ from tests.errors import raised
 from tuner.core import InvalidInput, Store
 
 __all__ = [
+    "BudgetsContract",
     "AnsweringContract",
     "AuditContract",
     "BusContract",

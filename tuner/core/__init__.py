@@ -3,6 +3,7 @@
 from tuner.core.access import *
 from tuner.core.baselines import *
 from tuner.core.bill import *
+from tuner.core.budget_groups import *
 from tuner.core.budgets import *
 from tuner.core.conditions import *
 from tuner.core.decisions import *

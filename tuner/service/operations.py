@@ -18,6 +18,7 @@ from tuner.core import (
 )
 from tuner.service import constraining, exploration, inventory, proposals, stops
 from tuner.service.access import Access
+from tuner.service.budgets.operations import BudgetOperations
 from tuner.service.constraining import constrain, entitled, revise, tuning_on
 from tuner.service.constraint_changes import constraint_changes
 from tuner.service.creation import create
@@ -33,7 +34,6 @@ from tuner.service.study_views import StudyViews
 from tuner.service.views import candidate_view, trial_view
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
-from tuner.verbs.table import Verbs
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -60,7 +60,7 @@ from tuner.wire import (
 
 
 @dataclass(frozen=True)
-class Operations(Verbs[StudyView]):
+class Operations(BudgetOperations):
     """What operators do, over one loop and its store. A refused wish changes nothing.
 
     A study can be given by the beginning of its id, if it is unique; only `delete` wants

@@ -13,6 +13,8 @@ from db.history import HistoryQuestion, HistoryRow
 from tuner.core import AccessRole, AuditEntry, Event
 from tuner.verbs.row import Asking, Seen, verb
 from tuner.wire import (
+    BudgetDraft,
+    BudgetView,
     Change,
     ConstraintChange,
     ConstraintPreview,
@@ -25,6 +27,7 @@ from tuner.wire import (
     FleetDraft,
     FleetText,
     FleetView,
+    GridDraft,
     NewToken,
     ReplicaView,
     RevisionView,
@@ -39,6 +42,7 @@ from tuner.wire import (
 )
 
 ADMIN, OPERATOR, VIEWER = AccessRole.ADMIN, AccessRole.OPERATOR, AccessRole.VIEWER
+GRID = AccessRole.GRID
 Count = Annotated[int, Ge(1), Le(10_000)]
 Place = Annotated[int, Ge(0), Le(2**63 - 1)]
 
@@ -157,6 +161,26 @@ class AsyncVerbs(Asking[Seen]):
     @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, query_fields=["who"])
     async def forget(self, device: str, change: Change) -> None:
         """Remove an offline device without an active study."""
+
+    @verb("GET", "/v1/budgets", VIEWER)
+    async def budgets(self) -> Sequence[BudgetView]:
+        """List the groups that share watts."""
+
+    @verb("GET", "/v1/budgets/{name}", VIEWER)
+    async def budget(self, name: str) -> BudgetView:
+        """Show a group: its watts, and the cap of each member."""
+
+    @verb("PUT", "/v1/budgets/{name}", OPERATOR)
+    async def set_budget(self, name: str, draft: BudgetDraft) -> BudgetView:
+        """Declare a group that shares watts, or change it."""
+
+    @verb("DELETE", "/v1/budgets/{name}", OPERATOR, status=204, query_fields=["who", "why"])
+    async def release_budget(self, name: str, change: Change) -> None:
+        """Remove a group; its devices return to their original settings."""
+
+    @verb("POST", "/v1/events/grid", GRID)
+    async def grid_event(self, draft: GridDraft) -> Sequence[BudgetView]:
+        """Limit budgets for some time."""
 
     @verb("GET", "/v1/replicas", VIEWER)
     async def replicas(self) -> Sequence[ReplicaView]:

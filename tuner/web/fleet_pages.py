@@ -62,6 +62,11 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
             courses=recent_courses(operations.loop, shown, view.rows), stop=operations.stop_state(),
         )  # fmt: skip
 
+    @router.get("/budgets")
+    def budgets(request: Request) -> Response:
+        """Show the groups that share watts."""
+        return pages.page(request, "budgets", views=operations.budgets())
+
     @router.get("/studies")
     def studies(request: Request, phase: str = "", group: str = "", page: int = 1) -> Response:
         """List studies, latest first."""

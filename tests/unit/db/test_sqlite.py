@@ -103,6 +103,10 @@ class TestDevices(contracts.DevicesContract):
     pass
 
 
+class TestBudgets(contracts.BudgetsContract):
+    pass
+
+
 class TestStops(contracts.StopsContract):
     pass
 

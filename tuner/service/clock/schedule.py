@@ -269,11 +269,15 @@ class Lead:
 
 
 def start(
-    maintenance: Maintenance, tell: Callable[[], None], refresh: Callable[[], None] = lambda: None
+    maintenance: Maintenance,
+    tell: Callable[[], None],
+    refresh: Callable[[], None],
+    divide_watts: Callable[[], None],
 ) -> BackgroundScheduler:
     """Start the maintenance in the background and return the scheduler, to be shut down at the end.
 
-    `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish.
+    `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish, and
+    `divide_watts` sends the caps of budgets.
     """
     lead = Lead(maintenance.loop)
     lead.taken()
@@ -287,6 +291,7 @@ def start(
         (lead.alone(maintenance.prune), 3600),
         (tell, TELL_S),
         (refresh, 10),
+        (lead.alone(divide_watts), 1),
         (malloc.trim, 60),
     ]
     for task, seconds in plan:

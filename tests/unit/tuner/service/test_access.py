@@ -53,6 +53,7 @@ ADMIN = "admin's"
 FOR_AGENTS = {
     ("PUT", "/v1/devices/{device}"),
     ("POST", "/v1/devices/{device}/next"),
+    ("POST", "/v1/devices/{device}/budget"),
     ("POST", "/v1/trials/renew"),
     ("POST", "/v1/trials/report"),
     ("POST", "/v1/trials/step"),
