@@ -9,6 +9,7 @@ that is larger than `MOST_MB` is an error.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import shutil
@@ -29,7 +30,8 @@ DEBIAN, PYTHON = "bookworm", "3.11"
 MOST_MB = {"agent": 150, "actuator": 150, "tuner": 1500}
 """How large an image may be, unpacked; our choice."""
 LOCKS = {"agent": "agent", "actuator": "agent", "tuner": "tuner"}
-PACKAGES = "python3,ca-certificates,python3-pip-whl"
+PACKAGES = "python3,ca-certificates,libstdc++6,python3-pip-whl"
+"""libstdc++6: numpy and PyTorch bring their own libraries but this one."""
 UNUSED = ("libperl5.36", "perl", "perl-base", "perl-modules-5.36", "python3-pip-whl")
 """What nothing in the images runs: perl is for Debian's own scripts, and pip is the builder's."""
 USERS = {"jouletune-agent": (10790, "jouletune"), "jouletune-tuner": (10791, "jouletune-tuner")}
@@ -79,7 +81,8 @@ def prepared(context: Path) -> Path:
 
 def debian() -> Path:
     """Return a folder with today's Debian as `root.tar`, and Debian's pip."""
-    kept = KEPT / f"{DEBIAN}-{datetime.now(UTC):%Y-%m-%d}"
+    recipe = hashlib.sha256(repr((PACKAGES, UNUSED, USERS, WITHOUT)).encode()).hexdigest()[:12]
+    kept = KEPT / f"{DEBIAN}-{datetime.now(UTC):%Y-%m-%d}-{recipe}"
     if (kept / "root.tar").exists():
         return kept
     shutil.rmtree(kept, ignore_errors=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from agents.agent.budget import BudgetKeeper
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.agent.trials import TrialRunner, restarts_workload
 from agents.holding.hold import Hold
@@ -109,6 +110,8 @@ class DeviceAgent:
             device.id, bench, self._holder, around, attached, self.standing, self._check_stop
         )
 
+        self.budget = BudgetKeeper(device.id, device.agent, bench.target, self._holder, around, rng)
+
     @property
     def counts(self) -> WindowCounts:
         """What its windows add up to."""
@@ -134,6 +137,8 @@ class DeviceAgent:
         self.begin()
         ended = threading.Event()
         beside = [self._stand_by, *([self.runner.run] if self.runner.watches else [])]
+        if self._target.caps.knobs:
+            beside += [self.budget.ask, self.budget.follow]
         threads = [
             threading.Thread(target=work, args=(ended,), name=f"{self.device.id} held", daemon=True)
             for work in beside

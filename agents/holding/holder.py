@@ -219,7 +219,7 @@ class Holder:
                 return
             accepted = dict(self._target.look(hold.accepted))
             now, row = self._target.read(), hold.row
-            if setting_key(now) != setting_key(hold.setting):
+            if setting_key(now) != setting_key(self._target.caps.clipped(hold.setting)):
                 other = hold.order.plan.row_of(now)
                 row = row if other is None else other
             if row != hold.row:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from agents.actuator.caps import DeviceCaps
 from agents.host.processes.ownership import WorkloadIdentity
 from tuner.core import (
     ActuationError,
@@ -102,6 +103,23 @@ class HoldGuard(Protocol):
 
     def conflict(self) -> str:
         """Return the guards' objection to the setting in force; empty if there is none."""
+        ...
+
+
+@runtime_checkable
+class Capped(Protocol):
+    """An actuator whose device can be a member of a power budget: its guard keeps the caps."""
+
+    @property
+    def caps(self) -> DeviceCaps:
+        """Its cap knobs, and its caps over time."""
+        ...
+
+    def rest(self) -> Setting | None:
+        """Have a member at its original within its caps while nothing is tried or held.
+
+        Returns what is in force by that, None where another setting is. Raises ActuationError.
+        """
         ...
 
 
@@ -282,6 +300,12 @@ class Side:
     def guard(self) -> HoldGuard | None:
         """The guard of the side, None if there is none."""
         return self.actuator if isinstance(self.actuator, HoldGuard) else None
+
+    @property
+    def capped(self) -> Capped | None:
+        """The guard of its caps, None where it can be no member of a power budget."""
+        actuator = self.actuator
+        return actuator if isinstance(actuator, Capped) and actuator.caps.knobs else None
 
     def close(self) -> None:
         """Release the side's resources."""

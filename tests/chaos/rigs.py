@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from agents.actuator.client import RemoteKnobs, open_remote
-from agents.host.host import HostClock
 from agents.target.side import Side
 from agents.target.target import Target
 from tests.chaos.theatre import GPU, HELD, TRIED, TRIED_NEXT, Theatre
@@ -73,7 +73,20 @@ class RemoteRig(Rig):
         return Target((device,))
 
 
+@dataclass(frozen=True)
+class TurnedClock:
+    """The clock that the theatre's actuator has."""
+
+    theatre: Theatre
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.theatre.clock.shift_s
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
 def open_rig(folder: Path, theatre: Theatre) -> RemoteRig:
     folder.mkdir(exist_ok=True)
-    remote = open_remote(Path(theatre.config.socket), GPU, HostClock())
+    remote = open_remote(Path(theatre.config.socket), GPU, TurnedClock(theatre))
     return RemoteRig(folder, workload=False, remote=remote)

@@ -294,6 +294,10 @@ def everything(store: Store) -> Mapping[str, object]:
         **of_devices,
         "events": store.events.list(),
         "tokens": store.tokens.list(),
+        "refusals": store.devices.refusals(),
+        "audit": store.audit.list(),
+        "deliveries": store.deliveries.list(),
+        "replicas": store.replicas.list(),
         "stop": store.stops.current(),
         "history": history(store, HistoryQuestion()),
     }

@@ -19,6 +19,7 @@ from tuner.bo.prior import free_hypothesis, physical_hypotheses
 from tuner.bo.scale import Scale
 from tuner.bo.siblings import sibling_hypotheses
 from tuner.core import (
+    LOAD_NEAR,
     NO_MEMORY,
     POWER,
     Candidate,
@@ -33,6 +34,7 @@ from tuner.core import (
     Study,
     Value,
     called,
+    load_trend,
     quantity_of,
     setting_key,
 )
@@ -157,7 +159,12 @@ def believe(
     measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
     metrics = list(dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]))
     scales = {m: _scale(evidence, m, limits) for m in metrics}
-    noise = {m: _noise_factor(m, evidence) for m in metrics}
+    noise = {
+        m: _noise_factor(m, evidence)
+        if seen is None or quantity_of(m, study.quantities).tail
+        else _noise_over_loads(m, grid, seen)
+        for m in metrics
+    }
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
     pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
@@ -278,6 +285,20 @@ def _noise_factor(metric: str, evidence: Evidence) -> float:
         squares += sum(w * (e.mean - mean) ** 2 for w, e in zip(weights, shown, strict=True))
         freedom += len(shown) - 1
     return math.sqrt((CALM + squares) / (CALM + freedom))
+
+
+def _noise_over_loads(metric: str, grid: Grid, seen: Mapping[int, Candidate]) -> float:
+    """Return the factor on the reported standard errors, from the scatter about the trend in the load."""
+    loads = (
+        {row: float(grid.load[row] / grid.load[0]) for row in seen} if grid.load is not None else {}
+    )
+    near = [row for row, ratio in loads.items() if 1.0 / LOAD_NEAR <= ratio <= LOAD_NEAR]
+    return load_trend(
+        (setting_key(seen[row].setting), loads[row], t.shown[metric])
+        for row in near
+        for t in seen[row].trials
+        if t.solid and metric in t.shown
+    ).noise
 
 
 def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:

@@ -1,4 +1,4 @@
-"""A member of a power budget: never above its cap in force, at its floor whatever ends."""
+"""A member of a power budget: never above its current cap, at its floor whatever ends."""
 
 from __future__ import annotations
 

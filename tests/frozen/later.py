@@ -1,0 +1,128 @@
+"""What 0.2.0 leaves behind beside what 0.1.0 did: groups, labels, canaries, plans in trials, an audit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tests.builders import START, completed, setting, study
+from tests.frozen.content import LIMIT, PLAN, at, described, fill
+from tests.frozen.messages import MESSAGES
+from tuner.core import (
+    AuditEntry,
+    Delivery,
+    Device,
+    Exploration,
+    MaintenanceWindow,
+    Objective,
+    Phase,
+    Plan,
+    Row,
+    Safety,
+    Store,
+    Terms,
+    TunerReplica,
+)
+from tuner.wire import Assignment, HoldOrder, Message, Registration
+
+GROUPED = "5c5c5c5c"
+"""The study of two devices that a fleet file declared."""
+FOLLOWED = Plan((Row(2.0, setting(800)), Row(math.inf, setting(1000))), by="requests_in_system")
+
+
+def labelled(name: str) -> Device:
+    """Return a device with labels, whose joules others use, too."""
+    return replace(described(name), labels={"rack": "b1", "pool": "a100"}, shared="2 MPS clients")
+
+
+def fill_later(store: Store) -> None:
+    """Put everything into an empty store, as a tuner of 0.2.0 would have."""
+    fill(store)
+    for name in ("sim3@edge", "sim4@edge"):
+        store.devices.put(labelled(name))
+    store.devices.refuse("sim4@edge", "the disk is full")
+    _grouped(store)
+    store.audit.add(
+        AuditEntry(
+            at=at(44.0), who="ann", role="operator", address="10.0.0.7", method="POST",
+            path="/v1/studies", status=201,
+        )
+    )  # fmt: skip
+    store.deliveries.put(
+        Delivery("slack", event=2, attempts=3, next_at=at(60.0), why="503", given_up=1)
+    )
+    store.replicas.tell(
+        TunerReplica(
+            id="replica-1", host="desk", version="0.2.0", started_at=START, seen_at=at(54.0),
+            leads=True, bus_lag_s=0.25, agents={1: 2}, token_mark="ab12", cpu_s=12.5,
+            memory_bytes=400_000_000,
+        )
+    )  # fmt: skip
+
+
+def _grouped(store: Store) -> None:
+    """Add the study in which each device tries a setting of its own, then a plan by the load."""
+    made = study(
+        Phase.TUNING,
+        ("latency_p99_ms <= 1.2x baseline",),
+        ("sim3@edge", "sim4@edge"),
+        id=GROUPED,
+        group="web",
+        objective=Objective("energy_j"),
+        second_objective=Objective("latency_p99_ms"),
+        terms=Terms(
+            trials=6,
+            window_s=10.0,
+            max_window_s=30.0,
+            safety=Safety.ADVISE,
+            canary="sim3@edge",
+            control_share=0.02,
+            control_hours="22-6",
+            energy_share=0.5,
+            plan_by="requests_in_system",
+        ),
+        exploration=Exploration(
+            windows=(MaintenanceWindow("0 22 * * *", 8.0),),
+            time_zone="Europe/Zurich",
+            frozen="release day",
+            max_time_share=0.5,
+            max_energy_share=0.25,
+            min_saving=0.02,
+        ),
+        signals=described("sim3@edge").signals,
+        created_at=at(43.0),
+    )
+    store.studies.add(made, "ann", "declared by fleet.toml")
+    for number, name in enumerate(made.devices, 1):
+        tried = setting(800) if number == 1 else setting(600)
+        store.trials.begin(GROUPED, tried, Phase.TUNING, "its own", at(44.0), {}, device=name)
+        store.trials.end(GROUPED, number, completed(8.0, 104.0), at(45.0))
+    store.trials.begin(
+        GROUPED,
+        FOLLOWED.rows[0].setting,
+        Phase.CONFIRMING,
+        "the table",
+        at(46.0),
+        {},
+        plan=FOLLOWED,
+    )
+    store.trials.end(GROUPED, 3, completed(7.5, 103.0), at(47.0))
+
+
+def _later_messages() -> dict[str, Message]:
+    """Return messages with the fields that 0.1.0 did not have."""
+    assignment, order = MESSAGES["assignment"], MESSAGES["hold-order"]
+    assert isinstance(assignment, Assignment)
+    assert isinstance(order, HoldOrder)
+    table = {"setting": FOLLOWED.rows[0].setting, "plan": FOLLOWED, "follows": FOLLOWED.by}
+    return {
+        "registration-with-labels": Registration(device=labelled("sim3@edge")),
+        "assignment-of-a-plan": assignment.model_copy(update=table),
+        "hold-order-that-follows": order.model_copy(
+            update={"plan": PLAN, "limits": ((LIMIT,), (), ()), "report_s": 4.0, "follows": PLAN.by}
+        ),
+    }
+
+
+LATER_MESSAGES: Mapping[str, Message] = {**MESSAGES, **_later_messages()}
