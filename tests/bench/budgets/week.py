@@ -50,7 +50,7 @@ def play_week(seed: int) -> Week:
     idle_w, bend, work = rng.uniform(40, 80), rng.uniform(0.3, 0.6), rng.uniform(60, 90)
 
     def rate(cap_w: float) -> float:
-        return work * ((cap_w - idle_w) / (300.0 - idle_w)) ** bend
+        return float(work * ((cap_w - idle_w) / (300.0 - idle_w)) ** bend)
 
     def latency_ms(cap_w: float, load: float) -> float:
         spare = rate(cap_w) - load

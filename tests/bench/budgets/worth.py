@@ -51,9 +51,15 @@ def simulated_curves() -> list[tuple[tuple[float, float], ...]]:
     """Return made-up boards: throughput rises with the cube root of power above its idle share."""
     return [
         tuple(
-            (most * part, 100.0 * max(0.0, part - idle) ** bend) for part in np.linspace(0.35, 1, 14)
+            (most * part, 100.0 * max(0.0, part - idle) ** bend)
+            for part in np.linspace(0.35, 1, 14)
         )
-        for most, idle, bend in ((300, 0.2, 0.33), (400, 0.25, 0.4), (250, 0.1, 0.5), (700, 0.3, 0.3))
+        for most, idle, bend in (
+            (300, 0.2, 0.33),
+            (400, 0.25, 0.4),
+            (250, 0.1, 0.5),
+            (700, 0.3, 0.3),
+        )
     ]
 
 
