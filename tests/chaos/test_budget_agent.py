@@ -216,7 +216,7 @@ def work(folder: Path, theatre: Theatre, points: Points) -> None:
 
 @pytest.mark.promise(
     "the agent of a member of a power budget dies",
-    "its device is never above the greater of its floor and its cap in force, and at its floor after the "
+    "its device is never above the greater of its floor and its current cap, and at its floor after the "
     "agent's grace",
 )
 def test_the_agent_of_a_member_killed_anywhere_leaves_no_more_than_its_cap(
