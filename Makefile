@@ -289,7 +289,7 @@ bench-transfer: $(VENV)/.installed-dev
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
 # TRIALS=1000000 on PostgreSQL alone.
 bench-pages: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) --output build/bench/pages.json
+	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) $(if $(REALTIME),--realtime) --output build/bench/pages.json
 	$(BIN)/python docs/figures.py pages build/bench/pages.json
 
 # An operator's tasks in steps on the pages and in commands, counted and timed: two minutes.

@@ -504,6 +504,7 @@ def pages(told: Told) -> list[str]:
     of, load = told[0], max(o["load"] for o in told)
     pending = max(o["pending"] for o in told)
     behind = f"{pending} studies not computed yet, " if pending else ""
+    behind += "tuner and database at real-time priority, " if of.get("realtime") else ""
     return [
         f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials ({behind}load "
         f"average of the machine {load:.0f}):",

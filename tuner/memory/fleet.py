@@ -75,7 +75,7 @@ class FleetMemory:
         stamps, stored = self.store.studies.stamps(), self.store.posteriors.revisions()
         finished = (
             *self.store.studies.ids(phase=Phase.HOLDING.value),
-            *self.store.studies.stopped(),
+            *self.store.studies.ids(phase=Phase.STOPPED.value),
         )
         for name in finished:
             at = stamps[name].revision if name in stamps else 0
