@@ -18,10 +18,14 @@ import math
 from collections import Counter, deque
 
 from agents.target.side import SignalSample
-from tuner.core import STEADY_S, Plan, sure_rate
+from tuner.core import Plan
 
 SMOOTHING_S = 2.0
 """The time constant of the smoothed level; Packrat's 0.9 and 0.1 at ticks of 5 ms forget faster."""
+STEADY_S = 10.0
+"""Time constant of the slower level, by which an eager plan detects a slowly growing load."""
+SURE = 2.0
+"""An eager plan uses a rate less this number of standard deviations of its count."""
 VOTES = 10
 VOTE_S = 1.0
 """Seconds between votes for a row, as in the prototype, however often the signal is read."""
@@ -80,7 +84,7 @@ class SignalLevel:
         level = 0.0 if self.smoothed is None else self.smoothed
         if not (self.plan.eager and self._rate):
             return level
-        return max(sure_rate(level, SMOOTHING_S), sure_rate(self._steady, STEADY_S))
+        return max(_surely(level, SMOOTHING_S), _surely(self._steady, STEADY_S))
 
     def rise(self) -> None:
         """Set the level to the present value, because a change was made for it."""
@@ -113,6 +117,11 @@ def _mean(before: SignalSample, now: SignalSample, seconds: float) -> float | No
         return now.present
     grown = now.integral - before.integral
     return None if grown < 0.0 else grown / seconds
+
+
+def _surely(rate: float, constant_s: float) -> float:
+    """Return the lower bound of a rate; its mean counts arrivals within twice the time constant."""
+    return rate - SURE * math.sqrt(max(0.0, rate) / (2.0 * constant_s))
 
 
 def _mode(votes: deque[int], current: int | None) -> int:
