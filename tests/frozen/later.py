@@ -95,6 +95,7 @@ POSTERIOR = Posterior(
     directions=(((0.0, 0.125), (0.0, 0.25)),),
     baseline={"energy_j": 10.0, "latency_p99_ms": 100.0},
     held=setting(600),
+    aim="minimize energy_j; latency_p99_ms <= 1.2x baseline",
     settings=2,
     worth={Closeness.BOARD: 0.75},
 )
