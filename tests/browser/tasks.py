@@ -71,8 +71,8 @@ def applied(one: Operator) -> None:
 def why_held(one: Operator) -> None:
     one.click("link", study_of("gpu0@rack1"))
     assert "Why it is holding." in one.reads("#standing")
-    facts = one.reads("#facts")
-    assert "saves" in facts and "saved, last 7 d" in facts and "of holding" in facts
+    saved = one.reads("#saved")
+    assert "saved, last 7 d" in saved and "of holding" in saved
 
 
 def loosened(one: Operator) -> None:

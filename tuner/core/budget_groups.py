@@ -19,6 +19,8 @@ AHEAD = timedelta(hours=6)
 """Steps known ahead by so much are handed to agents."""
 MOST_STEPS = 24
 LEAST_REBOOT_S = 30.0
+DIGITS = 6
+"""A cap of 250 W that travels as 249.99999999999997 would lose a step of the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +177,9 @@ class MemberRecord:
         span_w = sum(k.default_w or 0.0 for k in self.knobs) - floor_w
         part = min(1.0, max(0.0, (cap_w - floor_w) / span_w)) if span_w > 0.0 else 0.0
         return {
-            k.name: k.floor * (1.0 + part * ((k.default_w or 0.0) - k.floor_w) / k.floor_w)
+            k.name: round(
+                k.floor * (1.0 + part * ((k.default_w or 0.0) - k.floor_w) / k.floor_w), DIGITS
+            )
             for k in self.knobs
             if k.floor_w
         }
