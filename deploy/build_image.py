@@ -26,6 +26,7 @@ from build_wheel import SOURCE, build, git, released
 
 DEPLOY = Path(__file__).parent
 KEPT = SOURCE / "build" / "image"
+TOOLS = ("mmdebstrap", "buildah", "unshare")
 DEBIAN, PYTHON = "bookworm", "3.11"
 MOST_MB = {"agent": 150, "actuator": 150, "tuner": 1500}
 """How large an image may be, unpacked; our choice."""
@@ -45,6 +46,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", action="append", choices=sorted(MOST_MB))
     given = parser.parse_args()
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        sys.exit(
+            f"build_image.py: not installed: {', '.join(missing)} (apt install buildah mmdebstrap)"
+        )
     given.folder.mkdir(parents=True, exist_ok=True)
     sizes, wrong = {}, []
     with tempfile.TemporaryDirectory(dir=SOURCE / "build") as temporary:
