@@ -91,6 +91,7 @@ def test_what_three_like_studies_hold_is_verified() -> None:
 )
 def test_what_does_not_fit_is_not_verified(changes: dict[str, object]) -> None:
     about = past(study(), baseline(study()))
-    others = [posterior(**{"baseline": AT_BASELINE, "held": HELD, **changes}) for _ in range(3)]
-    assert agreed_plan(others, about, VERSIONS) == ({}, 0)
+    fields = {"baseline": AT_BASELINE, "held": HELD, **changes}
+    other = posterior(**fields)  # type: ignore[arg-type]
+    assert agreed_plan([other] * 3, about, VERSIONS) == ({}, 0)
     assert agreed_plan(like()[:2], about, VERSIONS) == ({}, 0)
