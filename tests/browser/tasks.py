@@ -80,7 +80,7 @@ def loosened(one: Operator) -> None:
     one.click("link", "Change constraints")
     change = one.reads("tbody tr")
     assert "bob" in change and "latency_p99_ms <= 60" in change and "the SLO is 60 ms now" in change
-    assert "held since" in change and "limit <= 60.0 ms" in change
+    assert "held since" in change and "limit <= 60.00 ms" in change
 
 
 def approve(one: Operator) -> None:
