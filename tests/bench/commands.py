@@ -6,6 +6,7 @@ import typer
 
 from tests.bench.admission.command import admission
 from tests.bench.allocators.command import allocators
+from tests.bench.budgets.command import budgets
 from tests.bench.contest.command import made_up, surfaces
 from tests.bench.declared.command import declared
 from tests.bench.devices.command import devices
@@ -29,6 +30,7 @@ for verb, command in (
     ("speculation-synthetic", speculation_synthetic),
     ("admission", admission),
     ("allocators", allocators),
+    ("budgets", budgets),
     ("federated", federated),
     ("fleet", fleet),
     ("load", load),
