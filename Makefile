@@ -187,6 +187,11 @@ bench-allocators: $(VENV)/.installed
 	mkdir -p build/bench && $(BIN)/python -m tests.bench allocators --json >build/bench/allocators.json
 	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
+# Budgets kept whatever fails, and what dividing watts brings: some 40 minutes on two quiet cores.
+bench-budgets: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench budgets --json >build/bench/budgets.json
+	$(BIN)/python docs/figures.py budgets build/bench/budgets.json
+
 # What tuning those examples saves: some 15 minutes on two quiet cores, docs/tuned-services.md.
 bench-plugins: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.plugins.bench --output build/bench/plugins.json

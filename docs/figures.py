@@ -532,6 +532,60 @@ def tasks(told: Told) -> list[str]:
     return [*table(heads, rows), "", load]
 
 
+def budgets(told: Told) -> list[str]:
+    """Return the section of budgets: failures, events on real hosts, division, a week of prices."""
+    lines: list[str] = []
+    if hosts := told.get("hosts"):
+        rows = (
+            (
+                one["name"],
+                f"{one['before_w']:.0f} → {one['budget_w']:.0f} W",
+                f"{one['complied_s']:.1f} s",
+                f"{one['above_ws']:.0f} W·s",
+                str(len(one["unreachable"])),
+            )
+            for one in hosts["scenes"]
+        )
+        lines += [
+            f"{hosts['hosts']} hosts with real agents and actuators over a fake NVML each; the caps are "
+            "read from its state. Time is from `effective_at`, or from the restart of the tuner:",
+            "",
+            *table(
+                (
+                    "event",
+                    "sum of caps before → budget",
+                    "complied after",
+                    "above 10 s later",
+                    "unreachable",
+                ),
+                rows,
+            ),
+            "",
+        ]
+    if fleets := told.get("fleets"):
+        lines += [
+            f"{fleets['fleets']:,} random fleets with lost and late messages, deaths, reboots and steps: "
+            f"{len(fleets['above'])} had unnamed watts above their budget, {fleets['floors_broken']} "
+            f"floors were broken, {fleets['deadlocks']} did not use their watts again.",
+            "",
+        ]
+    for one in told["worth"]:
+        lines.append(
+            f"- {one['source']}: throughput at least {one['small_worst']:.1%} of the best whole watts in "
+            f"{one['small_groups']} groups of 2 to 4, at least {one['large_worst']:.1%} of the linear "
+            f"bound in {one['large_groups']} groups of 200; {one['broken']} limits broken, "
+            f"{one['broken_uniform']} with equal caps; {one['groups_worse']} of {one['groups']} groups "
+            "had more broken than with equal caps."
+        )
+    week = told["week"]
+    lines += [
+        f"- A made-up week of prices and loads by hour, {week['weeks']} devices: the cost is "
+        f"{week['mean_excess']:.1%} above an oracle of each hour in the mean, "
+        f"{week['worst_excess']:.1%} at most, and {week['mean_of_highest']:.1%} of that at the highest cap."
+    ]
+    return lines
+
+
 def declared(told: Told) -> list[str]:
     """Return how long a fleet file takes on each database, and what became of killed appliers."""
     heads = ("database", "devices", "diff, s", "apply, s", "second apply, s", "changes by it")
@@ -1053,6 +1107,7 @@ def _verified(told: Told) -> list[str]:
 
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
+    "budgets": budgets,
     "declared": declared,
     "devices": devices,
     "host": devices,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from tuner.core.budgets import CapKnob, MemberPower
+from tuner.core.budgets import LATE_S, CapKnob, MemberPower
 from tuner.core.devices import Device
 from tuner.core.series import TimeSeries
 from tuner.errors import InvalidInput
@@ -17,6 +17,7 @@ __all__ = ["BudgetGroup", "GridEvent", "MemberRecord"]
 
 AHEAD = timedelta(hours=6)
 """Steps known ahead by so much are handed to agents."""
+BEFORE = timedelta(seconds=2.0 * LATE_S)
 MOST_STEPS = 24
 LEAST_REBOOT_S = 30.0
 DIGITS = 6
@@ -114,29 +115,28 @@ class BudgetGroup:
     def steps(self, source: TimeSeries | None, now: datetime) -> list[tuple[float, float]]:
         """Return the watts now and those known ahead, from when on, in seconds since 1970.
 
-        `source` is the series it names. Where that is not known no watts are left: all go to the floor.
+        `source` is the series it names. Where that is not known no watts are left: all go to the floor. The
+        present step began when it did, or so long ago that it counts fully.
         """
-        steps: list[tuple[float, float]] = []
-        for at in sorted(self._moments(source, now)):
+        since, steps = now - BEFORE, list[tuple[float, float]]()
+        for at in sorted(self._moments(source, since, now + AHEAD)):
             watts = self._watts(source, at)
             if not steps or watts != steps[-1][1]:
                 steps.append((at.timestamp(), watts))
-        first = max((e.effective_at for e in self.events if self._began(e, now)), default=now)
-        return [(min(now, first).timestamp(), steps[0][1]), *steps[1:MOST_STEPS]]
+        present = max(n for n, (at_s, _) in enumerate(steps) if at_s <= now.timestamp())
+        return steps[present : present + MOST_STEPS]
 
-    def _began(self, event: GridEvent, now: datetime) -> bool:
-        return event.effective_at <= now < event.expires_at
-
-    def _moments(self, source: TimeSeries | None, now: datetime) -> Iterator[datetime]:
-        end = now + AHEAD
-        yield now
+    def _moments(
+        self, source: TimeSeries | None, since: datetime, until: datetime
+    ) -> Iterator[datetime]:
+        yield since
         series = self.watts or source
         if series is not None:
-            yield from (at for at, _ in series.changes(now, end))
+            yield from (at for at, _ in series.changes(since, until))
         for event in self.events:
             for at in (event.effective_at, event.expires_at):
-                if now < at < end:
-                    yield at.astimezone(timezone.utc)
+                if since < at < until:
+                    yield at
 
     def _watts(self, source: TimeSeries | None, at: datetime) -> float:
         series = self.watts or source

@@ -9,6 +9,7 @@ from statistics import median
 
 from tuner.core import (
     Closeness,
+    Kind,
     Past,
     Posterior,
     Setting,
@@ -16,6 +17,7 @@ from tuner.core import (
     Study,
     Worth,
     matched,
+    quantity_of,
     setting_key,
     varied,
 )
@@ -47,14 +49,15 @@ PRIOR_STUDIES = 4.0
 def chosen(near: Sequence[tuple[SiblingRef, Posterior]], study: Study) -> tuple[SiblingRef, ...]:
     """Return the siblings that a study uses of those near it, in their order.
 
-    Those that lack one of its knobs or metrics are of no use.
+    Those that lack one of its knobs, or a metric of its that follows a law, are of no use.
     """
-    needed = {study.objective.metric, *(c.metric for c in study.constraints)}
+    metrics = (study.objective.metric, *(c.metric for c in study.constraints))
+    lawful = {m for m in metrics if quantity_of(m, study.quantities).kind is not Kind.OTHER}
     required = varied(study.space)
     useful = (
         ref
         for ref, posterior in near
-        if needed <= {*posterior.metrics} and matched(posterior.knobs, required) is not None
+        if lawful <= {*posterior.metrics} and matched(posterior.knobs, required) is not None
     )
     return tuple(islice(useful, MOST_SIBLINGS))
 

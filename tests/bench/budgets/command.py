@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ def budgets(
     fleets: Annotated[int, typer.Option(min=0, help="Random fleets with failures.")] = 10_000,
     first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     hosts: Annotated[int, typer.Option(min=0, help="Hosts with agent and actuator.")] = 16,
+    scenes: Annotated[str, typer.Option(metavar="N,N,…", help="Which events; default: all.")] = "",
     groups: Annotated[int, typer.Option(min=1, help="Random groups to divide watts for.")] = 200,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +44,8 @@ def budgets(
             "mean_of_highest": sum(week.ours / week.highest for week in weeks) / len(weeks),
         }
         if hosts:
-            result["hosts"] = _hosts(hosts, status.update)
+            chosen = [int(n) for n in scenes.split(",") if n]
+            result["hosts"] = _hosts(hosts, chosen, status.update)
         if fleets:
             result["fleets"] = _fleets(first, fleets, status.update)
     if as_json:
@@ -68,7 +71,7 @@ def _fleets(first: int, count: int, tell: Any) -> dict[str, Any]:  # noqa: ANN40
     }  # fmt: skip
 
 
-def _hosts(count: int, tell: Any) -> dict[str, Any]:  # noqa: ANN401
+def _hosts(count: int, chosen: Sequence[int], tell: Any) -> dict[str, Any]:  # noqa: ANN401
     from tests.bench.budgets.hosts import SCENES, Racks
     from tests.nvml.fake import build, compiler
 
@@ -85,7 +88,7 @@ def _hosts(count: int, tell: Any) -> dict[str, Any]:  # noqa: ANN401
             outcomes = []
             with racks.watched():
                 time.sleep(1.0)
-                for scene in SCENES:
+                for scene in [SCENES[n] for n in chosen] or SCENES:
                     tell(scene.name)
                     outcomes.append(racks.play(scene))
         finally:

@@ -28,8 +28,8 @@ class MeasuredFronts:
         """Return the fronts of some devices; one that was never measured has an empty one."""
         now_s = self._loop.monotonic()
         if now_s >= self._due_s or not self._devices.issuperset(devices):
-            self._devices = frozenset(devices)
-            self._of = {name: PowerFront() for name in devices}
+            self._devices |= frozenset(devices)
+            self._of = {name: PowerFront() for name in self._devices}
             for study in self._loop.store.studies.stored():
                 if isinstance(study, Study) and len(study.devices) == 1:
                     self._take(study)
