@@ -193,6 +193,11 @@ bench-allocators: $(VENV)/.installed
 	mkdir -p build/bench && $(BIN)/python -m tests.bench allocators --json >build/bench/allocators.json
 	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
+# Budgets kept whatever fails, and what dividing watts brings: some 40 minutes on two quiet cores.
+bench-budgets: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench budgets --json >build/bench/budgets.json
+	$(BIN)/python docs/figures.py budgets build/bench/budgets.json
+
 # What tuning those examples saves: some 15 minutes on two quiet cores, docs/tuned-services.md.
 bench-plugins: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.plugins.bench --output build/bench/plugins.json
@@ -209,9 +214,10 @@ bench-admission: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench admission >build/bench/admission.json
 	$(BIN)/python docs/figures.py admission build/bench/admission.json
 
-# Plans by the load on simulated servers of language models, beside governors and oracles: half an hour on two
-# quiet cores; the file has every cell as soon as it is judged, those of earlier runs too. Another trace or
-# server: make bench-load TRACE=trace.csv DEVICE=module:NAME
+# Plans by the load on simulated servers of language models, beside governors and oracles: a minute of CPU time
+# a cell, a quarter of an hour for the day. The file has every cell as soon as it is judged, those of earlier
+# runs too; rivals' runs are kept beside it. Another trace or server: make bench-load TRACE=trace.csv
+# DEVICE=module:NAME
 bench-load: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench load $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) $(if $(DEVICE),--devices $(DEVICE)) --jobs $(WORKERS) --output build/bench/load.json
 	$(BIN)/python docs/figures.py load build/bench/load.json
@@ -286,10 +292,16 @@ bench-declared: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench declared --output build/bench/declared.json
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
 
+# What finished studies of like devices are worth to a new one, on made-up families and measured surfaces, and
+# what wrong ones cost; then 100 devices that verify a plan. Ten minutes on two quiet cores; PART=verify: one part.
+bench-transfer: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --surfaces $(SURFACES) --output build/bench/transfer.json
+	$(BIN)/python docs/figures.py transfer build/bench/transfer.json docs/policies/memory.md
+
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
 # TRIALS=1000000 on PostgreSQL alone.
 bench-pages: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) --output build/bench/pages.json
+	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) $(if $(REALTIME),--realtime) --output build/bench/pages.json
 	$(BIN)/python docs/figures.py pages build/bench/pages.json
 
 # An operator's tasks in steps on the pages and in commands, counted and timed: two minutes.

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner.core import Metric, Plan, Signal, Space, Study
+from tuner.core import Metric, Plan, Posterior, Signal, Space, Study
 
 Json = dict[str, Any]
 """An object of a JSON document."""
@@ -80,6 +80,17 @@ def plan_of(doc: Json) -> Plan:
     return PLANS.validate_python(_ended(doc))
 
 
+def posterior_document(posterior: Posterior) -> Json:
+    """Return a posterior as a JSON object."""
+    doc: Json = POSTERIORS.dump_python(posterior, mode="json", warnings=False)
+    return doc
+
+
+def posterior_of(doc: Json) -> Posterior:
+    """Return the posterior of a JSON object. Raises ValueError."""
+    return POSTERIORS.validate_python(doc, extra="ignore")
+
+
 def _opened(plan: Json) -> Json:
     rows = [r | {"below": r["below"] if math.isfinite(r["below"]) else None} for r in plan["rows"]]
     return plan | {"rows": rows}
@@ -91,5 +102,6 @@ def _ended(plan: Json) -> Json:
 
 
 PLANS = TypeAdapter(Plan)
+POSTERIORS = TypeAdapter(Posterior)
 STUDIES = Documents(Study)
 DESCRIPTIONS = Documents(Description)

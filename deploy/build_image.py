@@ -9,6 +9,7 @@ that is larger than `MOST_MB` is an error.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import shutil
@@ -25,11 +26,13 @@ from build_wheel import SOURCE, build, git, released
 
 DEPLOY = Path(__file__).parent
 KEPT = SOURCE / "build" / "image"
+TOOLS = ("mmdebstrap", "buildah", "unshare")
 DEBIAN, PYTHON = "bookworm", "3.11"
 MOST_MB = {"agent": 150, "actuator": 150, "tuner": 1500}
 """How large an image may be, unpacked; our choice."""
 LOCKS = {"agent": "agent", "actuator": "agent", "tuner": "tuner"}
-PACKAGES = "python3,ca-certificates,python3-pip-whl"
+PACKAGES = "python3,ca-certificates,libstdc++6,python3-pip-whl"
+"""libstdc++6: numpy and PyTorch bring their own libraries but this one."""
 UNUSED = ("libperl5.36", "perl", "perl-base", "perl-modules-5.36", "python3-pip-whl")
 """What nothing in the images runs: perl is for Debian's own scripts, and pip is the builder's."""
 USERS = {"jouletune-agent": (10790, "jouletune"), "jouletune-tuner": (10791, "jouletune-tuner")}
@@ -43,6 +46,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", action="append", choices=sorted(MOST_MB))
     given = parser.parse_args()
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        sys.exit(
+            f"build_image.py: not installed: {', '.join(missing)} (apt install buildah mmdebstrap)"
+        )
     given.folder.mkdir(parents=True, exist_ok=True)
     sizes, wrong = {}, []
     with tempfile.TemporaryDirectory(dir=SOURCE / "build") as temporary:
@@ -79,7 +86,8 @@ def prepared(context: Path) -> Path:
 
 def debian() -> Path:
     """Return a folder with today's Debian as `root.tar`, and Debian's pip."""
-    kept = KEPT / f"{DEBIAN}-{datetime.now(UTC):%Y-%m-%d}"
+    recipe = hashlib.sha256(repr((PACKAGES, UNUSED, USERS, WITHOUT)).encode()).hexdigest()[:12]
+    kept = KEPT / f"{DEBIAN}-{datetime.now(UTC):%Y-%m-%d}-{recipe}"
     if (kept / "root.tar").exists():
         return kept
     shutil.rmtree(kept, ignore_errors=True)
@@ -109,9 +117,9 @@ def debian() -> Path:
 
 def built(context: Path, target: str) -> float:
     """Build an image; return its megabytes, unpacked."""
-    # In a chroot: it needs no cgroups, and nothing in the recipe is anybody's but ours.
-    run("buildah", "bud", "--format", "docker", "--layers", "--isolation", "chroot", "--network", "none",
-        "--target", target, "--tag", name_of(target),
+    # In a chroot, which needs no cgroups, and without a network.
+    run("unshare", "--net", "buildah", "bud", "--format", "docker", "--layers",
+        "--isolation", "chroot", "--target", target, "--tag", name_of(target),
         "--timestamp", git("log", "-1", "--format=%ct").strip(), str(context))  # fmt: skip
     with tempfile.TemporaryDirectory(dir=KEPT) as temporary:
         archive = Path(temporary, "image.tar")

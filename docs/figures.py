@@ -114,12 +114,13 @@ def admission(told: Told) -> list[str]:
         for kind in told["made_up"]
     ]
     pair = told["live"]
-    alone = pair["alone"]
+    alone, headroom = pair["alone"], pair["headroom"]
+    derived = f"{headroom:g} × the median" if headroom else "given; the median was"
     arms = [
         (
             arm["arm"],
             f"{arm['kept']:.0%} of {arm['windows']}",
-            "–" if arm["kept_of_none"] is None else f"{arm['kept_of_none']:.0%}",
+            "–" if arm["kept_quiet"] is None else f"{arm['kept_quiet']:.0%} of {arm['quiet']}",
             f"{arm['tail_median_ms']:.1f} ms",
             f"{arm['steps_per_s']:.1f}",
             f"{arm['share']:.0%}",
@@ -139,15 +140,15 @@ def admission(told: Told) -> list[str]:
         ),
         "",
         f"A real pair, the arms in turns of {pair['window_s']:g} s. The p99 limit of "
-        f"{pair['limit_ms']:.1f} ms is {pair['headroom']:g} × what {alone['share']:.0%} of "
-        f"{alone['windows']} windows without fine-tuning kept before (their median "
-        f"{alone['median_ms']:.1f} ms):",
+        f"{pair['limit_ms']:.1f} ms is {derived} of {alone['windows']} windows without fine-tuning, "
+        f"measured before ({alone['median_ms']:.1f} ms). In a quiet window other programs used at most "
+        "15 % of the cores:",
         "",
         *table(
             (
                 "fine-tuning",
                 "windows within the limit",
-                "of those without it",
+                "quiet ones",
                 "median p99",
                 "steps/s",
                 "of the time",
@@ -503,6 +504,7 @@ def pages(told: Told) -> list[str]:
     of, load = told[0], max(o["load"] for o in told)
     pending = max(o["pending"] for o in told)
     behind = f"{pending} studies not computed yet, " if pending else ""
+    behind += "tuner and database at real-time priority, " if of.get("realtime") else ""
     return [
         f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials ({behind}load "
         f"average of the machine {load:.0f}):",
@@ -528,6 +530,60 @@ def tasks(told: Told) -> list[str]:
     heads = ("task", "steps on the pages", "the pages took", "command", "it took")
     load = f"The load average of the machine was {told['load']:.0f}."
     return [*table(heads, rows), "", load]
+
+
+def budgets(told: Told) -> list[str]:
+    """Return the section of budgets: failures, events on real hosts, division, a week of prices."""
+    lines: list[str] = []
+    if hosts := told.get("hosts"):
+        rows = (
+            (
+                one["name"],
+                f"{one['before_w']:.0f} → {one['budget_w']:.0f} W",
+                f"{one['complied_s']:.1f} s",
+                f"{one['above_ws']:.0f} W·s",
+                str(len(one["unreachable"])),
+            )
+            for one in hosts["scenes"]
+        )
+        lines += [
+            f"{hosts['hosts']} hosts with real agents and actuators over a fake NVML each; the caps are "
+            "read from its state. Time is from `effective_at`, or from the restart of the tuner:",
+            "",
+            *table(
+                (
+                    "event",
+                    "sum of caps before → budget",
+                    "complied after",
+                    "above 10 s later",
+                    "unreachable",
+                ),
+                rows,
+            ),
+            "",
+        ]
+    if fleets := told.get("fleets"):
+        lines += [
+            f"{fleets['fleets']:,} random fleets with lost and late messages, deaths, reboots and steps: "
+            f"{len(fleets['above'])} had unnamed watts above their budget, {fleets['floors_broken']} "
+            f"floors were broken, {fleets['deadlocks']} did not use their watts again.",
+            "",
+        ]
+    for one in told["worth"]:
+        lines.append(
+            f"- {one['source']}: throughput at least {one['small_worst']:.1%} of the best whole watts in "
+            f"{one['small_groups']} groups of 2 to 4, at least {one['large_worst']:.1%} of the linear "
+            f"bound in {one['large_groups']} groups of 200; {one['broken']} limits broken, "
+            f"{one['broken_uniform']} with equal caps; {one['groups_worse']} of {one['groups']} groups "
+            "had more broken than with equal caps."
+        )
+    week = told["week"]
+    lines += [
+        f"- A made-up week of prices and loads by hour, {week['weeks']} devices: the cost is "
+        f"{week['mean_excess']:.1%} above an oracle of each hour in the mean, "
+        f"{week['worst_excess']:.1%} at most, and {week['mean_of_highest']:.1%} of that at the highest cap."
+    ]
+    return lines
 
 
 def declared(told: Told) -> list[str]:
@@ -995,8 +1051,95 @@ def _time_ratio(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return ratio, math.sqrt(squares / (len(known) - 1) / len(known)) / one
 
 
+def transfer(told: Told) -> list[str]:
+    """Return what finished studies are worth to new ones, and what wrong ones cost."""
+    lines: list[str] = []
+    for part, title in (("made-up", "Made-up families"), ("surfaces", "Measured surfaces")):
+        own = told.get(part, {})
+        if "over sources" not in own:
+            continue
+        for label, rows in own["over sources"].items():
+            lines += [
+                *_transferred(f"{title}, {own['studies']} studies, the {label} left out", rows),
+                "",
+            ]
+        lines += [*_lowest(own), ""]
+    if "wrong" in told:
+        for label, rows in told["wrong"]["over sources"].items():
+            count = told["wrong"]["studies"]
+            lines += [*_transferred(f"{count} studies with {label} siblings", rows), ""]
+    lines += _verified(told.get("verify", {}))
+    if "cost" in told:
+        o = told["cost"]
+        lines.append(
+            f"With {o['siblings']:,} siblings in the database and {o['settings']} settings, choosing takes "
+            f"{o['choose_s']} s of CPU, loading {o['load_s']} s, a suggestion {o['suggest_s']['median']} s "
+            f"(at most {o['suggest_s']['most']} s); without siblings {o['suggest_cold_s']['median']} s."
+        )
+    return lines
+
+
+def _transferred(title: str, rows: Sequence[Told]) -> list[str]:
+    heads = (title, *(f"@{r['budget']}" for r in rows))
+    signed = (f"{r['difference']:+.3f} ± {r['stderr']:.3f}" for r in rows)
+    above = (f"{r['windows_above']:.2f} / {r['windows_above_cold']:.2f}" for r in rows)
+    wrong = (f"{r['wrong']:.1%} / {r['wrong_cold']:.1%}".replace("%", " %") for r in rows)
+    return table(
+        heads,
+        (
+            ("captured without siblings", *(f"{r['cold']:.2f}" for r in rows)),
+            ("with siblings, difference", *signed),
+            ("windows above the limit, with / without", *above),
+            ("deployed above the limit, with / without", *wrong),
+        ),
+    )
+
+
+def _lowest(part: Told) -> list[str]:
+    """Return each source's difference after eight trials."""
+    rows = [
+        (name, label, r)
+        for name, database in part["databases"].items()
+        for label in part["over sources"]
+        for r in database[label]
+        if r["budget"] == 8
+    ]
+    listed = "; ".join(
+        f"{name} ({label}) {r['difference']:+.2f} ± {r['stderr']:.2f}"
+        for name, label, r in sorted(rows, key=lambda row: float(row[2]["difference"]))
+    )
+    return [f"Difference @8 by source: {listed}."]
+
+
+def _verified(told: Told) -> list[str]:
+    if not told:
+        return []
+    heads = ("device", "windows", "search", "windows above, without siblings", "saving")
+    rows = [
+        (
+            name,
+            str(o["windows"]),
+            "yes" if o["searched"] else "no",
+            f"{o['windows above']}, {o['windows above without siblings']}",
+            f"{100 * o['saving']:.0f} %",
+        )
+        for name, o in told["odd"].items()
+    ]
+    broken, above = told["windows above a limit while verifying"], told["holds above a limit"]
+    return [
+        f"{told['devices']} devices one after the other: {told['windows, median']:.0f} windows to the "
+        f"hold in the median, {told['windows, p90']:.0f} at the 90th percentile. {told['verified']} "
+        f"verified the plan of the others, {told['searched']} searched. {broken} windows of these "
+        f"broke the limit, and {above} of all holds do.",
+        "",
+        *table(heads, rows),
+        "",
+    ]
+
+
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
+    "budgets": budgets,
     "declared": declared,
     "devices": devices,
     "host": devices,
@@ -1019,6 +1162,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "speculation-synthetic": speculation_synthetic,
     "surfaces": surfaces,
     "tasks": tasks,
+    "transfer": transfer,
 }
 
 

@@ -39,7 +39,17 @@ from tuner.core import (
     TuningError,
     Value,
 )
-from tuner.wire import Assignment, Enrolled, HoldOrder, Idle, Problem, Receipt, Registered, Release
+from tuner.wire import (
+    Assignment,
+    BudgetOrder,
+    Enrolled,
+    HoldOrder,
+    Idle,
+    Problem,
+    Receipt,
+    Registered,
+    Release,
+)
 
 CLOCK = Knob("gpu.clock_mhz", (400, 600, 800, 1000), 1000)
 BATCH = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD)
@@ -275,6 +285,7 @@ class StubTuner:
 
     time: Time
     orders: list[Assignment | HoldOrder | Idle | Release] = field(default_factory=list)
+    budgets: list[BudgetOrder] = field(default_factory=list)
     heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     broken: Callable[[httpx.Request], httpx.Response | None] = lambda _: None
     receipt: str = "closed"
@@ -292,6 +303,8 @@ class StubTuner:
         self.heard.append((path, message))
         if path.endswith("/next"):
             return self._next(message)
+        if path.endswith("/budget"):
+            return _json((self.budgets.pop(0) if self.budgets else BudgetOrder()).model_dump_json())
         if path.endswith(("/report", "/reverts")):
             return _json(Receipt(result=self.receipt).model_dump_json())  # type: ignore[arg-type]
         return _json(Registered(lease_s=30.0).model_dump_json())

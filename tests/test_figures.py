@@ -140,8 +140,8 @@ def test_a_result_that_does_not_say_where_it_was_measured_is_refused(tmp_path: P
 
 
 PAGES = (
-    "figures.md", "figures-load.md", "figures-optimiser.md", "fleet.md", "fleets.md", "install.md",
-    "services.md",
+    "budgets.md", "figures.md", "figures-load.md", "figures-optimiser.md", "fleet.md", "fleets.md",
+    "install.md", "services.md",
     "tuned-services.md", "web.md",
 )  # fmt: skip
 

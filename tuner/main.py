@@ -149,7 +149,10 @@ def serve(config: TunerConfig) -> None:
     roll = Roll(operations.loop, name_of(config), version("jouletune"), token)
     roll.tell()
     scheduler = start(
-        Maintenance(operations.loop, config.keep_days), roll.tell, operations.price.refresh
+        Maintenance(operations.loop, config.keep_days),
+        roll.tell,
+        operations.price.refresh,
+        operations.divider.divide,
     )
     server = uvicorn.Server(
         uvicorn.Config(

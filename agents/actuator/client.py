@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,10 +15,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from agents.actuator.caps import DeviceCaps
+from agents.actuator.offered import Choose, granted_knobs, kind_of
 from tuner.core import (
     ActuationError,
     Clock,
-    Knob,
     KnobRefused,
     NotFound,
     Role,
@@ -37,6 +38,7 @@ DETACHED = "detached"
 """The file beside the socket by which agents learn to release the devices' drivers."""
 PATIENCE_S = 150.0
 """The longest wait for an answer: a driver that initialises, and several of the actuator's deadlines."""
+REST_S = 86400.0
 LONGEST_TRIAL_S = 3600.0
 """A trial without activity for this long is no longer renewed: its agent's loop is stuck."""
 TRIALS_HAVE_NAMES = 3
@@ -45,8 +47,6 @@ TRIAL: ContextVar[str] = ContextVar("trial", default="")
 """What the trial that a thread is at is called, empty where it is at none."""
 
 NOT_GRANTED = "not granted in actuator.toml, or the driver refused it; see the actuator's log"
-Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
-"""Returns which of a knob's granted values are worth trying; the last argument is its default."""
 
 
 class ActuatorClient:
@@ -141,10 +141,14 @@ def named(trial: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class HeldSetting:
-    """What the actuator was instructed to hold, and until when on the host's clock."""
+    """What the actuator was instructed to hold, and until when on the host's clock.
+
+    `rest` is that of a member of a budget while nothing is tried or held.
+    """
 
     setting: Mapping[str, Value | None]
     until: float
+    rest: bool = False
 
 
 class RemoteKnobs:
@@ -171,11 +175,14 @@ class RemoteKnobs:
         self.board: str = about["board"]
         self.cannot = self.throttled = ""
         self.applied: Setting = {}
+        now: Mapping[str, Any] = {"found": {}}
         try:
-            originals = line.ask("read", device=self.uuid)["found"]
+            now = line.ask("read", device=self.uuid)
         except TuningError as error:
-            self.cannot, originals = str(error), {}
-        self.space = Space(tuple(_knobs(about, originals, choose, roles, ceilings)))
+            self.cannot = str(error)
+        originals = now["found"]
+        self.space = Space(tuple(granted_knobs(about, originals, choose, roles, ceilings)))
+        self.caps = DeviceCaps(line, {**about, **now}, self.space, clock)
         self._unoffered = {k: v for k, v in originals.items() if v not in self.space.knob(k).values}
         self._line = line
         self._takes_names = times["protocol"] >= TRIALS_HAVE_NAMES
@@ -226,11 +233,33 @@ class RemoteKnobs:
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         """Keep a setting in force, also for the actuator's grace without us. Raises ActuationError."""
         with self._lock:
-            until = self._clock.monotonic() + valid_for_s
-            self._trial_from, self._held, self._wrong, self.applied = None, None, "", {}
-            self._held = self._ask_hold(HeldSetting(self._wire(setting), until))
-            self.applied = dict(setting)
+            self._hold(setting, valid_for_s)
         self._keep()
+
+    def rest(self) -> Setting | None:
+        """Have a member at its original within its caps while nothing is tried or held, also without us.
+
+        Returns what is in force by that, None where another setting is. Raises ActuationError.
+        """
+        with self._lock:
+            if self._trial_from is not None or (self._held is not None and not self._held.rest):
+                return None
+            if not self.caps.at_most():
+                if self._held is not None:
+                    self._line.ask("release", device=self.uuid)
+                    self._held, self.applied = None, {}
+                return None
+            resting = self.caps.resting
+            if self._held is None or self._held.setting != resting:
+                self._hold(resting, REST_S, rest=True)
+        self._keep()
+        return resting
+
+    def _hold(self, setting: Setting, valid_for_s: float, *, rest: bool = False) -> None:
+        until = self._clock.monotonic() + valid_for_s
+        self._trial_from, self._held, self._wrong, self.applied = None, None, "", {}
+        self._held = self._ask_hold(HeldSetting(self._wire(setting), until, rest))
+        self.applied = dict(setting)
 
     def release(self) -> None:
         """Restore the device to its original and release it. Raises ActuationError."""
@@ -306,10 +335,9 @@ class RemoteKnobs:
             self.beat()
 
     def _wire(self, setting: Setting) -> dict[str, Value | None]:
-        default = self.space.default
-        return {
-            k: None if k in self._unoffered and v == default[k] else v for k, v in setting.items()
-        }
+        default, capped = self.space.default, self.caps.at_most()
+        free = {k for k in self._unoffered if k in setting and k not in capped}
+        return {k: None if k in free and v == default[k] else v for k, v in setting.items()}
 
 
 def actuator_socket(root: Path) -> Path:
@@ -362,39 +390,3 @@ def reached(
     kinds = {kind_of(knob.name) for knob in remote.space.knobs}
     why = remote.cannot or NOT_GRANTED
     return remote, {name: why for name in names if name not in kinds}
-
-
-def kind_of(knob: str) -> str:
-    """Return what a knob of one of several clock domains is called: `cpu.max_mhz.4` is `cpu.max_mhz`."""
-    return knob.rstrip(".0123456789")
-
-
-def _knobs(
-    about: Mapping[str, Any],
-    originals: Mapping[str, Any],
-    choose: Choose,
-    roles: Mapping[str, Role],
-    ceilings: Mapping[str, float],
-) -> Iterator[Knob]:
-    """Yield the knobs that are granted, each with its original value as its default.
-
-    Where that is unknown, it is what the configuration says, or the device's highest.
-    """
-    for name, shown in originals.items():
-        unset = about["original"].get(name, about["ranges"][name][-1])
-        default = unset if shown is None else _one_of(shown, about["ranges"][name])
-        values = choose(name, about["granted"][name], default)
-        most = ceilings.get(name)
-        if most is not None and isinstance(default, int | float):
-            default = min(default, most)
-            values = [v for v in values if isinstance(v, int | float) and v <= default]
-        role = roles.get(kind_of(name), Role.UNKNOWN)
-        yield Knob(name, tuple(sorted({*values, default})), default, role=role)
-
-
-def _one_of(shown: Value, offered: Sequence[Value]) -> Value:
-    """Return the original values of a knob; of a text of several numbers, the first."""
-    if not isinstance(shown, str) or isinstance(offered[0], str):
-        return shown
-    first = float(shown.split()[0])
-    return int(first) if first.is_integer() else first

@@ -72,11 +72,6 @@ class ManagedDevice:
         below = "original" if self.held is None else "hold"
         return below if self.trial_until is None else "trial"
 
-    @property
-    def member(self) -> bool:
-        """Whether a power budget caps the device."""
-        return bool(self.restorer.record.budget.floor)
-
     async def grant(self) -> None:
         """Grant what the configuration says; `errors` is what of it cannot be granted, and why."""
         async with self._alone():

@@ -108,8 +108,8 @@ class ActuatorService:
         """Take every device out of its budget; return what is not at its original then, and why."""
         root = Peer(0, os.getpid(), 0)
         await _each(device.leave_budget(root) for device in self.devices.values())
-        members = {u: "it is in its budget still" for u, s in self.devices.items() if s.member}
-        return members | self.wrong()
+        still = (u for u, s in self.devices.items() if s.restorer.record.budget.floor)
+        return dict.fromkeys(still, "it is in its budget still") | self.wrong()
 
     def wrong(self) -> dict[str, str]:
         """Return what is not as it should be, and why."""

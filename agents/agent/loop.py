@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from agents.agent.budget import BudgetKeeper
 from agents.agent.surroundings import LoopStatus, Surroundings
-from agents.agent.trials import TrialRunner
+from agents.agent.trials import TrialRunner, restarts_workload
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.journal import LIFT
@@ -21,7 +22,6 @@ from agents.target.window_counts import WindowCounts
 from agents.tuner_link.client import Backoff
 from tuner.core import (
     ActuationError,
-    Applied,
     Conflict,
     Device,
     InvalidInput,
@@ -110,6 +110,8 @@ class DeviceAgent:
             device.id, bench, self._holder, around, attached, self.standing, self._check_stop
         )
 
+        self.budget = BudgetKeeper(device.id, device.agent, bench.target, self._holder, around, rng)
+
     @property
     def counts(self) -> WindowCounts:
         """What its windows add up to."""
@@ -135,6 +137,8 @@ class DeviceAgent:
         self.begin()
         ended = threading.Event()
         beside = [self._stand_by, *([self.runner.run] if self.runner.watches else [])]
+        if self._target.caps.knobs:
+            beside += [self.budget.ask, self.budget.follow]
         threads = [
             threading.Thread(target=work, args=(ended,), name=f"{self.device.id} held", daemon=True)
             for work in beside
@@ -255,12 +259,16 @@ class DeviceAgent:
 
     # The tuner's orders
 
-    def _next(self, not_back: TuningError | None) -> Assignment | HoldOrder | Idle | Release:
+    def _next(
+        self, not_back: TuningError | None, *, between: bool = False
+    ) -> Assignment | HoldOrder | Idle | Release:
+        """Poll the tuner; `between` two trials, with the first one's setting in force."""
         hold = self._holder.current
-        applied = self._applied(hold)
-        unable = self._around.journal.unable(self._around.host.name)
-        if not_back is not None:
-            applied, unable = replace(applied, level=Level.TRIAL), str(not_back)
+        applied = self._holder.applied()
+        if not_back is not None or between:
+            applied = replace(applied, level=Level.TRIAL)
+        able = not_back is None
+        unable = self._around.journal.unable(self._around.host.name) if able else str(not_back)
         self._polled_at = self._around.clock.monotonic()
         poll = Poll(
             agent=f"{self.device.agent}/{self._around.start}",
@@ -269,11 +277,12 @@ class DeviceAgent:
             revision=hold.order.revision if hold else 0,
             # What a window of a hold showed says nothing of the original setting.
             context={**(self._watch.context if hold else {}), **self.runner.context},
-            wait_s=0.0 if not_back is not None else self._wait_s(hold),
+            wait_s=0.0 if not_back is not None or between else self._wait_s(hold),
             unable=unable,
         )
         self.standing.applied = applied
-        self.waiting.set()
+        if not between:  # a stop waits until the device is restored
+            self.waiting.set()
         try:
             return self._around.link.next(self.device.id, poll)
         finally:
@@ -283,16 +292,6 @@ class DeviceAgent:
         """Return how long the tuner may keep a question, so that it knows what happens meanwhile."""
         rows = len(hold.order.plan.rows) if hold is not None else 1
         return min(LONGEST_POLL_S if rows == 1 else FOLLOWED_POLL_S, self._watch.due_in_s())
-
-    def _applied(self, hold: Hold | None) -> Applied:
-        return Applied(
-            device=self.device.id,
-            setting=self._target.read(),
-            level=Level.ORIGINAL if hold is None else Level.HOLD,
-            at=self._around.now(),
-            study=hold.order.study if hold else "",
-            revision=hold.order.revision if hold else 0,
-        )
 
     def _obey(self, order: Assignment | HoldOrder | Idle | Release) -> None:
         if self._around.stop.is_set():
@@ -337,8 +336,24 @@ class DeviceAgent:
         hold = self._holder.current
         if hold is not None and hold.order.study != order.study:
             self._watch.end(f"study {order.study} has the device now")
-        report = self._trials.run(order, self._restore_quietly)
+        goes_on = hold is None and restarts_workload(order, self._target)
+        report = self._trials.run(order, (lambda: None) if goes_on else self._restore_quietly)
         self._around.link.keep(report)
+        if goes_on:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Obey the next order without a restore between two trials, which would cost two restarts."""
+        try:
+            self._around.link.deliver()
+            order = self._next(None, between=True)
+        except TuningError:  # the next poll says so
+            self._restore_quietly()
+            return
+        ends = self._around.stop.is_set() or self._around.journal.stays
+        if ends or not isinstance(order, Assignment | HoldOrder):
+            self._restore_quietly()
+        self._obey(order)
 
     def _restore_quietly(self) -> None:
         try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agents.actuator.client import named
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.holding.holder import Holder
+from agents.target.capping import over_cap
 from agents.target.measure import Ask, Measurer
+from agents.target.target import Target
 from agents.tuner_link.lease import LeaseKeeper
 from tuner.core import (
     Applied,
@@ -24,6 +26,21 @@ from tuner.core import (
 from tuner.wire import Assignment, Renewal, TrialReport
 
 log = logging.getLogger(__name__)
+
+POWER_CAP = "power cap"
+"""In a window's sources: how far a power cap keeps the baseline below the original."""
+
+
+def restarts_workload(order: Assignment, target: Target) -> bool:
+    """Return whether a trial restarts the workload, under our own load, and changes no device."""
+    workload = target.workload
+    if workload is None or not order.context:  # a load that was asked for is our own
+        return False
+    own = {knob.name: knob for knob in workload.space.knobs}
+    changed = {name for name, value in order.setting.items() if order.baseline[name] != value}
+    if order.plan is not None:
+        changed |= {n for row in order.plan.rows for n in row.setting if n in own}
+    return changed <= own.keys() and any(own[name].cost.restart for name in changed)
 
 
 @dataclass(frozen=True)
@@ -85,6 +102,8 @@ class TrialRunner:
         def check() -> None:
             lease.check()
             self.check_stop()
+            if caps.clipped(within) != within:
+                raise Conflict("a power cap fell below the setting")
 
         ask = Ask(
             metrics=order.metrics,
@@ -97,6 +116,11 @@ class TrialRunner:
             plan=order.plan,
         )
         name = f"{self.device}/{order.study}/{order.trial}/{order.attempt}"
+        caps, setting = self.bench.target.caps, dict(order.setting)
+        within = caps.clipped(setting)
+        if within != setting and setting != dict(order.baseline):
+            reason = f"nothing was changed: {over_cap(setting, within)}"
+            return Outcome(state=TrialState.CONTAMINATED, reason=reason)
         try:
             self.around.journal.record(
                 self.device,
@@ -110,4 +134,11 @@ class TrialRunner:
         except TuningError as error:
             return Outcome(state=TrialState.FAILED, reason=f"nothing was changed: {error}")
         with named(name):
-            return self.bench.trial(order.setting, ask, check, name)
+            outcome = self.bench.trial(within, ask, check, name)
+        if (now := caps.clipped(within)) != within:
+            reason = f"a power cap came into force: {over_cap(within, now)}"
+            return Outcome(state=TrialState.CONTAMINATED, reason=reason)
+        if within == setting or outcome.measurement is None:
+            return outcome
+        noted = {**outcome.measurement.sources, POWER_CAP: over_cap(setting, within)}
+        return replace(outcome, measurement=replace(outcome.measurement, sources=noted))

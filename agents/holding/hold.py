@@ -17,7 +17,8 @@ class Hold(Message):
     `granted_at` is wall time; `granted_s` is the boot clock in s of the boot that `boot`
     identifies. `row` is the index of the plan's row in force; `broken` counts each row's latest
     consecutive windows that broke the SLO. `told` is set once the report of the end is on its way
-    to the tuner. `power_profiles` are those of the first window.
+    to the tuner. `power_profiles` are those of the first window. `accepted` is the acceptance of each
+    draft length when the hold began: tokens and steps.
     """
 
     order: HoldOrder
@@ -29,6 +30,7 @@ class Hold(Message):
     row: int
     broken: dict[int, int] = Field(default_factory=dict)
     power_profiles: str = ""
+    accepted: dict[int, tuple[float, float]] = Field(default_factory=dict)
     ended: str = ""
     told: bool = False
 

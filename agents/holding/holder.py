@@ -16,6 +16,7 @@ from agents.host.host import Host
 from agents.target.target import Target
 from tuner.core import (
     POWER_PROFILES,
+    Applied,
     Clock,
     Level,
     Limit,
@@ -90,6 +91,14 @@ class Holder:
         """The hold in force, or None."""
         return self._hold if self._hold is not None and not self._hold.ended else None
 
+    def applied(self) -> Applied:
+        """Return what is in force: the hold, else the original setting. Raises ActuationError."""
+        hold = self.current
+        level = Level.ORIGINAL if hold is None else Level.HOLD
+        name, revision = ("", 0) if hold is None else (hold.order.study, hold.order.revision)
+        who, setting, at = {"device": self._device, "study": name}, self._target.read(), self._now()
+        return Applied(**who, setting=setting, level=level, at=at, revision=revision)
+
     @property
     def unreported(self) -> Hold | None:
         """A hold that has ended without a report to the tuner, or None."""
@@ -130,8 +139,8 @@ class Holder:
             elapsed_s = order.valid_for_s - hold.left_s(self._host, now, monotonic)
             if elapsed_s > RENEW_SHARE * order.valid_for_s:
                 renewed = self._granted(order, now, monotonic, hold.row, hold.broken)
-                kept_profiles = {"power_profiles": hold.power_profiles}
-                self._become(renewed.model_copy(update=kept_profiles))
+                kept = {"power_profiles": hold.power_profiles, "accepted": hold.accepted}
+                self._become(renewed.model_copy(update=kept))
                 self._confirm()
             return
         same_plan = hold is not None and hold.order.plan == order.plan
@@ -208,14 +217,15 @@ class Holder:
                 log.warning("event=plan_lost device=%s", self._device)
                 self.enforce()
                 return
-            self._target.look()
-            now = setting_key(self._target.read())
-            if now == setting_key(hold.setting):
-                return
-            row = hold.order.plan.row_of(dict(now))
-            if row is not None and row != hold.row:
+            accepted = dict(self._target.look(hold.accepted))
+            now, row = self._target.read(), hold.row
+            if setting_key(now) != setting_key(self._target.caps.clipped(hold.setting)):
+                other = hold.order.plan.row_of(now)
+                row = row if other is None else other
+            if row != hold.row:
                 log.info("event=plan_row device=%s row=%d", self._device, row)
-                self._become(hold.model_copy(update={"row": row}))
+            if (row, accepted) != (hold.row, hold.accepted):
+                self._become(hold.model_copy(update={"row": row, "accepted": accepted}))
 
     def take_up(self, incarnation: str) -> bool:
         """Apply the held setting to a restarted workload; return whether it was restarted.

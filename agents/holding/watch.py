@@ -119,7 +119,8 @@ class Watch:
         )
         began = self._bench.clock.monotonic()
         incarnation = self._holder.incarnation
-        measured = self._bench.window(hold.setting, ask, self._check, self._rng, began)
+        setting = self._bench.target.caps.clipped(hold.setting)
+        measured = self._bench.window(setting, ask, self._check, self._rng, began)
         if self._started_again(incarnation):
             return
         if measured.changed and self._changed_its_row(hold):
@@ -127,8 +128,13 @@ class Watch:
         if measured.changed:
             self.end(measured.changed)
             return
+        if measured.capped:
+            log.info("event=window_discarded device=%s why=%r", self._device, measured.capped)
+            return
         self.context = context_of(measured.measurement)
-        why = self._holder.observed(measured.measurement)
+        # A limit that is broken below the held setting is broken by the power cap, not by the setting.
+        own = setting == dict(hold.setting)
+        why = self._holder.observed(measured.measurement) if own else ""
         if measured.foreign:
             # Judged all the same: whatever the cause, the limit was kept or broken.
             log.warning(
@@ -141,7 +147,7 @@ class Watch:
                     device=self._device,
                     study=order.study,
                     revision=order.revision,
-                    setting=hold.setting,
+                    setting=setting,
                     measurement=measured.measurement,
                 )
             )

@@ -63,7 +63,7 @@ class Ask:
     `expected` is the load that the window is compared with, empty for none. `context` is the load
     to request, empty for the traffic that arrives. `follows` is a signal whose mean is reported as
     the window's load, too. `plan` is a table for the workload to follow instead of the setting,
-    which is its first row's.
+    which is that of its row at the load, else its first row's.
     """
 
     metrics: tuple[str, ...]
@@ -85,19 +85,20 @@ class Ask:
 class MeasuredWindow:
     """One window and the reasons against it; a text is empty without a reason.
 
-    `changed`: another program changed a knob. `foreign`: other programs used the machine, or the
-    rate differed. `broke`: the limit for which the window was cut short.
+    `changed`: another program changed a knob. `capped`: a power cap lowered one. `foreign`: other
+    programs used the machine, or the rate differed. `broke`: the limit that cut the window short.
     """
 
     measurement: Measurement
     changed: str = ""
     foreign: str = ""
     broke: Limit | None = None
+    capped: str = ""
 
     @property
     def spoilt(self) -> str:
         """Why the window does not count as evidence."""
-        return self.changed or self.foreign
+        return self.changed or self.capped or self.foreign
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,7 @@ class Measurer:
                 window = self.window(setting, ask, check, rng, began)
                 if not window.spoilt:
                     return _outcome(window, ask, self.target.quantities)
-                if window.broke is not None:
+                if window.broke is not None or window.capped:
                     break
             reason = f"{window.spoilt}; {_in_words(window) or f'measured {REDOS + 1} times'}"
             return Outcome(
@@ -180,7 +181,7 @@ class Measurer:
                 broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
             else:
                 broke = self._fill_by_runs(window, self.runs, ask, check)
-            changed = self._changed(setting, ask.plan)
+            changed, capped = self._changed(setting, ask.plan)
             window.stop()
         except BaseException:
             window.discard()
@@ -200,7 +201,7 @@ class Measurer:
             foreign=window.foreign(),
             sources={n: self.target.source(n) for n in estimates} | window.notes(),
         )
-        return MeasuredWindow(measurement, changed, self._foreign(measurement, ask), broke)
+        return MeasuredWindow(measurement, changed, self._foreign(measurement, ask), broke, capped)
 
     def pause(self, seconds: float, check: Check) -> None:
         """Wait on the target's clock. Raises Conflict once the measurement must end."""
@@ -258,16 +259,19 @@ class Measurer:
                 return limit
         return None
 
-    def _changed(self, setting: Setting, plan: Plan | None) -> str:
+    def _changed(self, setting: Setting, plan: Plan | None) -> tuple[str, str]:
+        """Return what another program changed, and what a power cap lowered; empty for nothing."""
         if plan is not None:
             gone = not self.target.follows(plan)
-            return "another process ended the table that is followed" if gone else ""
+            return ("another process ended the table that is followed" if gone else ""), ""
         now = self.target.read()
         wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
         if not wrong:
-            return ""
+            return "", ""
         conflicts = self.target.conflicts()
-        return "; ".join(conflicts) or f"another process changed it: {', '.join(wrong)}"
+        if not conflicts and self.target.caps.lowered(setting, now):
+            return "", f"a power cap changed it: {', '.join(wrong)}"
+        return "; ".join(conflicts) or f"another process changed it: {', '.join(wrong)}", ""
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > self.foreign_share:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from agents.actuator.caps import DeviceCaps
 from agents.host.processes.ownership import WorkloadIdentity
 from tuner.core import (
     ActuationError,
@@ -106,6 +107,23 @@ class HoldGuard(Protocol):
 
 
 @runtime_checkable
+class Capped(Protocol):
+    """An actuator whose device can be a member of a power budget: its guard keeps the caps."""
+
+    @property
+    def caps(self) -> DeviceCaps:
+        """Its cap knobs, and its caps over time."""
+        ...
+
+    def rest(self) -> Setting | None:
+        """Have a member at its original within its caps while nothing is tried or held.
+
+        Returns what is in force by that, None where another setting is. Raises ActuationError.
+        """
+        ...
+
+
+@runtime_checkable
 class Narrows(Protocol):
     """An actuator that learns during operation that fewer values can be set than were offered."""
 
@@ -144,12 +162,20 @@ class FollowsPlans(Protocol):
         ...
 
 
+Accepted = Mapping[int, tuple[float, float]]
+"""The accepted tokens and steps by draft length when a table came into force."""
+
+
 @runtime_checkable
 class FallsBack(Protocol):
     """An actuator that follows plans, and switches to plain decoding while its table does not pay."""
 
-    def look(self) -> None:
-        """Check whether the table still pays, and switch if needed. Raises ActuationError."""
+    def look(self, reference: Accepted) -> Accepted:
+        """Check whether the table still pays, and switch if needed.
+
+        `reference` is the acceptance that is compared with, as far as it is known; return it as far
+        as it is known now. Raises ActuationError.
+        """
         ...
 
 
@@ -274,6 +300,12 @@ class Side:
     def guard(self) -> HoldGuard | None:
         """The guard of the side, None if there is none."""
         return self.actuator if isinstance(self.actuator, HoldGuard) else None
+
+    @property
+    def capped(self) -> Capped | None:
+        """The guard of its caps, None where it can be no member of a power budget."""
+        actuator = self.actuator
+        return actuator if isinstance(actuator, Capped) and actuator.caps.knobs else None
 
     def close(self) -> None:
         """Release the side's resources."""

@@ -1,7 +1,4 @@
-"""A target: the sides that one study sets and measures together.
-
-Any number of devices, and at most one workload.
-"""
+"""A target: the sides that one study sets and measures together, at most one of them a workload."""
 
 from __future__ import annotations
 
@@ -10,7 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
+from agents.target.capping import TargetCaps
 from agents.target.side import (
+    Accepted,
     FallsBack,
     FollowsPlans,
     LiveSignal,
@@ -84,6 +83,11 @@ class Target:
             same = sum(key.split("~")[0] == side.kind for key in sides)
             sides[f"{side.kind}~{same + 1}" if same else side.kind] = side
         return sides if self.workload is None else {**sides, WORKLOAD: self.workload}
+
+    @cached_property
+    def caps(self) -> TargetCaps:
+        """Its sides' power caps."""
+        return TargetCaps(self.sides)
 
     @property
     def runs(self) -> Side:
@@ -220,17 +224,25 @@ class Target:
         return {key: dict(side.actuator.read()) for key, side in self.sides.items()}
 
     def apply(self, setting: Setting, plan: Plan | None = None) -> bool:
-        """Put a whole setting in force, in the safe order, or leave everything unchanged.
+        """Put a whole setting, within the power caps, in force in the safe order, or change nothing.
 
-        If the workload follows `plan` itself it gets the plan instead of its part of the setting,
-        which might cost it another restart; return whether it did.
+        A workload that follows `plan` itself gets that instead of its part of the setting, which
+        might cost it another restart; return whether it did.
 
         Raises:
             InvalidInput: the setting is not in the space; nothing was changed.
-            ActuationError: a side could not be set or reads back a different value; the changes
-                were undone, or the message lists those that could not be.
+            ActuationError: a side is not as set; the message lists what could not be undone.
         """
         self.space.check(setting)
+        within = self.caps.clipped(setting)
+        try:
+            return self._apply(within, plan)
+        except TuningError:
+            if (now := self.caps.refreshed(setting)) == within:  # no other cap came into force
+                raise
+            return self._apply(now, plan)
+
+    def _apply(self, setting: Setting, plan: Plan | None) -> bool:
         before = self.read_sides()
         requested = {key: _of(side, setting) for key, side in self.sides.items()}
         touched: list[str] = []
@@ -250,10 +262,7 @@ class Target:
         return handed
 
     def restore(self, settings: SideSettings) -> list[str]:
-        """Restore sides in the mapping's order, and return the failures; a failure never stops the rest.
-
-        A side that no longer exists is a failure, too.
-        """
+        """Restore sides in the mapping's order; return all failures, also of sides that are gone."""
         failures: list[str] = []
         for key, setting in settings.items():
             try:
@@ -266,7 +275,8 @@ class Target:
         return failures
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
-        """Confirm a setting that is in force to a side's guard. Raises ActuationError."""
+        """Confirm a setting that is in force, within the caps, to guards. Raises ActuationError."""
+        setting = self.caps.clipped(setting)
         for side in self.sides.values():
             if side.guard is not None:
                 side.guard.hold(_of(side, setting), study, revision, valid_for_s)
@@ -314,11 +324,13 @@ class Target:
             return False
         return actuator.followed() == self._workload_plan(plan)
 
-    def look(self) -> None:
-        """Let the workload check whether its plan still pays. Raises ActuationError."""
+    def look(self, reference: Accepted) -> Accepted:
+        """Let the workload check whether its plan still pays; return the known acceptance.
+
+        Raises ActuationError.
+        """
         actuator = self.runs.actuator
-        if isinstance(actuator, FallsBack):
-            actuator.look()
+        return actuator.look(reference) if isinstance(actuator, FallsBack) else reference
 
     def close(self) -> None:
         """Release all sides, the workload first."""

@@ -32,6 +32,8 @@ from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     ORDER,
     Assignment,
+    BudgetOrder,
+    BudgetReport,
     Enrolled,
     Enrolment,
     HoldOrder,
@@ -121,6 +123,13 @@ class TunerClient:
         """Poll for an assignment; returns within `poll.wait_s`."""
         path = f"/v1/devices/{quote(device, safe='')}/next"
         return self._call("POST", path, poll, ORDER, poll.wait_s + PATIENCE_S)
+
+    def budget(self, device: str, report: BudgetReport) -> BudgetOrder:
+        """Report a member's caps, and return other ones once there are, or none after its `wait_s`."""
+        path = f"/v1/devices/{quote(device, safe='')}/budget"
+        return self._call(
+            "POST", path, report, TypeAdapter(BudgetOrder), report.wait_s + PATIENCE_S
+        )
 
     def renew(self, renewal: Renewal) -> float:
         """Keep a lease and return how long it lasts from now. NotFound and Conflict: it is lost."""

@@ -8,11 +8,13 @@ from sqlalchemy import URL, text
 
 from db.schema import WriteCheckRow
 from db.sql.address import IN_MEMORY, MEMORY, read_url, shown
+from db.sql.budgets import SqlBudgets
 from db.sql.bus import SqlBus
 from db.sql.database import Database, Timed, insert_into, untimed
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
+from db.sql.posteriors import SqlPosteriors
 from db.sql.stops import SqlStops
 from db.sql.studies import SqlStudies
 from db.sql.tables import SqlAudit, SqlDeliveries, SqlReplicas
@@ -30,6 +32,7 @@ class SqlStore:
         self._database = database
         self.studies = SqlStudies(database)
         self.trials = SqlTrials(database)
+        self.posteriors = SqlPosteriors(database)
         self.leases = SqlLeases(database)
         self.bus = SqlBus(database)
         self.devices = SqlDevices(database, self.bus)
@@ -37,6 +40,7 @@ class SqlStore:
         self.events = SqlEvents(database, self.bus)
         self.tokens = SqlTokens(database)
         self.stops = SqlStops(database)
+        self.budgets = SqlBudgets(database)
         self.audit = SqlAudit(database)
         self.deliveries = SqlDeliveries(database)
         self.replicas = SqlReplicas(database)

@@ -68,7 +68,7 @@ def front_of(past: Past) -> PowerFront:
 
 
 def _metric(past: Past, shown: Sequence[Mapping[str, Estimate]]) -> str:
-    """Return the metric that tells throughput; empty where none was measured."""
+    """Return the metric of throughput; empty where none was measured."""
     declared = past.study.quantities
     capacity = called(CAPACITY, declared)
     rates = [e[capacity].mean for e in shown if capacity in e and e[capacity].mean > 0.0]

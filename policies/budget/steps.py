@@ -16,8 +16,8 @@ from tuner.core import LATE_S, CapSchedule, CapStep, MemberPower
 
 ANSWER_S = 3.0
 """A member that has not acknowledged its caps for so long counts as unreachable: the others give more."""
-SILENT_S = 90.0
-"""A member that has not asked for so long counts as unreachable. Agents ask once a minute."""
+SILENT_S = 30.0
+"""A member that has not asked for so long counts as unreachable. Agents ask every ten seconds."""
 LEAST_W = 0.5
 """Caps that differ by less are the same: our choice."""
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from policies.speculation.batches import DECODING, FURTHER, RETRIES, batches_of, too_many
 from policies.speculation.choice import best_at, next_cell, surely_at
 from policies.speculation.grid import Cell, Choice, choices, chosen
+from policies.speculation.starts import cells_beside, last_table, shares_starts, table
 from policies.speculation.surface import CostSurface, outlook
 from policies.speculation.windows import CellWindow, believable, observations, shared
 from tuner.core import (
@@ -22,7 +24,6 @@ from tuner.core import (
     Row,
     Setting,
     Suggestion,
-    Trial,
     TrialState,
     Try,
     Verdict,
@@ -30,14 +31,11 @@ from tuner.core import (
     incumbent,
 )
 
-DECODING = "decoding_requests"
-"""The load signal of the plan: the sequences that decode together."""
-BATCHES = (1, 2, 4, 8, 16, 32)
-"""The batches that are always profiled, if the load allows them."""
-FURTHER = (64, 128, 256)
-"""Further batches, profiled while drafting still pays at the highest batch before."""
 SHARE = 0.25
 """The largest share of the grid's points that is measured."""
+SHARE_AT_STARTS = 0.35
+"""The largest share where one start measures many points: they take less time than the start. With
+0.25 they are too few for tiles (seeds 3000 to 3005), as they are chosen several at once."""
 LEAST_POINTS = 5
 MARGIN = 0.005
 """Rows that differ by less than this share are merged."""
@@ -45,13 +43,10 @@ MARGIN_BETWEEN = 0.02
 """The same next to a batch that was not measured: each row costs windows to confirm."""
 NOISE = 0.03
 """The expected standard error of a further window, without any window so far."""
-REACHED = 0.8
-"""The share of the requested number of requests that must decode together, else the load cannot
-reach it."""
 PROVING = 2
 """The most further points, where the best cell at the most requests was not measured."""
-RETRIES = 2
-"""The most attempts of a cell without a result."""
+CHECKED = 4
+"""The most points at batches between measured ones: two for each batch, plain decoding and the plan's."""
 
 
 class Speculation:
@@ -75,7 +70,7 @@ class Speculation:
             return Wait("the baseline has not been measured yet")
         if past.running:
             return Wait("the last trial is still running")
-        profiled = _batches(past, settings)
+        profiled = batches_of(past, settings)
         search = _GridSearch(past, settings, profiled)
         further = iter(FURTHER if profiled else ())
         while True:
@@ -83,50 +78,9 @@ class Speculation:
             if answer is not None:
                 return answer
             batch = next(further, math.inf)
-            if batch >= _too_many(past.trials) or past.left <= 0 or not search.drafts_at_most:
-                return search.done()
+            if batch >= too_many(past.trials) or past.left <= 0 or not search.drafts_at_most:
+                return search.checking() or search.done()
             search = _GridSearch(past, settings, (*search.profiled, int(batch)))
-
-
-def _batches(past: Past, settings: Mapping[Choice, Setting]) -> tuple[int, ...]:
-    """Return the batches to profile, from one request to the most, as the number of trials allows."""
-    if DECODING not in past.study.askable:
-        return ()
-    ceiling = _too_many(past.trials)
-    if past.left <= 0 and (measured := _measured(past.trials)):
-        return tuple(batch for batch in measured if batch < ceiling)
-    reachable = [b for b in BATCHES if b < ceiling]
-    plain = any(not choice.length for choice in settings)
-    most = max(1, (past.study.terms.trials - 1) // (2 if plain else 1))
-    if most >= len(reachable):
-        return tuple(reachable)
-    steps = max(1, most - 1)
-    places = {round(i * (len(reachable) - 1) / steps) for i in range(most)}
-    return tuple(reachable[i] for i in sorted(places))
-
-
-def _measured(trials: Sequence[Trial]) -> list[int]:
-    """Return the numbers of requests with a window."""
-    batches = {t.context[DECODING] for t in trials if t.state.evidence and DECODING in t.context}
-    return sorted(int(batch) for batch in batches if batch.is_integer())
-
-
-def _too_many(trials: Sequence[Trial]) -> float:
-    """Return the least requested number of requests that did not decode together, or failed."""
-    tried = [t for t in trials if DECODING in t.context]
-    short = [
-        min(t.context[DECODING], decoding.mean / REACHED)
-        for t in tried
-        if (decoding := t.shown.get(DECODING)) is not None
-        and decoding.mean < REACHED * t.context[DECODING]
-    ]
-    failed = [t.context[DECODING] for t in tried if t.state is TrialState.FAILED]
-    lost = [b for b in failed if failed.count(b) >= RETRIES and not _evidence(tried, b)]
-    return min([*short, *lost], default=math.inf)
-
-
-def _evidence(trials: Sequence[Trial], batch: float) -> bool:
-    return any(t.state.evidence and t.context[DECODING] == batch for t in trials)
 
 
 @dataclass(frozen=True)
@@ -200,26 +154,43 @@ class _GridSearch:
 
     def plain(self) -> Try | None:
         """Return the next window without drafting: it is measured at every batch."""
-        for batch in self.batches if self.past.left > 0 else ():
-            for choice in self.settings:
-                cell = Cell(batch, choice)
-                if not choice.length and cell not in self.measured | self.closed | self.infeasible:
-                    return self._try(cell, "plain decoding is always measured")
-        return None
+        unknown = [c for c in self.cells if c not in self._out | self.measured]
+        missing = [cell for cell in unknown if not cell.choice.length]
+        if self.past.left <= 0 or not missing:
+            return None
+        # One start measures plain decoding at all batches; the last one may have others beside it.
+        rest = unknown if len(missing) == 1 else []
+        return self._try(
+            missing[0], "plain decoding is always measured", self._table(missing[0], rest)
+        )
 
     def informative(self) -> Try | None:
         """Return the window with the largest expected improvement of the table; None once all are spent."""
         reserved = 1 if self._unproven else 0
-        if self.past.left <= 0 or len(self.measured) >= self._most_points - reserved:
+        if self.past.left <= 0:
             return None
-        out = self.closed | self.infeasible
-        unknown = [c for c in self.cells if c not in out | self.measured]
+        unknown = [c for c in self.cells if c not in self._out | self.measured]
+        for cell, begun in last_table(self.past.trials, self.settings):
+            if cell in unknown:
+                return self._try(cell, "it is measured at the same start", begun)
+        if len(self.measured) >= self._most_points - reserved:
+            return None
         best = next_cell(self.outlook, unknown, self.noise, self.infeasible)
         if best is None:
             return None
         cell, gain = best
         share = 100.0 * gain / len(self.batches)
-        return self._try(cell, f"expected to make the table {share:.2g} % better")
+        return self._try(
+            cell, f"expected to make the table {share:.2g} % better", self._table(cell, unknown)
+        )
+
+    def _table(self, first: Cell, unknown: Sequence[Cell]) -> Plan | None:
+        """Return the table of a start that measures a cell and some of other batches; None for it alone."""
+        most = min(self.past.left, self._most_points - len(self.measured))
+        if not self._shares_starts or most < 2:
+            return None
+        cells = cells_beside(self.outlook, first, unknown, self.noise, self.infeasible)
+        return table([first, *cells][:most], self.settings, DECODING)
 
     def proving(self) -> Try | None:
         """Return a window of the best cell at the highest number of requests with drafting in the plan.
@@ -232,6 +203,34 @@ class _GridSearch:
             return None
         return self._try(self._unproven, "drafting at the most requests is always measured")
 
+    def checking(self) -> Try | None:
+        """Return a window at the highest batch between two profiled ones at which the plan drafts.
+
+        Plain decoding may fill a pass exactly there, and be better than at both neighbours. If it is,
+        the next lower batch is checked.
+        """
+        wide = self._with_between
+        seen = [cell for cell in wide.measured if cell.batch in wide.between]
+        if not self.profiled or self._plain is None or len(seen) >= CHECKED:
+            return None
+        rows = wide._rows()
+        for batch in reversed(wide.between):
+            row = next(row for row in rows if batch < row.below)
+            choice = chosen(self.settings, row.setting)
+            if choice is None or not choice.length:
+                continue
+            for cell in (Cell(batch, self._plain), Cell(batch, choice)):
+                if self.past.left > 0 and cell not in wide.measured | wide.closed | wide.infeasible:
+                    why = f"drafting at {batch} requests is checked; {self._account} are measured"
+                    return replace(wide._try(cell, ""), why=why)
+            return None
+        return None
+
+    @cached_property
+    def _with_between(self) -> _GridSearch:
+        between = tuple((a + b) // 2 for a, b in pairwise(self.profiled) if b > a + 1)
+        return replace(self, between=between)
+
     @property
     def _unproven(self) -> Cell | None:
         likeliest = [best_at(self.outlook, batch, self._out) for batch in self.bests]
@@ -241,7 +240,12 @@ class _GridSearch:
 
     @property
     def _most_points(self) -> int:
-        return max(int(SHARE * len(self.cells)), 2 * len(self.batches) + 1, LEAST_POINTS)
+        share = SHARE_AT_STARTS if self._shares_starts else SHARE
+        return max(int(share * len(self.cells)), 2 * len(self.batches) + 1, LEAST_POINTS)
+
+    @cached_property
+    def _shares_starts(self) -> bool:
+        return bool(self.profiled) and shares_starts(self.past.study, self.past.trials, DECODING)
 
     @property
     def drafts_at_most(self) -> bool:
@@ -263,8 +267,7 @@ class _GridSearch:
                 f"the best setting that meets {evidence.broken.in_short}, which the baseline breaks"
             )
             return Done(Plan.single(fit.setting), f"{outcome}, from {self._account}")
-        between = tuple((a + b) // 2 for a, b in pairwise(self.profiled) if b > a + 1)
-        rows = replace(self, between=between)._rows()
+        rows = self._with_between._rows()
         plan = Plan.single(rows[0].setting) if len(rows) == 1 else Plan(rows, DECODING)
         return Done(plan, f"the length for each number of decoding requests, from {self._account}")
 
@@ -317,7 +320,7 @@ class _GridSearch:
         baseline.
         """
         most = 2 * self.batches[-1]
-        if not last.length or most >= _too_many(self.past.trials):
+        if not last.length or most >= too_many(self.past.trials):
             return None
         plain = None if self._plain is None else self.settings[self._plain]
         return Row(math.inf, plain or self.past.study.baseline, at=float(most))
@@ -363,7 +366,7 @@ class _GridSearch:
     def _cost(self, cell: Cell) -> float:
         return float(self.outlook.mean[self.outlook.index[cell]])
 
-    def _try(self, cell: Cell, reason: str) -> Try:
+    def _try(self, cell: Cell, reason: str, plan: Plan | None = None) -> Try:
         """Return the trial of a cell, with its prediction."""
         at = f" at {cell.batch} decoding requests" if self.profiled else ""
         why = f"length {cell.choice.length}{at}: {reason}; {self._account} are measured"
@@ -376,7 +379,7 @@ class _GridSearch:
             mean = math.exp(objective.sign * cost)
             sd = math.sqrt(max(0.0, float(self.outlook.cov[place, place])))
             predicted[objective.metric] = Prediction(mean, mean * min(1.0, sd))
-        return Try(self.settings[cell.choice], why, predicted, self.context(cell.batch))
+        return Try(self.settings[cell.choice], why, predicted, self.context(cell.batch), plan)
 
     def _given_up(self, cell: Cell) -> bool:
         own = [

@@ -6,6 +6,7 @@ import typer
 
 from tests.bench.admission.command import admission
 from tests.bench.allocators.command import allocators
+from tests.bench.budgets.command import budgets
 from tests.bench.contest.command import made_up, surfaces
 from tests.bench.declared.command import declared
 from tests.bench.devices.command import devices
@@ -13,6 +14,7 @@ from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
 from tests.bench.load.command import load
 from tests.bench.speculation.command import speculation, speculation_synthetic
+from tests.bench.transfer.command import transfer
 
 commands = typer.Typer(
     help="Judge tuners where the truth is known.",
@@ -28,9 +30,11 @@ for verb, command in (
     ("speculation-synthetic", speculation_synthetic),
     ("admission", admission),
     ("allocators", allocators),
+    ("budgets", budgets),
     ("federated", federated),
     ("fleet", fleet),
     ("load", load),
     ("declared", declared),
+    ("transfer", transfer),
 ):
     commands.command(verb)(command)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from agents.actuator.client import RemoteKnobs, open_remote
-from agents.host.host import HostClock
 from agents.target.side import Side
 from agents.target.target import Target
 from tests.chaos.theatre import GPU, HELD, TRIED, TRIED_NEXT, Theatre
 from tests.fakes import Rig
-from tuner.core import Metric, Origin, Phase, Plan
+from tuner.core import Metric, Origin, Phase, Plan, Role
 from tuner.wire import Assignment, HoldOrder, Release
 
 TRIAL = Assignment(
@@ -73,7 +73,21 @@ class RemoteRig(Rig):
         return Target((device,))
 
 
+@dataclass(frozen=True)
+class TurnedClock:
+    """The clock that the theatre's actuator has."""
+
+    theatre: Theatre
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.theatre.clock.shift_s
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
 def open_rig(folder: Path, theatre: Theatre) -> RemoteRig:
     folder.mkdir(exist_ok=True)
-    remote = open_remote(Path(theatre.config.socket), GPU, HostClock())
+    roles = {"gpu.power_limit_w": Role.POWER_LIMIT}
+    remote = open_remote(Path(theatre.config.socket), GPU, TurnedClock(theatre), roles=roles)
     return RemoteRig(folder, workload=False, remote=remote)

@@ -64,7 +64,7 @@ def after(theatre: Theatre, witness: Witness) -> str:
 
 @pytest.mark.promise(
     "the actuator of a member of a power budget dies",
-    "the device is never above the greater of its floor and its cap in force; every start puts it at its "
+    "the device is never above the greater of its floor and its current cap; every start puts it at its "
     "floor, and its release at its original",
 )
 def test_the_actuator_of_a_member_killed_anywhere_leaves_no_more_than_its_cap(

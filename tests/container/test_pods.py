@@ -61,7 +61,7 @@ def why_not() -> str:
         return "only `make test-container` runs containers"
     if os.geteuid() != 0 or shutil.which("podman") is None:
         return "podman and root are needed: apt install podman crun"
-    missing = [t for t in ("agent", "actuator", "tuner") if not there(t)]
+    missing = [t for t in ("agent", "actuator") if not there(t)]
     if missing:
         return f"`make image` has not built {', '.join(missing)}"
     return "" if runtime(image("agent")) else "no container runs here: apt install crun or runc"
@@ -198,6 +198,7 @@ def test_the_agents_user_sets_nothing_without_the_actuator(place: Place) -> None
     assert "Operation not permitted" in agent.beside(*stranger).stderr
 
 
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
 def test_a_killed_actuator_is_restored_before_its_container_ends(place: Place) -> None:
     pod = place.pods["actuator"]
     place.altered("trial-1")
@@ -210,6 +211,7 @@ def test_a_killed_actuator_is_restored_before_its_container_ends(place: Place) -
     pod.delete(0)
 
 
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
 def test_a_deleted_pods_device_is_restored_by_the_next_pod(place: Place) -> None:
     pod = place.start("actuator")
     place.altered("trial-2")
@@ -245,6 +247,8 @@ def test_a_wrong_file_leaves_nothing_set(place: Place) -> None:
 
 
 def test_the_tuner_is_ready_without_any_right(place: Place) -> None:
+    if not there("tuner"):
+        pytest.skip("`make image` has not built tuner")
     tuner = place.start("tuner")
     until(lambda: ready(tuner) or not tuner.up(), tuner.log)
     assert tuner.up(), tuner.log()
@@ -283,7 +287,7 @@ def test_an_agent_enrols_and_a_study_holds_over_the_end_of_every_pod(place: Plac
     until(lambda: json.loads(jouletune(place, "device", "list", "--json")), agent.log)
     (device,) = json.loads(jouletune(place, "device", "list", "--json"))
     assert device["device"]["id"] == "nvidia-0@node-1"
-    terms = ["--trials", "4", "--window", "1.5", "--max-window", "6", "--policy", "sobol"]
+    terms = ["--trials", "4", "--window", "1.5", "--max-window", "6"]
     limit = ["--constraint", "latency_p99_ms <= 2x baseline"]
     created = jouletune(
         place, "study", "create", "--device", "nvidia-0@node-1", *limit, *terms, "--json"

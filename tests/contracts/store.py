@@ -9,6 +9,7 @@ from datetime import datetime
 import pytest
 
 from tests.builders import applied, device
+from tests.contracts.budgets import BudgetsContract
 from tests.contracts.devices import DevicesContract
 from tests.contracts.history import HistoryContract
 from tests.contracts.killed_writer import KilledWriterContract
@@ -21,6 +22,7 @@ from tests.contracts.log import (
     ObservationsContract,
     SharedBusContract,
 )
+from tests.contracts.posteriors import PosteriorsContract
 from tests.contracts.replicas import ReplicasContract
 from tests.contracts.stops import StopsContract
 from tests.contracts.stored import applied_to
@@ -36,6 +38,7 @@ from tests.errors import raised
 from tuner.core import InvalidInput, Store
 
 __all__ = [
+    "BudgetsContract",
     "AnsweringContract",
     "AuditContract",
     "BusContract",
@@ -48,6 +51,7 @@ __all__ = [
     "KilledWriterContract",
     "LeasesContract",
     "ObservationsContract",
+    "PosteriorsContract",
     "ReplicasContract",
     "ReportsContract",
     "SharedBusContract",

@@ -54,8 +54,8 @@ def test_it_is_played_a_trace_and_measured() -> None:
         play(opener("tests.extend.server:open_server"), ASKED, Fixed(setting), 0, 600.0)
         for setting in ({"gpu.clock_mhz": 1200}, {"gpu.clock_mhz": 600})
     )
-    assert fast.served[0].ttft_s == pytest.approx(0.1)
-    assert slow.served[0].ttft_s == pytest.approx(0.2)
+    assert fast.ttft_p99_s == pytest.approx(0.1)
+    assert slow.ttft_p99_s == pytest.approx(0.2)
     assert fast.watts == pytest.approx(86.0, rel=0.01)
     assert slow.watts == pytest.approx(64.4, rel=0.01)
 

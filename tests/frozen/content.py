@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -267,16 +267,15 @@ def everything(store: Store) -> Mapping[str, object]:
     """Return all that a store tells, by what it is: as stored, and as operators see it."""
     studies = store.studies.list()
     verbs = Operations(Loop(store, _no_policy, lambda: at(55.0)))
+    tells: dict[str, Callable[[str], object]] = {
+        "revisions": store.studies.revisions,
+        "trials": store.trials.list,
+        "observations": store.observations.list,
+        "front": lambda name: pareto(store, name),
+        "report": verbs.report,
+    }
     of_each: dict[str, object] = {
-        f"{what} of {study.id}": tell(study.id)
-        for study in studies
-        for what, tell in {
-            "revisions": store.studies.revisions,
-            "trials": lambda name: store.trials.list(name),
-            "observations": store.observations.list,
-            "front": lambda name: pareto(store, name),
-            "report": verbs.report,
-        }.items()
+        f"{what} of {study.id}": tell(study.id) for study in studies for what, tell in tells.items()
     }
     of_trials = dict[str, object]()
     for kept, trial in ((s, t) for s in studies for t in store.trials.list(s.id)):
@@ -295,6 +294,13 @@ def everything(store: Store) -> Mapping[str, object]:
         **of_devices,
         "events": store.events.list(),
         "tokens": store.tokens.list(),
+        "refusals": store.devices.refusals(),
+        "audit": store.audit.list(),
+        "deliveries": store.deliveries.list(),
+        "replicas": store.replicas.list(),
+        "budget groups": store.budgets.groups(),
+        "budget members": store.budgets.members(),
+        "posteriors": [store.posteriors.near(device, 5) for device in store.devices.list()],
         "stop": store.stops.current(),
         "history": history(store, HistoryQuestion()),
     }

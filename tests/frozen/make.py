@@ -1,19 +1,20 @@
-"""Write what 0.1.0 leaves behind: `python -m tests.frozen.make`. Run again, it changes nothing.
+"""Write what a release leaves behind: `python -m tests.frozen.make`, into the folder of this version.
 
-Until 0.1.0 is tagged, a changed schema or message only needs this run again. From then on the files
-stay as they are: nobody can make them anew with a later release's code.
+A folder that is there stays as it is: nobody can make it anew with a later release's code. Until its
+release is tagged, delete it and run this again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sqlite3
+import sys
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from importlib.metadata import version
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,29 +22,87 @@ import pytest
 from db import open_store
 from tests import postgres
 from tests.frozen.content import fill
+from tests.frozen.later import LATER_MESSAGES, fill_later
 from tests.frozen.messages import MESSAGES, write_files
+from tuner.core import Store
+from tuner.wire import Message
 
-RELEASE = "0.1.0"
-FOLDER = Path(__file__).parent / RELEASE
 TOP = Path(__file__).parents[2]
-MIGRATION = TOP / "db" / "migrations" / "versions" / "0001_first_schema.py"
-SQLITE, POSTGRES, SUM = FOLDER / "sqlite.sql", FOLDER / "postgresql.sql", FOLDER / "schema.sha256"
-WIRE, AGENT = FOLDER / "messages", FOLDER / "agent"
+MIGRATIONS = TOP / "db" / "migrations" / "versions"
 
 
-def schema_sum() -> str:
-    """Return the checksum of the release's only migration."""
-    return hashlib.sha256(MIGRATION.read_bytes()).hexdigest()
+@dataclass(frozen=True)
+class Release:
+    """What a release left: what it stored, what it said, and where that is."""
+
+    version: str
+    fill: Callable[[Store], None]
+    messages: Mapping[str, Message]
+    top: Path = Path(__file__).parent
+
+    @property
+    def folder(self) -> Path:
+        """Where all of it is."""
+        return self.top / self.version
+
+    @property
+    def sqlite(self) -> Path:
+        """Its database, as text."""
+        return self.folder / "sqlite.sql"
+
+    @property
+    def postgres(self) -> Path:
+        """Its database on PostgreSQL, as text."""
+        return self.folder / "postgresql.sql"
+
+    @property
+    def sums(self) -> Path:
+        """The checksums of its migrations."""
+        return self.folder / "schema.sha256"
+
+    @property
+    def wire(self) -> Path:
+        """Its messages."""
+        return self.folder / "messages"
+
+    @property
+    def agent(self) -> Path:
+        """The files of its agent and its root process."""
+        return self.folder / "agent"
 
 
-def sqlite_dump(folder: Path) -> str:
+RELEASES = (Release("0.1.0", fill, MESSAGES), Release("0.2.0", fill_later, LATER_MESSAGES))
+"""Those that are frozen, and the next; content and messages of the next may still grow."""
+FIRST, NEXT = RELEASES[0], RELEASES[-1]
+ALWAYS_EMPTY = {"write_checks"}
+"""Tables that have no rows between two statements."""
+
+
+def schema_sums() -> str:
+    """Return the checksum of each migration there is, a line each."""
+    files = sorted(MIGRATIONS.glob("[0-9]*.py"))
+    sums = (f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(TOP)}" for f in files)
+    return "".join(f"{line}\n" for line in sums)
+
+
+def sqlite_dump(filled: Callable[[Store], None], folder: Path) -> str:
     """Return a filled SQLite file as text."""
     path = folder / "tuner.db"
     store = open_store(f"sqlite:///{path}")
-    fill(store)
+    filled(store)
     store.close()
     with closing(sqlite3.connect(path)) as file:
         return "\n".join(file.iterdump()) + "\n"
+
+
+def empty_tables(dump: str) -> list[str]:
+    """Return the tables of a dump that have no row."""
+    with closing(sqlite3.connect(":memory:")) as file:
+        file.executescript(dump)
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        names = [name for (name,) in file.execute(query)]
+        counts = {name: file.execute(f'SELECT count(*) FROM "{name}"').fetchone() for name in names}
+    return [name for name, (rows,) in counts.items() if not rows and name not in ALWAYS_EMPTY]
 
 
 @contextmanager
@@ -55,31 +114,47 @@ def postgres_server() -> Iterator[str]:
             yield url
 
 
-def main() -> None:
-    """Write everything; without a PostgreSQL here its dump stays as it is."""
-    if version("jouletune") != RELEASE:
-        raise SystemExit(f"this is jouletune {version('jouletune')}: what {RELEASE} wrote stays")
+def write(release: Release) -> None:
+    """Write all but the database on PostgreSQL."""
+    release.wire.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        for old in (WIRE, AGENT):
-            shutil.rmtree(old, ignore_errors=True)
-        WIRE.mkdir(parents=True)
-        SQLITE.write_text(sqlite_dump(folder))
-        SUM.write_text(f"{schema_sum()}  {MIGRATION.relative_to(TOP)}\n")
-        for name, message in MESSAGES.items():
-            text = json.dumps(json.loads(message.model_dump_json()), indent=1, ensure_ascii=False)
-            (WIRE / f"{name}.json").write_text(f"{text}\n")
-        write_files(folder / "agent")
-        shutil.copytree(folder / "agent", AGENT)
-    try:
-        with postgres_server() as server:
-            url = postgres.new_database(server, "frozen")
-            store = open_store(url)
-            fill(store)
-            store.close()
-            POSTGRES.write_text(postgres.dump(url))
-    except pytest.skip.Exception as missing:
-        print(f"{POSTGRES.name} stays as it is: {missing}")
+        release.sqlite.write_text(sqlite_dump(release.fill, Path(temporary)))
+    release.sums.write_text(schema_sums())
+    for name, message in release.messages.items():
+        text = json.dumps(json.loads(message.model_dump_json()), indent=1, ensure_ascii=False)
+        (release.wire / f"{name}.json").write_text(f"{text}\n")
+    write_files(release.agent)
+
+
+def write_postgres(release: Release) -> None:
+    """Write the database on PostgreSQL. Skips where there is no server."""
+    with postgres_server() as server:
+        url = postgres.new_database(server, "frozen")
+        store = open_store(url)
+        release.fill(store)
+        store.close()
+        release.postgres.write_text(postgres.dump(url))
+
+
+def main() -> None:
+    """Write everything; exits where the version is frozen already, or PostgreSQL is missing."""
+    version = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
+    release = next((one for one in RELEASES if one.version == version), None)
+    if release is None:
+        sys.exit(f"make.py: add {version} to RELEASES, with what it stores and says")
+    if release.folder.exists():
+        sys.exit(f"make.py: {release.folder} is there, and what {version} wrote stays")
+    with tempfile.TemporaryDirectory(dir=release.top) as temporary:
+        made = replace(release, top=Path(temporary))
+        write(made)
+        try:
+            write_postgres(made)
+        except pytest.skip.Exception as missing:
+            sys.exit(f"make.py: nothing is written: {missing}")
+        if empty := empty_tables(made.sqlite.read_text()):
+            print(f"warning: no rows of {', '.join(empty)}; later.py can add some", file=sys.stderr)
+        made.folder.rename(release.folder)
+    print(f"{release.folder}: commit it, then tag {version}")
 
 
 if __name__ == "__main__":

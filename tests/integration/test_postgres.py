@@ -23,8 +23,8 @@ from tests import postgres
 from tests.builders import device
 from tests.contracts import store as contracts
 from tests.contracts.migrations import MigrationsContract
-from tests.frozen.content import everything, fill
-from tests.frozen.make import POSTGRES
+from tests.frozen.content import everything
+from tests.frozen.make import RELEASES, Release
 from tests.integration.stage import JOULETUNE, Wire, until
 from tuner.core import InvalidInput, Notice, Store, StoreError, Topic
 
@@ -97,11 +97,19 @@ class TestLeases(contracts.LeasesContract):
     pass
 
 
+class TestPosteriors(contracts.PosteriorsContract):
+    pass
+
+
 class TestTokens(contracts.TokensContract):
     pass
 
 
 class TestDevices(contracts.DevicesContract):
+    pass
+
+
+class TestBudgets(contracts.BudgetsContract):
     pass
 
 
@@ -389,11 +397,16 @@ def test_a_migration_takes_what_it_takes(server: str, monkeypatch: pytest.Monkey
     database.engine.dispose()
 
 
-def test_the_dump_that_0_1_0_left_reads_back_as_it_was_put_in(server: str) -> None:
-    url = postgres.new_database(server, "frozen")
-    postgres.restore(url, POSTGRES)
+@pytest.mark.parametrize(
+    "release", [r for r in RELEASES if r.postgres.exists()], ids=lambda release: release.version
+)
+def test_the_dump_that_a_release_left_reads_back_as_it_was_put_in(
+    server: str, release: Release
+) -> None:
+    url = postgres.new_database(server, f"frozen{release.version.replace('.', '_')}")
+    postgres.restore(url, release.postgres)
     store, written = open_store(url, create=False), open_store("memory://")
-    fill(written)
+    release.fill(written)
     assert everything(store) == everything(written)
     store.close()
 

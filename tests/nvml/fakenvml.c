@@ -546,7 +546,9 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
 }
 static const char *uuid_of(unsigned index) {
     static char uuid[GPUS][48];
-    snprintf(uuid[index], sizeof *uuid, "GPU-fa4e%04x-0000-4000-8000-%012x", index, index);
+    const char *host = getenv("FAKENVML_HOST"); /* GPUs of several hosts on one machine */
+    snprintf(uuid[index], sizeof *uuid, "GPU-fa4e%04x-%04x-4000-8000-%012x", index,
+             host ? (unsigned)atoi(host) & 0xffff : 0, index);
     return uuid[index];
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {

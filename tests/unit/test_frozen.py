@@ -1,17 +1,25 @@
-"""What 0.1.0 wrote is understood by today's code: its database, its messages, its agent's files."""
+"""What a release wrote is understood by today's code: its database, its messages, its agent's files.
+
+The next release is tried, too, by what its maker would write now: it can be frozen at any time.
+"""
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
 from starlette.testclient import TestClient
 
 from agents.actuator.journal import RestoreJournal
@@ -21,8 +29,8 @@ from agents.tuner_link.spool import Report
 from db import open_store
 from tests.builders import Time, policies
 from tests.frozen import messages
-from tests.frozen.content import AGENT_TOKEN, ENROL_TOKEN, STEPPED, everything, fill
-from tests.frozen.make import AGENT, SQLITE, SUM, TOP, WIRE, schema_sum
+from tests.frozen.content import AGENT_TOKEN, ENROL_TOKEN, STEPPED, everything
+from tests.frozen.make import FIRST, NEXT, RELEASES, Release, schema_sums, write
 from tests.frozen.messages import FOUND, MESSAGES, NEW_AGENT, ORDER, RIG, ROOTS, SPOOLED, STOPPER
 from tests.stores import memory_store
 from tuner.core import Store, TrialState
@@ -33,34 +41,103 @@ from tuner.wire import ORDER as ORDERS
 from tuner.wire import Message
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """The database that 0.1.0 wrote, as today's code opens it."""
-    path = tmp_path / "tuner.db"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """The next release, as it would be frozen now."""
+    release = replace(NEXT, top=tmp_path_factory.mktemp("frozen"))
+    write(release)
+    return release
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: release.version)
+def release(request: pytest.FixtureRequest) -> Release:
+    """A release as it is frozen, or would be."""
+    wanted: Release = request.param
+    if wanted.folder.exists():
+        return wanted
+    made: Release = request.getfixturevalue("made")
+    return made
+
+
+def restored(release: Release, path: Path) -> Path:
+    """Return a file with the database that a release wrote."""
     with closing(sqlite3.connect(path)) as file:
-        file.executescript(SQLITE.read_text())
+        file.executescript(release.sqlite.read_text())
+    return path
+
+
+@pytest.fixture
+def store(release: Release, tmp_path: Path) -> Iterator[Store]:
+    """The database that a release wrote, as today's code opens it."""
+    path = restored(release, tmp_path / "tuner.db")
     opened = open_store(f"sqlite:///{path}", create=False)
     yield opened
     opened.close()
 
 
-def test_the_schema_of_0_1_0_stays_as_it_was_released() -> None:
-    frozen, path = SUM.read_text().split()
-    assert (TOP / path).exists()
-    assert frozen == schema_sum(), (
-        f"0.1.0 is frozen: leave {path} as it is and add a migration "
-        "(until 0.1.0 is tagged: `python -m tests.frozen.make`)"
-    )
+def test_the_migrations_of_a_release_stay_as_they_were(release: Release) -> None:
+    today = schema_sums().splitlines()
+    for line in release.sums.read_text().splitlines():
+        assert line in today, (
+            f"{release.version} is frozen: leave {line.split()[1]} as it is and add a migration"
+        )
 
 
 @pytest.mark.promise("the tuner is upgraded while agents work")
-def test_all_that_0_1_0_stored_reads_back_as_it_was_put_in(store: Store) -> None:
+def test_all_that_a_release_stored_reads_back_as_it_was_put_in(
+    release: Release, store: Store
+) -> None:
     written = memory_store()
-    fill(written)
+    release.fill(written)
     expected, found = everything(written), everything(store)
     assert set(found) == set(expected)
     for what in expected:
         assert found[what] == expected[what], what
+
+
+def test_from_0_1_0_by_way_of_0_2_0_is_as_from_0_1_0_at_once(made: Release, tmp_path: Path) -> None:
+    later = NEXT if NEXT.folder.exists() else made
+    schemas = []
+    for name, stops in (("at-once", ()), ("by-way", (revision_of(later),)), ("0.2.0", None)):
+        path = restored(later if stops is None else FIRST, tmp_path / name)
+        for stop in stops or ():
+            upgraded(path, stop)
+            assert columns(path) == columns(restored(later, tmp_path / "as-it-left")), "0.2.0"
+        opened = open_store(f"sqlite:///{path}", create=False)
+        if stops is not None:
+            written = memory_store()
+            FIRST.fill(written)
+            assert everything(opened) == everything(written)
+        opened.close()
+        schemas.append(columns(path))
+    assert schemas[0] == schemas[1] == schemas[2]
+
+
+def revision_of(release: Release) -> str:
+    """Return the schema that a release's database has."""
+    (found,) = re.findall(
+        r"INSERT INTO \"alembic_version\" VALUES\('(\w+)'\)", release.sqlite.read_text()
+    )
+    return str(found)
+
+
+def upgraded(path: Path, revision: str) -> None:
+    """Bring a file to the schema of a release, as that release's tuner does."""
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", "db:migrations")
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return the columns of every table, in the order of their names, without their places."""
+    with closing(sqlite3.connect(path)) as file:
+        names = [n for (n,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            n: sorted(row[1:] for row in file.execute(f'PRAGMA table_info("{n}")')) for n in names
+        }
 
 
 def test_the_frozen_trials_came_to_every_state_there_is(store: Store) -> None:
@@ -68,31 +145,30 @@ def test_the_frozen_trials_came_to_every_state_there_is(store: Store) -> None:
     assert {trial.state for trial in trials} == set(TrialState)
 
 
-def test_each_message_between_agent_and_tuner_is_frozen() -> None:
+def test_each_message_between_agent_and_tuner_is_frozen(release: Release) -> None:
     spoken = {
         kind
         for kind in vars(agents_client).values()
         if inspect.isclass(kind) and issubclass(kind, Message)
     }
-    assert spoken - {Message} == {type(message) for message in MESSAGES.values()}
-    assert {path.stem for path in WIRE.glob("*.json")} == set(MESSAGES)
+    assert spoken - {Message} == {type(message) for message in NEXT.messages.values()}
+    assert {path.stem for path in release.wire.glob("*.json")} == set(release.messages)
 
 
-def frozen(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((WIRE / f"{name}.json").read_text())
+def said_by(release: Release, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((release.wire / f"{name}.json").read_text())
     return found
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_message_of_0_1_0_is_understood_whatever_a_later_one_adds(name: str) -> None:
-    today = MESSAGES[name]
-    later = json.dumps({**frozen(name), "invented": {"later": 1}})
-    assert type(today).model_validate_json(later) == today
+def test_a_message_of_a_release_is_understood_whatever_a_later_one_adds(release: Release) -> None:
+    for name, today in release.messages.items():
+        later = json.dumps({**said_by(release, name), "invented": {"later": 1}})
+        assert type(today).model_validate_json(later) == today, name
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_what_is_said_today_has_all_that_0_1_0_reads(name: str) -> None:
-    assert missing(frozen(name), json.loads(MESSAGES[name].model_dump_json())) == []
+def test_what_is_said_today_has_all_that_a_release_reads(release: Release) -> None:
+    for name, today in release.messages.items():
+        assert missing(said_by(release, name), json.loads(today.model_dump_json())) == [], name
 
 
 def missing(promised: object, said: object, where: str = "$") -> list[str]:
@@ -123,7 +199,7 @@ def tuner(store: Store) -> Iterator[TestClient]:
 
 @pytest.mark.promise(
     "the tuner is upgraded while agents work",
-    "the database is migrated when it is opened; messages and files of 0.1.0 are accepted",
+    "the database is migrated when it is opened; messages and files of earlier releases are accepted",
 )
 @pytest.mark.parametrize(
     ("method", "path", "said", "answered"),
@@ -138,35 +214,40 @@ def tuner(store: Store) -> Iterator[TestClient]:
         ("POST", "/v1/reverts", "reverted", {"result": "closed"}),
     ],
 )
-def test_a_tuner_upgraded_in_mid_trial_goes_on_with_the_agent_of_0_1_0(
-    tuner: TestClient, method: str, path: str, said: str, answered: Mapping[str, object]
+def test_a_tuner_upgraded_in_mid_trial_goes_on_with_the_agent_of_a_release(
+    release: Release,
+    tuner: TestClient,
+    method: str,
+    path: str,
+    said: str,
+    answered: Mapping[str, object],
 ) -> None:
     token = ENROL_TOKEN if said == "enrolment" else AGENT_TOKEN
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    content = (WIRE / f"{said}.json").read_bytes()
+    content = (release.wire / f"{said}.json").read_bytes()
     response = tuner.request(method, path, content=content, headers=headers)
     assert response.status_code == 200, response.text
     assert response.json().items() >= answered.items()
 
 
-def test_the_trial_that_0_1_0_left_running_ends_as_its_agent_says(
-    tuner: TestClient, store: Store
+def test_the_trial_that_a_release_left_running_ends_as_its_agent_says(
+    release: Release, tuner: TestClient, store: Store
 ) -> None:
     headers = {"Authorization": f"Bearer {AGENT_TOKEN}", "Content-Type": "application/json"}
-    content = (WIRE / "trial-report.json").read_bytes()
+    content = (release.wire / "trial-report.json").read_bytes()
     assert tuner.post("/v1/trials/report", content=content, headers=headers).status_code == 200
     (_, ended) = store.trials.list(STEPPED)
     assert (ended.state, ended.censored) == (TrialState.COMPLETED, True)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """What an agent of 0.1.0 and its root process left on the disk."""
-    return Path(shutil.copytree(AGENT, tmp_path / "agent"))
+def folder(release: Release, tmp_path: Path) -> Path:
+    """What an agent of a release and its root process left on the disk."""
+    return Path(shutil.copytree(release.agent, tmp_path / "agent"))
 
 
 @pytest.mark.promise("the tuner is upgraded while agents work")
-def test_an_agent_takes_up_the_hold_that_0_1_0_left(folder: Path) -> None:
+def test_an_agent_takes_up_the_hold_that_a_release_left(folder: Path) -> None:
     rig = messages.rig(folder)
     rig.target.apply(rig.target.space.default)
     holder = messages.holder(rig)
@@ -177,7 +258,7 @@ def test_an_agent_takes_up_the_hold_that_0_1_0_left(folder: Path) -> None:
     assert rig.setting == ORDER.plan.rows[-1].setting
 
 
-def test_an_agent_puts_back_what_0_1_0_noted(folder: Path) -> None:
+def test_an_agent_puts_back_what_a_release_noted(folder: Path) -> None:
     rig = messages.rig(folder)
     rig.target.apply(ORDER.plan.rows[0].setting)
     (entry,) = rig.journal.devices()
@@ -187,23 +268,26 @@ def test_an_agent_puts_back_what_0_1_0_noted(folder: Path) -> None:
     assert rig.setting == FOUND
 
 
-def test_an_agent_delivers_the_reports_that_0_1_0_left_waiting(folder: Path) -> None:
+def test_an_agent_delivers_the_reports_that_a_release_left_waiting(folder: Path) -> None:
     sent: list[Report] = []
     assert messages.rig(folder).spool.deliver(sent.append) == len(SPOOLED)
     assert tuple(sent) == SPOOLED
 
 
-def test_an_agent_shows_the_token_that_0_1_0_was_given(folder: Path) -> None:
+def test_an_agent_shows_the_token_that_a_release_was_given(folder: Path) -> None:
     assert Credentials(folder, folder / "token", NEW_AGENT).own == "its own token"
 
 
-def test_the_root_process_reads_the_journal_that_0_1_0_left(folder: Path) -> None:
+def test_the_root_process_reads_the_journal_that_a_release_left(folder: Path) -> None:
     journal = RestoreJournal(folder / "actuator")
-    assert journal.get(ROOTS.device) == ROOTS
+    read = journal.get(ROOTS.device)
+    assert read is not None
+    # A list that was written is read as one.
+    assert json.dumps(asdict(read)) == json.dumps(asdict(ROOTS))
     assert journal.stays() == STOPPER
 
 
-def test_an_order_of_0_1_0_is_read_as_the_kind_it_is() -> None:
+def test_an_order_of_a_release_is_read_as_the_kind_it_is(release: Release) -> None:
     for name in ("assignment", "hold-order", "idle", "release"):
-        found = ORDERS.validate_json((WIRE / f"{name}.json").read_bytes())
+        found = ORDERS.validate_json((release.wire / f"{name}.json").read_bytes())
         assert found == MESSAGES[name]

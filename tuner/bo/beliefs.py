@@ -17,7 +17,10 @@ from tuner.bo.outcomes import ModelOutcome, OutcomeModel, improvement
 from tuner.bo.physics import BaselineFacts, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import free_hypothesis, physical_hypotheses
 from tuner.bo.scale import Scale
+from tuner.bo.siblings import sibling_hypotheses
 from tuner.core import (
+    LOAD_NEAR,
+    NO_MEMORY,
     POWER,
     Candidate,
     Evidence,
@@ -27,9 +30,11 @@ from tuner.core import (
     Prediction,
     Role,
     Setting,
+    SiblingMemory,
     Study,
     Value,
     called,
+    load_trend,
     quantity_of,
     setting_key,
 )
@@ -74,19 +79,11 @@ class View:
 
     @cached_property
     def chance(self) -> Tensor:
-        """Each row's probability to keep every limit."""
-        chances = torch.stack([m.weights @ m.kept for m in self.models])
+        """Each row's probability to keep every limit; siblings may only lower it until a window agrees."""
+        chances = torch.stack(
+            [torch.minimum(m.weights @ m.kept, m.cold_weights @ m.kept) for m in self.models]
+        )
         return chances.prod(dim=0).clamp_max(1.0)
-
-    @cached_property
-    def overshoot(self) -> Tensor:
-        """The expected violation of the limits by each row, as shares of the limits."""
-        overshoot = torch.zeros_like(self.chance)
-        for model in self.models:
-            for column in model.margins:
-                mean, sd = model.mean[..., column], model.sd[..., column]
-                overshoot += model.weights @ improvement(mean, sd)
-        return overshoot
 
     @cached_property
     def cost(self) -> Tensor:
@@ -133,10 +130,13 @@ def believe(
     grid: Grid,
     running: Sequence[Setting] = (),
     seen: Mapping[int, Candidate] | None = None,
+    memory: SiblingMemory = NO_MEMORY,
 ) -> View:
     """Predict each metric that is an objective or has a limit, for every row of a grid.
 
     `seen` replaces the evidence's candidates: the measurements at each row of a grid over loads.
+
+    `memory` has the siblings, hypotheses about the metrics with a law.
 
     `running` are settings that are being measured. For `View.ahead` each is taken to show its
     expected value, with the largest error of the readings so far ("kriging believer", Ginsbourger
@@ -148,7 +148,12 @@ def believe(
     measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
     metrics = list(dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]))
     scales = {m: _scale(evidence, m, limits) for m in metrics}
-    noise = {m: _noise_factor(m, evidence) for m in metrics}
+    noise = {
+        m: _noise_factor(m, evidence)
+        if seen is None or quantity_of(m, study.quantities).tail
+        else _noise_over_loads(m, grid, seen)
+        for m in metrics
+    }
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
     pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
@@ -165,6 +170,8 @@ def believe(
         kinds = tuple(_kind(study, metric, scales[metric]) for metric in group)
         physical = Kind.OTHER not in kinds
         priors = physical_hypotheses(grid, kinds, facts) if physical else free_hypothesis(grid)
+        if physical and memory.siblings:
+            priors += sibling_hypotheses(grid, group, memory, len(priors))
         condition = partial(
             Mixture,
             grid,
@@ -267,6 +274,20 @@ def _noise_factor(metric: str, evidence: Evidence) -> float:
         squares += sum(w * (e.mean - mean) ** 2 for w, e in zip(weights, shown, strict=True))
         freedom += len(shown) - 1
     return math.sqrt((CALM + squares) / (CALM + freedom))
+
+
+def _noise_over_loads(metric: str, grid: Grid, seen: Mapping[int, Candidate]) -> float:
+    """Return the factor on the reported standard errors, from the scatter about the trend in the load."""
+    loads = (
+        {row: float(grid.load[row] / grid.load[0]) for row in seen} if grid.load is not None else {}
+    )
+    near = [row for row, ratio in loads.items() if 1.0 / LOAD_NEAR <= ratio <= LOAD_NEAR]
+    return load_trend(
+        (setting_key(seen[row].setting), loads[row], t.shown[metric])
+        for row in near
+        for t in seen[row].trials
+        if t.solid and metric in t.shown
+    ).noise
 
 
 def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:

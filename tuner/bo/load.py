@@ -144,7 +144,7 @@ class _Loads:
             if len(tried) >= BASELINE_TRIES:
                 return None
             return Try(study.baseline, f"{where}the baseline is measured first", context=context)
-        search = self._search(load * LOAD_REACH)
+        search = self._search(load, LOAD_REACH)
         chosen = explore(search, without)
         if chosen is None or guard.risk(study, search.evidence, chosen.predicted):
             return None
@@ -155,8 +155,11 @@ class _Loads:
         objective = self.past.study.objective
         return None if objective.score(evidence.baseline) is None else evidence.limits
 
-    def _search(self, load: float, measured: Grid | None = None) -> Search:
-        """Return the search at a load; where `measured` is given, over these settings alone."""
+    def _search(self, load: float, reach: float = 1.0, measured: Grid | None = None) -> Search:
+        """Return the search at a load, with predictions at `reach` times the load.
+
+        Where `measured` is given, over these settings alone.
+        """
         past, study = self.past, self.past.study
         evidence = past.at({self.by: load})
         running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
@@ -164,7 +167,7 @@ class _Loads:
         def look(grid: Grid) -> Search:
             limits = evidence.limits or ()
             kept = self.askable and measured is None
-            over, readings = over_loads(grid, load, self.seen, kept)
+            over, readings = over_loads(grid, reach * load, self.seen, kept)
             view = believe(study, evidence, limits, over, running, readings)
             solid = (over.row(c.setting) for c in readings.values() if c.deployable)
             elsewhere = tuple(dict.fromkeys(row for row in solid if row is not None))
@@ -195,7 +198,7 @@ class _Loads:
         evidence = self.past.at({self.by: load})
         if self._limits(evidence) is None:
             return None
-        search = self._search(load, grid)
+        search = self._search(load, measured=grid)
         cost, home = search.view.cost, search.baseline
         costs = {
             setting_key(grid.settings[row]): math.exp(float(cost[row] - cost[home]))

@@ -35,6 +35,10 @@ NEGLIGIBLE = 0.005
 """Components below this share of the probability are dropped, and laws below this share of the
 likeliest's."""
 
+AGREED, AGREEING = 1.0, 1
+"""Siblings may raise a chance to keep a limit once they predicted the readings so many times as
+well as the study's own hypotheses, those of this number of changed settings among them."""
+
 CALM = 4.0
 """Pseudo-readings that came as predicted, added when surprises are averaged: our choice."""
 
@@ -84,7 +88,9 @@ class Component:
 class Mixture:
     """Gaussian processes over the rows of a grid, averaged by the probability of the readings.
 
-    `weights` has the share of each component. `mean`, `variance` and `with_home`, the covariance of
+    `weights` has the share of each component, `cold_weights` that without siblings until a window
+    agrees with these; `siblings_share` is the siblings' share in all, `siblings_prior` what it was
+    before any window. `mean`, `variance` and `with_home`, the covariance of
     each row with `home`, have `components x rows x metrics`. `spreads` are factors that may shrink
     the prior's expectations. Deterministic for the same readings.
     """
@@ -99,6 +105,7 @@ class Mixture:
         spreads: Sequence[float] = (1.0,),
     ) -> None:
         self.home, self.metrics = home, metrics
+        self.siblings_prior = self.siblings_share = 0.0
         self.rows, self.points = len(grid.settings), grid.places
         self.row = torch.tensor([r.row for r in readings], dtype=torch.long)
         self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
@@ -108,7 +115,7 @@ class Mixture:
         self._at = self.metric * self.rows + self.row
         apart = torch.cdist(self.points[self.row], self.points)
         self._smooth = {length: matern(apart / length) for length in LENGTHS}
-        self.components, self.weights = self._conditioned_on_all(priors, spreads)
+        self.components, self.weights, self.cold_weights = self._conditioned_on_all(priors, spreads)
         self._products = {
             prior: prior.features[:, self._at].T @ prior.features
             for prior in dict.fromkeys(c.prior for c in self.components)
@@ -144,8 +151,8 @@ class Mixture:
 
     def _conditioned_on_all(
         self, priors: Sequence[Hypothesis], spreads: Sequence[float]
-    ) -> tuple[list[Component], Tensor]:
-        """Return the components that count, and the probability of each.
+    ) -> tuple[list[Component], Tensor, Tensor]:
+        """Return the components that count, the probability of each, and that without siblings.
 
         All residuals of a hypothesis together: one by one takes three times as long.
         """
@@ -164,13 +171,37 @@ class Mixture:
             )
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
-        weights = torch.softmax(logs.flatten(), dim=0)
-        selected = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
+        weights, cold = self._weighed(logs, priors)
+        least = min(NEGLIGIBLE, float(weights.max()), float(cold.max()))
+        selected = torch.nonzero((weights >= least) | (cold >= least)).flatten()
         components = []
         for rest, prior in (divmod(i, len(priors)) for i in selected.tolist()):
             factor, law_fits = factors[prior][rest].clone(), fits[prior][rest]
             components.append(self._component(priors[prior], rests[rest], factor, law_fits))
-        return components, weights[selected] / weights[selected].sum()
+        kept = weights[selected] / weights[selected].sum()
+        if cold is weights:
+            return components, kept, kept
+        return components, kept, cold[selected] / cold[selected].sum()
+
+    def _weighed(self, logs: Tensor, priors: Sequence[Hypothesis]) -> tuple[Tensor, Tensor]:
+        """Return the probability of each component, and that without siblings until a window agrees.
+
+        A window of a changed setting agrees where siblings predicted the readings `AGREED` times as
+        well as the study's own hypotheses. From then on both are the same.
+        """
+        odds = torch.tensor([prior.odds for prior in priors], dtype=torch.float64)
+        own = torch.tensor([not prior.siblings for prior in priors])
+        weights = torch.softmax((logs + odds.log()).flatten(), dim=0)
+        if bool(own.all()):
+            return weights, weights
+        cold = torch.softmax(logs.masked_fill(~own, -torch.inf).flatten(), dim=0)
+        by_prior = weights.reshape(logs.shape).sum(dim=0)
+        self.siblings_prior = float(odds[~own].sum() / odds.sum())
+        self.siblings_share = float(by_prior[~own].sum())
+        better = by_prior[~own].sum() * odds[own].sum()
+        agreed = better >= AGREED * by_prior[own].sum() * odds[~own].sum()
+        changed = len({*self.row[self.row != self.home].tolist()})
+        return weights, weights if changed >= AGREEING and bool(agreed) else cold
 
     def _between(self, rests: Sequence[Leftover]) -> Tensor:
         """Return level, residual, roughness and noise between the readings, for each leftover."""

@@ -56,6 +56,8 @@ def suggest(
     if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
     chosen = explore(search, without)
+    if chosen is not None and past.memory.siblings:
+        return replace(chosen, why=f"{chosen.why}; {sibling_weight(search)}")
     if chosen is not None:
         return chosen
     return (
@@ -71,12 +73,23 @@ def search_of(
     running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
     def look(grid: Grid) -> Search:
-        view = believe(study, evidence, limits, grid, running)
+        view = believe(study, evidence, limits, grid, running, memory=past.memory)
         return Search(past, limits, grid, view, within)
 
     if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
         return look(enumerate_grid(study.space))
     return searched(study, evidence, look, running)
+
+
+def sibling_weight(search: Search) -> str:
+    """Return a text with the siblings' weight, and whether they may raise a chance to keep a limit."""
+    mixture = search.view.models[0].mixture
+    count = len(search.past.memory.siblings)
+    text = f"{count} sibling{'s' * (count != 1)}, weight {mixture.siblings_prior:.2f}"
+    text += (
+        f" -> {mixture.siblings_share:.2f} after {search.ended} trial{'s' * (search.ended != 1)}"
+    )
+    return text if mixture.cold_weights is mixture.weights else f"{text}, no window agrees yet"
 
 
 def _unbroken(past: Past) -> Past:

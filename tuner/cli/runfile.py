@@ -33,6 +33,7 @@ class RunJob(BaseModel):
     seed: int = 0
     safety: Safety = Safety.BALANCED
     energy_share: float | None = None
+    transfer: bool = True
     study: str = ""
     control: str = ""
     reported: bool = False
@@ -86,6 +87,11 @@ def read_run(state_dir: Path) -> RunRecord | None:
             hint="delete it to start a new run; the studies stay in the database",
         )
     return record
+
+
+def forget_run(state_dir: Path) -> None:
+    """Remove the record, so that nothing is left to resume. Raises StoreError."""
+    files.remove(state_dir / NAME)
 
 
 def write_run(state_dir: Path, record: RunRecord) -> None:

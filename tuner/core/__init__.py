@@ -3,6 +3,7 @@
 from tuner.core.access import *
 from tuner.core.baselines import *
 from tuner.core.bill import *
+from tuner.core.budget_groups import *
 from tuner.core.budgets import *
 from tuner.core.conditions import *
 from tuner.core.decisions import *
@@ -12,6 +13,7 @@ from tuner.core.evidence import *
 from tuner.core.explanations import *
 from tuner.core.exploration import *
 from tuner.core.goals import *
+from tuner.core.held_time import *
 from tuner.core.hours import *
 from tuner.core.knobs import *
 from tuner.core.loads import *
@@ -23,6 +25,7 @@ from tuner.core.ports.access import *
 from tuner.core.ports.fleet import *
 from tuner.core.ports.hardware import *
 from tuner.core.ports.log import *
+from tuner.core.ports.memory import *
 from tuner.core.ports.policies import *
 from tuner.core.ports.store import *
 from tuner.core.ports.studies import *
@@ -31,6 +34,7 @@ from tuner.core.quantities import *
 from tuner.core.readings import *
 from tuner.core.savings import *
 from tuner.core.series import *
+from tuner.core.siblings import *
 from tuner.core.studies import *
 from tuner.core.tails import *
 from tuner.core.trials import *

@@ -20,6 +20,8 @@ class AccessRole(StrEnum):
     """Questions only."""
     OPERATOR = "operator"
     """Studies and questions, no tokens, nothing in an agent's name."""
+    GRID = "grid"
+    """Events of the grid only: limits on budgets for some time."""
     AGENT = "agent"
     """What one agent does with the devices it registered."""
     ENROL = "enrol"
@@ -32,6 +34,11 @@ class Caller:
 
     name: str
     role: AccessRole
+
+    @property
+    def reads_pages(self) -> bool:
+        """Whether its owner may sign in to the pages."""
+        return not self.machine and self.role is not AccessRole.GRID
 
     @property
     def machine(self) -> bool:

@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from tuner.core.baselines import FIRST, BaselineCourse, BaselinePart
 from tuner.core.devices import MetricSample
+from tuner.core.held_time import spoken_for
 from tuner.core.knobs import SettingKey
 from tuner.core.measurements import Estimate, Measurement, Origin
 from tuner.core.plausibility import HeldRange, implausible
 from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantities, called
 from tuner.core.series import TimeSeries
 from tuner.core.studies import Revision
-from tuner.core.trials import Phase, Trial
+from tuner.core.trials import Trial
 
-__all__ = ["Bill", "FRESH", "GAP_S", "JOULES_PER_KWH", "draw_up", "window_energy"]
+__all__ = [
+    "Bill",
+    "FRESH",
+    "JOULES_PER_KWH",
+    "PeriodSaving",
+    "draw_up",
+    "window_energy",
+]
 
-GAP_S = 300.0
-"""The longest time that one held window may speak for."""
 JOULES_PER_KWH = 3.6e6
 FRESH = timedelta(days=1)
 """So long after the last control window its baseline passes for today's: our choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodSaving:
+    """What holding has saved since a time, in joules, by the held windows that began since.
+
+    `windows` of them count, and represent `seconds` of the period, as in `draw_up`. `saved_j` is None where
+    none does: of that time no energy was measured, or nothing to compare it with.
+    """
+
+    period: str
+    since: datetime
+    windows: int = 0
+    seconds: float = 0.0
+    saved_j: float | None = None
+    stderr_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +66,8 @@ class Bill:
     `measured_again_at`. `extrapolated_since` is since when some of it rests on a baseline that was not
     measured again; None where all of it lies near a control window.
 
-    `granted` trials came with changes of the constraints, on top of those the study was given.
+    `granted` trials came with changes of the constraints, on top of those the study was given. `periods`
+    are the parts of `saved_j` that were asked for.
 
     `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
     `overhead_j`, `saving_w` and `saved_j` are that part of what was measured.
@@ -71,6 +93,7 @@ class Bill:
     granted: int = 0
     seconds: float = 0.0
     origin: Origin | None = None
+    periods: tuple[PeriodSaving, ...] = ()
     share: float = 1.0
     saved_cost: float | None = None
     saved_co2e_g: float | None = None
@@ -89,6 +112,9 @@ class Bill:
             saving_w=part(self.saving_w),
             saved_j=part(self.saved_j),
             saved_stderr_j=part(self.saved_stderr_j),
+            periods=tuple(
+                replace(p, saved_j=part(p.saved_j), stderr_j=part(p.stderr_j)) for p in self.periods
+            ),
             share=share,
             saved_cost=part(self.saved_cost),
             saved_co2e_g=part(self.saved_co2e_g),
@@ -106,10 +132,12 @@ def draw_up(
     devices: int = 1,
     rests: SettingKey | None = None,
     prices: Mapping[str, TimeSeries] = MappingProxyType({}),
+    periods: Mapping[str, datetime] = MappingProxyType({}),
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
     `prices` are what a kilowatt-hour costs and emits: `cost` and `co2e_g`, as far as that is given.
+    `periods` are times by name, since each of which the saving is also given by itself.
 
     `held` is what the held windows showed of the energy of an item, by their start. `course` reports what
     the baseline showed when and at which load; a window at whose load it was not measured is left out of
@@ -135,7 +163,10 @@ def draw_up(
     ]
     counted = [e for e in energies if e is not None]
     if not windows or len(counted) < len(windows) or energy not in baseline:
-        return Bill(trials=len(tried), granted=_granted(revisions), seconds=seconds)
+        unknown = tuple(PeriodSaving(name, since) for name, since in periods.items())
+        return Bill(
+            trials=len(tried), granted=_granted(revisions), seconds=seconds, periods=unknown
+        )
     per_item = baseline[energy]
     explored = math.fsum(counted)
     course = course or BaselineCourse(lambda _: baseline)
@@ -150,10 +181,14 @@ def draw_up(
     rate = baseline[capacity].mean if capacity in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
     saved, shown = _Saved(prices), HeldRange.of((w for _, w in measured), declared)
-    for window, speaks_s in _spoken_for(held, revisions, [t for t in trials if t.control]):
-        if window.setting == rests or _beyond(window, shown):
+    parts = {name: (since, _Saved({})) for name, since in periods.items()}
+    for window, speaks_s in spoken_for(held, revisions, [t for t in trials if t.control]):
+        if _beyond(window, shown):
             continue
-        saved.add(window, speaks_s, course.around(energy, window.started_at, window.context))
+        at_load = course.around(energy, window.started_at, window.context)
+        sums = [saved, *(own for since, own in parts.values() if window.started_at >= since)]
+        for own in sums:
+            own.add(window, speaks_s, at_load, rests=window.setting == rests)
     rests_on = saved.rests_on
     again = [t.started_at for t in course.again if t.control and t.number in rests_on]
     return Bill(
@@ -171,6 +206,7 @@ def draw_up(
         granted=_granted(revisions),
         seconds=seconds,
         origin=per_item.origin,
+        periods=tuple(own.of_period(name, since) for name, (since, own) in parts.items()),
         saved_cost=saved.worth.get("cost") if held else None,
         saved_co2e_g=saved.worth.get("co2e_g") if held else None,
         priced_by=tuple(series.name for series in prices.values()),
@@ -206,6 +242,8 @@ class _Saved:
 
     prices: Mapping[str, TimeSeries]
     j: float = 0.0
+    windows: int = 0
+    seconds: float = 0.0
     extrapolated_since: datetime | None = None
     worth: dict[str, float | None] = field(init=False)
     _own: float = 0.0
@@ -228,9 +266,29 @@ class _Saved:
         steps = math.fsum(j * j for j in self._between_j.values()) / 12.0
         return math.sqrt(self._own + math.fsum(j * j for j in self._baseline_j.values()) + steps)
 
-    def add(self, window: MetricSample, speaks_s: float, baseline: Sequence[BaselinePart]) -> None:
-        """Add a held window that represents `seconds`, beside the baseline at its time."""
+    def of_period(self, period: str, since: datetime) -> PeriodSaving:
+        """Return the sum as the saving of a period."""
+        if not self.windows:
+            return PeriodSaving(period, since)
+        return PeriodSaving(period, since, self.windows, self.seconds, self.j, self.stderr_j)
+
+    def add(
+        self,
+        window: MetricSample,
+        speaks_s: float,
+        baseline: Sequence[BaselinePart],
+        *,
+        rests: bool,
+    ) -> None:
+        """Add a held window that represents `speaks_s` seconds, beside the baseline at its time.
+
+        One of the baseline's own setting (`rests`) saves nothing, whatever its noise.
+        """
         if not baseline:
+            return
+        self.windows += 1
+        self.seconds += speaks_s
+        if rests:
             return
         items = window.completed / window.seconds * speaks_s
         more_j = items * _more_j(baseline, window.mean)
@@ -253,74 +311,6 @@ class _Saved:
         fresh = timedelta() if only.number == FIRST else FRESH
         if only.at is not None and window.started_at - only.at > fresh:
             self.extrapolated_since = min(self.extrapolated_since or only.at, only.at)
-
-
-def _spoken_for(
-    held: Sequence[MetricSample], revisions: Sequence[Revision], controls: Sequence[Trial]
-) -> Iterator[tuple[MetricSample, float]]:
-    """Yield every held window, oldest first, with the seconds that it represents."""
-    turns, runs = [r.at for r in revisions], _runs(revisions)
-    away = _Away(controls)
-    since = min((run for run in runs if run is not None), default=None)
-    budget = _Budget(since, min(held[0].seconds, GAP_S) if held else 0.0)
-    before, before_run, covered = None, None, None
-    for window in sorted(held, key=lambda w: w.started_at):
-        turn = bisect_right(turns, window.started_at)
-        run = runs[turn - 1] if turn else None
-        end = window.started_at + timedelta(seconds=window.seconds)
-        overlaps = covered is not None and window.started_at < covered
-        if overlaps and covered is not None:
-            speaks_s = max(0.0, (end - covered).total_seconds())
-        else:
-            speaks_s = window.seconds
-        covered = max(covered, end) if covered is not None else end
-        if before is not None and run is not None and run == before_run and not overlaps:
-            since_s = (window.started_at - before.started_at).total_seconds()
-            since_s -= away.seconds(before.started_at, window.started_at)
-            speaks_s = max(speaks_s, min(since_s, GAP_S))
-        yield window, budget.spend(speaks_s, window.at)
-        before, before_run = window, run
-
-
-class _Budget:
-    """The time that passed on the tuner's clock since the first hold: no more of it can be held.
-
-    And the first window, which may be of a device with a time of its own.
-    """
-
-    def __init__(self, since: datetime | None, first_s: float) -> None:
-        self._since, self._spent_s = since, -first_s
-
-    def spend(self, seconds: float, at: datetime | None) -> float:
-        """Return how much of a window's time there was until the tuner heard of it, and count it."""
-        if self._since is not None and at is not None:
-            passed_s = (at - self._since).total_seconds()
-            seconds = min(seconds, max(0.0, passed_s - self._spent_s))
-        self._spent_s += seconds
-        return seconds
-
-
-class _Away:
-    """When a study that holds was not at what it holds: in its control windows."""
-
-    def __init__(self, controls: Sequence[Trial]) -> None:
-        self._spans = sorted((t.started_at, t.ended_at) for t in controls if t.ended_at is not None)
-
-    def seconds(self, since: datetime, until: datetime) -> float:
-        """Return how long it was away between two times; a window is not measured within another."""
-        first = bisect_right(self._spans, (since, since))
-        last = bisect_right(self._spans, (until, until))
-        return math.fsum((end - start).total_seconds() for start, end in self._spans[first:last])
-
-
-def _runs(revisions: Sequence[Revision]) -> list[datetime | None]:
-    """Return since when the study had been holding at each revision, None where it was not."""
-    runs: list[datetime | None] = []
-    since = None
-    for revision in revisions:
-        since = (since or revision.at) if revision.study.phase is Phase.HOLDING else None
-        runs.append(since)
-    return runs
 
 
 def window_energy(

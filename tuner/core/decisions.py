@@ -20,6 +20,7 @@ from tuner.core.knobs import Setting
 from tuner.core.loads import LoadHistory
 from tuner.core.measurements import Estimate
 from tuner.core.plans import Context, Plan, Row
+from tuner.core.siblings import NO_MEMORY, SiblingMemory
 from tuner.core.studies import Study
 from tuner.core.trials import Trial, TrialState
 from tuner.errors import InvalidInput
@@ -32,7 +33,8 @@ class Past:
     """All that a decision may read; no clock, no device.
 
     The study, its trials that still count (running ones too, by number; none of a setting that its devices
-    offer no more), the situation now, and for how long each load of a plan's signal was seen. `withdrawn`
+    offer no more), the situation now, for how long each load of a plan's signal was seen, and what finished
+    studies left. `withdrawn`
     counts the tuning trials of settings no more offered: they were spent. What follows from these is worked
     out when it is first asked for, and once.
     """
@@ -42,6 +44,7 @@ class Past:
     context: Context = field(default_factory=dict)
     loads: LoadHistory = field(default_factory=LoadHistory)
     withdrawn: int = 0
+    memory: SiblingMemory = NO_MEMORY
 
     def __post_init__(self) -> None:
         trials = counted(self.study, self.trials)
@@ -126,13 +129,16 @@ class Prediction:
 class Try:
     """Measure this setting next. `predicted` is what the policy expects, for guard and operator.
 
-    `context` asks for a load; empty: whatever runs. Raises InvalidInput: a load that is not finite.
+    `context` asks for a load; empty: whatever runs. `plan` is a table with this setting at that load: the
+    workload follows it, so that several settings are measured at one start. Raises InvalidInput: a load
+    that is not finite.
     """
 
     setting: Setting
     why: str
     predicted: Mapping[str, Prediction] = field(default_factory=dict)
     context: Context = field(default_factory=dict)
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, self.context.values())):

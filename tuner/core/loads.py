@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
-__all__ = ["LOAD_REACH", "LOAD_STEP", "LoadHistory", "band_edges", "confirms_at", "load_band"]
+from tuner.core.knobs import SettingKey
+from tuner.core.measurements import PRIOR_WINDOWS, Estimate
+
+__all__ = [
+    "LOAD_NEAR",
+    "LOAD_REACH",
+    "LOAD_STEP",
+    "LoadHistory",
+    "LoadTrend",
+    "band_edges",
+    "confirms_at",
+    "load_band",
+    "load_trend",
+]
 
 LOAD_STEP = math.sqrt(1.25)
 """From one band of a load to the next: loads of two adjoining bands differ by at most a fifth, as those of
@@ -15,6 +29,12 @@ windows that are compared do (`LOAD_BAND`)."""
 
 LOAD_REACH = math.sqrt(LOAD_STEP)
 """A setting that is confirmed at a load may be held at loads up to this many times as high: half a band."""
+
+LOAD_NEAR = LOAD_STEP**4
+"""Between loads with a ratio up to this (1.56) a metric is taken to be a power of the load.
+
+Ours.
+"""
 
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""
@@ -53,3 +73,46 @@ class LoadHistory:
             if math.isfinite(load) and lasted_s > 0.0:
                 seconds[load_band(load)] += lasted_s  # type: ignore[assignment]
         return cls(dict(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTrend:
+    """How a metric changes with the load: its exponent, the standard error of that, and the noise.
+
+    `noise` is the factor on the windows' standard errors that their scatter about the trend shows. A
+    window counts the changes of its own load as an error; the trend explains most of them.
+    """
+
+    exponent: float
+    stderr: float
+    noise: float = 1.0
+
+
+def load_trend(windows: Iterable[tuple[SettingKey, float, Estimate]]) -> LoadTrend:
+    """Return the trend of a metric, with an exponent common to all settings.
+
+    Without data the exponent is 0 ± 1: with idle power an item's energy falls at most as fast as the
+    load rises. The noise is that of the windows' errors, worth three windows, until more show it.
+    """
+    groups: dict[SettingKey, list[tuple[float, float, float]]] = defaultdict(list)
+    for key, load, seen in windows:
+        if seen.mean <= 0.0:
+            return LoadTrend(0.0, 0.0)
+        groups[key].append((math.log(load), math.log(seen.mean), seen.stderr / seen.mean))
+    apart = [
+        (x - fmean(p[0] for p in group), y - fmean(p[1] for p in group), error)
+        for group in groups.values()
+        for x, y, error in group
+    ]
+    freedom = len(apart) - len(groups) - 1
+    spread = math.fsum(x * x for x, _, _ in apart)
+    if freedom < 1 or spread <= 0.0:
+        return LoadTrend(0.0, 1.0)
+    exponent = math.fsum(x * y for x, y, _ in apart) / spread
+    misses = [(y - exponent * x, error) for x, y, error in apart]
+    variance = math.fsum(miss * miss for miss, _ in misses) / freedom / spread
+    noise = 1.0
+    if all(error > 0.0 for _, error in misses):
+        squares = math.fsum((miss / error) ** 2 for miss, error in misses)
+        noise = math.sqrt((PRIOR_WINDOWS + squares) / (PRIOR_WINDOWS + freedom))
+    return LoadTrend(exponent / (1.0 + variance), math.sqrt(variance / (1.0 + variance)), noise)

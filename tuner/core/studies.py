@@ -15,6 +15,7 @@ from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
 from tuner.core.plans import Plan, Signal
 from tuner.core.quantities import Quantities
+from tuner.core.siblings import Transfer
 from tuner.core.trials import Phase
 from tuner.errors import InvalidInput
 
@@ -111,7 +112,8 @@ class Terms:
     the baseline again, within `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share`
     is the part of a shared device's joules that the operator ascribes to the study in its bill; None:
     none was given. `plan_by` is the signal that the plan is to follow, with separate settings for
-    its ranges; empty: one setting is held at every load.
+    its ranges; empty: one setting is held at every load. With `transfer` finished studies of like
+    devices are hypotheses about this one.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
@@ -134,6 +136,7 @@ class Terms:
     control_hours: str = ALL_DAY
     energy_share: float | None = None
     plan_by: str = ""
+    transfer: bool = True
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -195,7 +198,7 @@ class Study:
     CONFIRMING and PROPOSED, what is to be. `reason` is why it is in its phase, `paused_reason` why it was
     in the one that it continues in when resumed; other changes keep both. `quantities` is
     what its devices declared of their metrics, `signals` what they all can tell a plan to go by. `group`
-    is the group of a fleet file that declares it; empty: none does.
+    is the group of a fleet file that declares it; empty: none does. `transfer` are the siblings it uses.
     """
 
     id: str
@@ -212,6 +215,7 @@ class Study:
     terms: Terms = Terms()
     exploration: Exploration = Exploration()  # noqa: RUF009  frozen
     group: str = ""
+    transfer: Transfer = Transfer()  # noqa: RUF009  frozen
     phase: Phase = Phase.BASELINE
     paused_from: Phase | None = None
     reason: str = ""

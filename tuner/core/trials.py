@@ -94,7 +94,8 @@ class Trial:
     load that was requested; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
     why it ended as it did. `device` is the one of several like devices that tries it alone; empty: all of
     the study's do. What one alone shows is scaled to all (`tuner.study.apart`). `plan` is the table that is
-    followed instead of one setting, which is then its first row's.
+    followed instead of one setting, which is then that of its row at the requested load, else its first
+    row's.
     """
 
     number: int
@@ -183,8 +184,9 @@ class Trial:
         )
 
     def tries(self, setting: Setting) -> bool:
-        """Return whether this trial is of that setting, and of no table."""
-        return self.plan is None and setting_key(self.setting) == setting_key(setting)
+        """Return whether this trial is of that setting: alone, or as the row of a table at one load."""
+        alone = self.plan is None or self.plan.by in self.context
+        return alone and setting_key(self.setting) == setting_key(setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

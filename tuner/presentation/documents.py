@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuner.core import ConfigError, Improvement, Phase
+from tuner.core import ConfigError, Improvement, PeriodSaving, Phase
 from tuner.moments import when
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
@@ -26,10 +26,20 @@ COLUMNS = ("study", "device", "workload", "status", ">trials", ">saving", ">save
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStudy:
-    """A study to be reported, with its Pareto front."""
+    """A study to be reported, with its Pareto front; of what it saved, a period or (None) all of it."""
 
     outcome: StudyOutcome
     front: tuple[SettingView, ...]
+    period: PeriodSaving | None = None
+
+    @property
+    def saved(self) -> tuple[float, float] | None:
+        """What holding saved in the period, else in all, with its standard error, in J; None if unknown."""
+        bill = self.outcome.report.bill
+        joules, stderr = bill.saved_j, bill.saved_stderr_j
+        if self.period is not None:
+            joules, stderr = self.period.saved_j, self.period.stderr_j
+        return None if joules is None else (joules, stderr or 0.0)
 
     @property
     def id(self) -> str:
@@ -66,7 +76,7 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for one in reported:
         report = one.outcome.report
-        view, bill, gain = report.study, report.bill, improved(report)
+        view, gain = report.study, improved(report)
         rows.append(
             (
                 view.id,
@@ -77,9 +87,7 @@ def overview(reported: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
                 _gained(gain, view)
                 if gain is not None and one.outcome.won and _applied_now(view)
                 else "–",
-                "–"
-                if bill.saved_j is None
-                else figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0),
+                "–" if one.saved is None else figure("energy_j", *one.saved),
                 change(one.outcome.held, view.baseline.setting),
             )
         )
@@ -105,11 +113,11 @@ def summed(reported: Sequence[ReportedStudy]) -> str:
     seconds = math.fsum(bill.seconds for bill in bills)
     studies = how_many(len(reported), "study", "studies")
     text = f"{studies}, {how_many(trials, 'trial')}, {duration(seconds)} of windows"
-    saved = [bill for bill in bills if bill.saved_j is not None]
+    saved = [one.saved for one in reported if one.saved is not None]
     if not saved:
         return f"{text}; no saving by holding measured yet"
-    joules = math.fsum(bill.saved_j or 0.0 for bill in saved)
-    stderr = math.sqrt(math.fsum((bill.saved_stderr_j or 0.0) ** 2 for bill in saved))
+    joules = math.fsum(own for own, _ in saved)
+    stderr = math.hypot(*(doubt for _, doubt in saved))
     partly = (
         f" (by {len(saved)} of them; unknown for the others)" if len(saved) < len(bills) else ""
     )

@@ -6,7 +6,7 @@ from tuner.core import ALL_DAY, Mode, Phase
 from tuner.presentation.figures import figure, joined, percent
 from tuner.presentation.plans import plan_lines
 from tuner.presentation.standing import in_full
-from tuner.presentation.texts import billed, broken, described, gained, plan_rows
+from tuner.presentation.texts import billed, broken, described, gained, plan_rows, saved_by_period
 from tuner.wire import StudyReport, StudyView
 
 
@@ -58,6 +58,9 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
             ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
         )
     entries.append(("bill", billed(report.bill, won=bool(saved))))
+    entries += [
+        ("saved", f"{name}: {saved} ({basis})") for name, saved, basis in saved_by_period(report)
+    ]
     return entries
 
 

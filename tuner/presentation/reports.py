@@ -17,6 +17,7 @@ from tuner.presentation.texts import (
     improved,
     plan_rows,
     requested_metrics,
+    saved_by_period,
     sized,
 )
 from tuner.wire import SettingView, StudyReport
@@ -126,6 +127,9 @@ def account(main: StudyOutcome) -> Iterator[str]:
     if more > 0:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
     yield f"bill      {billed(main.report.bill, won=main.won)}"
+    if main.report.bill.saved_j is not None:
+        for name, saved, basis in saved_by_period(main.report):
+            yield f"saved     {name}: {saved} ({basis})"
 
 
 def _disturbed(main: StudyOutcome) -> Iterator[str]:

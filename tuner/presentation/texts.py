@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from tuner.core import (
     CAPACITY,
+    HELD,
     BelievedSetting,
     Bill,
     Estimate,
     Improvement,
+    Origin,
+    PeriodSaving,
     Phase,
     Plan,
     Quantities,
@@ -27,6 +30,8 @@ from tuner.presentation.figures import (
     change,
     duration,
     figure,
+    how_many,
+    joined,
     percent,
     shown,
 )
@@ -243,6 +248,33 @@ def _priced(bill: Bill) -> str:
     if bill.saved_co2e_g is not None:
         parts.append(f"{bill.saved_co2e_g / 1000.0:.4g} kg CO₂e")
     return f" ({', '.join(parts)}, by {', '.join(bill.priced_by)})" if parts else ""
+
+
+def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
+    """Return what holding has saved by period: the period's name, its joules, and their basis.
+
+    Periods of the same windows are one entry. Nothing of a study that has never held.
+    """
+    view, bill = report.study, report.bill
+    if bill.saved_j is None and view.phase not in HELD:
+        return []
+    if len(view.devices) > 1:
+        return [("this hold", "unknown", "not computed for a study of several devices")]
+    if bill.saved_j is None:
+        return [("this hold", "unknown", "no window of it was measured yet")]
+    names: dict[tuple[str, str], list[str]] = {}
+    for period in bill.periods:
+        names.setdefault(_saved_in(period, bill.origin), []).append(period.period)
+    return [(joined(periods), saved, basis) for (saved, basis), periods in names.items()]
+
+
+def _saved_in(period: PeriodSaving, origin: Origin | None) -> tuple[str, str]:
+    if period.saved_j is None:
+        return "unknown", "no window of a hold was measured"
+    label = "" if origin in (None, Origin.MEASURED) else f" ({origin})"
+    saved = figure("energy_j", period.saved_j, period.stderr_j or 0.0)
+    windows = how_many(period.windows, "window")
+    return f"{saved}{label}", f"{duration(period.seconds)} of holding, {windows}"
 
 
 def previewed(preview: ConstraintPreview, view: StudyView) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from agents.target.side import FollowsPlans, NothingToSet, Side
 from agents.target.target import WORKLOAD, Target
 from agents.target.window import Usage
 from policies import load_policy
-from policies.speculation.policy import BATCHES, FURTHER
+from policies.speculation.batches import BATCHES, FURTHER
 from tuner.core import (
     ActuationError,
     Context,

@@ -249,7 +249,11 @@ def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
     """Return the signals that all devices offer; a trial may ask for those it may ask for on each."""
     offered = [{s.name: s for s in device.signals} for device in devices]
     return tuple(
-        replace(signal, askable=all(o[signal.name].askable for o in offered))
+        replace(
+            signal,
+            askable=all(o[signal.name].askable for o in offered),
+            followed=all(o[signal.name].followed for o in offered),
+        )
         for signal in devices[0].signals
         if all(o.get(signal.name, signal).unit == signal.unit and signal.name in o for o in offered)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
@@ -17,7 +18,9 @@ from tuner.core import (
 )
 from tuner.service import constraining, exploration, inventory, proposals, stops
 from tuner.service.access import Access
+from tuner.service.budgets.operations import BudgetOperations
 from tuner.service.constraining import constrain, entitled, revise, tuning_on
+from tuner.service.constraint_changes import constraint_changes
 from tuner.service.creation import create
 from tuner.service.declared import apply as declared
 from tuner.service.declared.export import exported
@@ -31,11 +34,11 @@ from tuner.service.study_views import StudyViews
 from tuner.service.views import candidate_view, trial_view
 from tuner.study.loop import Loop
 from tuner.study.stale import looking_again
-from tuner.verbs.table import Verbs
 from tuner.wire import (
     Change,
     ConstraintChange,
     ConstraintPreview,
+    ConstraintRevision,
     Decision,
     DeviceView,
     ExplanationView,
@@ -57,7 +60,7 @@ from tuner.wire import (
 
 
 @dataclass(frozen=True)
-class Operations(Verbs[StudyView]):
+class Operations(BudgetOperations):
     """What operators do, over one loop and its store. A refused wish changes nothing.
 
     A study can be given by the beginning of its id, if it is unique; only `delete` wants
@@ -239,6 +242,13 @@ class Operations(Verbs[StudyView]):
             for r in self.loop.store.studies.revisions(self.full_id(study))
         ]
 
+    def constraint_changes(self, study: str) -> list[ConstraintRevision]:
+        """Return the changes of a study's constraints and what each did. Raises NotFound."""
+        stored, store = self._stored(study), self.loop.store
+        return constraint_changes(
+            stored, store.studies.revisions(stored.id), store.trials.list(stored.id)
+        )
+
     def trials(self, study: str) -> list[TrialView]:
         """Return every trial of a study with its verdict as of now. Raises NotFound."""
         stored = self._stored(study)
@@ -273,16 +283,16 @@ class Operations(Verbs[StudyView]):
             return recent(self.loop.store, question, last, skip)
         return history(self.loop.store, question)
 
-    def report(self, study: str) -> StudyReport:
-        """Return what a study gained and cost. Raises NotFound."""
-        return self.look(study).report
+    def report(self, study: str, since: datetime | None = None) -> StudyReport:
+        """Return what a study gained and cost, and what it saved since a time. Raises NotFound."""
+        return self.look(study, since).report
 
-    def look(self, study: str) -> StudyLook:
+    def look(self, study: str, since: datetime | None = None) -> StudyLook:
         """Return what a study gained and cost, with every trial of it. Raises NotFound."""
         stored = self._stored(study)
         trials = self.loop.store.trials.list(stored.id)
         view = self._with_held_violations(stored, trials)
-        return look(self.loop, stored, trials, view, self.price.series)
+        return look(self.loop, stored, trials, view, self.price.series, since)
 
     def explain(self, study: str) -> ExplanationView:
         """Return what a study's policy believes by its trials. Raises NotFound."""

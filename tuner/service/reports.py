@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from db.history import front
 from tuner.core import (
@@ -14,6 +15,7 @@ from tuner.core import (
     MetricSample,
     Objective,
     Past,
+    Revision,
     Study,
     TimeSeries,
     Trial,
@@ -21,9 +23,11 @@ from tuner.core import (
     called,
     counted,
     draw_up,
+    held_since,
     improvement,
     setting_key,
 )
+from tuner.moments import when
 from tuner.service.plan_views import row_views
 from tuner.service.views import (
     alternating,
@@ -37,6 +41,13 @@ from tuner.service.views import (
 from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
 from tuner.wire import SettingView, StudyReport, StudyView, TrialView
+
+PERIODS = {
+    "last 24 h": timedelta(hours=24),
+    "last 7 d": timedelta(days=7),
+    "last 30 d": timedelta(days=30),
+}
+"""Of each the saving is given by itself, beside that of the present hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +68,9 @@ def look(
     trials: Sequence[Trial],
     view: StudyView,
     prices: Mapping[str, TimeSeries],
+    since: datetime | None = None,
 ) -> StudyLook:
-    """Return what a study gained and cost, with every trial of it."""
+    """Return what a study gained and cost, with every trial of it; also what it saved since a time."""
     past = Past(study=study, trials=tuple(trials))
     best = chosen(study, past.evidence)
     baseline = setting_view(past.evidence, study.baseline)
@@ -72,6 +84,7 @@ def look(
     shift = next(reversed(baseline_shifts(study, trials)), None)
     present = _shifted(study.objective, baseline, shift)
     gain = _improvement(study.objective, present, shown) if winner else None
+    revisions = loop.store.studies.revisions(study.id)
     ended = (TrialState.COMPLETED, TrialState.RUNNING)
     report = StudyReport(
         study=view,
@@ -87,12 +100,13 @@ def look(
             present.metrics,
             shown.metrics if shown and winner else {},
             _held_samples(loop, study, trials),
-            loop.store.studies.revisions(study.id),
+            revisions,
             study.quantities,
             BaselineCourse.of(study, trials),
             len(study.devices),
             setting_key(study.baseline),
             prices,
+            _periods(revisions, loop.now(), since),
         ).ascribed(study.terms.energy_share or 1.0),
         origins=origins(study, trials),
         failures=tuple(v for v in views if v.state not in ended),
@@ -100,6 +114,17 @@ def look(
     )
     unbeaten = tuple(candidate_view(c) for c in front(study, past.evidence))
     return StudyLook(report=report, trials=tuple(views), front=unbeaten)
+
+
+def _periods(
+    revisions: Sequence[Revision], now: datetime, since: datetime | None
+) -> dict[str, datetime]:
+    """Return the times since which a saving is given by itself, by name."""
+    if since is not None:
+        return {f"since {when(since)}": since}
+    begun = held_since(revisions)
+    ago = {name: now - length for name, length in PERIODS.items()}
+    return ago if begun is None else {**ago, "this hold": begun}
 
 
 def _held_samples(loop: Loop, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:

@@ -17,8 +17,6 @@ from tuner.core import (
     LOAD_REACH,
     Context,
     Done,
-    LoadHistory,
-    MetricSample,
     Past,
     Phase,
     Plan,
@@ -46,6 +44,7 @@ from tuner.study.confirm import (
     row_text,
 )
 from tuner.study.derived import Derived
+from tuner.study.hourly import HourlyLoads
 from tuner.study.moves import Assign, Move, hold_baseline, in_words, of_this_phase
 from tuner.study.reach import Reach, baseline_windows, own_windows, reach_of
 
@@ -53,9 +52,6 @@ log = logging.getLogger(__name__)
 
 MOST_WINDOWS = 2 * CONFIRM_TRIES
 """A row ends at its confirmed load after this number of confirming windows."""
-
-MOST_HELD = 2000
-"""Number of latest held windows over which loads are counted: 1.5 days of one a minute."""
 
 
 @dataclass
@@ -82,15 +78,18 @@ class PlanGrowth:
     policy: Callable[[str], Policy]
     _by_band: Derived[dict[int, str]] = field(default_factory=Derived)
     _spent: Derived[Spent] = field(default_factory=Derived)
+    _held: dict[str, HourlyLoads] = field(default_factory=dict)
 
     def past(self, study: Study, trials: Sequence[Trial], now: Context) -> Past:
         """Return a study's past, with the observed loads if its plan depends on one."""
         if not study.terms.plan_by:
             return Past(study=study, trials=tuple(trials), context=now)
-        metric = study.objective.metric
-        held = self.store.observations.samples(study.id, metric, study.created_at, MOST_HELD)
-        seen = history(study, trials, held)
-        return Past(study=study, trials=tuple(trials), context=now, loads=seen)
+        held = self._held.setdefault(study.id, HourlyLoads())
+        since = held.latest or study.created_at
+        held.add(study, self.store.observations.samples(study.id, study.objective.metric, since))
+        return Past(
+            study=study, trials=tuple(trials), context=now, loads=held.history(study, trials)
+        )
 
     def why(
         self, study: Study, count: int, now: Context, trials: Callable[[str], Sequence[Trial]]
@@ -112,17 +111,6 @@ class PlanGrowth:
             except Exception:  # a plug-in's exception must not end a hold
                 log.exception("event=policy_failed policy=%s study=%s", study.policy, study.id)
         return reasons[band]
-
-
-def history(study: Study, trials: Sequence[Trial], held: Sequence[MetricSample]) -> LoadHistory:
-    """Return how long each load was observed: in held windows, and in trials that requested none."""
-    by = study.terms.plan_by
-    seen = [(s.context[by], s.seconds) for s in held if by in s.context]
-    windows = (t for t in trials if t.measurement is not None and not t.context)
-    seen += [
-        (t.ran_at[by], t.measurement.seconds) for t in windows if by in t.ran_at and t.measurement
-    ]
-    return LoadHistory.of(seen)
 
 
 def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:

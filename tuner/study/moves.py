@@ -27,7 +27,8 @@ LIMIT_NOT_MET = "LIMIT NOT MET"
 class Assign:
     """Run a trial of this setting in the study's present phase; `context` requests a load.
 
-    With a `plan` its table is followed, and the setting is its first row's.
+    With a `plan` its table is followed, and the setting is that of its row at the load, else its first
+    row's.
     """
 
     setting: Setting

@@ -8,35 +8,30 @@ windows of all settings.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tuner import guard
 from tuner.core import (
+    LOAD_NEAR,
     LOAD_STEP,
     Estimate,
+    LoadTrend,
     Past,
     Phase,
     Setting,
-    SettingKey,
     Study,
     Trial,
     TrialState,
     confirms_at,
     improvement,
+    load_trend,
     pool_windows,
     quantity_of,
     setting_key,
 )
 from tuner.study.confirm import CONFIRM_WINDOWS, PENDING, ConfirmResult, Duel, compared, lost
-
-NEAR = LOAD_STEP**4
-"""Between loads with a ratio up to this (1.56) a metric is taken to be a power of the load.
-
-Ours.
-"""
 
 Windows = Sequence[tuple[float, Trial]]
 """Windows, each with its measured load."""
@@ -105,7 +100,9 @@ def _confirmed(
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
         unproven = lost("its confirming windows do not prove that it meets the limits")
         return (PENDING if evidence.limits is None or may_be else unproven), None
-    near = [(x, t) for x, t in own if t.solid and x <= load * LOAD_STEP**2 and x * NEAR >= load]
+    near = [
+        (x, t) for x, t in own if t.solid and x <= load * LOAD_STEP**2 and x * LOAD_NEAR >= load
+    ]
     rival = baseline_windows(past, load)
     if len(rival) < CONFIRM_WINDOWS:
         return PENDING, None
@@ -124,32 +121,40 @@ def _beside(
     at = fmean(math.log(x) for x, _ in own)
     off = abs(fmean(math.log(x) for x, _ in rival) - at)
     solid = _solid_near(past, load)
-    slopes = {
-        name: _slope([(x, t, t.shown[name].mean) for x, t in solid if name in t.shown])
+    trends = {
+        name: load_trend(
+            (setting_key(t.setting), x, t.shown[name]) for x, t in solid if name in t.shown
+        )
         for name in shown
         if not quantity_of(name, study.quantities).tail
     }
     before, after = (
-        pool_windows([_moved(x, t, at, slopes) for x, t in some], study.quantities)
+        pool_windows([_moved(x, t, at, trends) for x, t in some], study.quantities)
         for some in (rival, own)
     )
-    for name, (_, doubt) in slopes.items():
+    for name, trend in trends.items():
         if (seen := before.get(name)) is not None:
-            before[name] = replace(seen, stderr=math.hypot(seen.stderr, seen.mean * doubt * off))
-    tails = {name: seen for name, seen in shown.items() if name not in slopes}
+            doubt = seen.mean * trend.stderr * off
+            before[name] = replace(seen, stderr=math.hypot(seen.stderr, doubt))
+    tails = {name: seen for name, seen in shown.items() if name not in trends}
     return before, {**after, **tails}
 
 
 def _moved(
-    load: float, trial: Trial, at: float, slopes: Mapping[str, tuple[float, float]]
+    load: float, trial: Trial, at: float, trends: Mapping[str, LoadTrend]
 ) -> dict[str, Estimate]:
-    """Return a window's metrics, moved to another load along the slopes; `at` is its logarithm."""
+    """Return a window's metrics, moved to another load along the trends; `at` is its logarithm."""
     moved = dict(trial.shown)
-    for name, (slope, _) in slopes.items():
+    for name, trend in trends.items():
         if (e := moved.get(name)) is not None:
-            by = math.exp(slope * (at - math.log(load)))
+            by = math.exp(trend.exponent * (at - math.log(load)))
+            mean, error = by * e.mean, by * trend.noise
             moved[name] = replace(
-                e, mean=by * e.mean, stderr=by * e.stderr, low=by * e.low, high=by * e.high
+                e,
+                mean=mean,
+                stderr=error * e.stderr,
+                low=mean - error * (e.mean - e.low),
+                high=mean + error * (e.high - e.mean),
             )
     return moved
 
@@ -158,29 +163,4 @@ def _solid_near(past: Past, load: float) -> Windows:
     """Return the complete windows of any setting near a load."""
     by = past.study.terms.plan_by
     solid = [(t.ran_at.get(by, 0.0), t) for t in past.trials if t.solid]
-    return [(x, t) for x, t in solid if load <= x * NEAR <= load * NEAR**2]
-
-
-def _slope(seen: Sequence[tuple[float, Trial, float]]) -> tuple[float, float]:
-    """Return the exponent of a metric in the load, common to all settings, and its standard error.
-
-    Without data it is 0 ± 1: with idle power an item's energy falls at most as fast as the load
-    rises.
-    """
-    if any(value <= 0.0 for _, _, value in seen):
-        return 0.0, 0.0
-    groups: dict[SettingKey, list[tuple[float, float]]] = defaultdict(list)
-    for load, trial, value in seen:
-        groups[setting_key(trial.setting)].append((math.log(load), math.log(value)))
-    apart = [
-        (x - fmean(p[0] for p in group), y - fmean(p[1] for p in group))
-        for group in groups.values()
-        for x, y in group
-    ]
-    freedom = len(apart) - len(groups) - 1
-    spread = math.fsum(x * x for x, _ in apart)
-    if freedom < 1 or spread <= 0.0:
-        return 0.0, 1.0
-    slope = math.fsum(x * y for x, y in apart) / spread
-    variance = math.fsum((y - slope * x) ** 2 for x, y in apart) / freedom / spread
-    return slope / (1.0 + variance), math.sqrt(variance / (1.0 + variance))
+    return [(x, t) for x, t in solid if load <= x * LOAD_NEAR <= load * LOAD_NEAR**2]

@@ -23,8 +23,8 @@ WITHIN_S = 120.0
 """How long a suggestion may take; each further one of a question adds a tenth of it."""
 MOST_TRIES = 3
 
-At = tuple[int, int, tuple[int, ...]]
-"""A study's revision, the number of its last trial, and which of its trials run."""
+At = tuple[int, int, tuple[int, ...], str]
+"""A study's revision, the number of its last trial, which of its trials run, and the id of its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +226,4 @@ def _at(past: Past) -> At:
     """
     last = past.trials[-1].number if past.trials else 0
     running = [t.number for t in past.trials if t.state is TrialState.RUNNING]
-    return past.study.revision, last, tuple(running)
+    return past.study.revision, last, tuple(running), past.memory.id

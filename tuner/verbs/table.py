@@ -13,14 +13,18 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from annotated_types import Ge, Le
+from pydantic import AwareDatetime
 
 from db.history import HistoryQuestion, HistoryRow
 from tuner.core import AccessRole, AuditEntry, Event
 from tuner.verbs.row import Asking, Seen, verb
 from tuner.wire import (
+    BudgetDraft,
+    BudgetView,
     Change,
     ConstraintChange,
     ConstraintPreview,
+    ConstraintRevision,
     Decision,
     DeviceView,
     ExplanationView,
@@ -29,6 +33,7 @@ from tuner.wire import (
     FleetDraft,
     FleetText,
     FleetView,
+    GridDraft,
     NewToken,
     ReplicaView,
     RevisionView,
@@ -43,6 +48,7 @@ from tuner.wire import (
 )
 
 ADMIN, OPERATOR, VIEWER = AccessRole.ADMIN, AccessRole.OPERATOR, AccessRole.VIEWER
+GRID = AccessRole.GRID
 Count = Annotated[int, Ge(1), Le(10_000)]
 Place = Annotated[int, Ge(0), Le(2**63 - 1)]
 
@@ -98,6 +104,10 @@ class Verbs(Asking[Seen]):
     def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
         """Preview the effect of other constraints; change nothing."""
 
+    @verb("GET", "/v1/studies/{study}/constraints", VIEWER)
+    def constraint_changes(self, study: str) -> Sequence[ConstraintRevision]:
+        """List the changes of a study's constraints, and the setting held before and after each."""
+
     @verb("PUT", "/v1/studies/{study}/exploration", OPERATOR)
     def set_exploration(self, study: str, change: ExplorationChange) -> Seen:
         """Replace the limits of exploring: windows, shares, the least saving, a freeze."""
@@ -131,8 +141,8 @@ class Verbs(Asking[Seen]):
         """Show the predicted effect of each knob, and promising settings that are refused."""
 
     @verb("GET", "/v1/studies/{study}/report", VIEWER)
-    def report(self, study: str) -> StudyReport:
-        """Report the saving of a study and the cost of exploring."""
+    def report(self, study: str, since: AwareDatetime | None = None) -> StudyReport:
+        """Report the saving of a study, also by period or since a time, and the cost of exploring."""
 
     @verb("GET", "/v1/fleet", VIEWER)
     def fleet(self) -> FleetView:
@@ -157,6 +167,26 @@ class Verbs(Asking[Seen]):
     @verb("DELETE", "/v1/devices/{device}", OPERATOR, status=204, query_fields=["who"])
     def forget(self, device: str, change: Change) -> None:
         """Remove an offline device without an active study."""
+
+    @verb("GET", "/v1/budgets", VIEWER)
+    def budgets(self) -> Sequence[BudgetView]:
+        """List the groups that share watts."""
+
+    @verb("GET", "/v1/budgets/{name}", VIEWER)
+    def budget(self, name: str) -> BudgetView:
+        """Show a group: its watts, and the cap of each member."""
+
+    @verb("PUT", "/v1/budgets/{name}", OPERATOR)
+    def set_budget(self, name: str, draft: BudgetDraft) -> BudgetView:
+        """Declare a group that shares watts, or change it."""
+
+    @verb("DELETE", "/v1/budgets/{name}", OPERATOR, status=204, query_fields=["who", "why"])
+    def release_budget(self, name: str, change: Change) -> None:
+        """Remove a group; its devices return to their original settings."""
+
+    @verb("POST", "/v1/events/grid", GRID)
+    def grid_event(self, draft: GridDraft) -> Sequence[BudgetView]:
+        """Limit budgets for some time."""
 
     @verb("GET", "/v1/replicas", VIEWER)
     def replicas(self) -> Sequence[ReplicaView]:

@@ -18,7 +18,13 @@ from tuner.web.requests import Posted, read_form, require_role
 from tuner.wire import PROTOCOL, TOKEN_DAYS, Health, TokenDraft
 
 SHOWN = ("botorch", "torch", "sqlalchemy", "fastapi", "uvicorn", "plotly")
-ROLES = (AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.ADMIN, AccessRole.ENROL)
+ROLES = (
+    AccessRole.VIEWER,
+    AccessRole.OPERATOR,
+    AccessRole.ADMIN,
+    AccessRole.GRID,
+    AccessRole.ENROL,
+)
 
 
 def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version: str) -> APIRouter:

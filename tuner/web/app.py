@@ -37,7 +37,7 @@ def create_pages(
         app.include_router(router)
     for router in (
         fleet_pages(pages, fleet, sessions),
-        device_pages(pages, fleet),
+        device_pages(pages, fleet, looks),
         study_pages(pages, fleet.operations, looks),
         study_actions(pages, fleet.operations, sessions),
         history_pages(pages, fleet.operations),

@@ -10,8 +10,10 @@ from fastapi.responses import Response
 
 from tuner.core import Level, NotFound
 from tuner.presentation.device_chart import AppliedSpan, device_timeline
+from tuner.presentation.texts import saved_by_period
 from tuner.service.courses import DeviceCourse, device_course
 from tuner.service.fleet import FleetOverview
+from tuner.web.looks import Looks
 from tuner.web.render import Pages
 from tuner.wire import FleetRow
 
@@ -19,7 +21,7 @@ RANGES = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(
 SHOWN = 50
 
 
-def device_pages(pages: Pages, fleet: FleetOverview) -> APIRouter:
+def device_pages(pages: Pages, fleet: FleetOverview, looks: Looks) -> APIRouter:
     """Return the route that shows a device."""
     router, operations = APIRouter(), fleet.operations
 
@@ -41,6 +43,7 @@ def device_pages(pages: Pages, fleet: FleetOverview) -> APIRouter:
         drawn = curves or course.applied or course.events
         return pages.page(
             request, "device", row=row, within=within, ranges=list(RANGES), measured=bool(curves),
+            saved=saved_by_period(looks.at(row.study).report) if row.study else [],
             spans=spans[::-1][:SHOWN], events=course.events[::-1][:SHOWN], now=_now(row, spans),
             chart_data=device_timeline(
                 curves, row.limit, spans, course.events, (course.since, course.until), row.default

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
@@ -20,21 +19,11 @@ from tuner.wire import (
     ConstraintChange,
     ConstraintPreview,
     Decision,
-    RevisionView,
     StudyDraft,
     StudyView,
 )
 
 Number = TypeVar("Number", int, float)
-
-
-@dataclass(frozen=True, slots=True)
-class LimitsChange:
-    """A revision that changed a study's constraints: which it added and removed."""
-
-    revision: RevisionView
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
 
 
 def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> APIRouter:
@@ -98,23 +87,10 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
     ) -> Response:
         return pages.page(
             request, "constraints", status, view=view, text=text, why=why, error=error,
-            preview=preview, changes=constraint_changes(operations.revisions(view.id))[::-1],
+            preview=preview, changes=operations.constraint_changes(view.id)[::-1],
         )  # fmt: skip
 
     return router
-
-
-def constraint_changes(revisions: Sequence[RevisionView]) -> list[LimitsChange]:
-    """Return the revisions that changed the constraints, oldest first; the first of all is one."""
-    changes: list[LimitsChange] = []
-    before: tuple[str, ...] = ()
-    for revision in revisions:
-        if not changes or revision.constraints != before:
-            added = tuple(c for c in revision.constraints if c not in before)
-            removed = tuple(c for c in before if c not in revision.constraints)
-            changes.append(LimitsChange(revision, added, removed))
-        before = revision.constraints
-    return changes
 
 
 def _doing(verb: Callable[[str, Form], StudyView], sessions: Sessions) -> Callable[..., object]:

@@ -5,6 +5,7 @@ fields it does not know, and answers 426 to anything else.
 """
 
 from tuner.wire.agents import *
+from tuner.wire.budget_views import *
 from tuner.wire.fleet import *
 from tuner.wire.message import *
 from tuner.wire.operators import *

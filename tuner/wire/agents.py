@@ -102,8 +102,8 @@ class Assignment(Message):
     `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
     `context` is the load that is requested, empty where any will do; `expected` the load that the window
     is to be compared with, empty where there is none. `follows` is a signal whose mean the window is to
-    tell as its load, too; empty for none. `plan` is a table that is followed instead of the setting, its
-    first row's.
+    tell as its load, too; empty for none. `plan` is a table that is followed instead of the setting, which
+    is that of its row at the requested load, else its first row's.
     """
 
     kind: Literal["trial"] = "trial"

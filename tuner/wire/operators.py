@@ -103,5 +103,11 @@ class TokenDraft(Message):
     """
 
     name: str = ""
-    role: Literal[AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.ADMIN, AccessRole.ENROL]
+    role: Literal[
+        AccessRole.VIEWER,
+        AccessRole.OPERATOR,
+        AccessRole.ADMIN,
+        AccessRole.GRID,
+        AccessRole.ENROL,
+    ]
     days: int = Field(default=TOKEN_DAYS, ge=0, le=3650)

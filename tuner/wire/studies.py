@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -25,8 +26,11 @@ from tuner.core import (
 from tuner.wire.message import OperatorView
 
 __all__ = [
+    "ConstraintEffect",
     "ConstraintPreview",
+    "ConstraintRevision",
     "ExplanationView",
+    "HeldUnder",
     "PlanRowView",
     "RevisionView",
     "SettingView",
@@ -64,6 +68,46 @@ class ConstraintPreview(OperatorView):
     phase: Phase
     stays: bool
     more_trials: int
+
+
+class HeldUnder(OperatorView):
+    """A held setting under some constraints: its metrics, the limits then, and its saving.
+
+    `saving` is the share by which the objective is better than the baseline's; None for the baseline
+    itself, and where it was not measured.
+    """
+
+    setting: SettingView
+    limits: tuple[Limit, ...] = ()
+    saving: Estimate | None = None
+
+
+class ConstraintEffect(OperatorView):
+    """What a change of the constraints did.
+
+    `result` is `kept` (the held setting stayed), `other` or `same` (the study searched again and then
+    held another setting, or the same), `searching` (it still does) or `ended` (it was stopped, or its
+    constraints changed again, before). `before` is None where no setting was held then; `after` was
+    held from `held_at` on.
+    """
+
+    result: Literal["kept", "other", "same", "searching", "ended"]
+    before: HeldUnder | None = None
+    after: HeldUnder | None = None
+    held_at: datetime | None = None
+
+
+class ConstraintRevision(OperatorView):
+    """A revision that set a study's constraints; `effect` is None for the first, with which it was made."""
+
+    revision: int
+    who: str
+    why: str
+    at: datetime
+    constraints: tuple[str, ...]
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    effect: ConstraintEffect | None = None
 
 
 class TrialView(OperatorView):

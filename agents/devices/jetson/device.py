@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agents.actuator.client import Choose, RemoteKnobs, actuator_socket, kind_of, reached
+from agents.actuator.client import RemoteKnobs, actuator_socket, reached
+from agents.actuator.offered import Choose, kind_of
 from agents.actuator.sysfs import numbers
 from agents.devices.jetson.board import read_board
 from agents.devices.jetson.knobs import GPU, KNOBS, MEMORY, gpus

@@ -19,11 +19,12 @@ from typing import Protocol
 
 import pynvml
 
+from agents.actuator.caps import DeviceCaps
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, TOLERANCE_MHZ
 from agents.devices.nvidia.limits import cap_w
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
-from agents.target.side import Closing, HoldGuard
+from agents.target.side import Capped, Closing, HoldGuard
 from tuner.core import (
     ActuationError,
     Actuator,
@@ -112,7 +113,7 @@ def reached(looks: list[Look]) -> int | None:
     return max(s.sm_mhz for s in looks)
 
 
-class Knobs(Actuator, HoldGuard, Closing, Protocol):
+class Knobs(Actuator, HoldGuard, Capped, Closing, Protocol):
     """A device behind the actuator."""
 
     def again(self) -> None:
@@ -180,6 +181,17 @@ class FollowedKnobs:
         """Confirm a setting to the actuator. Raises ActuationError."""
         self._knobs.hold(setting, study, revision, valid_for_s)
         self._expect(setting)
+
+    @property
+    def caps(self) -> DeviceCaps:
+        """Its caps as a member of a power budget."""
+        return self._knobs.caps
+
+    def rest(self) -> Setting | None:
+        """Have a member at its original within its caps. Raises ActuationError."""
+        setting = self._knobs.rest()
+        self._expect(setting or {})
+        return setting
 
     def release(self) -> None:
         """Give the device back to its original. Raises ActuationError."""

@@ -74,6 +74,12 @@ class NvidiaKnobs:
         return str(self._optional(pynvml.nvmlDeviceGetName) or UNNAMED)
 
     @property
+    def defaults(self) -> Mapping[str, Value]:
+        """The power limit after a boot, in watts, where the GPU tells it."""
+        mw = self._optional(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+        return {} if mw is None else {LIMIT: _watts(mw)}
+
+    @property
     def epoch(self) -> str:
         """The driver's version and the kernel's number for its module: both differ after a reload."""
         return f"{self._call(driver_version)}/{[p.stat().st_ino for p in self._modules.glob('nvidia')]}"
@@ -89,7 +95,7 @@ class NvidiaKnobs:
     def read(self) -> Mapping[str, Value | None]:
         """Return the power limit in watts, and None for clock locks. A limit it has not is left out."""
         mw = self._optional(pynvml.nvmlDeviceGetPowerManagementLimit)
-        limit = {} if mw is None else {LIMIT: mw / 1000.0 if mw % 1000 else mw // 1000}
+        limit = {} if mw is None else {LIMIT: _watts(mw)}
         return {**dict.fromkeys(LOCKS), **limit}
 
     def overruled(self, knob: str, wrote: Value | None) -> bool:
@@ -175,6 +181,11 @@ class NvidiaKnobs:
         if bounds and self._optional(pynvml.nvmlDeviceGetPowerManagementLimit) is not None:
             supported[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
         return supported
+
+
+def _watts(mw: int) -> Value:
+    """Return milliwatts in watts, whole where they are."""
+    return mw / 1000.0 if mw % 1000 else mw // 1000
 
 
 def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:

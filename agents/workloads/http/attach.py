@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agents.finetuning.programs import ProgramsSignal
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.host.processes.program_runs import RunMeter
@@ -35,7 +36,7 @@ from agents.workloads.http.signals import GaugeSignal
 from agents.workloads.http.table_fallback import ACCEPTED, TableFallback
 from agents.workloads.http.totals import counting_all
 from agents.workloads.http.units import KnobInUnit
-from tuner.core import Clock, InvalidInput, Meter, Metric, Scope, Setting, TuningError
+from tuner.core import Clock, Context, InvalidInput, Meter, Metric, Scope, Setting, TuningError
 
 REPORT_S = 1.0
 """Age in s that a service's text may have: most are made on request, some are cached briefly."""
@@ -205,12 +206,16 @@ class Service:
 
     def _signals(self) -> tuple[LiveSignal, ...]:
         config = self._config
-        if not config.exported.signal:
-            return ()
+        lock = config.finetuning_lock
+        beside = () if lock is None else (ProgramsSignal(lock),)
+        name, load = config.exported.signal, config.load
+        if not name:
+            return beside
         assert self._exposition is not None
-        load = config.load
         askable = isinstance(load, OurLoad) and load.shape.closed
-        return (GaugeSignal(config.exported.signal, self._exposition, askable=askable),)
+        tables = [one.file.table for one in config.knobs if one.file is not None]
+        followed = any(table is not None and table.by == name for table in tables)
+        return (GaugeSignal(name, self._exposition, askable=askable, followed=followed), *beside)
 
     def _has_cpu_time(self) -> bool:
         if self._process is not None:
@@ -242,8 +247,11 @@ def _text_meter(
     """Return the meter of our load, or of the service's own histogram, with its further metrics."""
     effects = {one.knob.name: one.effect for one in config.knobs if one.effect is not None}
 
-    def in_force() -> Setting | None:
-        return None if actuator.followed() is not None else actuator.read()
+    def in_force(load: Context) -> Setting | None:
+        plan = actuator.followed()
+        if plan is None:
+            return actuator.read()
+        return plan.rows[plan.row(load)].setting if plan.by in load else None
 
     exported = config.exported
     derived = (exported, effects, exposition.snapshot, in_force)

@@ -49,7 +49,7 @@ Effects = Mapping[str, KnobEffect]
 class DerivedMeter:
     """Add further metrics from the service's text to those of a meter.
 
-    `in_force` reads the setting, None if a plan changes it within the window.
+    `in_force` reads the setting under a load, None if a plan changes it within the window.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class DerivedMeter:
         exported: ExportedMetrics,
         effects: Effects,
         snapshot: Callable[[], Snapshot],
-        in_force: Callable[[], Setting | None],
+        in_force: Callable[[Context], Setting | None],
     ) -> None:
         self._meter, self._exported, self._effects = meter, exported, effects
         self._snapshot, self._in_force = snapshot, in_force
@@ -66,7 +66,7 @@ class DerivedMeter:
     def start(self) -> Window:
         """Open a window. Raises MeasurementError."""
         try:
-            setting = self._in_force() if self._effects else None
+            setting = self._in_force(self._sent) if self._effects else None
         except TuningError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
         expected = {} if setting is None else {name: setting[name] for name in self._effects}
@@ -74,6 +74,11 @@ class DerivedMeter:
         return DerivedWindow(
             self._meter.start(), self._exported, self._effects, expected, self._snapshot, first
         )
+
+    @property
+    def _sent(self) -> Context:
+        """The load that is sent by us; empty for the traffic that arrives."""
+        return {}
 
 
 class DerivedLoadMeter(DerivedMeter):
@@ -85,7 +90,7 @@ class DerivedLoadMeter(DerivedMeter):
         exported: ExportedMetrics,
         effects: Effects,
         snapshot: Callable[[], Snapshot],
-        in_force: Callable[[], Setting | None],
+        in_force: Callable[[Context], Setting | None],
     ) -> None:
         super().__init__(meter, exported, effects, snapshot, in_force)
         self._load = meter
@@ -96,6 +101,10 @@ class DerivedLoadMeter(DerivedMeter):
         """The load that is sent."""
         names = {REQUESTS.name: self._exported.signal or REQUESTS.name}
         return {names.get(name, name): value for name, value in self._load.context.items()}
+
+    @property
+    def _sent(self) -> Context:
+        return self.context
 
     def offering(self, context: Context) -> DerivedLoadMeter:
         """Return the meter at another load. Raises InvalidInput if none is requested."""

@@ -118,6 +118,21 @@ class KnobInFile:
         self._plan = plan
         return not unchanged
 
+    def verify_plan(self, plan: Plan) -> None:
+        """Check that the service reports a value of a plan, if it reports any.
+
+        Raises:
+            ActuationError, DeviceLost: it is at another value.
+        """
+        if self._reading is None:
+            return
+        now, values = self._reading.read(), [row.setting[self.knob.name] for row in plan.rows]
+        if now not in values:
+            raise ActuationError(
+                f"{self._file.path} has a table with {values}, but the service uses {now}",
+                hint="check its log",
+            )
+
     def fall_back(self, plan: Plan, *, plain: bool) -> None:
         """Write length 0 instead of a plan's table, or the table again. Raises ActuationError."""
         self._plain = False

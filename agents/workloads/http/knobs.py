@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from agents.host.http.local_http import LocalHttp
+from agents.target.side import Accepted
 from agents.workloads.http.files import KnobInFile
 from agents.workloads.http.knob_config import SetCall
 from agents.workloads.http.reading import KnobReading, is_at, settle
@@ -134,6 +135,7 @@ class ServiceKnobs:
         self.apply(others)
         if holder.write_plan(plan):
             self._renew([holder])
+            holder.verify_plan(plan)
         return True
 
     def followed(self) -> Plan | None:
@@ -141,7 +143,7 @@ class ServiceKnobs:
         plans = (one.plan() for one in self._files)
         return next((plan for plan in plans if plan is not None), None)
 
-    def look(self) -> None:
+    def look(self, reference: Accepted) -> Accepted:
         """Switch to plain decoding while the followed table does not pay, and back.
 
         Raises:
@@ -149,19 +151,20 @@ class ServiceKnobs:
         """
         fallback, plan = self._fallback, self.followed()
         if fallback is None or plan is None:
-            return
+            return reference
         before = fallback.plain
         try:
-            plain = fallback.look(plan)
+            plain = fallback.look(plan, reference)
         except MeasurementError as error:
             raise ActuationError(error.message, hint=error.hint) from error
         if plain is before:
-            return
+            return fallback.reference
         what = "acceptance_collapsed" if plain else "drafting_tried_again"
         log.warning("event=%s knob=%s length=%s", what, fallback.knob.name, 0 if plain else "table")
         (holder,) = [one for one in self._files if one.knob.name == fallback.knob.name]
         holder.fall_back(plan, plain=plain)
         self._renew([holder])
+        return fallback.reference
 
     def _call(self, knobs: Sequence[HttpKnob | KnobInUnit], setting: Setting) -> None:
         """Set the knobs that change. Raises ActuationError, DeviceLost."""

@@ -8,10 +8,13 @@ from tuner.core import Signal
 
 
 class GaugeSignal:
-    """A signal for plans; `askable` if our own load sets it."""
+    """A signal for plans.
 
-    def __init__(self, name: str, exposition: Exposition, *, askable: bool) -> None:
-        self.signal = Signal(name, askable=askable)
+    `askable` if our own load sets it, `followed` if the service takes a table by it.
+    """
+
+    def __init__(self, name: str, exposition: Exposition, *, askable: bool, followed: bool) -> None:
+        self.signal = Signal(name, askable=askable, followed=followed)
         self._exposition = exposition
 
     def read(self) -> SignalSample:

@@ -3,7 +3,8 @@
 An engine that holds the table itself (vLLM, SGLang) reports no single step, but its counters give
 the accepted tokens per step. The acceptance at each length when the table came into force is the
 reference. Switching to plain decoding or back takes as long as a change of the knob, a restart, so
-drafting is retried for about 1 % of the time. All constants are our own choice.
+drafting is retried for about 1 % of the time. The agent keeps the reference with its hold: a new
+agent must not take a collapsed acceptance as normal. All constants are our own choice.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agents.target.side import Accepted
 from agents.workloads.http.exposition import Snapshot
 from tuner.core import Clock, Knob, Plan
 
@@ -60,8 +62,16 @@ class TableFallback:
     _plain_since_s: float = 0.0
     _lengths: dict[int, _Accepted] = field(default_factory=dict)
 
-    def look(self, plan: Plan) -> bool:
+    @property
+    def reference(self) -> Accepted:
+        """The acceptance of each length that later steps are compared with."""
+        seen = {length: one.reference for length, one in self._lengths.items()}
+        return {length: pair for length, pair in seen.items() if pair[1] >= ENOUGH_STEPS}
+
+    def look(self, plan: Plan, reference: Accepted) -> bool:
         """Return whether plain decoding should replace the plan's table.
+
+        `reference` is that of an agent that ran before.
 
         Raises:
             MeasurementError: the engine does not report its counters.
@@ -69,7 +79,7 @@ class TableFallback:
         now_s = self.clock.monotonic()
         if plan != self._plan:
             self._plan, self._before, self.plain = plan, None, False
-            self._lengths.clear()
+            self._lengths = {length: _Accepted(pair) for length, pair in reference.items()}
         if self.plain:
             if RETRY_SHARE * (now_s - self._plain_since_s) >= 2.0 * self.knob.cost.seconds:
                 self.plain, self._before = False, None

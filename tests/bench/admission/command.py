@@ -10,7 +10,10 @@ import typer
 
 def admission(
     pairs: Annotated[int, typer.Option(min=4, help="Made-up pairs.")] = 48,
-    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 20,
+    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 24,
+    limit_ms: Annotated[
+        float, typer.Option(min=0.0, help="The live p99 limit; 0: twice the median.")
+    ] = 0.0,
 ) -> None:
     """Pace fine-tuning by the latency beside it: on made-up pairs, then on a real one; one JSON."""
     from tests.bench.admission.live import live
@@ -20,7 +23,7 @@ def admission(
 
     with console(stderr=True).status("made-up pairs") as status:
         comparisons = [judged(seed) for seed in range(pairs)]
-        measured = live(rounds, status.update)
+        measured = live(rounds, limit_ms, status.update)
     made_up = []
     for kind in KINDS:
         own = [one for one in comparisons if one.kind == kind]

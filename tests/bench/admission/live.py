@@ -6,15 +6,17 @@ the time, and paced by its limit.
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+
+import psutil
 
 from agents.finetuning.beside import FineTuningWindow, Pacer, fine_tune_beside
 from agents.finetuning.job import FineTuningJob
@@ -23,12 +25,15 @@ from agents.host.host import HostClock
 from agents.load.generator import LoadShape
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter
-from tuner.core import Limit
+from tuner.core import FOREIGN_SHARE, Limit
 
 METRIC = "latency_p99_ms"
-RATE_PER_S, WINDOW_S = 80.0, 6.0
-ALONE, KEPT, HEADROOM = 20, 0.95, 1.25
-"""The limit: a quarter above what 95 % of so many windows without fine-tuning keep, before the arms."""
+RATE_PER_S, WINDOW_S = 120.0, 5.0
+ALONE, HEADROOM = 40, 2.0
+"""The limit: twice the median p99 of so many windows without fine-tuning, measured before the arms.
+
+A median, since other programs of the machine slow some windows down: they must not set the limit.
+"""
 SLICES = (0.25, 0.5)
 NONE = "without fine-tuning"
 
@@ -50,6 +55,40 @@ class TimeSlices:
         """Do nothing: slices do not change."""
 
 
+@dataclass(frozen=True, slots=True)
+class LiveWindow:
+    """One window, and the share of the cores that other programs than the bench's used."""
+
+    shown: FineTuningWindow
+    foreign: float
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a study would count it."""
+        return self.foreign <= FOREIGN_SHARE
+
+
+def _foreign(arm: Iterator[FineTuningWindow]) -> LiveWindow:
+    """Measure the next window of an arm, and the load of other programs meanwhile."""
+    began, busy, ours = time.monotonic(), _busy_s(), _own_s()
+    shown = next(arm)
+    others = (_busy_s() - busy) - (_own_s() - ours)
+    capacity_s = (time.monotonic() - began) * (psutil.cpu_count() or 1)
+    return LiveWindow(shown, min(1.0, max(0.0, others / capacity_s)))
+
+
+def _busy_s() -> float:
+    now = psutil.cpu_times()
+    return float(sum(now) - now.idle - now.iowait - now.guest - now.guest_nice)
+
+
+def _own_s() -> float:
+    """Return the CPU time of this process, of the inference and of the jobs."""
+    own = psutil.Process()
+    times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
+    return float(sum(one.user + one.system for one in times))
+
+
 @contextmanager
 def _inference() -> Iterator[int]:
     process = subprocess.Popen(
@@ -67,8 +106,8 @@ def _inference() -> Iterator[int]:
         process.wait()
 
 
-def live(rounds: int, report: Callable[[str], None]) -> dict[str, object]:
-    """Return what each arm came to, and the limit, as JSON has it."""
+def live(rounds: int, limit_ms: float, report: Callable[[str], None]) -> dict[str, object]:
+    """Return what each arm came to, and the limit, as JSON has it; `limit_ms` 0 derives the limit."""
     clock = HostClock()
     with _inference() as port, ExitStack() as stack:
         connect = partial(HttpCaller, "127.0.0.1", port, "/infer", body=b"{}")
@@ -79,8 +118,8 @@ def live(rounds: int, report: Callable[[str], None]) -> dict[str, object]:
         first = fine_tune_beside(
             meter, job, TimeSlices(0.0), unlimited, clock, WINDOW_S, lambda: False
         )
-        tails = [next(first).tail for _ in range(ALONE)]
-        limit = Limit(METRIC, "<=", HEADROOM * kept_by(KEPT, tails))
+        median_ms = statistics.median(next(first).tail for _ in range(ALONE))
+        limit = Limit(METRIC, "<=", limit_ms or HEADROOM * median_ms)
         pacers: dict[str, Pacer] = {
             NONE: TimeSlices(0.0),
             "unpaced": TimeSlices(1.0),
@@ -93,23 +132,18 @@ def live(rounds: int, report: Callable[[str], None]) -> dict[str, object]:
             )
             for name, pacer in pacers.items()
         }
-        windows: dict[str, list[FineTuningWindow]] = {name: [] for name in arms}
+        windows: dict[str, list[LiveWindow]] = {name: [] for name in arms}
         for turn in range(rounds):
             report(f"round {turn + 1} of {rounds}")
             for name, arm in arms.items():
-                windows[name].append(next(arm))
+                windows[name].append(_foreign(arm))
     return {
         "limit_ms": limit.value,
-        "headroom": HEADROOM,
-        "alone": {"windows": ALONE, "share": KEPT, "median_ms": statistics.median(tails)},
+        "headroom": 0.0 if limit_ms else HEADROOM,
+        "alone": {"windows": ALONE, "median_ms": median_ms},
         "window_s": WINDOW_S,
         "arms": _told(windows),
     }
-
-
-def kept_by(share: float, tails: Sequence[float]) -> float:
-    """Return the least limit that at least this share of windows keeps."""
-    return sorted(tails)[math.ceil(share * len(tails)) - 1]
 
 
 def _no_totals() -> Mapping[str, float]:
@@ -128,18 +162,21 @@ def _job(stack: ExitStack, clock: HostClock) -> FineTuningJob:
     return job
 
 
-def _told(windows: Mapping[str, list[FineTuningWindow]]) -> list[dict[str, object]]:
-    kept = {name: statistics.fmean(one.kept for one in seen) for name, seen in windows.items()}
-    return [
-        {
-            "arm": name,
-            "windows": len(seen),
-            "kept": kept[name],
-            "kept_of_none": kept[name] / kept[NONE] if kept[NONE] else None,
-            "tail_median_ms": statistics.median(one.tail for one in seen),
-            "steps_per_s": statistics.fmean(one.finetuning_steps_per_s for one in seen),
-            "share": statistics.fmean(one.finetuning_share for one in seen),
-            "last": asdict(seen[-1]),
-        }
-        for name, seen in windows.items()
-    ]
+def _told(windows: Mapping[str, list[LiveWindow]]) -> list[dict[str, object]]:
+    return [_arm(name, seen) for name, seen in windows.items()]
+
+
+def _arm(name: str, seen: Sequence[LiveWindow]) -> dict[str, object]:
+    quiet = [one.shown.kept for one in seen if one.quiet]
+    shown = [one.shown for one in seen]
+    return {
+        "arm": name,
+        "windows": len(shown),
+        "kept": statistics.fmean(one.kept for one in shown),
+        "quiet": len(quiet),
+        "kept_quiet": statistics.fmean(quiet) if quiet else None,
+        "tail_median_ms": statistics.median(one.tail for one in shown),
+        "steps_per_s": statistics.fmean(one.finetuning_steps_per_s for one in shown),
+        "share": statistics.fmean(one.finetuning_share for one in shown),
+        "last": asdict(shown[-1]),
+    }

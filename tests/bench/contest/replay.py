@@ -12,6 +12,7 @@ from statistics import median
 from tests.bench.contest.surfaces import SurfaceProblem
 from tests.bench.contest.tuners import TUNERS, Tuner, policy_of
 from tuner.core import (
+    NO_MEMORY,
     Constraint,
     Done,
     Estimate,
@@ -23,6 +24,7 @@ from tuner.core import (
     Policy,
     Setting,
     SettingKey,
+    SiblingMemory,
     Study,
     Terms,
     Trial,
@@ -57,7 +59,7 @@ class Task:
     see the standard error that the window's own parts show. The limit is absolute, `slack` times the
     true baseline, unless `own_baseline`: then the study works it out from two noisy windows of its own,
     as one in production does, and is scored against the true one all the same. `variant` is who goes by
-    the name, None for the one of that name in `TUNERS`.
+    the name, None for the one of that name in `TUNERS`. `memory` has the siblings that it may read.
     """
 
     tuner: str
@@ -68,6 +70,7 @@ class Task:
     noise: float = 0.02
     own_baseline: bool = False
     variant: Tuner | None = None
+    memory: SiblingMemory = NO_MEMORY
 
     @property
     def who(self) -> Tuner:
@@ -143,7 +146,13 @@ class TaskResult:
 def replay(task: Task, *, to_the_end: bool = False) -> TaskResult:
     """Run one study and look at it at every budget; `to_the_end`: then confirm what it proposes.
 
-    A pure function of the task but for the suggestions' seconds.
+    A pure function of the task but for the suggestions' seconds. Raises as `studied`.
+    """
+    return studied(task, to_the_end=to_the_end)[0]
+
+
+def studied(task: Task, *, to_the_end: bool = False) -> tuple[TaskResult, Past]:
+    """Run one study as `replay` does, and return its past, too.
 
     Raises:
         InvalidInput: a policy's package is missing.
@@ -157,7 +166,7 @@ def replay(task: Task, *, to_the_end: bool = False) -> TaskResult:
         if count in task.budgets:
             checkpoints.append(bench.look(count))
     problem = task.problem
-    return TaskResult(
+    result = TaskResult(
         tuner=task.tuner,
         source=problem.source,
         surface=problem.surface.name,
@@ -166,6 +175,7 @@ def replay(task: Task, *, to_the_end: bool = False) -> TaskResult:
         checkpoints=tuple(checkpoints),
         ending=bench.confirm(most) if to_the_end else None,
     )
+    return result, bench.past(most)
 
 
 def seed_of(*parts: object) -> int:
@@ -223,7 +233,7 @@ class _Bench:
         """Ask for a suggestion and measure it; nothing once the study has come to its end."""
         if self.deployed is not None:
             return
-        past = self._past(trials)
+        past = self.past(trials)
         began = time.process_time()
         suggestion = self.policy.suggest(past)
         self.seconds.append(time.process_time() - began)
@@ -264,7 +274,7 @@ class _Bench:
     def confirm(self, trials: int) -> Ending:
         """Let the production steps confirm what the policy proposes, and return what is held."""
         while self.study.phase is not Phase.HOLDING:
-            step = next_step(self._past(trials), self.policy)
+            step = next_step(self.past(trials), self.policy)
             if isinstance(step, Assign):
                 self._measure(step.setting, self.study.phase)
             elif isinstance(step, Move):
@@ -296,14 +306,15 @@ class _Bench:
             return Estimate(0.0)
         return improvement(before, after, self.study.objective.sign).amount
 
-    def _past(self, trials: int) -> Past:
+    def past(self, trials: int) -> Past:
+        """Return the study's past, with so many trials to spend."""
         terms = replace(self.study.terms, trials=trials)
         study = replace(self.study, terms=terms)
-        return Past(study=study, trials=tuple(self.trials))
+        return Past(study=study, trials=tuple(self.trials), memory=self.task.memory)
 
     def _final(self, trials: int) -> Setting:
         """Return what the policy deploys when these were all its trials."""
-        answer = self.policy.suggest(self._past(trials))
+        answer = self.policy.suggest(self.past(trials))
         if isinstance(answer, Try):
             raise TuningError(
                 f"{self.study.policy} wants a further trial after all {trials}",

@@ -42,7 +42,7 @@ def run_all(jobs: Sequence[Job], processes: int, done: Callable[[Result], None])
     """
     context = multiprocessing.get_context("spawn")
     strangers = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(processes, mp_context=context, initializer=_settle_in)
+    executor = ProcessPoolExecutor(processes, mp_context=context, initializer=settle_in)
     try:
         futures = {executor.submit(_run, job): number for number, job in enumerate(jobs)}
         found: dict[int, Result] = {}
@@ -66,7 +66,7 @@ def _result(future: Future[Result], job: Job) -> Result:
         return Failure(str(job.task), f"its process died: {error}")
 
 
-def _settle_in() -> None:
+def settle_in() -> None:
     """Bind this process to one thread, before numpy or torch are loaded, and to its parent's life.
 
     Ctrl-C is the parent's business.

@@ -46,7 +46,8 @@ def load(
         Path | None,
         typer.Option(
             metavar="FILE.json",
-            help="Written after every cell; other cells that it already has are kept.",
+            help="Written after every cell; other cells that it already has are kept. Beside it are the "
+            "runs of the rivals, played again only if their code changes.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -78,7 +79,8 @@ def load(
         tasks.append(task(specs[0] if devices else DAY_SERVER, max(slacks)))
     cells: list[CellRow] = []
     took = suggestion_times()
-    for rows in _judged(tasks, jobs):
+    runs = None if output is None else output.with_suffix(".runs.sqlite")
+    for rows in _judged(tasks, jobs, runs):
         cells += rows
         if output is not None:
             _write(output, {**header(), "suggestions": took, "cells": cells})
@@ -105,24 +107,25 @@ def _place(cell: dict[str, Any]) -> tuple[Any, ...]:
     return cell["server"], cell["trace"], cell["slack"]
 
 
-def judge_one(task: Task) -> list[CellRow]:
+def judge_one(task: Task, runs: Path | None) -> list[CellRow]:
     """Judge one task, in a process of its own."""
     from tests.bench.load.judge import judge
+    from tests.bench.load.kept import KeptRuns
     from tests.bench.load.servers import opener
 
-    return judge(task, opener(task.server))
+    return judge(task, opener(task.server), KeptRuns(runs))
 
 
-def _judged(tasks: Sequence[Task], jobs: int) -> Iterator[list[CellRow]]:
+def _judged(tasks: Sequence[Task], jobs: int, runs: Path | None) -> Iterator[list[CellRow]]:
     """Yield the rows of one task after the other, as soon as they are there."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
     if jobs == 1 or len(tasks) == 1:
-        yield from map(judge_one, tasks)
+        yield from (judge_one(task, runs) for task in tasks)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(judge_one, tasks)
+        yield from pool.map(judge_one, tasks, [runs] * len(tasks))
 
 
 def _show(cells: Sequence[CellRow]) -> None:

@@ -7,12 +7,14 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
 from agents.devices.simulated.llm import Request
 from tests.bench.load.cells import ArmRow, CellRow, Pair, PlanRow
 from tests.bench.load.governors import Agft, Ondemand, Slack, clocks
+from tests.bench.load.kept import KeptRuns
 from tests.bench.load.oracles import (
     ByLoad,
     Foresight,
@@ -39,7 +41,6 @@ from tests.bench.load.servers import (
     quantile,
     second_half,
     shared,
-    windows,
 )
 from tuner.core import Setting
 
@@ -58,6 +59,8 @@ KEPT_BY_DEFAULT = 0.95
 GAINS = ((0.2, 0.02), (0.5, 0.05), (1.0, 0.1), (2.0, 0.3))
 """Of the PI controller; the best of them on the first half is judged."""
 
+BUILTIN = "simulated:"
+"""Servers of which runs are kept: the code of others is not known here."""
 SHM = Path("/dev/shm")
 """In memory, where there is such a folder: a hold is written at every change of row."""
 OURS, SINGLE, ORACLE, DEFAULT = "plan by load", "best single", "per-load oracle", "governor"
@@ -111,17 +114,25 @@ class Cell:
     limits: Limits
     seeds: range
     searching: range
+    kept: KeptRuns
     turns: int = 1
     floor: tuple[float, float] = (MOST_ABOVE, MOST_OVER)
     runs: dict[str, list[Played]] = field(default_factory=dict)
 
-    def judged(self, make: Callable[[Sequence[Request]], Controller], seeds: range) -> list[Played]:
-        """Play the judged half once a seed, each with a controller of its own."""
-        return [
-            play(self.open_server, mine, make(mine), seed, self.turns * self.task.until_s)
-            for seed in seeds
-            for mine in [self.requests(seed)]
-        ]
+    def judged(
+        self, make: Callable[[Sequence[Request]], Controller], seeds: range, arm: str = ""
+    ) -> list[Played]:
+        """Play the judged half once a seed, each with a controller of its own; keep an `arm`'s runs."""
+
+        def run(seed: int) -> Played:
+            mine, end_s = self.requests(seed), self.turns * self.task.until_s
+            return play(self.open_server, mine, make(mine), seed, end_s)
+
+        if not (arm and self.task.server.startswith(BUILTIN)):
+            return [run(seed) for seed in seeds]
+        tokens = sum(r.prompt_tokens + r.output_tokens for r in self.task.judged)
+        task = f"{self.task.server}/{self.task.trace}/{tokens}/{self.share}/{self.turns}"
+        return [self.kept.run(f"{task}/{seed}/{arm}", partial(run, seed)) for seed in seeds]
 
     def requests(self, seed: int) -> list[Request]:
         """Return a seed's requests of the judged half."""
@@ -150,14 +161,15 @@ def share_of(open_server: Opener, requests: Sequence[Request], until_s: float) -
     """Return the smallest share of a trace that does not crowd a server at its defaults."""
 
     def tail(share: int) -> float:
-        played = play(open_server, shared(requests, share, 0), Fixed(), 0, until_s)
-        return quantile([s.ttft_s for s in played.served], 0.99) if played.served else math.inf
+        return play(open_server, shared(requests, share, 0), Fixed(), 0, until_s).ttft_p99_s
 
     alone = tail(64)
     return next((n for n in SHARES if tail(n) <= CROWDED * alone), SHARES[-1])
 
 
-def judge(task: Task, open_server: Opener, share: int | None = None) -> list[CellRow]:
+def judge(
+    task: Task, open_server: Opener, kept: KeptRuns, share: int | None = None
+) -> list[CellRow]:
     """Return a row for each slack."""
     share = share or share_of(open_server, task.tuning, task.tuned_s)
     due = sum(WARM_S <= r.arrival_s < task.until_s for r in task.judged) / share / WINDOW
@@ -165,8 +177,8 @@ def judge(task: Task, open_server: Opener, share: int | None = None) -> list[Cel
     each = math.floor(due * turns)
     seeds = range(min(MOST_SEEDS, max(task.least_seeds, math.ceil(task.least_windows / each))))
     searching = range(min(len(seeds), math.ceil(task.searched / each)))
-    unlimited = Cell(task, open_server, share, Limits(1.0, 1.0), seeds, searching, turns)
-    tails = [w for seed in seeds for w in windows(unlimited.tuned(Fixed(), seed).served)]
+    unlimited = Cell(task, open_server, share, Limits(1.0, 1.0), seeds, searching, kept, turns)
+    tails = [w for seed in seeds for w in unlimited.tuned(Fixed(), seed).windows]
     usual = [quantile([w[k] for w in tails], KEPT_BY_DEFAULT) for k in (2, 3)]
     fixed: dict[int, list[Played]] = {}
     rows = []
@@ -179,18 +191,20 @@ def judge(task: Task, open_server: Opener, share: int | None = None) -> list[Cel
 
 def _row(cell: Cell, slack: float, fixed: dict[int, list[Played]]) -> CellRow:
     settings = clocks(cell.open_server([], 0))
-    default = cell.judged(lambda _: Fixed(), cell.seeds)
+    default = cell.judged(lambda _: Fixed(), cell.seeds, DEFAULT)
     known = ratios(default, cell.limits)
     cell.floor = (max(MOST_ABOVE, _above(known)), max(MOST_OVER, max(known, default=1.0)))
     cell.runs[DEFAULT] = default
     single, cell.runs[SINGLE] = _single(cell, settings, fixed)
     for name, foresight in ((ORACLE, rate_now), ("clairvoyant oracle", work_ahead)):
         cell.runs[name] = _foreseen(cell, foresight, single, len(settings))
-    cell.runs["ondemand"] = cell.judged(lambda _: Ondemand(), cell.seeds)
+    cell.runs["ondemand"] = cell.judged(lambda _: Ondemand(), cell.seeds, "ondemand")
     gains = _gains(cell)
-    cell.runs["PI on slack"] = cell.judged(lambda _: Slack(cell.limits, *gains), cell.seeds)
+    cell.runs["PI on slack"] = cell.judged(
+        lambda _: Slack(cell.limits, *gains), cell.seeds, f"PI {gains} {cell.limits}"
+    )
     learnt = _learnt(cell)
-    cell.runs["AGFT"] = cell.judged(lambda _: copy.deepcopy(learnt), cell.seeds)
+    cell.runs["AGFT"] = cell.judged(lambda _: copy.deepcopy(learnt), cell.seeds, "AGFT")
     tuned, note = _tuned(cell)
     with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as folder:
         cell.runs[OURS] = cell.judged(lambda _: Follows(tuned.plan, Path(folder)), cell.seeds)
@@ -205,14 +219,14 @@ def _single(
     best, found = len(settings) - 1, None
     for place, setting in enumerate(settings):
         if place not in fixed:
-            fixed[place] = cell.judged(_fixed(setting), cell.searching)
+            fixed[place] = cell.judged(_fixed(setting), cell.searching, f"{setting}")
         score = cell.score(fixed[place])
         if score.excess == 0.0 and (found is None or score.energy_j < found.energy_j):
             best, found = place, score
-    runs = cell.judged(_fixed(settings[best]), cell.seeds)
+    runs = cell.judged(_fixed(settings[best]), cell.seeds, f"{settings[best]}")
     while cell.score(runs).excess > 0.0 and best < len(settings) - 1:
         best += 1
-        runs = cell.judged(_fixed(settings[best]), cell.seeds)
+        runs = cell.judged(_fixed(settings[best]), cell.seeds, f"{settings[best]}")
     return best, runs
 
 
@@ -225,7 +239,8 @@ def _foreseen(cell: Cell, foresight: Foresight, single: int, places: int) -> lis
     edges = edges_of(foresight(cell.requests(0)), WARM_S, cell.turns * cell.task.until_s)
 
     def played(table: Table, seeds: range) -> list[Played]:
-        return cell.judged(lambda requests: ByLoad(foresight(requests), edges, table), seeds)
+        arm = f"{foresight.__name__} {edges} {table}"
+        return cell.judged(lambda requests: ByLoad(foresight(requests), edges, table), seeds, arm)
 
     table, _ = descend(
         len(edges) + 1, single, places, lambda t: cell.score(played(t, cell.searching))

@@ -50,9 +50,12 @@ def work_ahead(requests: Sequence[Request]) -> Callable[[float], float]:
 
 
 class ByLoad:
-    """Sets the clock that a table has for the load that foresight tells."""
+    """Sets the clock that a table has for the load that foresight tells, every half second.
 
-    tick_s = 0.5
+    It knows when that will change, and looks only then.
+    """
+
+    STEP_S = 0.5
 
     def __init__(
         self, load: Callable[[float], float], edges: Sequence[float], table: Table
@@ -63,15 +66,34 @@ class ByLoad:
     def begin(self, server: ServesRequests) -> None:
         """Set the first one."""
         self._clocks: list[Setting] = clocks(server)
-        self._place = -1
-        self.tick(server, ())
+        self._step, self._place = 0, self._place_at(0)
+        self._ahead()
+        server.apply(self._clocks[self._place])
+
+    @property
+    def tick_s(self) -> float:
+        """Seconds until the next change, a minute at most."""
+        return self.STEP_S * (self._next - self._step)
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
         """Set the clock of this moment's load."""
-        place = self._table[bisect_right(self._edges, self._load(server.monotonic()))]
+        self._step = round(server.monotonic() / self.STEP_S)
+        if self._step < self._next:  # the run was cut short between two looks
+            return
+        place = self._place_at(self._step)
+        self._ahead()
         if place != self._place:
             self._place = place
             server.apply(self._clocks[place])
+
+    def _ahead(self) -> None:
+        """Find the next change."""
+        now = self._place_at(self._step)
+        coming = range(self._step + 1, self._step + 121)
+        self._next = next((k for k in coming if self._place_at(k) != now), coming[-1])
+
+    def _place_at(self, step: int) -> int:
+        return self._table[bisect_right(self._edges, self._load(self.STEP_S * step))]
 
 
 def edges_of(load: Callable[[float], float], begin_s: float, end_s: float) -> list[float]:

@@ -242,5 +242,6 @@ def _measured(study: Study, trials: Sequence[Trial], step: Assign, bench: Measur
         limits=() if begun.tries(study.baseline) else weigh(study, trials).limits or (),
         window_s=study.terms.window_s,
         max_window_s=study.terms.max_window_s,
+        follows=BY,
     )
     return begun.ended(bench.trial(step.setting, ask, lambda: None, f"trial {begun.number}"), NOW)

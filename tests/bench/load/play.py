@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from agents.devices.simulated.llm import Request, ServedRequest, ServesRequests
-from tests.bench.load.servers import WARM_S, Limits, Opener, windows
+from tests.bench.load.servers import WARM_S, Limits, Opener, quantile, windows
 from tuner.core import Setting
 
 DRAIN_S = 900.0
@@ -51,11 +52,13 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One run: joules over its counted seconds, and the requests that came in them."""
+    """One run: joules over its counted seconds, and the windows of the requests that came in them."""
 
     energy_j: float
     seconds: float
-    served: tuple[ServedRequest, ...]
+    windows: tuple[tuple[float, float, float, float], ...]
+    ttft_p99_s: float
+    answered: int
     unanswered: int
 
     @property
@@ -65,7 +68,7 @@ class Played:
 
     def ratios(self, limits: Limits) -> list[tuple[float, float, float]]:
         """Return begin, end and the worse p99 over its limit of every window of 299 requests."""
-        return [(a, b, limits.worst(t, p)) for a, b, t, p in windows(self.served)]
+        return [(a, b, limits.worst(t, p)) for a, b, t, p in self.windows]
 
 
 def play(
@@ -92,7 +95,12 @@ def play(
         _run(server, controller, server.monotonic() + 10.0, late)
         mine += [s for s in late if warm_s <= s.arrival_s < until_s]
     return Played(
-        after.energy_j - before.energy_j, after.now_s - before.now_s, tuple(mine), due - len(mine)
+        after.energy_j - before.energy_j,
+        after.now_s - before.now_s,
+        tuple(windows(mine)),
+        quantile([s.ttft_s for s in mine], 0.99) if mine else math.inf,
+        len(mine),
+        due - len(mine),
     )
 
 

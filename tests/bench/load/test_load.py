@@ -16,6 +16,7 @@ from agents.devices.simulated.llm.requests import poisson
 from tests.bench.load import command, judge, timing
 from tests.bench.load.day import day, rate_per_s, spikes
 from tests.bench.load.governors import Agft, Ondemand, Slack, clocks
+from tests.bench.load.kept import KeptRuns
 from tests.bench.load.oracles import ByLoad, Score, Table, descend, edges_of, excess, rate_now
 from tests.bench.load.ours import Follows, Tuned
 from tests.bench.load.play import Controller, Fixed, play
@@ -76,7 +77,7 @@ def test_all_that_came_in_time_is_answered_and_counted() -> None:
     requests = asked(5.0, 300.0)
     played = play(opener(SERVER), requests, Fixed(), 1, 240.0)
     due = sum(60.0 <= r.arrival_s < 240.0 for r in requests)
-    assert (len(played.served), played.unanswered) == (due, 0)
+    assert (played.answered, played.unanswered) == (due, 0)
     assert played.seconds == pytest.approx(180.0)
 
 
@@ -221,3 +222,11 @@ def test_any_server_can_be_judged() -> None:
     made: ServesRequests = opener("tests.extend.server:open_server")([Request(0.5, 10, 5)], 1)
     made.sleep(30.0)
     assert len(made.take()) == 1
+
+
+def test_a_rivals_run_is_kept_and_played_once(tmp_path: Path) -> None:
+    kept = KeptRuns(tmp_path / "runs.sqlite")
+    played = play(opener(SERVER), asked(4.0, 300.0), Fixed(), 1, 240.0)
+    assert kept.run("governor", lambda: played) == played
+    assert KeptRuns(tmp_path / "runs.sqlite").run("governor", lambda: pytest.fail()) == played
+    assert KeptRuns(None).run("governor", lambda: played) is played

@@ -14,6 +14,7 @@ from tests.builders import setting, study
 from tuner.core import (
     PLANNED,
     Better,
+    Closeness,
     Condition,
     Constraint,
     Cost,
@@ -33,10 +34,12 @@ from tuner.core import (
     Safety,
     Scope,
     Setting,
+    SiblingRef,
     Signal,
     Space,
     Study,
     Terms,
+    Transfer,
     Value,
     setting_key,
 )
@@ -107,7 +110,15 @@ TERMS = st.builds(
     control_share=st.floats(0.0, 0.2),
     control_hours=st.sampled_from(["0-24", "22-6"]),
     energy_share=st.none() | st.floats(0.01, 1.0),
+    transfer=st.booleans(),
 ) | st.builds(Terms, safety=st.just(Safety.OFF), mode=st.sampled_from(Mode))
+
+
+TRANSFERS = st.builds(
+    Transfer,
+    st.lists(st.builds(SiblingRef, NAMES, NAMES, st.sampled_from(Closeness))).map(tuple),
+    st.dictionaries(st.sampled_from(Closeness), st.floats(0.0, 1.0)),
+)
 
 
 @st.composite
@@ -125,6 +136,7 @@ def studies(draw: st.DrawFn) -> Study:
         policy=draw(NAMES),
         seed=draw(st.integers()),
         terms=draw(TERMS),
+        transfer=draw(TRANSFERS),
         phase=phase,
         paused_from=draw(st.sampled_from(Phase)) if phase is Phase.PAUSED else None,
         plan=draw(plans() if held else st.none() | plans()),

@@ -17,7 +17,7 @@ from db.sql import upgrade
 from db.sql.copies import keep_copy
 from db.upkeep.backup import restore
 from tests.contracts.threads import together
-from tests.frozen.make import SQLITE
+from tests.frozen.make import FIRST
 from tuner.core import StoreError
 
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     """A database of 0.1.0."""
     made = tmp_path / "tuner.sqlite"
     with closing(sqlite3.connect(made)) as file:
-        file.executescript(SQLITE.read_text())
+        file.executescript(FIRST.sqlite.read_text())
     return made
 
 

@@ -42,11 +42,19 @@ class TestLeases(contracts.LeasesContract):
     pass
 
 
+class TestPosteriors(contracts.PosteriorsContract):
+    pass
+
+
 class TestTokens(contracts.TokensContract):
     pass
 
 
 class TestDevices(contracts.DevicesContract):
+    pass
+
+
+class TestBudgets(contracts.BudgetsContract):
     pass
 
 

@@ -12,11 +12,11 @@ import typer
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import DeviceId
-from tuner.core import ConfigError, NotFound, Phase
-from tuner.moments import ago, when
+from tuner.core import ConfigError, NotFound, PeriodSaving, Phase
+from tuner.moments import ago, moment, when
 from tuner.presentation.figures import change, joined
 from tuner.presentation.standing import device_status, status
-from tuner.presentation.texts import gained
+from tuner.presentation.texts import gained, saved_by_period
 from tuner.study.moves import in_words
 from tuner.wire import Change, DeviceView, StudyView
 
@@ -27,6 +27,15 @@ Labels = Annotated[
         metavar="NAME=VALUE",
         show_default=False,
         help="Only devices with this label, board, workload or host; repeat it for several.",
+    ),
+]
+SavedSince = Annotated[
+    str,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        show_default=False,
+        help="Only the saving since this time, like 7d or 2026-11-01.",
     ),
 ]
 SHOWN_VALUES = 6
@@ -88,14 +97,21 @@ def _row(view: DeviceView) -> tuple[str, ...]:
 
 
 @with_api()
-def show(api: Api, device: DeviceId) -> Answer:
-    """Show a device: the applied setting, since when and by which study, its knobs and metrics."""
+def show(api: Api, device: DeviceId, since: SavedSince = "") -> Answer:
+    """Show a device: the applied setting, since when and by which study, its saving, knobs and metrics."""
+    start = moment("--since", since, datetime.now(timezone.utc))
     view = the_device(api.devices(), device)
     study = next((one for one in api.studies() if one.id == view.study), None)
     lines = [f"{name:<12}{text}" for name, text in _facts(view, study)]
-    if study is not None and study.phase is Phase.HOLDING:
-        lines.append(f"{'saving':<12}{gained(api.report(study.id)) or 'none'}")
-    return Answer({"device": view, "study": study}, lines)
+    periods: tuple[PeriodSaving, ...] = ()
+    if study is not None:
+        report = api.report(study.id, start)
+        periods = report.bill.periods
+        if study.phase is Phase.HOLDING:
+            lines.append(f"{'saving':<12}{gained(report) or 'none'}")
+        for name, saved, basis in saved_by_period(report):
+            lines.append(f"{'saved':<12}{name}: {saved} ({basis})")
+    return Answer({"device": view, "study": study, "saved": periods}, lines)
 
 
 def the_device(views: Sequence[DeviceView], name: str) -> DeviceView:

@@ -13,7 +13,7 @@ from tuner.core import ConfigError
 from tuner.moments import when
 from tuner.wire import TOKEN_DAYS, NewToken, TokenDraft
 
-RoleName = Literal["viewer", "operator", "admin"]
+RoleName = Literal["viewer", "operator", "admin", "grid"]
 """`tuner.core.AccessRole` of people."""
 
 
@@ -25,7 +25,9 @@ def create(
     ] = "",
     role: Annotated[
         RoleName,
-        typer.Option(help="A viewer reads, an operator changes studies, an admin creates tokens."),
+        typer.Option(
+            help="viewer: read; operator: change studies; admin: create tokens; grid: send events."
+        ),
     ] = "operator",
     days: Annotated[
         int, typer.Option(min=0, max=3650, help="Days until it expires; 0: never.")

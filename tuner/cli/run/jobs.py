@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
+from policies import demand_policy
 from tuner.cli.runfile import RunJob
 from tuner.core import Device, InvalidInput, Objective, Safety, Terms
 from tuner.core.quantities import standard
@@ -38,6 +39,7 @@ class Wishes:
     seed: int | None = None
     safety: Safety | None = None
     foreign_share: float | None = None
+    transfer: bool = True
 
 
 def requested_jobs(wishes: Wishes) -> list[RunJob]:
@@ -47,8 +49,8 @@ def requested_jobs(wishes: Wishes) -> list[RunJob]:
     this machine.
 
     Raises:
-        InvalidInput: a device, constraint, objective, number of trials or length is wrong, or needs a
-            device to go with it.
+        InvalidInput: a device, policy, constraint, objective, number of trials or length is wrong, or needs
+            a device to go with it.
     """
     if not wishes.device:
         for name in ("workload", "objective"):
@@ -88,8 +90,10 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
             "window_s": default.window_s if wishes.window_s is None else wishes.window_s,
             "seed": wishes.seed or 0,
             "safety": wishes.safety or default.safety,
+            "transfer": wishes.transfer,
         }
     )
+    demand_policy(job.policy)
     read_constraints(job.constraints or (), {})
     # A bare name that is not standard may be the workload's own metric: the tuner knows it by then.
     if job.objective and (" " in job.objective.strip() or standard(job.objective.strip())):
@@ -105,6 +109,7 @@ def terms(job: RunJob) -> Terms:
         window_s=job.window_s,
         safety=job.safety,
         energy_share=job.energy_share,
+        transfer=job.transfer,
     )
 
 

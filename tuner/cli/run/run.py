@@ -173,6 +173,9 @@ def run(
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
     ] = None,
+    no_transfer: Annotated[
+        bool, typer.Option("--no-transfer", help="Ignore finished studies of like devices.")
+    ] = False,
     keep: Annotated[
         bool,
         typer.Option(
@@ -240,6 +243,7 @@ def run(
         seed=seed,
         safety=None if safety is None else Safety(safety),
         foreign_share=foreign_share,
+        transfer=not no_transfer,
     )
     if resume and (db or wishes != Wishes()):
         raise ConfigError(

@@ -12,6 +12,7 @@ from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import StudyId, Why
 from tuner.moments import when
+from tuner.presentation.changes import effect_lines
 from tuner.presentation.figures import figure, joined
 from tuner.presentation.texts import previewed
 from tuner.wire import ConstraintChange
@@ -77,18 +78,24 @@ def _replace(api: Api, study: str, texts: Sequence[str], why: str) -> Answer:
 
 @with_api(lists=True)
 def list_(api: Api, study: StudyId) -> Answer:
-    """List the current and earlier constraints of a study, with authors and reasons."""
+    """List the current and earlier constraints of a study, with authors, reasons and effects."""
     view, revisions = api.study(study), api.revisions(study)
-    document = {"constraints": view.constraints, "limits": view.limits, "revisions": revisions}
+    changes = api.constraint_changes(study)
+    document = {
+        "constraints": view.constraints, "limits": view.limits, "revisions": revisions, "changes": changes
+    }  # fmt: skip
     lines: list[str | Rows] = [
         f"current limit: {one.metric} {one.op} {figure(one.metric, one.value, declared=view.quantities)}"
         for one in view.limits
     ]
     rows = [
-        (str(now.revision), when(now.at), now.who, joined(now.constraints), now.why)
-        for before, now in zip([None, *revisions], revisions, strict=False)
-        if before is None or before.constraints != now.constraints
+        (str(change.revision), when(change.at), change.who, joined(change.constraints), change.why)
+        for change in changes
     ]
     columns = (">revision", "when", "who", "~constraints", "~why")
     lines.append(Rows(columns, rows, f"study {view.id} has no revisions"))
+    for change in changes:
+        if change.effect is not None:
+            about = f"revision {change.revision}, {change.who}:"
+            lines += [f"{about} {line}" for line in effect_lines(change, view)]
     return Answer(document, lines)

@@ -102,6 +102,10 @@ def create(
             help="Follow this signal: give each range of the load its own setting if that saves energy.",
         ),
     ] = "",
+    no_transfer: Annotated[
+        bool,
+        typer.Option("--no-transfer", help="Ignore finished studies of like devices."),
+    ] = False,
 ) -> Answer:
     """Create a study; the tuner starts it at once.
 
@@ -118,6 +122,7 @@ def create(
         canary=canary,
         control_share=control_share,
         plan_by=plan_by,
+        transfer=not no_transfer,
     )
     wishes = wished(constraint, no_constraint)
     pairs = [parted(text) for text in choose or []]

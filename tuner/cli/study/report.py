@@ -20,7 +20,7 @@ from tuner.cli.study.choosing import chosen
 from tuner.cli.study.printed import document, print_outcome
 from tuner.compat import StrEnum
 from tuner.core import StoreError
-from tuner.moments import when
+from tuner.moments import moment, when
 from tuner.presentation import documents
 from tuner.presentation.documents import COLUMNS, ReportedStudy, overview, summed
 from tuner.presentation.figures import how_many
@@ -56,7 +56,8 @@ def report(
         str,
         typer.Option(
             metavar="TIME",
-            help=f"Without STUDY: studies active since this time, like 2d or 2026-11-01 ({SINCE}).",
+            help=f"Savings since this time, like 2d or 2026-11-01; without STUDY, of the studies active "
+            f"since then ({SINCE}).",
             show_default=False,
         ),
     ] = "",
@@ -76,19 +77,23 @@ def report(
 ) -> None:
     """Report the savings of studies, their basis, and the cost of exploring.
 
-    Without STUDY: all studies that were active in the last 7 days.
+    Without STUDY: all studies that were active in the last 7 days, or since `--since`.
     """
     form = ReportFormat(answers.chosen(format, as_json, ReportFormat.TEXT))
     now = datetime.now(timezone.utc)
-    views, start = chosen(api, study, since or ("" if study else SINCE), now, group)
-    reported, faults = _all_reported(api, views)
+    start = moment("--since", since or ("" if study else SINCE), now)
+    views, _ = chosen(api, study, "" if study else since or SINCE, now, group)
+    reported, faults = _all_reported(api, views, start)
     of = f" of group {group}" if group else ""
-    heading = f"Study {views[0].id}" if start is None else f"Studies{of} since {when(start)}"
+    heading = f"Study {views[0].id}" if study else f"Studies{of}"
+    heading += f" since {when(start)}" if start is not None else ""
     heading = "; ".join([heading, *faults])
     _write(reported, heading, now, form, output)
 
 
-def _all_reported(api: Api, views: Sequence[StudyView]) -> tuple[list[ReportedStudy], list[str]]:
+def _all_reported(
+    api: Api, views: Sequence[StudyView], since: datetime | None
+) -> tuple[list[ReportedStudy], list[str]]:
     """Return the studies that can be reported, and of each other one why it cannot.
 
     Raises:
@@ -97,7 +102,7 @@ def _all_reported(api: Api, views: Sequence[StudyView]) -> tuple[list[ReportedSt
     reported, faults = [], []
     for view in views:
         try:
-            reported.append(_reported(api, view))
+            reported.append(_reported(api, view, since))
         except (ConnectionError, StoreError):
             raise
         except Exception as error:
@@ -107,9 +112,11 @@ def _all_reported(api: Api, views: Sequence[StudyView]) -> tuple[list[ReportedSt
     return reported, faults
 
 
-def _reported(api: Api, view: StudyView) -> ReportedStudy:
-    outcome = StudyOutcome.of(api.report(view.id), api.revisions(view.id), api.trials(view.id))
-    return ReportedStudy(outcome=outcome, front=tuple(api.pareto(view.id)))
+def _reported(api: Api, view: StudyView, since: datetime | None) -> ReportedStudy:
+    report, revisions = api.report(view.id, since), api.revisions(view.id)
+    outcome = StudyOutcome.of(report, revisions, api.trials(view.id))
+    period = report.bill.periods[0] if since is not None else None
+    return ReportedStudy(outcome=outcome, front=tuple(api.pareto(view.id)), period=period)
 
 
 def _write(

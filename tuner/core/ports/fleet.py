@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from tuner.core.budget_groups import BudgetGroup, MemberRecord
 from tuner.core.devices import Applied, Device, FleetStop, TunerReplica
 
-__all__ = ["Devices", "Replicas", "Stops"]
+__all__ = ["Budgets", "Devices", "Replicas", "Stops"]
 
 
 class Devices(Protocol):
@@ -86,3 +87,39 @@ class Replicas(Protocol):
 
     def prune(self, before: datetime) -> int:
         """Delete those without a report since a time and return how many."""
+
+
+class Budgets(Protocol):
+    """Groups that share watts, and their members. What another has changed since is not overwritten."""
+
+    def group(self, name: str) -> BudgetGroup:
+        """Return a group. Raises NotFound."""
+
+    def groups(self) -> Sequence[BudgetGroup]:
+        """Return all groups by name."""
+
+    def put_group(self, group: BudgetGroup) -> BudgetGroup:
+        """Store a group in place of the one of its name and revision; return it with the next one.
+
+        Raises:
+            StaleRevision: another has changed it since, or it is not new.
+        """
+
+    def forget_group(self, name: str) -> None:
+        """Remove a group; quietly nothing where there is none."""
+
+    def member(self, device: str) -> MemberRecord | None:
+        """Return a device's membership, None where it has none."""
+
+    def members(self) -> Sequence[MemberRecord]:
+        """Return all memberships by device, also released ones."""
+
+    def put_member(self, member: MemberRecord) -> MemberRecord:
+        """Store a membership in place of the one of its device and revision; return it with the next one.
+
+        Raises:
+            StaleRevision: another has changed it since, or it is not new.
+        """
+
+    def forget_member(self, member: MemberRecord) -> None:
+        """Remove a membership of this revision; quietly nothing where another has changed it."""

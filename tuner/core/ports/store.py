@@ -7,8 +7,9 @@ from typing import Protocol
 
 from tuner.core.devices import Notice
 from tuner.core.ports.access import Audit, Tokens
-from tuner.core.ports.fleet import Devices, Replicas, Stops
+from tuner.core.ports.fleet import Budgets, Devices, Replicas, Stops
 from tuner.core.ports.log import Deliveries, Events, Observations
+from tuner.core.ports.memory import Posteriors
 from tuner.core.ports.studies import Studies
 from tuner.core.ports.trials import Leases, Trials
 
@@ -46,6 +47,10 @@ class Store(Protocol):
         """Trials, reports and status history."""
 
     @property
+    def posteriors(self) -> Posteriors:
+        """What finished studies left."""
+
+    @property
     def leases(self) -> Leases:
         """Who may run what now."""
 
@@ -76,6 +81,10 @@ class Store(Protocol):
     @property
     def stops(self) -> Stops:
         """The order to stop everything."""
+
+    @property
+    def budgets(self) -> Budgets:
+        """Groups that share watts."""
 
     @property
     def replicas(self) -> Replicas:

@@ -55,6 +55,8 @@ PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
 """The given number of a hold's latest windows are looked at."""
+REMEMBER_S = 30.0
+"""Posteriors of finished studies are built so often."""
 LONGEST_TURN_S = 0.01
 """A turn of work that is done in turns ends after this, with the piece it is at."""
 
@@ -267,11 +269,15 @@ class Lead:
 
 
 def start(
-    maintenance: Maintenance, tell: Callable[[], None], refresh: Callable[[], None] = lambda: None
+    maintenance: Maintenance,
+    tell: Callable[[], None],
+    refresh: Callable[[], None],
+    divide_watts: Callable[[], None],
 ) -> BackgroundScheduler:
     """Start the maintenance in the background and return the scheduler, to be shut down at the end.
 
-    `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish.
+    `tell` is how this tuner lets the others know of itself, `refresh` reads again what others publish, and
+    `divide_watts` sends the caps of budgets.
     """
     lead = Lead(maintenance.loop)
     lead.taken()
@@ -279,11 +285,13 @@ def start(
     plan: list[tuple[Callable[[], None], int]] = [
         (lead.alone(maintenance.reap), 10),
         (lead.alone(in_turns(maintenance.watch_drift, 60.0)), 1),
+        (lead.alone(in_turns(maintenance.loop.memory.remember, REMEMBER_S)), 1),
         (maintenance.keep_seen, round(KEEP_S)),
         (lead.alone(maintenance.watch_silence), 10),
         (lead.alone(maintenance.prune), 3600),
         (tell, TELL_S),
         (refresh, 10),
+        (lead.alone(divide_watts), 1),
         (malloc.trim, 60),
     ]
     for task, seconds in plan:

@@ -18,6 +18,7 @@ NEXT_STEP = {
     AccessRole.VIEWER: "a viewer's token is read-only; use an operator's token",
     AccessRole.OPERATOR: "use an admin's token (the tuner's own token file "
     "has one); reports of an agent need that agent's token",
+    AccessRole.GRID: "a grid token may only send events of the grid (POST /v1/events/grid)",
     AccessRole.AGENT: "use an operator's token; create one with `jouletune token create NAME`",
     AccessRole.ENROL: "put this token into the token file of a new agent; it can only enrol",
 }

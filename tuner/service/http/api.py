@@ -39,6 +39,8 @@ from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.wire import (
     PROTOCOL,
+    BudgetOrder,
+    BudgetReport,
     HoldOrder,
     HoldReport,
     Idle,
@@ -255,6 +257,19 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
             look_again_s = LOOK_AGAIN_S if isinstance(answer, Idle) else message.wait_s
             on_disconnect = partial(loop.presence.hung_up, device)
             ask_again(request, Recall(device, mark, message.wait_s, look_again_s, on_disconnect))
+        return _one(answer)
+
+    @router.post("/devices/{device}/budget", response_model=BudgetOrder)
+    def budget(
+        device: str, message: BudgetReport, request: Request, caller: AgentCaller
+    ) -> Response:
+        """Report the caps of a device that can be a member of a budget; wait for other ones."""
+        _spoken(message)
+        access.require_own(caller, device)
+        mark = loop.news.mark(device)
+        answer = operations.divider.answer(device, message)
+        if message.wait_s > 0.0 and answer.kind == "none":
+            ask_again(request, Recall(device, mark, message.wait_s, message.wait_s, lambda: None))
         return _one(answer)
 
     @router.post("/trials/renew", response_model=Registered)

@@ -22,6 +22,7 @@ from tuner.wire import Message, check_protocol
 OTHERS = {
     AccessRole.VIEWER: (AccessRole.VIEWER, AccessRole.OPERATOR),
     AccessRole.OPERATOR: (AccessRole.OPERATOR,),
+    AccessRole.GRID: (AccessRole.GRID, AccessRole.OPERATOR),
     AccessRole.ADMIN: (),
 }
 """Who may ask for what is a role's, beside an admin."""

@@ -78,7 +78,7 @@ class Sessions:
             return self._signed("", "")
         try:
             caller = self.access.caller(token)
-            if caller.machine:
+            if not caller.reads_pages:
                 raise Unauthorised(
                     f"the token {caller.name} has the role {caller.role}",
                     hint="sign in with the token of a person; create one "

@@ -27,7 +27,7 @@ from tuner.core import (
 from tuner.service.fleet import FleetOverview
 from tuner.service.metrics.counts import ALERTED, MOST_DEVICES, Counts, HeldWindow
 from tuner.service.summaries import StudySummary
-from tuner.wire import FleetRow, FleetView, Health
+from tuner.wire import BudgetView, FleetRow, FleetView, Health
 
 Values = dict[tuple[str, ...], float]
 """A family's samples by the values of its labels."""
@@ -54,6 +54,7 @@ class FleetCollector(Collector):
             view, studies = self._fleet.view(), self._fleet.studies()
             deliveries, newest = store.deliveries.list(), store.events.newest()
             recent = store.events.list(last=RECENT)
+            budgets = self._fleet.operations.budgets()
         except StoreError:
             yield _one("jouletune_database_up", "Whether the database answers.", 0.0)
             return
@@ -70,6 +71,7 @@ class FleetCollector(Collector):
         yield from _held(shown, self._counts.held_windows())
         yield from _studies(studies, {s.id: self._fleet.summaries.of(s) for s in studies})
         yield from _notifications(deliveries, newest)
+        yield from _budgets(budgets)
         yield _recent(recent, {s.id: s.devices for s in studies if isinstance(s, Study)})
 
 
@@ -252,6 +254,41 @@ def _studies(
         "Energy used by trials, from the studies' bills.",
         ("origin",),
         _summed(((origin,), used) for origin, _, used in bills if used is not None),
+    )
+
+
+def _budgets(views: Sequence[BudgetView]) -> Iterator[Metric]:
+    """Yield the watts of each group that shares them."""
+    one = ("budget",)
+    yield _gauge(
+        "jouletune_budget_watts",
+        "Watts that a group may draw now.",
+        one,
+        {(v.name,): v.budget_w for v in views},
+    )
+    yield _gauge(
+        "jouletune_budget_may_draw_watts",
+        "The most watts that a group's members may draw.",
+        one,
+        {(v.name,): v.may_draw_w for v in views},
+    )
+    yield _gauge(
+        "jouletune_budget_missing_watts",
+        "Watts above a budget that no reachable member can give up.",
+        one,
+        {(v.name,): v.missing_w for v in views},
+    )
+    yield _gauge(
+        "jouletune_budget_members",
+        "Members of a budget by state.",
+        ("budget", "state"),
+        _summed(((v.name, m.state), 1.0) for v in views for m in v.members),
+    )
+    yield _gauge(
+        "jouletune_budget_limits_not_met",
+        "Members whose cap does not keep their limits.",
+        one,
+        {(v.name,): float(sum(m.unmet for m in v.members)) for v in views},
     )
 
 

@@ -18,7 +18,7 @@ from agents.holding.plan_runner import (
     PlanRunner,
 )
 from agents.load.generator import REQUESTS
-from agents.target.side import SignalSample, WorkloadChanged
+from agents.target.side import Accepted, SignalSample, WorkloadChanged
 from tests.builders import Time
 from tests.errors import raised
 from tests.fakes import FakeActuator, Rig, failing, refused
@@ -390,6 +390,9 @@ class GoesByPlans(FakeActuator):
     def followed(self) -> Plan | None:
         return self.plan
 
+    def look(self, reference: Accepted) -> Accepted:
+        return {3: (1500.0, 1000.0), **reference}
+
     def read(self) -> Setting:
         if self.plan is not None:
             self.now.update(self.plan.rows[self.plan.row({REQUESTS.name: self.depth})].setting)
@@ -441,6 +444,19 @@ def test_a_plan_that_the_workload_lost_is_handed_to_it_again(tmp_path: Path) -> 
     scene.own.plan = None
     scene.pass_s(1)
     assert scene.own.plan is not None
+
+
+def test_the_acceptance_that_is_compared_with_outlives_the_agent(tmp_path: Path) -> None:
+    scene = Handed(tmp_path)
+    scene.holder.take(order(plan=SAME_CLOCK))
+    scene.pass_s(1)
+    kept = {3: (1500.0, 1000.0)}
+    assert current(scene).accepted == kept
+    again = holder(scene.rig)
+    assert again.current is not None and again.current.accepted == kept
+    scene.rig.time.sleep(0.5 * order().valid_for_s)
+    again.take(order(plan=SAME_CLOCK))
+    assert again.current.accepted == kept, "a renewed hold has it still"
 
 
 def test_putting_back_ends_what_the_workload_goes_by(tmp_path: Path) -> None:

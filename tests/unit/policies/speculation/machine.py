@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.builders import START, past, trial
 from tuner.core import (
     Constraint,
     Context,
+    Cost,
     Done,
     Estimate,
     Knob,
@@ -29,6 +30,7 @@ from tuner.core import (
     Try,
 )
 
+NO_COST = Cost()
 BATCHES = (1, 2, 4, 8, 16, 32)
 LENGTHS = tuple(range(9))
 DECODING = Signal("decoding_requests", askable=True)
@@ -140,9 +142,9 @@ def cpu(rng: random.Random) -> Decoder:
     )
 
 
-def space(drafts: tuple[str, ...] = ()) -> Space:
+def space(drafts: tuple[str, ...] = (), cost: Cost = NO_COST) -> Space:
     """Return the knobs of such an engine; drafting is off by default."""
-    knobs = [Knob("length", LENGTHS, 0, Part.WORKLOAD, role=Role.SPECULATION_LENGTH)]
+    knobs = [Knob("length", LENGTHS, 0, Part.WORKLOAD, cost, Role.SPECULATION_LENGTH)]
     if drafts:
         knobs.append(Knob("draft", drafts, drafts[0], Part.WORKLOAD, role=Role.DRAFT))
     return Space(tuple(knobs))
@@ -190,5 +192,6 @@ def play(machine: Decoder, at: Study, batch: int = 4) -> tuple[list[Trial], Done
         assert isinstance(answer, Try), answer
         context: Context = answer.context
         measured = machine.window(int(context.get(DECODING.name, batch)), answer.setting)
-        trials.append(trial(len(trials) + 1, answer.setting, measured, context=context))
+        ended = trial(len(trials) + 1, answer.setting, measured, context=context)
+        trials.append(replace(ended, plan=answer.plan))
     raise AssertionError("the policy does not come to an end")

@@ -294,18 +294,6 @@ def test_the_first_trial_is_of_nothing_that_is_believed_dearer_than_need_be(numb
     assert float(cost[row]) <= max(0.0, float(cost[likely].min())) + LEAST_GAIN
 
 
-@pytest.mark.parametrize(("space", "dearer"), [(TWO, True), (LADDER, False)])
-def test_little_known_makes_the_same_risk_dearer_but_along_one_knob(
-    space: Space, dearer: bool
-) -> None:
-    world = {600: (-0.2, 0.01, 0.1, 0.1)}
-    searches = [after(world, late=late, space=space) for late in (False, True)]
-    row = searches[0].grid.row(setting(600))
-    assert row is not None
-    early, late = (float(worth(search)[row]) for search in searches)
-    assert (early < late) is dearer
-
-
 def test_a_search_looks_around_at_first() -> None:
     """600 saves too little to be worth its risk."""
 
@@ -341,6 +329,14 @@ def test_a_search_whose_first_windows_find_nothing_ends(shown: Belief4, ends: bo
     assert explore(search, without={FLAT}) is not None
     strict = after({**world, 900: (0.1, 0.01, 0.0, 0.01)}, trials=many, safety=Safety.STRICT)
     assert explore(strict) is not None
+
+
+@pytest.mark.parametrize(("space", "ends"), [(LADDER, True), (TWO, False)])
+def test_no_search_ends_early_while_a_knob_was_never_changed(space: Space, ends: bool) -> None:
+    dear: Belief4 = (0.1, 0.01, 0.0, 0.01)
+    trials = tuple(measured(3 + n, 800, 10.5, 100.0) for n in range(FIRST))
+    search = after({800: dear}, rest=(0.05, 0.01, 0.0, 0.01), trials=trials, space=space)
+    assert Rules(search).flat() is ends
 
 
 def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:

@@ -242,3 +242,9 @@ def test_laws_that_are_kept_for_a_load_predict_as_new_ones() -> None:
     for one, other in zip(plain, kept, strict=True):
         assert torch.equal(one.centres, other.centres)
         assert torch.equal(one.features, other.features)
+
+
+def test_a_load_a_little_above_all_windows_has_a_suggestion() -> None:
+    low = trial(3, SPACE.default, shown(SPACE.default, 25.0))
+    answer = Polythrottle().suggest(past(asked(), [*at_baseline(60.0), low], 30.0))
+    assert isinstance(answer, Try) and answer.setting != SPACE.default

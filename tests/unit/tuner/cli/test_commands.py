@@ -203,7 +203,10 @@ def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) 
         ["events", "--study", short],
     ):
         whole = [study if word == short else word for word in command]
-        assert parsed(ask(*command, "--json")) == parsed(ask(*whole, "--json"))
+        answers = [parsed(ask(*words, "--json")) for words in (command, whole)]
+        if "show" in command:  # counted back from now
+            assert all(answer["bill"].pop("periods") for answer in answers)
+        assert answers[0] == answers[1]
     # Its policy is no longer there: that is said of the study, which was found.
     assert ask("study", "explain", short) == ask("study", "explain", study)
     for command in (

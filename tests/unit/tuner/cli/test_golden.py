@@ -32,6 +32,16 @@ CASES: dict[str, list[str]] = {
     ],
     "audit": ["audit"],
     "best": ["best STUDY", "best STUDY --pareto", "best nothing"],
+    "budget event": ["budget event --hours 1 --watts 300", "budget event --hours 1"],
+    "budget list": ["budget list"],
+    "budget release": ["budget release rack --yes"],
+    "budget set": [
+        "budget set rack --select 'id=sim*' --watts 300",
+        "budget set rack --select sim --watts 300",
+        "budget set rack --select 'id=sim*'",
+        "budget set rack --select 'id=sim*' --row 22-6=much",
+    ],
+    "budget show": ["budget show rack"],
     "constraint clear": ["constraint clear STUDY"],
     "constraint list": ["constraint list STUDY", "constraint list nothing"],
     "constraint preview": [
@@ -60,7 +70,7 @@ CASES: dict[str, list[str]] = {
         "device list --label rack=a1",
         "device list --label rack",
     ],
-    "device show": ["device show sim", "device show nobody"],
+    "device show": ["device show sim", "device show sim --since 7d", "device show nobody"],
     "events": ["events", "events --study STUDY"],
     "history": [
         "history",
@@ -77,6 +87,7 @@ CASES: dict[str, list[str]] = {
     "notification list": ["notification list"],
     "report": [
         "report STUDY",
+        "report STUDY --since 7d",
         "report STUDY --format md",
         "report --since 7x",
         "report nothing",

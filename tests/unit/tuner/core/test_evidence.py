@@ -34,6 +34,7 @@ from tuner.core import (
     TrialState,
     Verdict,
     draw_up,
+    held_since,
     incumbent,
     merged,
     pool_windows,
@@ -435,3 +436,40 @@ def test_a_stored_window_that_lasted_for_ever_leaves_the_bill_as_it_was() -> Non
     twice = [BASE, for_ever, replace(for_ever, number=3)]
     bill = draw_up(twice, {"energy_j": Estimate(10.0)}, {}, held_at(1, 2), history((0, HELD)))
     assert (bill.explored_j, bill.saved_j) == (whole.explored_j, whole.saved_j)
+
+
+def test_a_period_saves_what_its_own_windows_show_and_nothing_is_invented_for_one_without() -> None:
+    after = {
+        name: START + timedelta(minutes=m) for name, m in (("all", 0), ("last", 3), ("new", 9))
+    }
+    bill = draw_up(
+        [BASE],
+        {"energy_j": Estimate(10.0)},
+        {"energy_j": Estimate(6.0)},
+        held_at(1, 2, 3, 4),
+        history((0, HELD)),
+        periods=after,
+    )
+    whole, last, new = bill.periods
+    assert (whole.saved_j, whole.windows) == (bill.saved_j, 4)
+    assert last.saved_j == pytest.approx(4.0 * 50.0 * (60 + 60))
+    assert last.windows == 2 and last.seconds == pytest.approx(120.0)
+    assert (new.saved_j, new.stderr_j, new.windows) == (None, None, 0)
+    assert [p.saved_j for p in bill.ascribed(0.5).periods[:2]] == [
+        pytest.approx(0.5 * (whole.saved_j or 0.0)), pytest.approx(0.5 * (last.saved_j or 0.0))
+    ]  # fmt: skip
+
+
+def test_a_held_baseline_saves_nothing_in_any_period_however_it_is_measured() -> None:
+    bill = draw_up(
+        [BASE], {"energy_j": Estimate(10.0)}, {}, held_at(1, 2), history((0, HELD)),
+        rests=setting_key(setting(600)), periods={"all": START},
+    )  # fmt: skip
+    assert [(p.saved_j, p.windows) for p in bill.periods] == [(0.0, 2)]
+
+
+def test_since_when_a_study_holds_is_the_start_of_its_present_hold() -> None:
+    assert held_since([]) is None
+    again = history((0, HELD), (1, Phase.PAUSED), (2, HELD), (3, HELD))
+    assert held_since(again) == START + timedelta(minutes=2)
+    assert held_since(history((0, HELD), (1, Phase.TUNING))) is None

@@ -4,7 +4,46 @@ import math
 
 import pytest
 
-from tuner.core import LOAD_BAND, LOAD_STEP, LoadHistory, band_edges, load_band
+from tuner.core import (
+    LOAD_BAND,
+    LOAD_STEP,
+    Estimate,
+    LoadHistory,
+    LoadTrend,
+    SettingKey,
+    band_edges,
+    load_band,
+    load_trend,
+    setting_key,
+)
+
+SLOW, FAST = setting_key({"clock": 1}), setting_key({"clock": 2})
+
+
+def window(
+    key: SettingKey, load: float, mean: float, share: float
+) -> tuple[SettingKey, float, Estimate]:
+    return key, load, Estimate.of_mean(mean, share * abs(mean), 10)
+
+
+def test_what_the_load_explains_is_no_error() -> None:
+    loads = (4.0, 4.5, 5.0, 5.5, 6.0)
+    seen = [window(SLOW, x, 90.0 / x, 0.1) for x in loads]
+    seen += [window(FAST, x, 120.0 / x, 0.1) for x in loads]
+    trend = load_trend(seen)
+    assert trend.exponent == pytest.approx(-1.0) and trend.stderr == pytest.approx(0.0, abs=1e-6)
+    assert trend.noise == pytest.approx(math.sqrt(3.0 / 10.0)), "of seven windows too many"
+
+
+def test_what_it_does_not_explain_is_more_error_than_reported() -> None:
+    means = (100.0, 140.0, 90.0, 150.0)
+    seen = [window(SLOW, x, y, 0.01) for x, y in zip((4.0, 4.5, 5.0, 5.5), means, strict=True)]
+    assert load_trend(seen).noise > 5.0
+
+
+def test_little_tells_no_trend() -> None:
+    assert load_trend([]) == load_trend([window(SLOW, 4.0, 9.0, 0.1)]) == LoadTrend(0.0, 1.0)
+    assert load_trend([window(SLOW, 4.0, -9.0, 0.1)]) == LoadTrend(0.0, 0.0)
 
 
 def test_two_bands_are_as_wide_as_windows_may_differ_that_are_compared() -> None:

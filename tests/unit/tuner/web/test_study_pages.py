@@ -9,7 +9,6 @@ import pytest
 from tests.unit.tuner.cli.worlds import created, operations, slope, tune
 from tests.unit.tuner.web.site import Site, send, text_of
 from tuner.web.looks import Looks
-from tuner.web.study_actions import constraint_changes
 from tuner.web.study_pages import SUGGESTED, trial_table
 
 
@@ -77,9 +76,10 @@ def test_only_real_changes_of_constraints_are_listed_with_author_and_reason() ->
     browser = site.signed_in("operator", "ann")
     at = f"/studies/{study}/constraints"
     send(browser, at, at, do="set", constraints="latency_p99_ms <= 500", why="looser SLO")
-    changes = constraint_changes(site.verbs.revisions(study))
+    changes = site.verbs.constraint_changes(study)
     assert len(site.verbs.revisions(study)) > len(changes) == 2
     assert changes[-1].added == ("latency_p99_ms <= 500.0",)
     assert changes[-1].removed == ("latency_p99_ms <= 1.2x baseline",)
     text = text_of(browser.get(at))
     assert "looser SLO" in text and "Restore these" in text
+    assert "No change: the held setting keeps the new limits." in text

@@ -12,13 +12,16 @@ from agents.devices.cpu.knobs import discover
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.servers import SERVERS
 from tests.contracts.drivers import DriverContract
+from tests.contracts.members import MemberContract
 from tuner.errors import ActuationError
 
 __all__ = ["boards", "mount"]
 
 
 @pytest.mark.parametrize("name", sorted(SERVERS))
-class TestServers(DriverContract):
+class TestServers(DriverContract, MemberContract):
+    cap_knobs = ("cpu.package_power_limit_w", "cpu.max_mhz")
+
     @pytest.fixture
     def driver(self, mount: Mount, name: str) -> KnobDriver:
         (device,) = discover(str(mount(name).root))

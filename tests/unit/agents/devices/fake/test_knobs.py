@@ -7,6 +7,7 @@ import pytest
 from agents.devices.fake import knobs as fake
 from agents.devices.fake.knobs import FakeKnobs, discover
 from tests.contracts.drivers import DriverContract
+from tests.contracts.members import MemberContract
 from tests.errors import raised
 from tuner.core import ActuationError, DeviceLost
 
@@ -25,8 +26,8 @@ def driver(path: Path) -> FakeKnobs:
     return discover(str(path))[0]
 
 
-class TestFakeKnobs(DriverContract):
-    pass
+class TestFakeKnobs(DriverContract, MemberContract):
+    cap_knobs = (CLOCK, LIMIT)
 
 
 def set_faults(path: Path, **faults: object) -> None:

@@ -12,6 +12,7 @@ from agents.devices.jetson.knobs import discover
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.trees import LAYOUTS
 from tests.contracts.drivers import DriverContract
+from tests.contracts.members import MemberContract
 from tuner.errors import ActuationError
 
 __all__ = ["boards", "mount"]
@@ -22,7 +23,9 @@ RATE = "/sys/kernel/debug/bpmp/debug/clk/emc/rate"
 
 
 @pytest.mark.parametrize("name", [*LAYOUTS, "odd"])
-class TestBoards(DriverContract):
+class TestBoards(DriverContract, MemberContract):
+    cap_knobs = ("gpu.clock_mhz", "cpu.max_mhz")
+
     @pytest.fixture
     def driver(self, mount: Mount, name: str) -> KnobDriver:
         (device,) = discover(str(mount(name).root))

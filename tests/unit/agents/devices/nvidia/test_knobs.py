@@ -19,6 +19,7 @@ from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, disco
 from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.offers import limits_w, refusals
 from tests.contracts.drivers import DriverContract
+from tests.contracts.members import MemberContract
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.core import ActuationError, DeviceLost, Setting
 
@@ -28,7 +29,9 @@ def knobs(nvml: FakeNvml) -> NvidiaKnobs:
     return discover()[0]
 
 
-class TestContract(DriverContract):
+class TestContract(DriverContract, MemberContract):
+    cap_knobs = (CLOCK, LIMIT)
+
     @pytest.fixture(params=[0, 1])
     def driver(self, nvml: FakeNvml, request: pytest.FixtureRequest) -> NvidiaKnobs:
         index: int = request.param

@@ -13,7 +13,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agents.actuator.client import DETACHED
+from agents.actuator.caps import DeviceCaps
+from agents.actuator.client import DETACHED, ActuatorClient
 from agents.devices.nvidia import device, energy
 from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
@@ -23,6 +24,7 @@ from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
+from agents.host.host import HostClock
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.target.side import HOST_CPU, Side, TellsForeignLoad
 from tests.contracts.actuator import ActuatorContract
@@ -596,6 +598,11 @@ class Direct:
         clocks, limits = (tuple(driver.ranges()[knob]) for knob in (CLOCK, LIMIT))
         self.space = Space((Knob(CLOCK, clocks, 1410), Knob(LIMIT, limits, 400)))
         self.left: list[str] = []
+        about = {"uuid": driver.uuid, "found": {}, "granted": {}}
+        self.caps = DeviceCaps(ActuatorClient(Path("nowhere")), about, self.space, HostClock())
+
+    def rest(self) -> Setting | None:
+        return None
 
     def read(self) -> Setting:
         return dict(self._set)

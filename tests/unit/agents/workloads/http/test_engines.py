@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
-from agents.target.side import FallsBack, FollowsPlans, OffersLoad, Restartable, Side
+from agents.target.side import Accepted, FallsBack, FollowsPlans, OffersLoad, Restartable, Side
 from agents.workloads import open_workload
 from agents.workloads.http.attach import FALL_BACK
 from agents.workloads.http.table_fallback import ENOUGH_STEPS, LOOK_S, RETRY_SHARE
@@ -250,15 +251,21 @@ def test_what_a_table_loses_where_it_stops_drafting_shows_under_a_load_that_cros
     assert rates[1] < 0.7 * rates[0], rates
 
 
-def watched(running: Running, clock: Ahead, accepted: tuple[float, ...]) -> None:
+NONE: Accepted = MappingProxyType({})
+
+
+def watched(
+    running: Running, clock: Ahead, accepted: tuple[float, ...], reference: Accepted = NONE
+) -> Accepted:
     """Let the engine answer alone at a share of accepted drafts, and the agent look on."""
     assert isinstance(running.side.actuator, FallsBack)
     running.engine.accepted = accepted
     for _ in range(2 + round(2.0 * ENOUGH_STEPS / STEPS)):
-        running.side.actuator.look()
+        reference = running.side.actuator.look(reference)
         clock.passed_s += LOOK_S
         running.engine.running = 1
         running.engine.answer("p")
+    return reference
 
 
 NOTHING = (0.05, 0.0, 0.0, 0.0, 0.0)
@@ -278,12 +285,29 @@ def test_an_engine_with_its_own_table_decodes_plainly_once_acceptance_collapses(
     assert actuator.followed() == PLAN and actuator.read() == {"speculation_length": 0}
     assert actuator.follow(PLAN) and running.engine.starts == 3, "the hold is not ordered anew"
     clock.passed_s += 2.0 * 120.0 / RETRY_SHARE
-    actuator.look()
+    actuator.look({})
     assert (running.engine.starts, running.engine.table) == (4, {1: 5, 3: 1, 17: 0})
     watched(running, clock, NOTHING)
     assert running.engine.table == {1: 0}, "and given up again"
     actuator.apply({"speculation_length": 0})
     assert actuator.followed() is None
+
+
+def test_another_agent_compares_with_the_acceptance_before_its_start(
+    running: Running, clock: Ahead
+) -> None:
+    actuator = running.side.actuator
+    assert isinstance(actuator, FollowsPlans)
+    running.engine.step_ms = 0.0
+    assert actuator.follow(PLAN)
+    reference = watched(running, clock, ACCEPTED)
+    assert reference[5][1] >= ENOUGH_STEPS
+    running.side.close()
+    running.side = reopen(running.file, clock)  # acceptance collapses while no agent runs
+    assert isinstance(running.side.actuator, FollowsPlans)
+    assert running.side.actuator.follow(PLAN) and running.engine.starts == 2
+    assert watched(running, clock, NOTHING, reference) == reference
+    assert running.engine.table == {1: 0}
 
 
 def test_what_a_length_accepts_less_than_another_is_no_collapse(
@@ -297,7 +321,7 @@ def test_what_a_length_accepts_less_than_another_is_no_collapse(
     for _ in range(150):
         running.engine.running = 8
         running.engine.answer("p")
-        actuator.look()
+        actuator.look({})
         clock.passed_s += LOOK_S
     assert running.engine.starts == 2
 
@@ -362,6 +386,31 @@ def test_a_length_that_vllm_does_not_take_up_is_no_measurement(vllm: Running) ->
     running.side.actuator.apply({"speculation_length": 5})
     with raised(MeasurementError, "to 5"):
         window(running)
+
+
+def test_a_table_that_vllm_does_not_take_up_is_no_measurement(vllm: Running) -> None:
+    assert isinstance(vllm.side.actuator, FollowsPlans)
+    vllm.engine.deaf = True
+    assert vllm.side.actuator.follow(PLAN)
+    with raised(MeasurementError, "to 5", "is 3"):
+        window(vllm, callers=1)
+
+
+def test_a_table_that_sglang_does_not_take_up_is_an_error(sglang: Running) -> None:
+    sglang.engine.deaf = True
+    assert isinstance(sglang.side.actuator, FollowsPlans)
+    with raised(ActuationError, "uses 3"):
+        sglang.side.actuator.follow(PLAN)
+
+
+def test_each_row_of_a_table_is_measured_at_its_own_load(running: Running) -> None:
+    assert isinstance(running.side.actuator, FollowsPlans)
+    assert running.side.actuator.follow(PLAN)
+    for callers, length in ((1, 5), (4, 1)):
+        running.engine.running = callers
+        shown = window(running, callers=callers).estimates["accepted_per_step"].mean
+        assert shown == pytest.approx(sum(ACCEPTED[:length]), abs=0.05)
+    assert running.engine.starts == 2, "one start for all rows"
 
 
 def test_a_restart_of_vllm_is_told_by_the_time_of_its_start(vllm: Running) -> None:

@@ -194,11 +194,18 @@ def test_the_chores_run_in_the_background_and_end() -> None:
     def tell() -> None:
         """Tell the other tuners."""
 
-    scheduler = start(Maintenance(World().loop, keep_days=30), tell)
+    def refresh() -> None:
+        """Read series again."""
+
+    def divide() -> None:
+        """Divide watts."""
+
+    scheduler = start(Maintenance(World().loop, keep_days=30), tell, refresh, divide)
     try:
         jobs = scheduler.get_jobs()
         assert {job.name for job in jobs} == {
             "reap", "watch_drift", "keep_seen", "watch_silence", "prune", "tell", "trim",
+            "refresh", "divide",
         }  # fmt: skip
         assert {job.misfire_grace_time for job in jobs} == {None}, "late is better than never"
     finally:

@@ -1,0 +1,132 @@
+"""A device's membership of a power budget as its agent sees it: caps over time, kept by the actuator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tuner.core import NO_CAPS, CapKnob, CapSchedule, CapStep, Clock, Role, Setting, Space, Value
+
+
+class ActuatorLine(Protocol):
+    """A connection to the actuator."""
+
+    def ask(self, verb: str, **fields: object) -> dict[str, Any]:
+        """Return the actuator's answer. Raises TuningError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostCaps:
+    """What a host keeps of a budget: its group, empty for no member, and its steps on the host's clock.
+
+    `wrong` says why its caps cannot be kept (empty: they can).
+    """
+
+    group: str = ""
+    schedule: CapSchedule = NO_CAPS
+    wrong: str = ""
+
+
+class DeviceCaps:
+    """One device's cap knobs and its caps, of what its actuator says. `knobs` is empty without a floor.
+
+    `kept` is what the actuator had when it was last heard; used by several threads.
+    """
+
+    def __init__(
+        self, line: ActuatorLine, about: Mapping[str, Any], space: Space, clock: Clock
+    ) -> None:
+        floor = {k: v for k, v in about.get("floor", {}).items() if k in about["found"]}
+        self.knobs = tuple(_cap_knob(about, space, knob, value) for knob, value in floor.items())
+        self.kept = HostCaps()
+        self._line = line
+        self._uuid = str(about["uuid"])
+        self._clock = clock
+        self._values: Mapping[str, Sequence[Any]] = {
+            knob: [v for v in space.knob(knob).values if v in about["granted"][knob]]
+            for knob in floor
+        }
+        self._default = {knob: space.knob(knob).default for knob in floor}
+        self.heed(about)
+
+    def multiply(self, name: str, parts: int) -> None:
+        """Count a power limit for each of several parts that it limits alike, as CPU packages."""
+        self.knobs = tuple(
+            replace(k, floor_w=parts * k.floor_w, default_w=parts * k.default_w)
+            if k.name == name and k.floor_w and k.default_w
+            else k
+            for k in self.knobs
+        )
+
+    def look(self) -> HostCaps:
+        """Return what the actuator keeps now. Raises ActuationError."""
+        if self.knobs:
+            self.heed(self._line.ask("read", device=self._uuid))
+        return self.kept
+
+    def cap(self, group: str, schedule: CapSchedule) -> None:
+        """Have the actuator keep these steps, whose times are seconds from now.
+
+        Raises Conflict, OutOfRange, ActuationError, StoreError.
+        """
+        ours = {knob.name for knob in self.knobs}
+        steps = [
+            {
+                "in_s": max(0.0, step.at_s),
+                "cap_w": step.cap_w,
+                "at_most": {k: v for k, v in step.at_most.items() if k in ours},
+            }
+            for step in schedule.steps
+        ]
+        fields = {"group": group, "revision": schedule.revision, "steps": steps}
+        self.heed(self._line.ask("cap", device=self._uuid, **fields))
+
+    def leave(self) -> None:
+        """Have the actuator take the device out of its budget. Raises ActuationError, StoreError."""
+        self.heed(self._line.ask("leave_budget", device=self._uuid))
+
+    def at_most(self) -> dict[str, float]:
+        """Return the caps in force, by knob, at least the floors; empty for no member."""
+        if not self.kept.group:
+            return {}
+        step = self.kept.schedule.step(self._clock.monotonic())
+        most = step.at_most if step else {}
+        return {knob.name: max(knob.floor, most.get(knob.name, knob.floor)) for knob in self.knobs}
+
+    def clipped(self, setting: Setting) -> dict[str, Value]:
+        """Return a setting within the caps in force: the highest offered value that is not above either."""
+        values: dict[str, Value] = dict(setting)
+        for knob, most in self.at_most().items():
+            if knob in setting:
+                within = [v for v in self._values[knob] if v <= most and v <= setting[knob]]
+                values[knob] = within[-1] if within else self._values[knob][0]
+        return values
+
+    @property
+    def resting(self) -> dict[str, Value]:
+        """What a member is at while nothing is tried or held: its original within the caps in force."""
+        return self.clipped(self._default)
+
+    def heed(self, answer: Mapping[str, Any]) -> None:
+        """Note what the actuator says of the device."""
+        budget, now = answer.get("budget") or {}, self._clock.monotonic()
+        steps = [
+            CapStep(now + step["in_s"], step["cap_w"], step["at_most"])
+            for step in budget.get("steps", ())
+        ]
+        self.kept = HostCaps(
+            str(budget.get("group", "")),
+            CapSchedule(int(budget.get("revision", 0)), tuple(steps)),
+            str(answer.get("paused") or answer.get("trouble") or ""),
+        )
+
+
+def _cap_knob(about: Mapping[str, Any], space: Space, name: str, floor: float) -> CapKnob:
+    """Return a cap knob; of one that is no power limit the watts are unknown."""
+    knob = space.knob(name)
+    if knob.role is not Role.POWER_LIMIT:
+        return CapKnob(name, floor)
+    default = dict(about.get("defaults") or ()).get(name, about["ranges"][name][-1])
+    return CapKnob(name, floor, float(floor), max(float(default), float(knob.default)))

@@ -1,0 +1,129 @@
+"""A device as a member of a power budget: asks the tuner for caps, and follows them without it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+
+from agents.actuator.caps import HostCaps
+from agents.agent.surroundings import Surroundings
+from agents.holding.holder import Holder
+from agents.target.target import Target
+from agents.tuner_link.client import Backoff
+from tuner.core import CapSchedule, CapStep, TuningError
+from tuner.wire import BudgetOrder, BudgetReport
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 10.0
+"""How long the tuner may keep a question: an answer that is missing for longer is a silent member."""
+TICK_S = 0.5
+"""How often caps that have changed are looked for: the actuator lowers by itself, we raise."""
+LONGEST_WAIT_S = 4.0
+"""The longest wait after an error: a step must take effect within ten seconds of the tuner's start."""
+PACE_S = 1.0
+"""The least time between two questions that change nothing, whatever the tuner does."""
+
+
+class BudgetKeeper:
+    """Works one device's budget beside its loop; a device without cap knobs needs none.
+
+    The actuator keeps the steps and lowers by itself, so that neither the tuner nor this process is needed
+    for that. What may rise again rises here: a hold, or the original within the caps while nothing is held.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        agent: str,
+        target: Target,
+        holder: Holder,
+        around: Surroundings,
+        rng: random.Random,
+    ) -> None:
+        self._device = device
+        self._agent = agent
+        self._target = target
+        self._caps = target.caps
+        self._holder = holder
+        self._around = around
+        self._backoff = Backoff(rng, most_s=LONGEST_WAIT_S)
+        self._followed: dict[str, float] = {}
+        self._wrong = self._not_followed = ""
+
+    def ask(self, stop: threading.Event) -> None:
+        """Ask the tuner again and again until stopped."""
+        while not stop.is_set():
+            stop.wait(self.exchange())
+
+    def follow(self, stop: threading.Event) -> None:
+        """Follow the caps until stopped."""
+        while not stop.wait(TICK_S):
+            self.tick()
+
+    def exchange(self) -> float:
+        """Report what is in force, do what the tuner answers, and return the seconds to wait then."""
+        clock = self._around.clock
+        began = clock.monotonic()
+        try:
+            answer = self._around.link.budget(self._device, self._report())
+            self._obey(answer, clock.monotonic())
+        except TuningError as error:
+            if str(error) != self._wrong:
+                log.warning("event=budget device=%s why=%r", self._device, str(error))
+            self._wrong = str(error)
+            return self._backoff.failed()
+        self._wrong = ""
+        self._backoff.worked()
+        return 0.0 if answer.kind != "none" else max(0.0, began + PACE_S - clock.monotonic())
+
+    def _report(self) -> BudgetReport:
+        kept, unable = HostCaps(), ""
+        try:
+            kept = self._caps.look()
+        except TuningError as error:
+            unable = str(error)
+        return BudgetReport(
+            agent=self._agent,
+            knobs=self._caps.knobs,
+            group=kept.group,
+            revision=kept.schedule.revision,
+            at_most=self._caps.at_most(),
+            most_w=self._caps.most_w(),
+            wait_s=0.0 if unable else WAIT_S,
+            unable=unable or kept.wrong,
+        )
+
+    def _obey(self, order: BudgetOrder, received_s: float) -> None:
+        """Keep the caps that the tuner orders, counted from the receipt of its answer."""
+        if order.kind == "caps":
+            late_s = self._around.clock.monotonic() - received_s
+            steps = tuple(CapStep(s.in_s - late_s, s.cap_w, s.at_most) for s in order.steps)
+            self._caps.cap(order.group, CapSchedule(order.revision, steps))
+            log.info(
+                "event=caps device=%s group=%s revision=%d",
+                self._device,
+                order.group,
+                order.revision,
+            )
+        elif order.kind == "release":
+            self._caps.leave()
+            log.info("event=left_budget device=%s group=%s", self._device, order.group)
+        self.tick()
+
+    def tick(self) -> None:
+        """Put in force again what the caps in force allow more of, or less; log an error once."""
+        try:
+            most = self._caps.at_most()
+            if self._holder.is_lent:
+                return
+            if self._holder.current is None:
+                self._caps.rest()
+            elif most != self._followed:
+                self._holder.enforce()
+            self._followed, self._not_followed = most, ""
+        except TuningError as error:
+            if str(error) != self._not_followed:
+                log.error("event=cap_not_followed device=%s why=%r", self._device, str(error))
+            self._not_followed = str(error)

@@ -1,0 +1,89 @@
+"""The power caps of a target: of all its sides that can be members of a budget, together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agents.actuator.caps import HostCaps
+from agents.target.side import Capped, Side
+from tuner.core import CapKnob, CapSchedule, Setting, Value, render_setting
+
+
+class TargetCaps:
+    """The caps of a target. One without cap knobs can be no member, and nothing is clipped."""
+
+    def __init__(self, sides: Mapping[str, Side]) -> None:
+        self._members: list[Capped] = [s.capped for s in sides.values() if s.capped is not None]
+
+    @property
+    def knobs(self) -> tuple[CapKnob, ...]:
+        """The cap knobs of all sides."""
+        return tuple(knob for member in self._members for knob in member.caps.knobs)
+
+    def look(self) -> HostCaps:
+        """Return what the hosts' guards keep: a group and a revision only where all have them.
+
+        Raises ActuationError.
+        """
+        kept = [member.caps.look() for member in self._members]
+        if not kept:
+            return HostCaps()
+        wrong = "; ".join(k.wrong for k in kept if k.wrong)
+        least = min(kept, key=lambda k: (bool(k.group), k.schedule.revision))
+        return HostCaps(least.group, least.schedule, wrong)
+
+    def most_w(self) -> float:
+        """Return the highest cap in watts that any guard still has before it, as last asked."""
+        steps = [step for m in self._members for step in m.caps.kept.schedule.steps]
+        return max((step.cap_w for step in steps), default=0.0)
+
+    def cap(self, group: str, schedule: CapSchedule) -> None:
+        """Have all keep these steps, whose times are seconds from now.
+
+        Raises Conflict, OutOfRange, ActuationError, StoreError.
+        """
+        for member in self._members:
+            member.caps.cap(group, schedule)
+
+    def leave(self) -> None:
+        """Take all out of the budget. Raises ActuationError, StoreError."""
+        for member in self._members:
+            member.caps.leave()
+
+    def at_most(self) -> dict[str, float]:
+        """Return the caps in force, by knob; empty for no member."""
+        return {k: v for member in self._members for k, v in member.caps.at_most().items()}
+
+    def clipped(self, setting: Setting) -> dict[str, Value]:
+        """Return a setting within the caps in force."""
+        values = dict(setting)
+        for member in self._members:
+            values = member.caps.clipped(values)
+        return values
+
+    def refreshed(self, setting: Setting) -> dict[str, Value]:
+        """Return a setting within the caps that the guards have in force now. Raises ActuationError."""
+        if self.knobs:
+            self.look()
+        return self.clipped(setting)
+
+    def rest(self) -> None:
+        """Have members at their original within the caps while nothing is tried or held.
+
+        Raises ActuationError.
+        """
+        for member in self._members:
+            member.rest()
+
+    def lowered(self, setting: Setting, now: Setting) -> bool:
+        """Return whether all that differs from a setting are cap knobs of a member, below it."""
+        capped = self.at_most()
+        wrong = [k for k, v in setting.items() if now.get(k) != v]
+        return all(k in capped and float(now[k]) < float(setting[k]) for k in wrong)
+
+
+def over_cap(setting: Setting, within: Setting) -> str:
+    """Return as text how a setting differs from the one within the caps in force."""
+    changed = {k: v for k, v in setting.items() if within[k] != v}
+    allowed = render_setting({k: within[k] for k in changed})
+    return f"the power cap allows {allowed}, not {render_setting(changed)}"

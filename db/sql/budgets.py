@@ -1,0 +1,107 @@
+"""Groups that share watts, over SQLAlchemy: documents that only their latest reader replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, CursorResult, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from db.schema import BudgetGroupRow, BudgetMemberRow
+from db.sql.database import Database, Refused
+from tuner.core import BudgetGroup, MemberRecord, NotFound, StaleRevision
+
+Kept = TypeVar("Kept", BudgetGroup, MemberRecord)
+GROUPS, MEMBERS = TypeAdapter(BudgetGroup), TypeAdapter(MemberRecord)
+
+
+class SqlBudgets:
+    """Groups that share watts, and their members, in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def group(self, name: str) -> BudgetGroup:
+        """Return a group. Raises NotFound."""
+        query = select(BudgetGroupRow.document).where(BudgetGroupRow.name == name)
+        with self._database.look() as connection:
+            document = connection.scalar(query)
+        if document is None:
+            raise NotFound(f"there is no budget {name!r}", hint="list them with `budget list`")
+        return GROUPS.validate_python(document)
+
+    def groups(self) -> Sequence[BudgetGroup]:
+        """Return all groups by name."""
+        with self._database.look() as connection:
+            query = select(BudgetGroupRow.document).order_by(BudgetGroupRow.name)
+            return [GROUPS.validate_python(one) for one in connection.scalars(query)]
+
+    def put_group(self, group: BudgetGroup) -> BudgetGroup:
+        """Store a group in place of the one of its revision. Raises StaleRevision."""
+        after = replace(group, revision=group.revision + 1)
+        values = {"name": after.name, "document": GROUPS.dump_python(after, mode="json")}
+        self._put(BudgetGroupRow, BudgetGroupRow.name == group.name, values, after.revision)
+        return after
+
+    def forget_group(self, name: str) -> None:
+        """Remove a group; quietly nothing where there is none."""
+        with self._database.act() as connection:
+            connection.execute(delete(BudgetGroupRow).where(BudgetGroupRow.name == name))
+
+    def member(self, device: str) -> MemberRecord | None:
+        """Return a device's membership, None where it has none."""
+        query = select(BudgetMemberRow.document).where(BudgetMemberRow.device == device)
+        with self._database.look() as connection:
+            document = connection.scalar(query)
+        return None if document is None else MEMBERS.validate_python(document)
+
+    def members(self) -> Sequence[MemberRecord]:
+        """Return all memberships by device, also released ones."""
+        with self._database.look() as connection:
+            query = select(BudgetMemberRow.document).order_by(BudgetMemberRow.device)
+            return [MEMBERS.validate_python(one) for one in connection.scalars(query)]
+
+    def put_member(self, member: MemberRecord) -> MemberRecord:
+        """Store a membership in place of the one of its revision. Raises StaleRevision."""
+        after = replace(member, revision=member.revision + 1)
+        values = {
+            "device": after.device,
+            "group": after.group,
+            "document": MEMBERS.dump_python(after, mode="json"),
+        }
+        self._put(BudgetMemberRow, BudgetMemberRow.device == member.device, values, after.revision)
+        return after
+
+    def forget_member(self, member: MemberRecord) -> None:
+        """Remove a membership of this revision; quietly nothing where another has changed it."""
+        same = BudgetMemberRow.device == member.device, BudgetMemberRow.revision == member.revision
+        with self._database.act() as connection:
+            connection.execute(delete(BudgetMemberRow).where(*same))
+
+    def _put(self, table: Any, which: Any, values: dict[str, Any], revision: int) -> None:  # noqa: ANN401
+        stale = StaleRevision("the budget was changed by another request", hint="try again")
+        try:
+            with self._database.write() as connection:
+                if not _replaced(connection, table, which, values, revision):
+                    raise stale
+        except (Refused, IntegrityError):
+            raise stale from None
+
+
+def _replaced(
+    connection: Connection,
+    table: Any,  # noqa: ANN401  a mapped class
+    which: Any,  # noqa: ANN401  a condition
+    values: dict[str, Any],
+    revision: int,
+) -> bool:
+    """Return whether a document was stored in place of the one of the revision before."""
+    if revision == 1:
+        connection.execute(insert(table).values(**values, revision=revision))
+        return True
+    changed = update(table).where(which, table.revision == revision - 1)
+    result = connection.execute(changed.values(**values, revision=revision))
+    return isinstance(result, CursorResult) and result.rowcount == 1

@@ -1,0 +1,78 @@
+"""Choose the table that one start of an engine profiles: a cell of each batch, instead of one in all.
+
+vLLM (0.26: vllm/v1/spec_decode/dynamic/utils.py) and SGLang (0.5.13:
+python/sglang/srt/speculative/adaptive_spec_params.py) read a table of lengths by batch at their start
+alone. A start takes minutes, a window seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from policies.speculation.choice import next_cell
+from policies.speculation.grid import Cell, Choice, chosen
+from policies.speculation.surface import CostSurface
+from tuner.core import Plan, Role, Row, Setting, Study, Trial, TrialState
+
+MOST_FAILED = 2
+"""After this number of failed trials with tables each cell has a start of its own."""
+
+
+def shares_starts(study: Study, trials: Sequence[Trial], by: str) -> bool:
+    """Return whether a length takes a restart, and the engine takes a table by the signal `by`."""
+    restarts = any(k.cost.restart for k in study.space.knobs if k.role is Role.SPECULATION_LENGTH)
+    followed = any(signal.name == by and signal.followed for signal in study.signals)
+    failed = sum(t.plan is not None and t.state is TrialState.FAILED for t in trials)
+    return restarts and followed and failed < MOST_FAILED
+
+
+def cells_beside(
+    outlook: CostSurface,
+    first: Cell,
+    cells: Collection[Cell],
+    noise: float,
+    out: Collection[Cell],
+) -> list[Cell]:
+    """Return the best cells to measure beside the first, best first: one of each other batch, of its draft.
+
+    Each is the best next cell once those before it are measured, whatever they show.
+    """
+    picked, last = list[Cell](), first
+    while True:
+        column = outlook.cov[:, outlook.index[last]]
+        seen = np.outer(column, column) / (column[outlook.index[last]] + noise**2)
+        outlook = replace(outlook, cov=outlook.cov - seen)
+        taken = {cell.batch for cell in (first, *picked)}
+        left = [c for c in cells if c.batch not in taken and c.choice.draft == first.choice.draft]
+        best = next_cell(outlook, left, noise, out)
+        if best is None:
+            return picked
+        last = best[0]
+        picked.append(last)
+
+
+def table(cells: Sequence[Cell], settings: Mapping[Choice, Setting], by: str) -> Plan | None:
+    """Return the table with these cells, each for the batches above the one before; None for one cell."""
+    if len(cells) < 2:
+        return None
+    ordered = sorted(cells, key=lambda cell: cell.batch)
+    rows = [Row(cell.batch + 0.5, settings[cell.choice], at=float(cell.batch)) for cell in ordered]
+    rows[-1] = replace(rows[-1], below=math.inf)
+    return Plan(tuple(rows), by)
+
+
+def last_table(
+    trials: Sequence[Trial], settings: Mapping[Choice, Setting]
+) -> Iterator[tuple[Cell, Plan]]:
+    """Yield the cells of the table that the engine was last started with, each with the table."""
+    last = trials[-1]
+    if last.plan is None or last.state is TrialState.FAILED:
+        return
+    for row in last.plan.rows:
+        choice = chosen(settings, row.setting)
+        if choice is not None and row.at is not None:
+            yield Cell(int(row.at), choice), last.plan

@@ -1,0 +1,268 @@
+"""Real tuner, agents and actuators over a fake NVML each: seconds to comply, and watt-seconds above.
+
+The caps are read from the state of the fake drivers. A host's curve is one of the simulated board's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+
+from tests.integration.stage import JOULETUNE, Stage
+from tests.nvml.fake import FakeNvml
+from tuner.core import LATE_S
+
+FLOOR_W, MOST_W, SHARE_W = 120, 400, 250
+LOOK_S = 0.2
+START_S = 300.0
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An event, known ahead by so many seconds, and what is killed just after it was sent."""
+
+    name: str
+    share: float
+    ahead_s: float = 0.0
+    kills: tuple[str, ...] = ()
+
+
+SCENES = (
+    Scene("-25 %", 0.75),
+    Scene("-35 %", 0.65),
+    Scene("-35 %, known 15 s ahead, tuner killed", 0.65, 15.0, ("tuner",)),
+    Scene("-25 %, two agents killed", 0.75, 0.0, ("agent0", "agent1")),
+    Scene("-25 %, two actuators killed", 0.75, 0.0, ("actuator2", "actuator3")),
+    Scene("-35 %, tuner killed", 0.65, 0.0, ("tuner",)),
+)
+LASTS_S = 30.0
+
+
+@dataclass(frozen=True)
+class SceneOutcome:
+    """Seconds from the step until the sum of caps stayed within it, and what was above ten seconds later.
+
+    A tuner that was killed counts from its start. `unreachable` are the members that it named.
+    """
+
+    name: str
+    budget_w: float
+    before_w: float
+    complied_s: float | None
+    above_ws: float
+    unreachable: tuple[str, ...]
+    missing_w: float
+
+
+@dataclass
+class Racks:
+    """Hosts, each with an actuator, an agent and the state of its driver, and one tuner."""
+
+    folder: Path
+    library: Path
+    count: int
+    stage: Stage = field(init=False)
+    environs: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    states: dict[str, Path] = field(default_factory=dict)
+    samples: list[tuple[float, float]] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.stage = Stage(self.folder, toml='lease_s = 20.0\nsuggest = "here"\n')
+        self.nvml: FakeNvml | None = None
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [str(n) for n in range(self.count)]
+
+    def start(self) -> None:
+        """Start all."""
+        self.stage.start_tuner()
+        for name in self.names:
+            folder = self.folder / f"h{name}"
+            folder.mkdir()
+            self.states[name] = folder / "nvml.state"
+            self.nvml = FakeNvml(self.library, self.states[name], manual=False, root_only=0.0)
+            socket = folder / "a.sock"
+            (folder / "actuator.toml").write_text(
+                f'socket = "{socket}"\nstate_dir = "{folder / "actuator"}"\n'
+                '[[device]]\nmatch = "GPU-fa4e0000*"\n[device.grant]\n'
+                f'"gpu.power_limit_w" = {{ min = 100, max = {MOST_W} }}\n'
+                f'[device.budget]\nfloor = {{ "gpu.power_limit_w" = {FLOOR_W} }}\n'
+            )
+            (folder / "agent.toml").write_text(
+                f'tuner = "http://127.0.0.1:{self.stage.tuner_port}"\nname = "host{name}"\n'
+                f'token_file = "{self.stage.token_file}"\nstate_dir = "{folder / "agent"}"\n'
+                '[[device]]\nspec = "nvidia:0"\nworkload = "simulated"\n'
+            )
+            self.environs[name] = {
+                **os.environ,
+                **self.nvml.environment(),
+                "JOULETUNE_ACTUATOR": str(socket),
+                "PYTHONPATH": str(ROOT),
+                "FAKENVML_HOST": str(0x1000 + int(name)),
+                "OPENBLAS_NUM_THREADS": "1",
+            }
+            self.spawn(f"actuator{name}")
+            until((folder / "a.sock").exists, "the actuator does not listen")
+            self.spawn(f"agent{name}")
+
+    def spawn(self, what: str) -> None:
+        """Start an agent or an actuator, or the tuner."""
+        if what == "tuner":
+            self.stage.start_tuner()
+            return
+        kind, name = what.rstrip("0123456789"), what.lstrip("actuorgen")
+        folder = self.folder / f"h{name}"
+        command = {
+            "actuator": [
+                sys.executable, "-m", "agents.actuator.main", "serve", str(folder / "actuator.toml")
+            ],
+            "agent": [*JOULETUNE, "agent", "serve", "--config", str(folder / "agent.toml")],
+        }[kind]  # fmt: skip
+        with (folder / f"{kind}.log").open("ab") as log:
+            self.stage.processes[what] = subprocess.Popen(
+                command,
+                env=self.environs[name],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def kill(self, what: str) -> None:
+        """Kill a process, with its children."""
+        process = self.stage.processes.pop(what)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def caps(self) -> dict[str, float]:
+        """Return the power limit in each driver's state, in watts."""
+        assert self.nvml is not None
+        limits = {}
+        for name in self.names:
+            self.nvml.binding.fakenvml_use(str(self.states[name]).encode())
+            limits[name] = self.nvml.get("limit_w")
+        return limits
+
+    def ask(self, method: str, path: str, body: object = None) -> object:
+        """Ask the tuner. Raises httpx.HTTPError, and AssertionError for a refusal."""
+        url = f"http://127.0.0.1:{self.stage.tuner_port}{path}"
+        token = self.stage.token_file.read_text().strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = httpx.request(method, url, json=body, headers=headers, timeout=30.0)
+        assert answer.is_success, answer.text
+        return json.loads(answer.text or "null")
+
+    def declare(self) -> None:
+        """Declare the group; wait until all have joined and use its watts."""
+        body = {"select": {"id": ["*"]}, "watts": SHARE_W * self.count, "reboot_after_s": 120.0}
+
+        def declared() -> bool:
+            with suppress(AssertionError, httpx.HTTPError):
+                devices = self.ask("GET", "/v1/devices")
+                if isinstance(devices, list) and len(devices) == self.count:
+                    self.ask("PUT", "/v1/budgets/racks", body)
+                    return True
+            return False
+
+        until(declared, "not every device offers a cap")
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the group uses its watts, and no more."""
+        total = SHARE_W * self.count
+
+        def settled() -> bool:
+            return 0.75 * total <= sum(self.caps().values()) <= total
+
+        until(settled, lambda: f"the caps are {self.caps()}")
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note the sum of caps again and again."""
+
+        def watch() -> None:
+            while not self._over.wait(LOOK_S):
+                self.samples.append((time.time(), sum(self.caps().values())))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            watcher.join()
+
+    def play(self, scene: Scene) -> SceneOutcome:
+        """Play one event, with what is killed in it, then start that again."""
+        before = self.samples[-1][1]
+        at = time.time() + scene.ahead_s
+        begins = datetime.fromtimestamp(at, UTC)
+        body = {
+            "share": scene.share,
+            "effective_at": begins.isoformat(),
+            "expires_at": (begins + timedelta(seconds=LASTS_S + LATE_S)).isoformat(),
+            "why": scene.name,
+        }
+        self.ask("POST", "/v1/events/grid", body)
+        from_s = at
+        if scene.ahead_s:
+            time.sleep(scene.ahead_s / 2.0)
+        for what in scene.kills:
+            self.kill(what)
+        if "tuner" in scene.kills and not scene.ahead_s:
+            self.spawn("tuner")
+            from_s = time.time()
+        time.sleep(max(0.0, at + LATE_S + 5.0 - time.time()))
+        if "tuner" in scene.kills and scene.ahead_s:
+            time.sleep(max(0.0, at + LASTS_S - time.time()))
+            self.spawn("tuner")
+        view = self.ask("GET", "/v1/budgets/racks")
+        assert isinstance(view, dict)
+        away = tuple(m["device"] for m in view["members"] if m["state"] == "unreachable")
+        time.sleep(max(0.0, at + LASTS_S - time.time()))
+        budget_w = scene.share * SHARE_W * self.count
+        seen = [(t, w) for t, w in self.samples if at <= t <= at + LASTS_S]
+        above = [t for t, w in seen if w > budget_w + 1e-6]
+        late = [w - budget_w for t, w in seen if t > from_s + LATE_S and w > budget_w]
+        for what in scene.kills:
+            if what != "tuner":
+                self.spawn(what)
+        self.settle()
+        return SceneOutcome(
+            name=scene.name,
+            budget_w=budget_w,
+            before_w=before,
+            complied_s=round(max(above, default=from_s) - from_s, 2) if seen else None,
+            above_ws=round(sum(late) * LOOK_S, 1),
+            unreachable=away,
+            missing_w=float(view["missing_w"]),
+        )
+
+    def close(self) -> None:
+        """End every process."""
+        for what in list(self.stage.processes):
+            self.kill(what)
+
+
+def until(done: Callable[[], bool], why: str | Callable[[], str]) -> None:
+    """Wait until something is true. Raises AssertionError with the reason."""
+    end = time.monotonic() + START_S
+    while not done():
+        assert time.monotonic() < end, why if isinstance(why, str) else why()
+        time.sleep(0.25)

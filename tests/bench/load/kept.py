@@ -1,0 +1,48 @@
+"""Keeps what rivals came to: they do not depend on the product, and are most of a cell's time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import agents.devices.simulated.llm as simulator
+from tests.bench.load import governors
+from tests.bench.load.play import Played
+
+
+def code_key() -> str:
+    """Return a digest of the code that a rival's run depends on: the servers', and this bench's."""
+    folders = [Path(str(module.__file__)).parent for module in (simulator, governors)]
+    files = sorted(path for folder in folders for path in folder.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+class KeptRuns:
+    """Runs by their key, in a file; several processes may use it at once."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Keep runs in that file, or none where there is none."""
+        self._file, self._code = file, code_key() if file is not None else ""
+
+    def run(self, key: str, play: Callable[[], Played]) -> Played:
+        """Return the run of that key, played now if it is new."""
+        if self._file is None:
+            return play()
+        key = hashlib.sha256(f"{self._code}/{key}".encode()).hexdigest()
+        with closing(sqlite3.connect(self._file, timeout=60.0)) as kept:
+            kept.execute("create table if not exists runs (key text primary key, run text)")
+            row = kept.execute("select run from runs where key = ?", (key,)).fetchone()
+            if row is not None:
+                known = json.loads(row[0])
+                return Played(**{**known, "windows": tuple(map(tuple, known["windows"]))})
+            played = play()
+            kept.execute(
+                "insert or replace into runs values (?, ?)", (key, json.dumps(asdict(played)))
+            )
+            kept.commit()
+        return played

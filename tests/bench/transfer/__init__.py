@@ -1,0 +1,1 @@
+"""How much the studies of like devices help a new one."""

@@ -1,0 +1,111 @@
+"""What every driver with a power cap keeps to, as a member of a budget behind the actuator.
+
+A fixture `driver` gives one device, as its driver found it; `cap_knobs` are those that may cap it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.actuator.device import Peer
+from agents.actuator.driver import DriverProcess, KnobDriver, Value, _answered
+from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.journal import RestoreJournal
+from tests.actuation import Direct, actuator_of
+from tests.errors import raised
+from tuner.errors import OutOfRange
+
+AGENT = Peer(1, 1, 7)
+
+
+class HandOf(DriverProcess):
+    """Asks one driver in this very process."""
+
+    def __init__(self, driver: KnobDriver) -> None:
+        super().__init__(lambda: (), 1.0)
+        self._drivers = {driver.uuid: driver}
+
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
+        return _answered(self._drivers, verb, uuid, *details)
+
+
+class MemberContract:
+    cap_knobs: tuple[str, ...] = ()
+
+    @pytest.fixture(params=[0, 1])
+    def knob(self, driver: KnobDriver, request: pytest.FixtureRequest) -> str:
+        """Return one of the knobs that may cap the device."""
+        number: int = request.param
+        kinds = [k for k in driver.ranges() if k.rstrip(".0123456789") in self.cap_knobs]
+        if number >= len(kinds):
+            pytest.skip("this device has no further cap knob")
+        return kinds[number]
+
+    def start(self, driver: KnobDriver, knob: str, folder: Path, boot: str) -> Direct:
+        """Return an actuator whose journal has been replayed."""
+        values = driver.ranges()[knob]
+        terms = Granted(
+            match="*",
+            grant={knob: (values[0], values[-1])},
+            floor={knob: self.rungs(driver, knob)[0]},
+        )
+        made = actuator_of(
+            ActuatorConfig(devices=(terms,)),
+            lambda: HandOf(driver),
+            RestoreJournal(folder / "journal"),
+            boot,
+            lambda: 0.0,
+        )
+        actuator = Direct(asyncio.run(made))
+        assert actuator.replay() == {}
+        actuator.grant()
+        return actuator
+
+    def rungs(self, driver: KnobDriver, knob: str) -> list[Any]:
+        """Return the values that a member is set to: a floor, a low and a high cap."""
+        shown = driver.read()[knob]
+        low = [v for v in driver.ranges()[knob] if shown is None or float(v) < min(_numbers(shown))]
+        return [low[0], low[len(low) // 2], low[-1]]
+
+    def test_a_member_keeps_its_caps_and_its_floor_and_goes_back_to_its_original(
+        self, driver: KnobDriver, knob: str, tmp_path: Path
+    ) -> None:
+        original = dict(driver.read())
+        floor, low, high = self.rungs(driver, knob)
+        if not floor < low < high:
+            pytest.skip("this device has no three values below its original")
+        actuator, uuid = self.start(driver, knob, tmp_path, "boot 1"), driver.uuid
+
+        def in_force() -> object:
+            return actuator.read(AGENT, uuid)["values"][knob]
+
+        def cap(revision: int, most: Value) -> None:
+            steps = [{"in_s": 0.0, "cap_w": 1.0, "at_most": {knob: most}}]
+            actuator.cap(AGENT, uuid, "rack", revision, steps)
+
+        readable = original[knob] is not None
+        cap(1, high)
+        assert not readable or driver.read()[knob] == floor
+        actuator.hold(AGENT, uuid, {knob: high}, 100.0)
+        assert in_force() == high
+        cap(2, low)
+        assert in_force() == low
+        with raised(OutOfRange, knob):
+            actuator.hold(AGENT, uuid, {knob: high}, 100.0)
+        actuator.release(AGENT, uuid)
+        assert not readable or driver.read()[knob] == floor
+        driver.write(knob, None)  # as a boot leaves it
+        actuator = self.start(driver, knob, tmp_path, "boot 2")
+        assert not readable or driver.read()[knob] == floor
+        with raised(OutOfRange, knob):
+            actuator.hold(AGENT, uuid, {knob: high}, 100.0)
+        actuator.leave_budget(AGENT, uuid)
+        assert driver.read() == original
+
+
+def _numbers(value: Value) -> list[float]:
+    return [float(part) for part in str(value).split()]

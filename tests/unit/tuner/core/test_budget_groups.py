@@ -1,0 +1,110 @@
+"""A group's watts over time: what is in force, since when, and what is known ahead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import START, device
+from tests.errors import raised
+from tuner.core import (
+    BudgetGroup,
+    CapKnob,
+    GridEvent,
+    HourRow,
+    InvalidInput,
+    MemberPower,
+    MemberRecord,
+    TimeSeries,
+)
+
+GROUP = BudgetGroup(
+    name="rack",
+    select={"board": ("A100*",)},
+    watts=TimeSeries(rows=(HourRow(500.0, "13-14"), HourRow(800.0))),
+)
+
+
+def event(after_s: float, lasts_s: float = 600.0, **limit: float) -> GridEvent:
+    at = START + timedelta(seconds=after_s)
+    return GridEvent(effective_at=at, expires_at=at + timedelta(seconds=lasts_s), **limit)  # type: ignore[arg-type]
+
+
+def steps(group: BudgetGroup, after_s: float = 0.0) -> list[tuple[float, float]]:
+    now = START + timedelta(seconds=after_s)
+    listed = group.steps(None, now)
+    return [(at_s - START.timestamp(), watts) for at_s, watts in listed]
+
+
+def test_hours_of_the_next_six_are_known_ahead() -> None:
+    (began, now_w), *later = steps(GROUP)
+    assert began <= -10.0
+    assert now_w == 800.0
+    assert later == [(3600.0, 500.0), (7200.0, 800.0)]
+
+
+def test_a_step_keeps_the_time_at_which_it_began() -> None:
+    group = GROUP.with_event(event(0.0, share=0.5), START)
+    assert steps(group, 4.0)[:2] == [(0.0, 400.0), (600.0, 800.0)]
+    assert steps(group, 100.0)[0][0] <= 90.0, "and counts fully after ten seconds"
+
+
+def test_the_least_of_several_events_counts() -> None:
+    group = GROUP.with_event(event(0.0, watts=600.0), START)
+    group = group.with_event(event(60.0, 60.0, share=0.5), START)
+    assert [w for _, w in steps(group)[:4]] == [600.0, 400.0, 600.0, 800.0]
+
+
+def test_events_that_are_over_are_left_out_when_one_is_added() -> None:
+    group = GROUP.with_event(event(0.0, 10.0, watts=1.0), START)
+    group = group.with_event(event(60.0, watts=2.0), START + timedelta(seconds=30))
+    assert [e.watts for e in group.events] == [2.0]
+
+
+def test_a_series_that_is_not_known_leaves_no_watts() -> None:
+    group = replace(GROUP, watts=None, series="grid")
+    assert [w for _, w in steps(group)] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"select": {}}, "select"),
+        ({"watts": None}, "rack"),
+        ({"series": "grid"}, "rack"),
+        ({"reboot_after_s": 5.0}, "5"),
+    ],
+)
+def test_a_group_that_does_not_fit_is_refused_by_name(
+    change: dict[str, object], named: str
+) -> None:
+    with raised(InvalidInput, named):
+        replace(GROUP, **change)  # type: ignore[arg-type]
+
+
+def test_an_event_needs_one_limit_and_an_end() -> None:
+    for wrong in ({}, {"watts": 1.0, "share": 0.5}, {"share": 1.5}, {"watts": -1.0}):
+        with raised(InvalidInput):
+            event(0.0, **wrong)
+    with raised(InvalidInput, "expires_at"):
+        event(0.0, 0.0, watts=1.0)
+
+
+def test_devices_are_selected_and_have_the_priority_of_the_first_pattern() -> None:
+    group = replace(GROUP, priorities={"chat*": 2, "*": 1})
+    assert group.selects(device("chat1"))
+    assert not replace(group, select={"rack": ("a",)}).selects(device("chat1"))
+    assert (group.priority("chat1"), group.priority("batch")) == (2, 1)
+    assert GROUP.priority("chat1") == 0
+
+
+def test_a_cap_is_shared_by_the_knobs_of_a_device() -> None:
+    knobs = (CapKnob("gpu.w", 100.0, 100.0, 300.0), CapKnob("cpu.uw", 50e6, 50.0, 150.0))
+    power = MemberPower(floor_w=150.0, default_w=450.0, reboot_after_s=60.0, heard_s=0.0)
+    record = MemberRecord(device="a", knobs=knobs, power=power)
+    assert record.at_most(300.0) == {"gpu.w": 200.0, "cpu.uw": 100e6}
+    assert record.at_most(90.0) == {"gpu.w": 100.0, "cpu.uw": 50e6}
+    assert record.in_watts
+    assert not replace(record, knobs=(CapKnob("cpu.mhz", 1000.0),)).in_watts

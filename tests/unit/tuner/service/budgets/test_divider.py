@@ -1,0 +1,249 @@
+"""A group from its declaration to its release: hosts that report and obey, and a tuner that may be gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import device
+from tests.errors import raised
+from tests.unit.tuner.study.worlds import World
+from tuner.config import TunerConfig
+from tuner.core import (
+    CapKnob,
+    Conflict,
+    HourRow,
+    InvalidInput,
+    NotFound,
+)
+from tuner.series import SeriesTable
+from tuner.service.energy_price import EnergyPrice
+from tuner.service.operations import Operations
+from tuner.wire import BudgetDraft, BudgetOrder, BudgetReport, Change, GridDraft
+
+KNOBS = (CapKnob("gpu.power_limit_w", 100.0, 100.0, 350.0),)
+ALL: dict[str, tuple[str, ...]] = {"id": ("gpu*",)}
+
+
+@dataclass
+class FakeHost:
+    """A host that keeps what it is ordered, as its actuator would."""
+
+    group: str = ""
+    revision: int = 0
+    steps: list[tuple[float, float]] = field(default_factory=list)
+
+    def cap_w(self, now_s: float) -> float:
+        if not self.group:
+            return 350.0
+        return next((w for at, w in reversed(self.steps) if at <= now_s), 100.0)
+
+    def report(self) -> BudgetReport:
+        return BudgetReport(agent="host/1", knobs=KNOBS, group=self.group, revision=self.revision)
+
+    def obey(self, order: BudgetOrder, now_s: float) -> None:
+        if order.kind == "release":
+            self.group, self.revision, self.steps = "", 0, []
+        elif order.kind == "caps":
+            assert order.revision > self.revision or order.group != self.group
+            self.group, self.revision = order.group, order.revision
+            self.steps = [(now_s + s.in_s, s.at_most["gpu.power_limit_w"]) for s in order.steps]
+
+
+@dataclass
+class Rack:
+    """Three devices, and the tuner that divides their watts."""
+
+    world: World = field(default_factory=World)
+    hosts: dict[str, FakeHost] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        table = {"grid": SeriesTable(rows=(HourRow(500.0, "12-13"), HourRow(900.0)))}
+        self.price = EnergyPrice.of(TunerConfig(series=table))
+        self.operations = Operations(self.world.loop, self.price)
+        for name in ("gpu0", "gpu1", "gpu2"):
+            self.world.loop.register(device(name))
+            self.hosts[name] = FakeHost()
+            self.exchange(name)
+
+    @property
+    def now_s(self) -> float:
+        return self.world.time.now().timestamp()
+
+    def exchange(self, name: str) -> None:
+        host = self.hosts[name]
+        host.obey(self.operations.divider.answer(name, host.report()), self.now_s)
+
+    def pass_s(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.world.time.sleep(1.0)
+            self.operations.divider.divide()
+            for name in self.hosts.keys() - self.gone:
+                self.exchange(name)
+
+    def drawn_w(self) -> float:
+        return sum(host.cap_w(self.now_s) for host in self.hosts.values())
+
+    def set(self, watts: float | None = 600.0, **changes: object) -> None:
+        fields: dict[str, object] = {"select": ALL, "watts": watts, **changes}
+        self.operations.set_budget("rack", BudgetDraft.model_validate(fields))
+
+    def event(self, after_s: float = 0.0, **limit: object) -> None:
+        at = self.world.time.now() + timedelta(seconds=after_s)
+        fields = {"effective_at": at, "expires_at": at + timedelta(hours=1), **limit}
+        self.operations.grid_event(GridDraft.model_validate(fields))
+
+
+@pytest.fixture
+def rack() -> Rack:
+    return Rack()
+
+
+def test_members_join_are_capped_and_use_their_watts(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    assert rack.drawn_w() == 600.0
+    view = rack.operations.budget("rack")
+    assert (view.budget_w, view.may_draw_w, view.missing_w) == (600.0, 600.0, 0.0)
+    assert {m.state for m in view.members} == {"joined"}
+
+
+def test_an_event_lowers_all_within_its_ten_seconds_and_ends_by_itself(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.event(share=0.65, why="peak")
+    rack.pass_s(3)
+    assert rack.drawn_w() <= 390.0
+    rack.world.time.sleep(3600.0)
+    rack.pass_s(5)
+    assert rack.drawn_w() == 600.0
+    assert rack.operations.budget("rack").events == ()
+
+
+def test_an_event_known_ahead_happens_without_the_tuner(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.event(after_s=60.0, watts=400.0)
+    rack.pass_s(3)
+    assert rack.drawn_w() == 600.0
+    rack.world.time.sleep(60.0)
+    assert rack.drawn_w() <= 400.0
+
+
+def test_below_the_floors_all_go_to_the_floor_and_the_missing_watts_are_named(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.event(watts=120.0)
+    rack.pass_s(5)
+    assert rack.drawn_w() == 300.0
+    assert rack.operations.budget("rack").missing_w == 180.0
+    texts = [e.text for e in rack.world.store.events.list() if e.kind == "budget"]
+    assert any("180 W are missing" in text for text in texts)
+
+
+def test_a_tuner_that_starts_again_continues_from_what_is_stored(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.event(share=0.75)
+    rack.operations = Operations(rack.world.restarted(), rack.price)
+    rack.pass_s(6)
+    assert rack.drawn_w() <= 450.0
+    assert rack.operations.budget("rack").may_draw_w <= 450.0
+
+
+def test_a_silent_member_is_named_and_the_others_give_its_watts(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.gone.add("gpu1")
+    rack.event(share=0.75)
+    rack.pass_s(9)
+    assert rack.drawn_w() <= 450.0
+    states = {m.device: m.state for m in rack.operations.budget("rack").members}
+    assert states["gpu1"] == "unreachable"
+    rack.pass_s(130)
+    view = {m.device: m for m in rack.operations.budget("rack").members}
+    assert view["gpu1"].may_draw_w == 350.0
+    rack.gone.clear()
+    rack.pass_s(10)
+    assert rack.drawn_w() == 450.0
+
+
+def test_by_hour_the_lower_hour_is_handed_out_before(rack: Rack) -> None:
+    rack.set(watts=None, rows=[{"value": 400.0, "hours": "13-14"}, {"value": 600.0}])
+    rack.pass_s(5)
+    assert rack.drawn_w() == 600.0
+    rack.world.time.sleep(3600.0)
+    assert rack.drawn_w() <= 400.0
+
+
+def test_a_series_of_the_configuration_is_followed(rack: Rack) -> None:
+    rack.set(watts=None, series="grid")
+    rack.pass_s(5)
+    assert 497.0 <= rack.drawn_w() <= 500.0
+    with raised(InvalidInput, "solar", "grid"):
+        rack.set(watts=None, series="solar")
+
+
+def test_released_members_go_back_and_are_told_once(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.operations.release_budget("rack", Change(who="ann"))
+    rack.pass_s(2)
+    assert {h.group for h in rack.hosts.values()} == {""}
+    assert rack.operations.budgets() == []
+    rack.set(450.0)
+    rack.pass_s(5)
+    assert rack.drawn_w() == 450.0
+
+
+def test_a_group_whose_floors_do_not_fit_is_refused_with_the_missing_watts(rack: Rack) -> None:
+    with raised(InvalidInput, "50 W more", "gpu0 100 W"):
+        rack.set(250.0)
+    assert rack.operations.budgets() == []
+
+
+def test_devices_without_a_floor_or_of_another_group_are_refused_by_name(rack: Rack) -> None:
+    rack.world.loop.register(device("cpu0"))
+    with raised(InvalidInput, "cpu0", "floor"):
+        rack.set(600.0, select={"id": ("*",)})
+    rack.set(600.0)
+    with raised(Conflict, "gpu0", "rack"):
+        rack.operations.set_budget("other", BudgetDraft(select=ALL, watts=600.0))
+    with raised(InvalidInput, "no device matches"):
+        rack.operations.set_budget("none", BudgetDraft(select={"id": ("x",)}, watts=600.0))
+
+
+def test_events_need_a_group_an_end_and_one_limit(rack: Rack) -> None:
+    with raised(NotFound, "no budget"):
+        rack.event(watts=100.0)
+    rack.set(600.0)
+    with raised(NotFound, "attic"):
+        rack.event(watts=100.0, groups=("attic",))
+    with raised(InvalidInput, "share"):
+        rack.event(watts=100.0, share=0.5)
+    with raised(InvalidInput, "past"):
+        rack.event(after_s=-7200.0, share=0.5)
+
+
+def test_a_host_that_cannot_keep_its_caps_counts_as_silent(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.gone.add("gpu2")
+    host = rack.hosts["gpu2"]
+    broken = replace(host).report().model_copy(update={"unable": "driver hangs"})
+    for _ in range(40):
+        rack.pass_s(1)
+        assert rack.operations.divider.answer("gpu2", broken).kind == "none"
+    states = {m.device: m.state for m in rack.operations.budget("rack").members}
+    assert states["gpu2"] == "unreachable"
+
+
+def test_a_host_that_lost_its_memory_gets_its_caps_again(rack: Rack) -> None:
+    rack.set(600.0)
+    rack.pass_s(5)
+    rack.hosts["gpu0"] = FakeHost(group="rack")
+    rack.pass_s(3)
+    assert rack.drawn_w() == 600.0

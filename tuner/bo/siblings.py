@@ -1,0 +1,111 @@
+"""Posteriors of other studies as hypotheses about this one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from tuner.bo.encoding import Grid
+from tuner.bo.mixture import matern
+from tuner.bo.prior import JITTER, Hypothesis
+from tuner.core import Closeness, Posterior, PosteriorKnob, SiblingMemory, matched
+
+REACH = 1.0
+"""The length scale, in spans of a posterior's points, over which it is interpolated."""
+
+NUGGET = 1e-4
+"""The variance of the rounding of a posterior's values, relative to their own."""
+
+MOST_TRUST = 0.95
+"""The most initial probability of siblings: two windows must be able to refute them."""
+
+Column = list[float] | list[str]
+
+
+@lru_cache(maxsize=4)
+def sibling_hypotheses(
+    grid: Grid, metrics: tuple[str, ...], memory: SiblingMemory, cold: int
+) -> tuple[Hypothesis, ...]:
+    """Return hypotheses for each closeness of a memory's siblings; `cold` is how many others there are.
+
+    The siblings one by one, and a normal distribution with their mean and covariance, which covers
+    studies between and beyond them. Siblings without one of the knobs or metrics are left out.
+    """
+    hypotheses = []
+    for closeness in Closeness:
+        alike = [s.posterior for s in memory.siblings if s.closeness is closeness]
+        names, centres, doubts = [], [], []
+        for posterior in alike:
+            predicted = _transferred(posterior, grid, metrics)
+            if predicted is not None:
+                names.append(posterior.study)
+                centres.append(predicted[0])
+                doubts.append(predicted[1:])
+        if not names:
+            continue
+        trust = min(MOST_TRUST, memory.trust.get(closeness, 0.0))
+        odds = trust / (1.0 - trust) * cold
+        each, within = torch.stack(centres), torch.cat(doubts) / math.sqrt(len(names))
+        mean = each.mean(dim=0, keepdim=True)
+        between = (each - mean) / math.sqrt(len(names))
+        title = f"siblings ({closeness})"
+        if len(names) == 1:
+            hypotheses.append(Hypothesis(each, within, title, odds, tuple(names)))
+            continue
+        hypotheses.append(Hypothesis(each, within, f"{title}, one by one", odds / 2, tuple(names)))
+        mixed = torch.cat([between, within])
+        hypotheses.append(Hypothesis(mean, mixed, f"{title}, mixed", odds / 2, tuple(names)))
+    return tuple(hypotheses)
+
+
+def coordinates(grid: Grid) -> list[Column]:
+    """Return for each knob of a grid the logarithm of each row's value over the default, or its name."""
+    logs = grid.ratios.log().T.tolist()
+    return [
+        [str(setting[name]) for setting in grid.settings] if named else logs[column]
+        for column, (name, named) in enumerate(zip(grid.names, grid.named, strict=True))
+    ]
+
+
+def knobs_of(grid: Grid) -> tuple[PosteriorKnob, ...]:
+    """Return the knobs of a grid as a posterior has them."""
+    return tuple(map(PosteriorKnob, grid.names, grid.roles, grid.named))
+
+
+def _transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Tensor | None:
+    """Return a posterior's mean and directions at every row: `1 + n x (metrics x rows)`.
+
+    None where it lacks a knob, a name or a metric. Beyond its own points its nearest edge counts.
+    """
+    places = matched(posterior.knobs, knobs_of(grid))
+    if places is None or not {*metrics} <= {*posterior.metrics}:
+        return None
+    own, other = [], []
+    rows = dict(zip(places, coordinates(grid), strict=True))
+    for place, knob in enumerate(posterior.knobs):
+        there = [point[place] for point in posterior.points]
+        here = rows.get(place, [there[0]] * len(grid.settings))
+        if knob.named:
+            names = sorted({*map(str, there)})
+            if not {*here} <= {*names}:
+                return None
+            own += [[(v == n) / math.sqrt(2.0) for v in there] for n in names]
+            other += [[(v == n) / math.sqrt(2.0) for v in here] for n in names]
+        else:
+            least, most = min(map(float, there)), max(map(float, there))
+            span = max(most - least, JITTER)
+            own.append([(float(v) - least) / span for v in there])
+            other.append([(min(max(float(v), least), most) - least) / span for v in here])
+    points = torch.tensor(own, dtype=torch.float64).T.reshape(len(posterior.points), -1)
+    required = torch.tensor(other, dtype=torch.float64).T.reshape(len(grid.settings), -1)
+    columns = [posterior.metrics.index(metric) for metric in metrics]
+    values = torch.tensor([posterior.means, *posterior.directions], dtype=torch.float64)[:, columns]
+    between = matern(torch.cdist(points, points) / REACH)
+    between += NUGGET * torch.eye(len(points), dtype=torch.float64)
+    shares = torch.linalg.solve(between, matern(torch.cdist(points, required) / REACH))
+    predicted: Tensor = (values @ shares).flatten(1)
+    return predicted

@@ -1,0 +1,170 @@
+"""A finished study's posterior, from its trials alone: the same trials give the same posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import torch
+from torch import Tensor
+
+from tuner.bo.beliefs import View, believe
+from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, grid_of, most_rows
+from tuner.bo.siblings import coordinates, knobs_of
+from tuner.core import (
+    NO_MEMORY,
+    Closeness,
+    Device,
+    Kind,
+    Limit,
+    Past,
+    Phase,
+    Posterior,
+    Setting,
+    Sibling,
+    SiblingMemory,
+    quantity_of,
+    setting_key,
+    versions_of,
+)
+from tuner.memory.selection import aim_of
+
+MOST_POINTS = 96
+"""The most settings of a posterior."""
+
+DIRECTIONS = 4
+"""The number of largest joint deviations that are kept: they have most of the variance."""
+
+COMPONENTS = 6
+"""The number of most probable components that deviations are taken from."""
+
+SAMPLE = 1000
+"""The number of random settings that represent a space too large to enumerate."""
+
+EARLY = 5
+"""Siblings are worth as much as they help a search of this number of trials."""
+
+DIGITS = 4
+
+
+def posterior_of(past: Past, device: Device) -> Posterior | None:
+    """Return the posterior of a study, None where its objective follows no law or it has no baseline.
+
+    Its own siblings are not in it: a belief must not come back as evidence.
+    """
+    study, limits = past.study, past.limits
+    physical = quantity_of(study.objective.metric, study.quantities).kind is not Kind.OTHER
+    if limits is None or not physical or study.terms.plan_by or study.space.size < 2:
+        return None
+    view, grid = _cold(past, limits)
+    metrics = tuple(m for m, (model, _) in view.where.items() if model == 0)
+    if not all(view.scales[m].log for m in metrics):
+        return None
+    rows = _selected(grid, grid.rows[setting_key(study.baseline)], list(view.measured))
+    means, directions = _deviations(view, rows)
+    baseline = {metric: shown.mean for metric, shown in past.evidence.baseline.items()}
+    columns = [[column[row] for row in rows] for column in coordinates(grid)]
+    return Posterior(
+        study=study.id,
+        revision=study.revision,
+        board=device.board,
+        kind=device.kind,
+        workload=device.workload,
+        versions=versions_of(device),
+        knobs=knobs_of(grid),
+        points=tuple(
+            tuple(round(v, DIGITS) if isinstance(v, float) else v for v in point)
+            for point in zip(*columns, strict=True)
+        ),
+        metrics=metrics,
+        means=_rounded(means),
+        directions=tuple(_rounded(direction) for direction in directions),
+        baseline=baseline if len(study.devices) == 1 else {},
+        held=_held(past),
+        aim=aim_of(study),
+        settings=len(view.measured),
+    )
+
+
+def worth(past: Past, siblings: Sequence[Sibling]) -> dict[Closeness, float]:
+    """Return the probability of siblings of each closeness after the first windows, at even odds.
+
+    None of those whose knobs or metrics do not cover the study.
+    """
+    tuned = [t.number for t in past.trials if t.phase is Phase.TUNING]
+    last = tuned[:EARLY][-1] if tuned else 0
+    early = Past(study=past.study, trials=tuple(t for t in past.trials if t.number <= last))
+    shares = {}
+    for closeness in Closeness:
+        own = tuple(s for s in siblings if s.closeness is closeness)
+        if not own or not tuned or early.limits is None:
+            continue
+        memory = SiblingMemory(f"worth of {closeness}", own, {closeness: 0.5})
+        view, _ = _cold(early, early.limits, memory)
+        mixture = view.models[0].mixture
+        if any(c.prior.siblings for c in mixture.components) or mixture.siblings_share:
+            shares[closeness] = mixture.siblings_share
+    return shares
+
+
+def _cold(
+    past: Past, limits: tuple[Limit, ...], memory: SiblingMemory = NO_MEMORY
+) -> tuple[View, Grid]:
+    study, space = past.study, past.study.space
+    if space.size <= min(MOST_ROWS, most_rows(space)):
+        grid = enumerate_grid(space)
+    else:
+        chance = Random(study.seed)
+        drawn = [
+            space.canonical({k.name: chance.choice(k.values) for k in space.knobs})
+            if not space.only
+            else chance.choice(space.only)
+            for _ in range(SAMPLE)
+        ]
+        settings = [study.baseline, *(c.setting for c in past.evidence.candidates), *drawn]
+        grid = grid_of(space, tuple({setting_key(s): s for s in settings}.values()))
+    return believe(study, past.evidence, limits, grid, memory=memory), grid
+
+
+def _held(past: Past) -> Setting:
+    """Return the held setting; empty where the study holds none, or a plan of several rows."""
+    plan = past.study.held
+    return {} if plan is None or len(plan.rows) > 1 else plan.rows[0].setting
+
+
+def _selected(grid: Grid, home: int, measured: Sequence[int]) -> list[int]:
+    """Return the baseline, the measured rows, and rows far from all selected, up to `MOST_POINTS`."""
+    if len(grid.settings) <= MOST_POINTS:
+        return [home, *(row for row in range(len(grid.settings)) if row != home)]
+    rows = list(dict.fromkeys([home, *measured]))[:MOST_POINTS]
+    apart = torch.cdist(grid.places[rows], grid.places).amin(dim=0)
+    while len(rows) < MOST_POINTS:
+        rows.append(int(apart.argmax()))
+        apart = torch.minimum(apart, torch.cdist(grid.places[rows[-1:]], grid.places)[0])
+    return rows
+
+
+def _deviations(view: View, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the expected metrics of rows beside the first, and the largest joint deviations.
+
+    `metrics x rows` and `DIRECTIONS x metrics x rows`.
+    """
+    mixture = view.models[0].mixture
+    best = mixture.weights.argsort(descending=True)[:COMPONENTS]
+    shares = mixture.weights[best] / mixture.weights[best].sum()
+    means, covariances = mixture.joint(torch.tensor(rows), best.tolist())
+    contrast = torch.eye(len(rows), dtype=torch.float64)
+    contrast[:, 0] -= 1.0
+    form = torch.kron(torch.eye(mixture.metrics, dtype=torch.float64), contrast)
+    each = means.flatten(1) @ form.T
+    mean = shares @ each
+    away = shares.sqrt()[:, None] * (each - mean)
+    covariance = form @ torch.einsum("c,cij->ij", shares, covariances) @ form.T + away.T @ away
+    sizes, vectors = torch.linalg.eigh(covariance)
+    largest = vectors[:, -DIRECTIONS:] * sizes[-DIRECTIONS:].clamp_min(0.0).sqrt()
+    shape = (mixture.metrics, len(rows))
+    return mean.reshape(shape), largest.T.reshape(-1, *shape)
+
+
+def _rounded(table: Tensor) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(round(v, DIGITS) for v in row) for row in table.tolist())

@@ -1,0 +1,1 @@
+"""Groups that share watts: declared, divided, shown."""

@@ -1,0 +1,160 @@
+"""Groups declared, changed and released by operators, and events of the grid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tuner.core import (
+    BudgetGroup,
+    Conflict,
+    Device,
+    GridEvent,
+    InvalidInput,
+    MemberRecord,
+    NotFound,
+    TimeSeries,
+)
+from tuner.service.budgets.divider import WattDivider
+from tuner.study.stale import looking_again
+from tuner.wire import BudgetDraft, Change, GridDraft
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+@looking_again
+def set_budget(divider: WattDivider, name: str, draft: BudgetDraft) -> None:
+    """Declare a group, or change the one of that name; its events stay.
+
+    Raises:
+        InvalidInput: a value does not fit, a device has no floor, or the floors do not fit in the watts.
+        Conflict: a device is in another group.
+    """
+    loop, now = divider.loop, divider.loop.now()
+    if not NAME.fullmatch(name):
+        raise InvalidInput(f"name cannot be {name!r}", hint="use letters, digits, '.', '_' and '-'")
+    group = _group(name, draft)
+    if draft.series and divider.source(group) is None:
+        names = ", ".join(divider.price.others) or "none"
+        raise InvalidInput(
+            f"there is no series {draft.series!r}; tuner.toml has {names}",
+            hint=f"add [series.{draft.series}] to tuner.toml, then restart the tuner",
+        )
+    members = [d for d in loop.store.devices.list() if group.selects(d)]
+    records = {r.device: r for r in loop.store.budgets.members()}
+    _refuse_members(group, members, loop.store.budgets.groups(), records)
+    floors = {d.id: sum(k.floor_w or 0.0 for k in records[d.id].knobs) for d in members}
+    _refuse_floors(group, floors, min(w for _, w in group.steps(divider.source(group), now)))
+    former = next((g for g in loop.store.budgets.groups() if g.name == name), None)
+    if former is not None:
+        group = replace(group, events=former.events, revision=former.revision)
+    loop.store.budgets.put_group(group)
+    loop.changes.note("budget", f"{name} set by {draft.who}{_why(draft)}")
+
+
+def _group(name: str, draft: BudgetDraft) -> BudgetGroup:
+    if sum((draft.watts is not None, bool(draft.rows), bool(draft.series))) != 1:
+        raise InvalidInput(
+            f"the budget {name} needs one of watts, rows and series", hint="give --watts 4000"
+        )
+    watts = None
+    if not draft.series:
+        by = f"{name} by hour" if draft.rows else name
+        watts = TimeSeries(
+            name=by, constant=draft.watts, rows=draft.rows, time_zone=draft.time_zone
+        )
+    return BudgetGroup(
+        name=name,
+        select=draft.select,
+        watts=watts,
+        series=draft.series,
+        reboot_after_s=draft.reboot_after_s,
+        priorities=draft.priorities,
+    )
+
+
+def _refuse_members(
+    group: BudgetGroup,
+    members: Sequence[Device],
+    groups: Sequence[BudgetGroup],
+    records: Mapping[str, MemberRecord],
+) -> None:
+    if not members:
+        raise InvalidInput(
+            f"no device matches select of {group.name}", hint="list them with `device list`"
+        )
+    for device in members:
+        other = next((g for g in groups if g.name != group.name and g.selects(device)), None)
+        if other is not None:
+            raise Conflict(
+                f"{device.id} is in the budget {other.name}", hint="select it in one of them"
+            )
+    bare = [d.id for d in members if d.id not in records or not records[d.id].in_watts]
+    if bare:
+        raise InvalidInput(
+            f"no power cap with a floor in watts: {', '.join(bare)}",
+            hint="set [device.budget] floor = { … } in actuator.toml of its host",
+        )
+
+
+def _refuse_floors(group: BudgetGroup, floors: Mapping[str, float], least_w: float) -> None:
+    missing = sum(floors.values()) - least_w
+    if missing > 0.0:
+        named = ", ".join(f"{name} {watts:g} W" for name, watts in floors.items())
+        raise InvalidInput(
+            f"the floors of {group.name} need {missing:.0f} W more than its least budget of "
+            f"{least_w:.0f} W: {named}",
+            hint="raise its watts, or lower floors in actuator.toml of these hosts",
+        )
+
+
+def release_budget(divider: WattDivider, name: str, change: Change) -> None:
+    """Remove a group: every member goes back to its original setting. Raises NotFound."""
+    budgets = divider.loop.store.budgets
+    budgets.group(name)
+    budgets.forget_group(name)
+    for record in budgets.members():
+        if record.group == name and record.active:
+            divider.release(record)
+    divider.loop.changes.note("budget", f"{name} released by {change.who}{_why(change)}")
+
+
+def grid_event(divider: WattDivider, draft: GridDraft) -> Sequence[str]:
+    """Put an event in force for the named groups, or for all; return their names.
+
+    Raises:
+        NotFound: a group is not there, or there is none.
+        InvalidInput: the event does not fit, or is over.
+    """
+    loop, now = divider.loop, divider.loop.now()
+    event = GridEvent(
+        watts=draft.watts,
+        share=draft.share,
+        effective_at=draft.effective_at or now,
+        expires_at=draft.expires_at,
+        who=draft.who,
+        why=draft.why,
+    )
+    if event.expires_at <= now:
+        raise InvalidInput("expires_at is in the past", hint="give a time to come")
+    names = draft.groups or tuple(g.name for g in loop.store.budgets.groups())
+    if not names:
+        raise NotFound("there is no budget", hint="declare one with `budget set`")
+    for name in names:
+        loop.store.budgets.group(name)
+    for name in names:
+        _add(divider, name, event)
+    limit = f"{event.watts:g} W" if event.watts is not None else f"{event.share:.0%}"
+    loop.changes.note("grid", f"{', '.join(names)}: at most {limit}, by {draft.who}{_why(draft)}")
+    return names
+
+
+@looking_again
+def _add(divider: WattDivider, name: str, event: GridEvent) -> None:
+    group = divider.loop.store.budgets.group(name)
+    divider.loop.store.budgets.put_group(group.with_event(event, divider.loop.now()))
+
+
+def _why(change: Change) -> str:
+    return f": {change.why}" if change.why else ""

@@ -1,0 +1,261 @@
+"""Divides the watts of each group: what the leader does every second, and what hosts answer to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from policies.budget.division import BudgetMember
+from policies.budget.steps import LEAST_W, GroupMember, GroupPlan, plan_group
+from tuner.core import (
+    BudgetGroup,
+    CapSchedule,
+    Event,
+    MemberPower,
+    MemberRecord,
+    Notice,
+    StaleRevision,
+    TimeSeries,
+    Topic,
+)
+from tuner.service.budgets.fronts import MeasuredFronts
+from tuner.service.energy_price import EnergyPrice
+from tuner.study.loop import Loop
+from tuner.wire import BudgetOrder, BudgetReport, CapOrder
+
+log = logging.getLogger(__name__)
+
+HEARD_S = 5.0
+"""Answers that say nothing new are stored once in so many seconds."""
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A group, its members as they are stored, and what is to be sent to them now."""
+
+    group: BudgetGroup
+    steps: Sequence[tuple[float, float]]
+    records: Mapping[str, MemberRecord]
+    members: Mapping[str, GroupMember]
+    plan: GroupPlan
+    metrics: Mapping[str, str]
+
+
+@dataclass
+class WattDivider:
+    """Plan and send the caps of all groups, over one loop and its store.
+
+    What is sent is stored first: whatever dies between, no more is in force than what is stored says. Two
+    tuners that both believe to lead cannot both change a member: the store takes a change of the latest
+    revision only.
+    """
+
+    loop: Loop
+    price: EnergyPrice
+    _fronts: MeasuredFronts = field(init=False)
+    _noted: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._fronts = MeasuredFronts(self.loop)
+
+    def now_s(self) -> float:
+        """Return the time in seconds since 1970, by which steps are stored."""
+        return self.loop.now().timestamp()
+
+    def divide(self) -> None:
+        """Send every group's next caps. Only the leader calls it."""
+        with self._lock:
+            groups = self.loop.store.budgets.groups()
+            records = {r.device: r for r in self.loop.store.budgets.members()}
+            if not (groups or records):
+                return
+            self._enlist(groups, records)
+            for group in groups:
+                state = self.state(group, records)
+                for device, schedule in state.plan.schedules.items():
+                    with suppress(StaleRevision):  # its host answered meanwhile: next second
+                        self._send(records[device], schedule)
+                self._note(state)
+
+    def source(self, group: BudgetGroup) -> TimeSeries | None:
+        """Return the series that a group names, None where there is none."""
+        feed = self.price.others.get(group.series)
+        return None if feed is None else feed.series
+
+    def state(self, group: BudgetGroup, records: Mapping[str, MemberRecord]) -> GroupState:
+        """Return a group with its members, and what it would send now."""
+        own = {n: r for n, r in records.items() if r.group == group.name and r.active}
+        fronts = self._fronts.of(own)
+        members = {}
+        for name, record in own.items():
+            power, front = record.power, fronts[name]
+            device = BudgetMember(
+                name,
+                power.floor_w,
+                max(power.floor_w, power.default_w),
+                front.points,
+                front.needs_w,
+                group.priority(name),
+            )
+            members[name] = GroupMember(device, power, record.sent_s)
+        steps = group.steps(self.source(group), self.loop.now())
+        plan = plan_group(list(members.values()), steps, self.now_s())
+        metrics = {name: fronts[name].metric for name in own}
+        return GroupState(group, steps, own, members, plan, metrics)
+
+    def answer(self, device: str, report: BudgetReport) -> BudgetOrder:
+        """Note what a host reports, and return what it is to do."""
+        if report.unable:  # it keeps no cap: it counts as silent
+            return BudgetOrder()
+        record = self._heard(device, report)
+        if record is None or not record.group:
+            return BudgetOrder()
+        if record.released:
+            return BudgetOrder(kind="release", group=report.group or record.group)
+        power = record.power
+        latest = power.sent[-1] if power.sent else power.acknowledged
+        if report.group == record.group and latest.revision <= report.revision:
+            return BudgetOrder()
+        return _order(record, latest, self.now_s())
+
+    def _heard(self, device: str, report: BudgetReport) -> MemberRecord | None:
+        """Store what a host reports of its membership, and return the record after it."""
+        budgets, now_s = self.loop.store.budgets, self.now_s()
+        for _ in range(3):
+            record = budgets.member(device)
+            if record is None or record.knobs != report.knobs:
+                after = _offered(device, report, record, now_s)
+            elif not record.group:
+                return record
+            elif record.released and not report.group:
+                after = _offered(device, report, replace(record, group="", released=False), now_s)
+            else:
+                after = _answered(record, report, now_s)
+                same = replace(after.power, heard_s=record.power.heard_s) == record.power
+                if same and now_s - record.power.heard_s < HEARD_S:
+                    return record
+            with suppress(StaleRevision):
+                return budgets.put_member(after)
+        return budgets.member(device)
+
+    def release(self, record: MemberRecord) -> None:
+        """Let a device go: its host restores its original setting."""
+        with suppress(StaleRevision):
+            power = record.power.releasing()
+            self.loop.store.budgets.put_member(replace(record, power=power, released=True))
+            self._wake(record.device)
+
+    def _send(self, record: MemberRecord, schedule: CapSchedule) -> None:
+        """Store a schedule, then wake its agent."""
+        steps = tuple(replace(s, at_most=record.at_most(s.cap_w)) for s in schedule.steps)
+        power = record.power.sending(replace(schedule, steps=steps))
+        sent_s = self.now_s() if record.sent_s is None else record.sent_s
+        self.loop.store.budgets.put_member(replace(record, power=power, sent_s=sent_s))
+        self._wake(record.device)
+
+    def _wake(self, device: str) -> None:
+        self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
+
+    def _enlist(self, groups: Sequence[BudgetGroup], records: dict[str, MemberRecord]) -> None:
+        """Add devices that a group selects, and release those that none does; the first group has them."""
+        devices = {d.id: d for d in self.loop.store.devices.list()}
+        for name, record in list(records.items()):
+            device = devices.get(name)
+            if device is None:
+                continue  # it is forgotten, but may still be under its cap
+            group = next((g for g in groups if g.selects(device) and record.in_watts), None)
+            if record.active and (group is None or group.name != record.group):
+                self.release(record)
+                records.pop(name)
+            elif group is not None and not record.group:
+                power = _fresh(record, group.reboot_after_s, record.power.heard_s)
+                with suppress(StaleRevision):
+                    joined = replace(record, group=group.name, power=power, sent_s=None)
+                    records[name] = self.loop.store.budgets.put_member(joined)
+            elif group is not None and record.power.reboot_after_s != group.reboot_after_s:
+                power = replace(record.power, reboot_after_s=group.reboot_after_s)
+                with suppress(StaleRevision):
+                    records[name] = self.loop.store.budgets.put_member(replace(record, power=power))
+
+    def _note(self, state: GroupState) -> None:
+        """Write an event where what a group cannot keep has changed."""
+        text = unkept(state)
+        if self._noted.get(state.group.name, "") != text:
+            self._noted[state.group.name] = text
+            event = Event(
+                at=self.loop.now(),
+                kind="budget",
+                text=f"{state.group.name}: {text or 'all is kept again'}",
+            )
+            self.loop.changes.note_all([event])
+
+
+def unkept(state: GroupState) -> str:
+    """Return what a group cannot keep now, in words; empty where all is kept."""
+    plan, parts = state.plan, []
+    if plan.missing_w > LEAST_W:
+        parts.append(f"{plan.missing_w:.0f} W are missing")
+    if plan.unreachable:
+        parts.append(f"unreachable: {', '.join(plan.unreachable)}")
+    if plan.division.broken:
+        parts.append(f"LIMIT NOT MET: {', '.join(plan.division.broken)}")
+    return "; ".join(parts)
+
+
+def _fresh(record: MemberRecord, reboot_after_s: float, heard_s: float) -> MemberPower:
+    """Return what a device may draw that has not joined yet."""
+    return MemberPower(
+        floor_w=sum(k.floor_w or 0.0 for k in record.knobs),
+        default_w=sum(k.default_w or 0.0 for k in record.knobs),
+        reboot_after_s=reboot_after_s,
+        heard_s=heard_s,
+    )
+
+
+def _offered(
+    device: str, report: BudgetReport, record: MemberRecord | None, now_s: float
+) -> MemberRecord:
+    """Return a device with the caps that its host offers now."""
+    if record is None:
+        power = MemberPower(floor_w=0.0, default_w=0.0, reboot_after_s=0.0, heard_s=now_s)
+        record = MemberRecord(device=device, knobs=report.knobs, power=power)
+    after = replace(record, knobs=report.knobs)
+    fresh = _fresh(after, record.power.reboot_after_s, now_s)
+    if not record.group:
+        return replace(after, power=fresh, sent_s=None)
+    power = replace(record.power, floor_w=fresh.floor_w, default_w=fresh.default_w)
+    return replace(after, power=power)
+
+
+def _answered(record: MemberRecord, report: BudgetReport, now_s: float) -> MemberRecord:
+    device = BudgetMember(record.device, record.power.floor_w, record.power.floor_w)
+    after = GroupMember(device, record.power, record.sent_s).answered(
+        now_s,
+        report.revision,
+        most_w=report.most_w,
+        joined=report.group == record.group and not record.released,
+    )
+    return replace(record, power=after.power, sent_s=after.sent_s)
+
+
+def _order(record: MemberRecord, schedule: CapSchedule, now_s: float) -> BudgetOrder:
+    """Return a schedule from now on, in seconds from its receipt."""
+    present = schedule.step(now_s)
+    steps = [] if present is None else [replace(present, at_s=now_s)]
+    steps += [step for step in schedule.steps if step.at_s > now_s]
+    if not steps:
+        return BudgetOrder()
+    if present is None:
+        steps[0] = replace(steps[0], at_s=now_s)
+    return BudgetOrder(
+        kind="caps",
+        group=record.group,
+        revision=schedule.revision,
+        steps=tuple(
+            CapOrder(in_s=s.at_s - now_s, cap_w=s.cap_w, at_most=dict(s.at_most)) for s in steps
+        ),
+    )

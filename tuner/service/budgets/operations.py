@@ -1,0 +1,46 @@
+"""What operators do with groups that share watts."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tuner.service.budgets import declare
+from tuner.service.budgets.divider import WattDivider
+from tuner.service.budgets.views import budget_view, budget_views
+from tuner.service.energy_price import EnergyPrice
+from tuner.study.loop import Loop
+from tuner.verbs.table import Verbs
+from tuner.wire import BudgetDraft, BudgetView, Change, GridDraft, StudyView
+
+
+class BudgetOperations(Verbs[StudyView]):
+    """The verbs of budgets, over one loop and its store. A refused wish changes nothing."""
+
+    loop: Loop
+    price: EnergyPrice
+
+    @cached_property
+    def divider(self) -> WattDivider:
+        """Divides the watts of budgets."""
+        return WattDivider(self.loop, self.price)
+
+    def budgets(self) -> list[BudgetView]:
+        """Return the groups that share watts, by name."""
+        return budget_views(self.divider)
+
+    def budget(self, name: str) -> BudgetView:
+        """Return a group that shares watts. Raises NotFound."""
+        return budget_view(self.divider, name)
+
+    def set_budget(self, name: str, draft: BudgetDraft) -> BudgetView:
+        """Declare a group, or change it; raises as `tuner.service.budgets.declare` does."""
+        declare.set_budget(self.divider, name, draft)
+        return self.budget(name)
+
+    def release_budget(self, name: str, change: Change) -> None:
+        """Remove a group; every member goes back to its original setting. Raises NotFound."""
+        declare.release_budget(self.divider, name, change)
+
+    def grid_event(self, draft: GridDraft) -> list[BudgetView]:
+        """Limit groups for some time; raises as `tuner.service.budgets.declare` does."""
+        return [self.budget(name) for name in declare.grid_event(self.divider, draft)]

@@ -1,0 +1,62 @@
+"""Groups as operators see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from tuner.core import BudgetGroup, MemberRecord
+from tuner.service.budgets.divider import GroupState, WattDivider
+from tuner.wire import BudgetMemberView, BudgetView
+
+
+def budget_views(divider: WattDivider) -> list[BudgetView]:
+    """Return all groups by name."""
+    budgets = divider.loop.store.budgets
+    records = {r.device: r for r in budgets.members()}
+    return [_view(divider, group, records) for group in budgets.groups()]
+
+
+def budget_view(divider: WattDivider, name: str) -> BudgetView:
+    """Return one group. Raises NotFound."""
+    budgets = divider.loop.store.budgets
+    return _view(divider, budgets.group(name), {r.device: r for r in budgets.members()})
+
+
+def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRecord]) -> BudgetView:
+    state, now_s = divider.state(group, records), divider.now_s()
+    later = state.steps[1] if len(state.steps) > 1 else None
+    series = group.watts or divider.source(group)
+    return BudgetView(
+        name=group.name,
+        select=dict(group.select),
+        source=series.name if series is not None and series.name else group.series,
+        budget_w=state.steps[0][1],
+        next_at=None if later is None else datetime.fromtimestamp(later[0], UTC),
+        next_w=None if later is None else later[1],
+        may_draw_w=state.plan.drawn_w,
+        missing_w=state.plan.missing_w,
+        reboot_after_s=group.reboot_after_s,
+        events=tuple(e for e in group.events if e.expires_at > divider.loop.now()),
+        members=tuple(_members(state, now_s)),
+    )
+
+
+def _members(state: GroupState, now_s: float) -> Sequence[BudgetMemberView]:
+    views = []
+    for name, member in state.members.items():
+        step = member.latest().step(now_s)
+        joined = "joined" if member.power.member else "joining"
+        views.append(
+            BudgetMemberView(
+                device=name,
+                state="unreachable" if name in state.plan.unreachable else joined,  # type: ignore[arg-type]
+                priority=member.device.priority,
+                floor_w=member.device.floor_w,
+                cap_w=member.device.floor_w if step is None else step.cap_w,
+                may_draw_w=member.watts(now_s, now_s),
+                front=state.metrics[name],
+                unmet=name in state.plan.division.broken,
+            )
+        )
+    return views

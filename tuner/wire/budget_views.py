@@ -1,0 +1,85 @@
+"""Budgets as operators declare and see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field
+
+from tuner.core import GridEvent, HourRow
+from tuner.wire.message import OperatorView
+from tuner.wire.operators import Change
+
+__all__ = ["BudgetDraft", "BudgetMemberView", "BudgetView", "GridDraft"]
+
+Watts = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class BudgetDraft(Change):
+    """A group of devices and the watts they share: `watts`, `rows` by hour, or the name of a `series`.
+
+    `select` has patterns by `id`, `board`, `kind`, `host`, `workload` or label. `priorities` are by
+    patterns of device ids.
+    """
+
+    model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
+
+    select: dict[str, tuple[str, ...]]
+    watts: Watts | None = None
+    rows: tuple[HourRow, ...] = ()
+    time_zone: str = "UTC"
+    series: str = ""
+    reboot_after_s: float = 120.0
+    priorities: dict[str, int] = Field(default_factory=dict)
+
+
+class GridDraft(Change):
+    """A limit for some time on `groups` (none named: on all): `watts`, or a `share` of their own watts.
+
+    Without `effective_at` it counts from now on.
+    """
+
+    model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
+
+    groups: tuple[str, ...] = ()
+    watts: Watts | None = None
+    share: float | None = None
+    effective_at: AwareDatetime | None = None
+    expires_at: AwareDatetime
+
+
+class BudgetMemberView(OperatorView):
+    """A member: the cap that it was sent last, and the most that it may draw, in watts.
+
+    `front` is the metric by which its watts are valued; empty: not measured, it shares uniformly. `unmet`
+    says that its cap does not keep its limits.
+    """
+
+    device: str
+    state: Literal["joined", "joining", "unreachable", "leaving"]
+    priority: int
+    floor_w: float
+    cap_w: float
+    may_draw_w: float
+    front: str = ""
+    unmet: bool = False
+
+
+class BudgetView(OperatorView):
+    """A group: its watts now and at the next step, what its members may draw, and what does not fit.
+
+    `missing_w` are the watts above the budget that nobody reachable can give up.
+    """
+
+    name: str
+    select: dict[str, tuple[str, ...]]
+    source: str
+    budget_w: float
+    next_at: datetime | None = None
+    next_w: float | None = None
+    may_draw_w: float
+    missing_w: float = 0.0
+    reboot_after_s: float
+    events: tuple[GridEvent, ...] = ()
+    members: tuple[BudgetMemberView, ...] = ()
