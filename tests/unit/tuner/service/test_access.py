@@ -175,10 +175,13 @@ def test_a_token_opens_the_routes_of_its_role_and_no_others(tuner: Tuner) -> Non
     assert refused(tuner, agent) == studies | FOR_ADMIN | ENROLLING
     assert refused(tuner, operator) == FOR_AGENTS | FOR_ADMIN | ENROLLING
     changes = {(method, path) for method, path in studies if method != "GET"} - ASKING
-    operators = {(v.method, v.path) for v in verbs_of(Verbs) if v.role is AccessRole.OPERATOR}
+    roles = AccessRole.OPERATOR, AccessRole.GRID
+    operators = {(v.method, v.path) for v in verbs_of(Verbs) if v.role in roles}
     assert changes == operators, "what is no question is an operator's"
     viewer = tuner.create("viewer", "vera")
     assert refused(tuner, viewer) == FOR_AGENTS | FOR_ADMIN | ENROLLING | changes
+    grid = refused(tuner, tuner.create("grid", "utility"))
+    assert tuner.routes() - OPEN - grid == {("POST", "/v1/events/grid")}
     assert refused(tuner, tuner.create("enrol")) == studies | FOR_ADMIN | FOR_AGENTS
     assert refused(tuner, ADMIN) == set()
     assert refused(tuner, tuner.create("admin", "ada")) == set()
