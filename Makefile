@@ -286,14 +286,15 @@ bench-declared: $(VENV)/.installed-dev
 	$(BIN)/python docs/figures.py declared build/bench/declared.json docs/fleets.md
 
 # What finished studies of like devices are worth to a new one, on made-up families and measured surfaces, and
-# what wrong ones cost: some ten minutes on two quiet cores; `make bench-transfer PART=wrong` for one part.
+# what wrong ones cost; then 100 devices that verify a plan. Ten minutes on two quiet cores; PART=verify: one part.
 bench-transfer: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench transfer $(PART) --surfaces $(SURFACES) --output build/bench/transfer.json
+	$(BIN)/python docs/figures.py transfer build/bench/transfer.json docs/policies/memory.md
 
 # How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL; with
 # TRIALS=1000000 on PostgreSQL alone.
 bench-pages: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) --output build/bench/pages.json
+	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench $(if $(TRIALS),--trials $(TRIALS) --database PostgreSQL) $(if $(REALTIME),--realtime) --output build/bench/pages.json
 	$(BIN)/python docs/figures.py pages build/bench/pages.json
 
 # An operator's tasks in steps on the pages and in commands, counted and timed: two minutes.

@@ -26,6 +26,7 @@ from build_wheel import SOURCE, build, git, released
 
 DEPLOY = Path(__file__).parent
 KEPT = SOURCE / "build" / "image"
+TOOLS = ("mmdebstrap", "buildah", "unshare")
 DEBIAN, PYTHON = "bookworm", "3.11"
 MOST_MB = {"agent": 150, "actuator": 150, "tuner": 1500}
 """How large an image may be, unpacked; our choice."""
@@ -45,6 +46,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", action="append", choices=sorted(MOST_MB))
     given = parser.parse_args()
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        sys.exit(
+            f"build_image.py: not installed: {', '.join(missing)} (apt install buildah mmdebstrap)"
+        )
     given.folder.mkdir(parents=True, exist_ok=True)
     sizes, wrong = {}, []
     with tempfile.TemporaryDirectory(dir=SOURCE / "build") as temporary:
@@ -112,9 +117,9 @@ def debian() -> Path:
 
 def built(context: Path, target: str) -> float:
     """Build an image; return its megabytes, unpacked."""
-    # In a chroot: it needs no cgroups, and nothing in the recipe is anybody's but ours.
-    run("buildah", "bud", "--format", "docker", "--layers", "--isolation", "chroot", "--network", "none",
-        "--target", target, "--tag", name_of(target),
+    # In a chroot, which needs no cgroups, and without a network.
+    run("unshare", "--net", "buildah", "bud", "--format", "docker", "--layers",
+        "--isolation", "chroot", "--target", target, "--tag", name_of(target),
         "--timestamp", git("log", "-1", "--format=%ct").strip(), str(context))  # fmt: skip
     with tempfile.TemporaryDirectory(dir=KEPT) as temporary:
         archive = Path(temporary, "image.tar")

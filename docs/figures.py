@@ -504,6 +504,7 @@ def pages(told: Told) -> list[str]:
     of, load = told[0], max(o["load"] for o in told)
     pending = max(o["pending"] for o in told)
     behind = f"{pending} studies not computed yet, " if pending else ""
+    behind += "tuner and database at real-time priority, " if of.get("realtime") else ""
     return [
         f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials ({behind}load "
         f"average of the machine {load:.0f}):",
@@ -1018,6 +1019,92 @@ def _time_ratio(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return ratio, math.sqrt(squares / (len(known) - 1) / len(known)) / one
 
 
+def transfer(told: Told) -> list[str]:
+    """Return what finished studies are worth to new ones, and what wrong ones cost."""
+    lines: list[str] = []
+    for part, title in (("made-up", "Made-up families"), ("surfaces", "Measured surfaces")):
+        own = told.get(part, {})
+        if "over sources" not in own:
+            continue
+        for label, rows in own["over sources"].items():
+            lines += [
+                *_transferred(f"{title}, {own['studies']} studies, the {label} left out", rows),
+                "",
+            ]
+        lines += [*_lowest(own), ""]
+    if "wrong" in told:
+        for label, rows in told["wrong"]["over sources"].items():
+            count = told["wrong"]["studies"]
+            lines += [*_transferred(f"{count} studies with {label} siblings", rows), ""]
+    lines += _verified(told.get("verify", {}))
+    if "cost" in told:
+        o = told["cost"]
+        lines.append(
+            f"With {o['siblings']:,} siblings in the database and {o['settings']} settings, choosing takes "
+            f"{o['choose_s']} s of CPU, loading {o['load_s']} s, a suggestion {o['suggest_s']['median']} s "
+            f"(at most {o['suggest_s']['most']} s); without siblings {o['suggest_cold_s']['median']} s."
+        )
+    return lines
+
+
+def _transferred(title: str, rows: Sequence[Told]) -> list[str]:
+    heads = (title, *(f"@{r['budget']}" for r in rows))
+    signed = (f"{r['difference']:+.3f} ± {r['stderr']:.3f}" for r in rows)
+    above = (f"{r['windows_above']:.2f} / {r['windows_above_cold']:.2f}" for r in rows)
+    wrong = (f"{r['wrong']:.1%} / {r['wrong_cold']:.1%}".replace("%", " %") for r in rows)
+    return table(
+        heads,
+        (
+            ("captured without siblings", *(f"{r['cold']:.2f}" for r in rows)),
+            ("with siblings, difference", *signed),
+            ("windows above the limit, with / without", *above),
+            ("deployed above the limit, with / without", *wrong),
+        ),
+    )
+
+
+def _lowest(part: Told) -> list[str]:
+    """Return each source's difference after eight trials."""
+    rows = [
+        (name, label, r)
+        for name, database in part["databases"].items()
+        for label in part["over sources"]
+        for r in database[label]
+        if r["budget"] == 8
+    ]
+    listed = "; ".join(
+        f"{name} ({label}) {r['difference']:+.2f} ± {r['stderr']:.2f}"
+        for name, label, r in sorted(rows, key=lambda row: float(row[2]["difference"]))
+    )
+    return [f"Difference @8 by source: {listed}."]
+
+
+def _verified(told: Told) -> list[str]:
+    if not told:
+        return []
+    heads = ("device", "windows", "search", "windows above, without siblings", "saving")
+    rows = [
+        (
+            name,
+            str(o["windows"]),
+            "yes" if o["searched"] else "no",
+            f"{o['windows above']}, {o['windows above without siblings']}",
+            f"{100 * o['saving']:.0f} %",
+        )
+        for name, o in told["odd"].items()
+    ]
+    broken, above = told["windows above a limit while verifying"], told["holds above a limit"]
+    return [
+        f"{told['devices']} devices one after the other: {told['windows, median']:.0f} windows to the "
+        f"hold in the median, {told['windows, p90']:.0f} at the 90th percentile. {told['verified']} "
+        f"verified the plan of the others, {told['searched']} searched. {broken} windows of these "
+        f"broke the limit, and {above} of all holds do.",
+        "",
+        *table(heads, rows),
+        "",
+    ]
+
+
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
     "budgets": budgets,
@@ -1042,6 +1129,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "speculation-synthetic": speculation_synthetic,
     "surfaces": surfaces,
     "tasks": tasks,
+    "transfer": transfer,
 }
 
 

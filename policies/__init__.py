@@ -27,6 +27,13 @@ QUICK = frozenset({"fedgpo", "fedgpo-qlearning"})
 that import no large package."""
 
 
+def demand_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> None:
+    """Return quietly if there is a policy of this name; imports none. Raises InvalidInput."""
+    if name not in (names := plugins.names(GROUP, builtin)):
+        hint = f"choose one of {', '.join(names)}"
+        raise InvalidInput(f"there is no policy {name!r}", hint=hint)
+
+
 def load_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> Policy:
     """Return a policy by its name; only that policy's module and its dependencies are imported.
 
@@ -34,10 +41,9 @@ def load_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> Policy:
         InvalidInput: there is no such policy, the package that offers it cannot be imported, or what
             it offers is no policy.
     """
+    demand_policy(name, builtin)
     factory = plugins.load(GROUP, builtin, name)
-    if factory is None:
-        names = ", ".join(plugins.names(GROUP, builtin))
-        raise InvalidInput(f"there is no policy {name!r}", hint=f"choose one of {names}")
+    assert factory is not None, "its name is listed"
     try:
         policy: Policy = factory()
     except TuningError:

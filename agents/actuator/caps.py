@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tuner.core import NO_CAPS, CapKnob, CapSchedule, CapStep, Clock, Role, Setting, Space, Value
@@ -50,6 +50,15 @@ class DeviceCaps:
         }
         self._default = {knob: space.knob(knob).default for knob in floor}
         self.heed(about)
+
+    def multiply(self, name: str, parts: int) -> None:
+        """Count a power limit for each of several parts that it limits alike, as CPU packages."""
+        self.knobs = tuple(
+            replace(k, floor_w=parts * k.floor_w, default_w=parts * k.default_w)
+            if k.name == name and k.floor_w and k.default_w
+            else k
+            for k in self.knobs
+        )
 
     def look(self) -> HostCaps:
         """Return what the actuator keeps now. Raises ActuationError."""

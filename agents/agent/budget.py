@@ -20,6 +20,8 @@ WAIT_S = 10.0
 """How long the tuner may keep a question: an answer that is missing for longer is a silent member."""
 TICK_S = 0.5
 """How often caps that have changed are looked for: the actuator lowers by itself, we raise."""
+LONGEST_WAIT_S = 4.0
+"""The longest wait after an error: a step must take effect within ten seconds of the tuner's start."""
 PACE_S = 1.0
 """The least time between two questions that change nothing, whatever the tuner does."""
 
@@ -46,9 +48,9 @@ class BudgetKeeper:
         self._caps = target.caps
         self._holder = holder
         self._around = around
-        self._backoff = Backoff(rng)
+        self._backoff = Backoff(rng, most_s=LONGEST_WAIT_S)
         self._followed: dict[str, float] = {}
-        self._wrong = ""
+        self._wrong = self._not_followed = ""
 
     def ask(self, stop: threading.Event) -> None:
         """Ask the tuner again and again until stopped."""
@@ -120,8 +122,8 @@ class BudgetKeeper:
                 self._caps.rest()
             elif most != self._followed:
                 self._holder.enforce()
-            self._followed = most
+            self._followed, self._not_followed = most, ""
         except TuningError as error:
-            if str(error) != self._wrong:
+            if str(error) != self._not_followed:
                 log.error("event=cap_not_followed device=%s why=%r", self._device, str(error))
-            self._wrong = str(error)
+            self._not_followed = str(error)

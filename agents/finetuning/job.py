@@ -23,13 +23,13 @@ class FineTuningJob:
 
     It may print lines of JSON with its totals so far: `steps`, and `gflop` and `gbyte` if it counts
     them. Other lines go to standard error. The job ends with this process, even if this process is
-    killed.
+    killed. Its supervisor inherits the file descriptors `held`.
 
     Raises:
         InvalidInput: no command.
     """
 
-    def __init__(self, command: Sequence[str], clock: Clock) -> None:
+    def __init__(self, command: Sequence[str], clock: Clock, held: Sequence[int] = ()) -> None:
         if not command:
             raise InvalidInput("there is no fine-tuning command", hint="write it after --")
         self._clock = clock
@@ -43,6 +43,7 @@ class FineTuningJob:
             stdout=subprocess.PIPE,
             text=True,
             errors="replace",
+            pass_fds=held,
             start_new_session=True,  # Ctrl-C is for this process, which ends the job
         )
         assert self._process.stdout is not None

@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 
 from agents.target.side import LiveSignal, SignalSample
-from tuner.core import PEAK, STEADY_S, Clock, Context, sure_rate
-
-PEAK_SHARE = 0.1
-"""The share of a window's time at its peak or above: ten times the share of requests that a p99 may
-leave out, so that a p99 covers them. Ours."""
-PER_SECOND = "1/s"
+from tuner.core import Clock, Context
 
 
 class SignalMean:
@@ -18,8 +13,7 @@ class SignalMean:
 
     If the signal reports an integral the mean is exact. Otherwise it is that of the readings, each
     weighted by the time since the one before. After a restart within the window there is no mean.
-    The peak is a level that is smoothed as a plan's: a setting that kept its limits in this window
-    kept them at loads up to there. Raises as the signal's `read`.
+    Raises as the signal's `read`.
     """
 
     def __init__(self, live: LiveSignal, clock: Clock) -> None:
@@ -27,8 +21,6 @@ class SignalMean:
         self._first = self._last = clock.monotonic(), live.read()
         self._sum = 0.0
         self._restarted = False
-        self._level: float | None = None
-        self._levels: list[tuple[float, float]] = []
 
     def look(self) -> None:
         """Read the signal once."""
@@ -37,31 +29,7 @@ class SignalMean:
         self._restarted |= sample.incarnation != last.incarnation
         if sample.present is not None:
             self._sum += sample.present * (now - before)
-        self._smooth(last, sample, now - before)
         self._last = now, sample
-
-    def _smooth(self, last: SignalSample, sample: SignalSample, seconds: float) -> None:
-        mean = (
-            _mean(last, sample, (sample.present or 0.0) * seconds, seconds)
-            if seconds > 0.0
-            else None
-        )
-        if mean is None or not math.isfinite(mean):
-            return
-        level = mean if self._level is None else self._level
-        self._level = level + (mean - level) * (1.0 - math.exp(-seconds / STEADY_S))
-        counted = self._live.signal.unit == PER_SECOND
-        sure = sure_rate(self._level, STEADY_S) if counted else self._level
-        self._levels.append((sure, seconds))
-
-    def _peak(self, seconds: float) -> float:
-        """Return the level for the highest tenth of the time."""
-        above_s = 0.0
-        for level, lasted_s in sorted(self._levels, reverse=True):
-            above_s += lasted_s
-            if above_s >= PEAK_SHARE * seconds:
-                return level
-        return -math.inf
 
     @property
     def context(self) -> Context:
@@ -70,8 +38,7 @@ class SignalMean:
         mean = _mean(self._first[1], self._last[1], self._sum, seconds) if seconds > 0.0 else None
         if mean is None or self._restarted or not math.isfinite(mean):
             return {}
-        name, peak = self._live.signal.name, self._peak(seconds)
-        return {name: mean, **({f"{name}{PEAK}": peak} if peak > mean else {})}
+        return {self._live.signal.name: mean}
 
 
 def _mean(first: SignalSample, last: SignalSample, total: float, seconds: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, case, delete, func, select, update
@@ -82,12 +82,16 @@ class SqlPosteriors:
         return {study: (revision, version) for study, revision, version in rows}
 
     def near(
-        self, device: Device, most: int, without: str = ""
+        self,
+        device: Device,
+        most: int,
+        without: str = "",
+        which: Collection[Closeness] = tuple(Closeness),
     ) -> Sequence[tuple[SiblingRef, Posterior]]:
         """Return the latest posteriors of studies on like devices, closest first."""
         on_board = PosteriorRow.board == device.board
         of_workload = PosteriorRow.workload == device.workload
-        which: Mapping[Closeness, ColumnElement[bool]] = {
+        alike: Mapping[Closeness, ColumnElement[bool]] = {
             Closeness.BOARD_AND_WORKLOAD: and_(on_board, of_workload),
             Closeness.BOARD: and_(on_board, ~of_workload),
             Closeness.WORKLOAD: and_(~on_board, of_workload),
@@ -101,8 +105,9 @@ class SqlPosteriors:
         )
         posteriors: list[tuple[SiblingRef, Posterior]] = []
         with self._database.look() as connection:
-            for closeness, alike in which.items():
-                query = DOCUMENTS.where(PosteriorRow.latest, alike, PosteriorRow.study != without)
+            for closeness in (c for c in alike if c in which):
+                latest = PosteriorRow.latest, PosteriorRow.study != without
+                query = DOCUMENTS.where(*latest, alike[closeness])
                 for study, digest, document in connection.execute(
                     query.order_by(*order).limit(most)
                 ):

@@ -22,8 +22,10 @@ class SqlStops:
         """Return the order in force, None where there is none."""
         with self._database.read() as connection:
             row = connection.execute(STOPS.all).first()
+            if row is None:
+                return None
             back = connection.scalars(select(StopBackRow.device)).all()
-        return None if row is None else STOPS.read(row, back=frozenset(back))
+        return STOPS.read(row, back=frozenset(back))
 
     def order(self, stop: FleetStop) -> FleetStop:
         """Put an order in force and return it; where there is one already, that one."""

@@ -176,10 +176,6 @@ class SqlStudies:
         with self._database.look() as connection:
             return {name: StudyStamp(*fields) for name, *fields in connection.execute(query)}
 
-    def stopped(self) -> Sequence[str]:
-        """Return the ids of the studies that are over, oldest first."""
-        return self._ids(StudyRow.phase.not_in([phase.value for phase in ACTIVE]))
-
     def _ids(self, *which: ColumnElement[bool]) -> Sequence[str]:
         with self._database.look() as connection:
             query = select(StudyRow.id).where(*which).order_by(*BY_AGE)
@@ -237,15 +233,12 @@ class SqlStudies:
                         by_device[row[0]] = float(row.window_s)
         return by_device
 
-    def active(self) -> Mapping[str, int]:
-        """Return the revision of each study that is not over, by its id, oldest first."""
-        query = (
-            select(StudyRow.id, StudyRow.revision)
-            .where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
-            .order_by(*BY_AGE)
-        )
+    def phases(self) -> Mapping[str, tuple[Phase, int]]:
+        """Return phase and revision of each study, by its id, oldest first."""
+        query = select(StudyRow.id, StudyRow.phase, StudyRow.revision).order_by(*BY_AGE)
         with self._database.look() as connection:
-            return {row.id: row.revision for row in connection.execute(query)}
+            rows = connection.execute(query)
+            return {row.id: (Phase(row.phase), row.revision) for row in rows}
 
     def ids(
         self,

@@ -21,10 +21,11 @@ def answer(name: str) -> bytes:
     """Return the first line that a process answers. Raises OSError where it does not."""
     if name == "tuner":
         return told(secured(socket.create_connection(TUNER, PATIENCE_S)), GET % b"/v1/health")
-    line = socket.socket(socket.AF_UNIX)
-    line.settimeout(PATIENCE_S)
-    line.connect(SOCKETS[name])
-    return told(line, b'{"verb": "capabilities"}\n' if name == "actuator" else GET % b"/metrics")
+    request = b'{"verb": "capabilities"}\n' if name == "actuator" else GET % b"/metrics"
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(PATIENCE_S)
+        line.connect(SOCKETS[name])
+        return told(line, request)
 
 
 def secured(line: socket.socket) -> socket.socket:

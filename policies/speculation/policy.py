@@ -45,6 +45,8 @@ NOISE = 0.03
 """The expected standard error of a further window, without any window so far."""
 PROVING = 2
 """The most further points, where the best cell at the most requests was not measured."""
+CHECKED = 4
+"""The most points at batches between measured ones: two for each batch, plain decoding and the plan's."""
 
 
 class Speculation:
@@ -77,7 +79,7 @@ class Speculation:
                 return answer
             batch = next(further, math.inf)
             if batch >= too_many(past.trials) or past.left <= 0 or not search.drafts_at_most:
-                return search.done()
+                return search.checking() or search.done()
             search = _GridSearch(past, settings, (*search.profiled, int(batch)))
 
 
@@ -201,6 +203,34 @@ class _GridSearch:
             return None
         return self._try(self._unproven, "drafting at the most requests is always measured")
 
+    def checking(self) -> Try | None:
+        """Return a window at the highest batch between two profiled ones at which the plan drafts.
+
+        Plain decoding may fill a pass exactly there, and be better than at both neighbours. If it is,
+        the next lower batch is checked.
+        """
+        wide = self._with_between
+        seen = [cell for cell in wide.measured if cell.batch in wide.between]
+        if not self.profiled or self._plain is None or len(seen) >= CHECKED:
+            return None
+        rows = wide._rows()
+        for batch in reversed(wide.between):
+            row = next(row for row in rows if batch < row.below)
+            choice = chosen(self.settings, row.setting)
+            if choice is None or not choice.length:
+                continue
+            for cell in (Cell(batch, self._plain), Cell(batch, choice)):
+                if self.past.left > 0 and cell not in wide.measured | wide.closed | wide.infeasible:
+                    why = f"drafting at {batch} requests is checked; {self._account} are measured"
+                    return replace(wide._try(cell, ""), why=why)
+            return None
+        return None
+
+    @cached_property
+    def _with_between(self) -> _GridSearch:
+        between = tuple((a + b) // 2 for a, b in pairwise(self.profiled) if b > a + 1)
+        return replace(self, between=between)
+
     @property
     def _unproven(self) -> Cell | None:
         likeliest = [best_at(self.outlook, batch, self._out) for batch in self.bests]
@@ -237,8 +267,7 @@ class _GridSearch:
                 f"the best setting that meets {evidence.broken.in_short}, which the baseline breaks"
             )
             return Done(Plan.single(fit.setting), f"{outcome}, from {self._account}")
-        between = tuple((a + b) // 2 for a, b in pairwise(self.profiled) if b > a + 1)
-        rows = replace(self, between=between)._rows()
+        rows = self._with_between._rows()
         plan = Plan.single(rows[0].setting) if len(rows) == 1 else Plan(rows, DECODING)
         return Done(plan, f"the length for each number of decoding requests, from {self._account}")
 

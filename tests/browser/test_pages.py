@@ -93,6 +93,7 @@ def test_a_row_per_device_with_what_is_wrong_first(shown: Shown) -> None:
 @SIZES
 def test_filters_and_groups(shown: Shown) -> None:
     shown.page.locator("#chips").get_by_text("holding").click()
+    shown.page.wait_for_url("**/?health=holding**")  # until it is loaded
     assert shown.page.locator("#devices tbody tr").count() == 4
     shown.open("/?group=host")
     groups = shown.page.locator("#devices tr.group").all_inner_texts()

@@ -11,7 +11,7 @@ from agents.target.side import Side
 from agents.target.target import Target
 from tests.chaos.theatre import GPU, HELD, TRIED, TRIED_NEXT, Theatre
 from tests.fakes import Rig
-from tuner.core import Metric, Origin, Phase, Plan
+from tuner.core import Metric, Origin, Phase, Plan, Role
 from tuner.wire import Assignment, HoldOrder, Release
 
 TRIAL = Assignment(
@@ -88,5 +88,6 @@ class TurnedClock:
 
 def open_rig(folder: Path, theatre: Theatre) -> RemoteRig:
     folder.mkdir(exist_ok=True)
-    remote = open_remote(Path(theatre.config.socket), GPU, TurnedClock(theatre))
+    roles = {"gpu.power_limit_w": Role.POWER_LIMIT}
+    remote = open_remote(Path(theatre.config.socket), GPU, TurnedClock(theatre), roles=roles)
     return RemoteRig(folder, workload=False, remote=remote)

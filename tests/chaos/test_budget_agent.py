@@ -6,9 +6,11 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from agents.agent.loop import DeviceAgent
@@ -17,8 +19,20 @@ from tests.chaos.points import Points, count_files, count_sockets, fork, reap_al
 from tests.chaos.rigs import ORDERS, TRIAL, RemoteRig, open_rig
 from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre, until
 from tests.fakes import refusal, steady
+from tests.unit.tuner.study.worlds import World
+from tuner.config import TunerConfig
 from tuner.core import Limit, TrialState
-from tuner.wire import BudgetOrder, CapOrder, HoldOrder
+from tuner.service.energy_price import EnergyPrice
+from tuner.service.operations import Operations
+from tuner.wire import (
+    BudgetDraft,
+    BudgetOrder,
+    BudgetReport,
+    CapOrder,
+    Change,
+    GridDraft,
+    HoldOrder,
+)
 
 pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
@@ -95,7 +109,7 @@ def host(theatre: Theatre, tmp_path: Path) -> Iterator[Host]:
 
 def test_a_member_is_at_its_original_within_its_caps_and_says_so(host: Host) -> None:
     assert host.reports()["knobs"] == [
-        {"name": LIMIT, "floor": 150.0, "floor_w": None, "default_w": None}
+        {"name": LIMIT, "floor": 150.0, "floor_w": 150.0, "default_w": 400.0}
     ]
     assert host.rig.tuner.told("/budget")[-1]["group"] == ""
     report = host.told(caps(1, (0.0, 305.0)))
@@ -197,6 +211,58 @@ def test_an_agent_that_comes_back_knows_its_caps(host: Host, tmp_path: Path) -> 
     again.close()
 
 
+def test_a_groups_watts_reach_the_hardware_and_are_given_back(host: Host) -> None:
+    """The tuner's own division on the one end, the actuator's hardware on the other."""
+    world = World()
+    operations = Operations(world.loop, EnergyPrice.of(TunerConfig()))
+    world.loop.register(host.agent.device)
+    away = [False]
+
+    def answer(request: httpx.Request) -> httpx.Response | None:
+        if away[0] or not request.url.path.endswith("/budget"):
+            return refusal(503, "unavailable")
+        report = BudgetReport.model_validate_json(request.content)
+        text = operations.divider.answer(host.agent.device.id, report).model_dump_json()
+        return httpx.Response(200, content=text)
+
+    def pass_s(seconds: int) -> None:
+        for _ in range(0, seconds, 2):
+            world.time.sleep(2.0)
+            host.theatre.clock.shift_s += 2.0
+            operations.divider.divide()
+            host.agent.budget.exchange()
+
+    def event(after_s: float, watts: float) -> None:
+        at = world.time.now() + timedelta(seconds=after_s)
+        until_s = at + timedelta(seconds=60.0)
+        draft = {"effective_at": at, "expires_at": until_s, "watts": watts}
+        operations.grid_event(GridDraft.model_validate(draft))
+
+    host.rig.tuner.broken = answer
+    host.agent.budget.exchange()
+    operations.set_budget(
+        "rack", BudgetDraft.model_validate({"select": {"id": ("fake*",)}, "watts": 300.0})
+    )
+    pass_s(4)
+    assert host.limit == 300
+    event(0.0, 205.0)
+    pass_s(4)
+    assert host.limit == 200
+    pass_s(80)
+    assert host.limit == 300
+    event(20.0, 160.0)
+    pass_s(4)
+    assert host.limit == 300
+    away[0] = True
+    host.theatre.clock.shift_s += 26.0
+    until(lambda: host.limit == 160, "the step does not happen without the tuner")
+    away[0] = False
+    world.time.sleep(26.0)
+    operations.release_budget("rack", Change())
+    pass_s(4)
+    assert host.theatre.values == FACTORY
+
+
 def work(folder: Path, theatre: Theatre, points: Points) -> None:
     """Be the agent of a member that is killed at the chosen point."""
     points.adopt()
@@ -216,7 +282,7 @@ def work(folder: Path, theatre: Theatre, points: Points) -> None:
 
 @pytest.mark.promise(
     "the agent of a member of a power budget dies",
-    "its device is never above the greater of its floor and its cap in force, and at its floor after the "
+    "its device is never above the greater of its floor and its current cap, and at its floor after the "
     "agent's grace",
 )
 def test_the_agent_of_a_member_killed_anywhere_leaves_no_more_than_its_cap(

@@ -39,6 +39,7 @@ def posterior(name: str = "s1", **changes: object) -> Posterior:
         "directions": (((0.0, 0.1, 0.2), (0.0, 0.1, 0.3)),),
         "baseline": {"energy_j": 10.0, "latency_p99_ms": 100.0},
         "held": {"gpu.clock_mhz": 600, "batch_size": 1},
+        "aim": "minimize energy_j; latency_p99_ms <= 1.2x baseline",
         "settings": 3,
     }
     return Posterior(**{**fields, **changes})  # type: ignore[arg-type]

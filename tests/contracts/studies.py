@@ -129,7 +129,7 @@ class StudiesContract:
         assert listed(device="x", active=True) == ["d"]
         assert listed(device="nobody") == listed(among=[]) == []
         assert [s.id for s in store.studies.list(among=["c", "a", "none"])] == ["a", "c"]
-        assert list(store.studies.stopped()) == ["a"]
+        assert store.studies.phases()["a"][0] is Phase.STOPPED
 
     def test_studies_are_named_by_device_by_workload_and_while_active(self, store: Store) -> None:
         for name, devices, workload in (
@@ -152,7 +152,9 @@ class StudiesContract:
         paused = store.studies.get("s2").moved(Phase.PAUSED)
         store.studies.revise(paused, "me", "", LATER)
         store.studies.revise(store.studies.get("s3").moved(Phase.STOPPED), "me", "", LATER)
-        assert store.studies.active() == {"s1": 1, "s2": 2}
+        assert store.studies.phases() == {
+            "s1": (Phase.TUNING, 1), "s2": (Phase.PAUSED, 2), "s3": (Phase.STOPPED, 2)
+        }  # fmt: skip
 
     def test_how_long_windows_of_devices_are_is_told_of_those_that_an_active_study_has(
         self, store: Store

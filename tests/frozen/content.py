@@ -298,6 +298,9 @@ def everything(store: Store) -> Mapping[str, object]:
         "audit": store.audit.list(),
         "deliveries": store.deliveries.list(),
         "replicas": store.replicas.list(),
+        "budget groups": store.budgets.groups(),
+        "budget members": store.budgets.members(),
+        "posteriors": [store.posteriors.near(device, 5) for device in store.devices.list()],
         "stop": store.stops.current(),
         "history": history(store, HistoryQuestion()),
     }

@@ -1,34 +1,104 @@
-"""What 0.2.0 leaves behind beside what 0.1.0 did: groups, labels, canaries, plans in trials, an audit."""
+"""What 0.2.0 leaves behind beside what 0.1.0 did: groups, labels, budgets, posteriors, an audit log."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 from tests.builders import START, completed, setting, study
-from tests.frozen.content import LIMIT, PLAN, at, described, fill
+from tests.frozen.content import AGENT, HELD, LIMIT, PLAN, at, described, fill
 from tests.frozen.messages import MESSAGES
 from tuner.core import (
     AuditEntry,
+    BudgetGroup,
+    CapKnob,
+    CapSchedule,
+    CapStep,
+    Closeness,
     Delivery,
     Device,
     Exploration,
+    GridEvent,
+    HourRow,
     MaintenanceWindow,
+    MemberPower,
+    MemberRecord,
     Objective,
     Phase,
     Plan,
+    Posterior,
+    PosteriorKnob,
+    Role,
     Row,
     Safety,
     Store,
     Terms,
+    TimeSeries,
     TunerReplica,
 )
-from tuner.wire import Assignment, HoldOrder, Message, Registration
+from tuner.wire import (
+    Assignment,
+    BudgetOrder,
+    BudgetReport,
+    CapOrder,
+    HoldOrder,
+    Message,
+    Registration,
+)
 
 GROUPED = "5c5c5c5c"
 """The study of two devices that a fleet file declared."""
 FOLLOWED = Plan((Row(2.0, setting(800)), Row(math.inf, setting(1000))), by="requests_in_system")
+
+
+WATTS = CapKnob("gpu.power_limit_w", 100.0, 100.0, 350.0)
+RACK = BudgetGroup(
+    name="rack",
+    select={"rack": ("b*",), "id": ("sim*",)},
+    watts=TimeSeries(name="by hour", rows=(HourRow(500.0, "8-20", ("mon",)), HourRow(700.0))),
+    reboot_after_s=90.0,
+    priorities={"sim3*": 2},
+    events=(
+        GridEvent(
+            share=0.75,
+            effective_at=at(50.0),
+            expires_at=at(50.0) + timedelta(hours=1),
+            who="utility",
+        ),
+    ),
+)
+MEMBER = MemberRecord(
+    device="sim3@edge",
+    knobs=(WATTS,),
+    group="rack",
+    power=MemberPower(
+        floor_w=100.0,
+        default_w=350.0,
+        reboot_after_s=90.0,
+        heard_s=1.5,
+        sent=(CapSchedule(3, (CapStep(2.0, 120.0, {"gpu.power_limit_w": 120.0}),)),),
+    ),
+)
+POSTERIOR = Posterior(
+    study=HELD,
+    revision=7,
+    board="fake",
+    kind="simulated",
+    workload="inference",
+    versions="driver 1, workload 1",
+    knobs=(PosteriorKnob("gpu.clock_mhz", Role.CORE_CLOCK, False),),
+    points=((0.0,), (-0.5,)),
+    metrics=("energy_j", "latency_p99_ms"),
+    means=((0.0, -0.25), (0.0, 0.125)),
+    directions=(((0.0, 0.125), (0.0, 0.25)),),
+    baseline={"energy_j": 10.0, "latency_p99_ms": 100.0},
+    held=setting(600),
+    aim="minimize energy_j; latency_p99_ms <= 1.2x baseline",
+    settings=2,
+    worth={Closeness.BOARD: 0.75},
+)
 
 
 def labelled(name: str) -> Device:
@@ -43,6 +113,9 @@ def fill_later(store: Store) -> None:
         store.devices.put(labelled(name))
     store.devices.refuse("sim4@edge", "the disk is full")
     _grouped(store)
+    store.budgets.put_group(RACK)
+    store.budgets.put_member(MEMBER)
+    store.posteriors.put(POSTERIOR, at(48.0))
     store.audit.add(
         AuditEntry(
             at=at(44.0), who="ann", role="operator", address="10.0.0.7", method="POST",
@@ -118,6 +191,21 @@ def _later_messages() -> dict[str, Message]:
     table = {"setting": FOLLOWED.rows[0].setting, "plan": FOLLOWED, "follows": FOLLOWED.by}
     return {
         "registration-with-labels": Registration(device=labelled("sim3@edge")),
+        "budget-report": BudgetReport(
+            agent=f"{AGENT}/start-1",
+            knobs=(WATTS,),
+            group="rack",
+            revision=3,
+            at_most={WATTS.name: 120.0},
+            most_w=350.0,
+            unable="the driver does not answer",
+        ),
+        "budget-order": BudgetOrder(
+            kind="caps",
+            group="rack",
+            revision=4,
+            steps=(CapOrder(in_s=0.0, cap_w=120.0, at_most={WATTS.name: 120.0}),),
+        ),
         "assignment-of-a-plan": assignment.model_copy(update=table),
         "hold-order-that-follows": order.model_copy(
             update={"plan": PLAN, "limits": ((LIMIT,), (), ()), "report_s": 4.0, "follows": PLAN.by}

@@ -284,3 +284,6 @@ def test_bad_input_ends_in_one_line_and_nothing_running(
     assert named in err
     assert (err.startswith("error: "), err.count("\n"), out) == (True, 1, "")
     assert folder.processes() == []
+    if "--state-dir" not in arguments:  # what was refused is nothing to continue
+        code, _, err = folder.ask("run", "--resume")
+        assert code == 2 and "nothing to resume" in err

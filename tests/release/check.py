@@ -27,7 +27,7 @@ from build_wheel import refuse_other_tags, released
 from tests.bench.result import header
 from tests.release import jammy
 from tests.release.booted import STEPS, Packages, tried_in_a_machine
-from tests.release.gate import waits
+from tests.release.gate import frozen, waits
 from tests.systemd.machine import CannotRun
 
 SOURCE = Path(__file__).parents[2]
@@ -91,6 +91,7 @@ def main() -> int:
     else:
         results.not_run("tag equals version", "", "this commit has no tag")
     page = (SOURCE / "docs/hardware-report.md").read_text()
+    results.take("frozen", "", lambda: frozen(released(), tags, SOURCE / "tests/frozen"))
     results.take("1.0 waits for", "", lambda: {"missing": waits(released(), page)})
     with ThreadPoolExecutor() as beside:
         done = [beside.submit(whole, results, r, given.again) for r in given.releases.split(",")]

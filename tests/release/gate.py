@@ -1,8 +1,13 @@
-"""What 1.0 waits for: a report of real hardware of each kind, in the table of docs/hardware-report.md."""
+"""What a release waits for: its frozen files; 1.0 also reports of real hardware of each kind.
+
+The reports are in the table of docs/hardware-report.md, the files in tests/frozen.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 KINDS = {
     "an NVIDIA GPU": re.compile(r"NVIDIA", re.IGNORECASE),
@@ -19,6 +24,20 @@ def missing(page: str) -> list[str]:
     rows = [[cell.strip() for cell in row] for row in ROW.findall(section)]
     machines = [row[0] for row in rows if all(cell.strip("-–") for cell in row)]
     return [kind for kind, name in KINDS.items() if not any(map(name.search, machines))]
+
+
+def frozen(version: str, tags: Sequence[str], top: Path) -> dict[str, str]:
+    """Return what is missing of a version's frozen files.
+
+    Raises:
+        AssertionError: they are missing, and the commit is tagged.
+    """
+    folder = top / version
+    if folder.is_dir():
+        return {}
+    missing = f"{folder} is missing: run `python -m tests.frozen.make`"
+    assert not tags, f"this commit is tagged {', '.join(tags)}, and {missing}"
+    return {"missing": missing}
 
 
 def waits(version: str, page: str) -> list[str]:

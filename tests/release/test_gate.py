@@ -1,4 +1,4 @@
-"""1.0 waits for reports of real hardware."""
+"""A release waits for its frozen files, 1.0 also for reports of real hardware."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.release.gate import HEADING, KINDS, missing, waits
+from tests.release.gate import HEADING, KINDS, frozen, missing, waits
 
 PAGE = Path(__file__).parents[2] / "docs/hardware-report.md"
 HEAD = f"""# A page
@@ -40,3 +40,11 @@ def test_a_release_of_0_x_lists_what_is_missing() -> None:
 
 def test_the_page_has_the_table() -> None:
     assert f"\n{HEADING}\n" in PAGE.read_text()
+
+
+def test_a_tagged_release_has_its_frozen_files(tmp_path: Path) -> None:
+    assert "tests.frozen.make" in frozen("0.2.0", [], tmp_path)["missing"]
+    with pytest.raises(AssertionError, match=r"tagged 0\.2\.0, and .*is missing"):
+        frozen("0.2.0", ["0.2.0"], tmp_path)
+    (tmp_path / "0.2.0").mkdir()
+    assert frozen("0.2.0", ["0.2.0"], tmp_path) == {}

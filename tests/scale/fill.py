@@ -1,6 +1,6 @@
 """Fill a database with a fleet that has been tuned for long: python -m tests.scale.fill --db URL.
 
-All of it is made up by formulas. Trials are written in bulk, a study at a time: the ports take one.
+All of it is made up by formulas. The trials of the first study are copied to the others by the database.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from db import open_store
 from db.sql.address import read_url
 from db.sql.database import Database
 from tests.builders import device, setting, study, surface
-from tests.scale.bulk import store_trials
+from tests.scale.bulk import copy_trials, store_trials
 from tuner.core import (
     Applied,
     Event,
@@ -71,8 +71,12 @@ def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> No
             terms=Terms(trials=trials // studies),
         )
         store.studies.add(asked, "somebody", "created")
-        most = LOOKED_AT if name == WATCHED else trials // studies
-        store_trials(database, asked.id, _tried(most, datetime.now(UTC), dice))
+        if name == WATCHED:
+            store_trials(database, asked.id, _tried(LOOKED_AT, datetime.now(UTC), dice))
+        elif not number:
+            store_trials(database, asked.id, _tried(trials // studies, datetime.now(UTC), dice))
+        else:
+            copy_trials(database, f"{0:08x}", asked.id)
         if number % 4:
             _held(store, asked, dice)
     for number in range(EVENTS):

@@ -86,17 +86,6 @@ class View:
         return chances.prod(dim=0).clamp_max(1.0)
 
     @cached_property
-    def overshoot(self) -> Tensor:
-        """The expected violation of the limits by each row, as shares of the limits."""
-        overshoot = torch.zeros_like(self.chance)
-        for model in self.models:
-            for column in model.margins:
-                mean, sd = model.mean[..., column], model.sd[..., column]
-                above = improvement(mean, sd)
-                overshoot += torch.maximum(model.weights @ above, model.cold_weights @ above)
-        return overshoot
-
-    @cached_property
     def cost(self) -> Tensor:
         """The expected log ratio of each row's cost to the baseline's; less is better."""
         return self.models[0].weights @ self.models[0].mean[..., 0]

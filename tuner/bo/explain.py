@@ -56,9 +56,11 @@ def explain(past: Past) -> Explanation:
     if study.terms.plan_by:
         text = f"at the load of the latest baseline; the next trial depends on {study.terms.plan_by} too"
     elif chosen is not None:
-        text += f". By each rule: {_by_rule(search)}"
+        text += (
+            f". Its rules in order, of which the first with a setting decides: {_by_rule(search)}"
+        )
     return Explanation(
-        text=f"{text}. The model uses {_by_hypothesis(search)}{_by_sibling(search)}",
+        text=f"{text}. Probability of each hypothesis: {_by_hypothesis(search)}{_by_sibling(search)}",
         through=through,
         slices=tuple(_slice(search, knob, through) for knob in knobs),
         refused=tuple(_refused(search, through)),
@@ -68,7 +70,7 @@ def explain(past: Past) -> Explanation:
 def _by_rule(search: Search) -> str:
     """Return a text with the choice of each rule by itself; the first rule with a choice decides."""
     answers = (
-        f"{name} {'nothing' if answer is None else render_setting(answer.setting)}"
+        f"{name}: {'none' if answer is None else render_setting(answer.setting)}"
         for name, answer in rule_answers(search).items()
     )
     return "; ".join(answers)
@@ -80,8 +82,8 @@ def _by_hypothesis(search: Search) -> str:
     shares: Counter[str] = Counter()
     for component, weight in zip(model.mixture.components, model.weights.tolist(), strict=True):
         shares[component.prior.name] += weight
-    parts = (f"{name} {share:.0%}".replace("%", " %") for name, share in shares.most_common())
-    return ", ".join(parts)
+    parts = (f"{name}: {share:.0%}".replace("%", " %") for name, share in shares.most_common())
+    return "; ".join(parts)
 
 
 def _by_sibling(search: Search) -> str:

@@ -14,16 +14,13 @@ from tuner.bo.caution import Caution, even_chance
 from tuner.bo.search import Search
 from tuner.core import Safety, Try
 
-PRICE, AS_MUCH_AGAIN = 0.08, 0.13
+PRICE = 0.08
 """The price of breaking a limit per unit of `Caution.violation`, as a share of what the study
-can save: about one of the dozen windows that a study takes. A violation of `AS_MUCH_AGAIN`
-costs the same again."""
+can save: about one of the dozen windows that a study takes."""
 
-FIRST, EARLY = 6, 3.0
-"""During the first `FIRST` trials, while models are over-confident, the size of a violation
-counts `EARLY` times, and a setting that is likely enough to keep its limits is tried whatever
-its gain. The factor does not apply to a space of one ordered knob: a few windows show most of
-it."""
+FIRST = 6
+"""During the first `FIRST` trials, while models are over-confident, a setting that is likely
+enough to keep its limits is tried whatever its gain."""
 
 LATE = 25.0
 """Before a search ends, a violation costs the square of `Caution.violation` over this. The
@@ -156,13 +153,9 @@ class Rules:
     @cached_property
     def priced(self) -> Tensor:
         """What each row may save, less the price of breaking a limit."""
-        far = (
-            (EARLY if self.early and not self._line else 1.0) * self.view.overshoot / AS_MUCH_AGAIN
-        )
-        # The running trials may break a limit, too.
         price = PRICE * self.search.caution.violation * self._winnable
-        price *= 1 + len(self.view.running)
-        return self.gain - price * (1.0 - self.search.chance + far)
+        price *= 1 + len(self.view.running)  # these may break a limit, too
+        return self.gain - price * (1.0 - self.search.chance)
 
     @property
     def _winnable(self) -> float:

@@ -89,6 +89,11 @@ def read_run(state_dir: Path) -> RunRecord | None:
     return record
 
 
+def forget_run(state_dir: Path) -> None:
+    """Remove the record, so that nothing is left to resume. Raises StoreError."""
+    files.remove(state_dir / NAME)
+
+
 def write_run(state_dir: Path, record: RunRecord) -> None:
     """Replace the record; only its owner may read it, for a URL may hold a password.
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from tuner.core.goals import Limit, Verdict, judge, limits
 from tuner.core.knobs import Setting, SettingKey, setting_key
-from tuner.core.loads import PEAK
 from tuner.core.measurements import Estimate, pooled
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.quantities import UNDECLARED, Quantities, quantity_of
@@ -56,11 +55,9 @@ def trials_spent(trials: Iterable[Trial]) -> int:
 def unlike(context: Context, other: Context) -> str | None:
     """Return the first signal in which two loads differ, None where windows of them may be compared.
 
-    Of what both tell; what only one of them tells does not separate them, nor does the peak of a load.
+    Of what both tell; what only one of them tells does not separate them.
     """
     for name in sorted(context.keys() & other.keys()):
-        if name.endswith(PEAK):
-            continue
         value, beside = context[name], other[name]
         if abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):
             return name

@@ -15,15 +15,12 @@ __all__ = [
     "LOAD_NEAR",
     "LOAD_REACH",
     "LOAD_STEP",
-    "PEAK",
-    "STEADY_S",
     "LoadHistory",
     "LoadTrend",
     "band_edges",
     "confirms_at",
     "load_band",
     "load_trend",
-    "sure_rate",
 ]
 
 LOAD_STEP = math.sqrt(1.25)
@@ -38,15 +35,6 @@ LOAD_NEAR = LOAD_STEP**4
 
 Ours.
 """
-
-PEAK = "_peak"
-"""Of a signal in a window's load: its level for the highest tenth of the window's time."""
-
-STEADY_S = 10.0
-"""Time constant of the level by which a slowly growing load, and the peak of a window, are detected."""
-
-SURE = 2.0
-"""A rate counts less this number of standard deviations of its count."""
 
 LEAST_LOAD = 1e-3
 """Loads below this are one band."""
@@ -64,11 +52,6 @@ def confirms_at(measured: float, load: float) -> bool:
     more, as far as loads are compared.
     """
     return load / LOAD_REACH <= measured <= load * LOAD_STEP**2
-
-
-def sure_rate(rate: float, constant_s: float) -> float:
-    """Return the lower bound of a smoothed rate, which counts arrivals within twice the constant."""
-    return rate - SURE * math.sqrt(max(0.0, rate) / (2.0 * constant_s))
 
 
 def band_edges(band: int) -> tuple[float, float]:

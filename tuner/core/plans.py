@@ -63,7 +63,8 @@ class Plan:
 
     The last row's `below` is infinite, so every situation has a row. `hysteresis` is the share by
     which a boundary must be overstepped before the row changes. Where limits hang on the load (`eager`)
-    that is so on the way down alone: a higher row is taken once its load is seen, whatever that costs.
+    that is so on the way down alone: a higher row is taken once its load is seen, whatever that costs. A
+    row of such a plan ends just above its own load, and is taken again at that load.
 
     Raises:
         InvalidInput: no rows, boundaries that do not ascend to infinity, a row decided at a value
@@ -133,6 +134,15 @@ class Plan:
         return next(i for i, row in enumerate(self.rows) if value < row.below)
 
     def _within(self, value: float, row: int) -> bool:
-        lower = self.rows[row - 1].below if row > 0 else -math.inf
         above = 1.0 if self.eager else 1.0 + self.hysteresis
-        return lower * (1.0 - self.hysteresis) <= value < self.rows[row].below * above
+        return self._lower(row) <= value < self.rows[row].below * above
+
+    def _lower(self, row: int) -> float:
+        """Return the value below which a row is left: never below the own load of the row before."""
+        if row == 0:
+            return -math.inf
+        before = self.rows[row - 1]
+        lower = before.below * (1.0 - self.hysteresis)
+        if not self.eager or before.at is None:
+            return lower
+        return max(lower, (before.at + before.below) / 2.0)

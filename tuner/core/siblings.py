@@ -55,9 +55,10 @@ class Posterior:
     value over the default, or its name as text. `means` (`metrics x points`) are the expected
     logarithms of each metric over its baseline; `directions` (`n x metrics x points`) are the
     largest joint deviations from them. `baseline` is what its windows showed there, in each metric's
-    unit, `held` the held setting, empty where no single setting is held, and `settings` how many
-    settings were measured. `worth` is the probability that the first windows gave to siblings of
-    each closeness against the cold model, at even odds.
+    unit. `held` is the held setting, empty where no single setting is held, `aim` the objective and
+    the constraints that it is held for, and `settings` how many settings were measured. `worth` is
+    the probability that the first windows gave to siblings of each closeness against the cold model,
+    at even odds.
     """
 
     study: str
@@ -74,6 +75,7 @@ class Posterior:
     directions: tuple[tuple[tuple[float, ...], ...], ...]
     baseline: Mapping[str, float]
     held: Setting
+    aim: str
     settings: int
     worth: Mapping[Closeness, float] = field(default_factory=dict)
 
@@ -99,11 +101,14 @@ class Worth:
 class Transfer:
     """The siblings that a study uses, chosen once its baseline is measured.
 
-    `trust` is the probability that it starts with for those of each closeness.
+    `trust` is the probability that it starts with for those of each closeness. `plan` is the setting
+    that `holders` like studies hold and that is verified before a search; empty for none.
     """
 
     siblings: tuple[SiblingRef, ...] = ()
     trust: Mapping[Closeness, float] = field(default_factory=dict, hash=False)
+    plan: Setting = field(default_factory=dict, hash=False)
+    holders: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.core import (
@@ -22,8 +22,10 @@ from tuner.core import (
     StoreError,
     Study,
     Transfer,
+    Trial,
+    versions_of,
 )
-from tuner.memory.selection import MOST_SIBLINGS, chosen, trust
+from tuner.memory.selection import MOST_LIKE, MOST_SIBLINGS, agreed_plan, chosen, trust
 
 log = logging.getLogger(__name__)
 
@@ -53,20 +55,27 @@ class FleetMemory:
             given,
         )
 
-    def transfer(self, study: Study) -> Transfer:
-        """Return the siblings that a study is to use from now on, none where its terms forbid it."""
+    def transfer(self, study: Study, trials: Sequence[Trial] = ()) -> Transfer:
+        """Return the siblings that a study is to use from now on, none where its terms forbid it.
+
+        `trials` have its baseline, which a plan to verify must fit.
+        """
         if not study.terms.transfer or study.terms.plan_by:
             return Transfer()
         device = self.store.devices.get(study.devices[0])
         near = self.store.posteriors.near(device, MOST_SIBLINGS, without=study.id)
-        return Transfer(chosen(near, study), trust(self.store.posteriors.worth()))
+        same = (Closeness.BOARD_AND_WORKLOAD,)
+        like = self.store.posteriors.near(device, MOST_LIKE, without=study.id, which=same)
+        past = Past(study=study, trials=tuple(trials))
+        plan, holders = agreed_plan([p for _, p in like], past, versions_of(device))
+        return Transfer(chosen(near, study), trust(self.store.posteriors.worth()), plan, holders)
 
     def remember(self) -> Iterator[None]:
         """Build the posteriors that are missing or outdated; yield after each study."""
         stamps, stored = self.store.studies.stamps(), self.store.posteriors.revisions()
         finished = (
             *self.store.studies.ids(phase=Phase.HOLDING.value),
-            *self.store.studies.stopped(),
+            *self.store.studies.ids(phase=Phase.STOPPED.value),
         )
         for name in finished:
             at = stamps[name].revision if name in stamps else 0

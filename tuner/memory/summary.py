@@ -27,6 +27,7 @@ from tuner.core import (
     setting_key,
     versions_of,
 )
+from tuner.memory.selection import aim_of
 
 MOST_POINTS = 96
 """The most settings of a posterior."""
@@ -80,6 +81,7 @@ def posterior_of(past: Past, device: Device) -> Posterior | None:
         directions=tuple(_rounded(direction) for direction in directions),
         baseline=baseline if len(study.devices) == 1 else {},
         held=_held(past),
+        aim=aim_of(study),
         settings=len(view.measured),
     )
 

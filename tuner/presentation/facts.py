@@ -58,7 +58,9 @@ def facts(report: StudyReport) -> list[tuple[str, str]]:
             ("decide", f"`jouletune study approve {view.id}` or `jouletune study reject {view.id}`")
         )
     entries.append(("bill", billed(report.bill, won=bool(saved))))
-    entries += [("saved", f"{period}: {text}") for period, text in saved_by_period(report)]
+    entries += [
+        ("saved", f"{name}: {saved} ({basis})") for name, saved, basis in saved_by_period(report)
+    ]
     return entries
 
 

@@ -128,7 +128,8 @@ def account(main: StudyOutcome) -> Iterator[str]:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
     yield f"bill      {billed(main.report.bill, won=main.won)}"
     if main.report.bill.saved_j is not None:
-        yield from (f"saved     {name}: {text}" for name, text in saved_by_period(main.report))
+        for name, saved, basis in saved_by_period(main.report):
+            yield f"saved     {name}: {saved} ({basis})"
 
 
 def _disturbed(main: StudyOutcome) -> Iterator[str]:

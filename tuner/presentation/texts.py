@@ -31,6 +31,7 @@ from tuner.presentation.figures import (
     duration,
     figure,
     how_many,
+    joined,
     percent,
     shown,
 )
@@ -249,28 +250,31 @@ def _priced(bill: Bill) -> str:
     return f" ({', '.join(parts)}, by {', '.join(bill.priced_by)})" if parts else ""
 
 
-def saved_by_period(report: StudyReport) -> list[tuple[str, str]]:
-    """Return what holding has saved by period: the period's name, and its joules or why they are unknown.
+def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
+    """Return what holding has saved by period: the period's name, its joules, and their basis.
 
-    Nothing of a study that has never held.
+    Periods of the same windows are one entry. Nothing of a study that has never held.
     """
     view, bill = report.study, report.bill
     if bill.saved_j is None and view.phase not in HELD:
         return []
     if len(view.devices) > 1:
-        return [("by this hold", "not computed for a study of several devices")]
+        return [("this hold", "unknown", "not computed for a study of several devices")]
     if bill.saved_j is None:
-        return [("by this hold", "unknown yet: no window of it was measured")]
-    return [(period.period, _saved_in(period, bill.origin)) for period in bill.periods]
+        return [("this hold", "unknown", "no window of it was measured yet")]
+    names: dict[tuple[str, str], list[str]] = {}
+    for period in bill.periods:
+        names.setdefault(_saved_in(period, bill.origin), []).append(period.period)
+    return [(joined(periods), saved, basis) for (saved, basis), periods in names.items()]
 
 
-def _saved_in(period: PeriodSaving, origin: Origin | None) -> str:
+def _saved_in(period: PeriodSaving, origin: Origin | None) -> tuple[str, str]:
     if period.saved_j is None:
-        return "unknown: no window of a hold was measured"
+        return "unknown", "no window of a hold was measured"
     label = "" if origin in (None, Origin.MEASURED) else f" ({origin})"
     saved = figure("energy_j", period.saved_j, period.stderr_j or 0.0)
     windows = how_many(period.windows, "window")
-    return f"{saved}{label} in {duration(period.seconds)} of holding, {windows}"
+    return f"{saved}{label}", f"{duration(period.seconds)} of holding, {windows}"
 
 
 def previewed(preview: ConstraintPreview, view: StudyView) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core import (
+    ACTIVE,
     ENERGY,
     JOULES_PER_KWH,
     Applied,
@@ -58,9 +59,12 @@ class FleetOverview:
     def view(self) -> FleetView:
         """Return the status of every device. Sums cover the studies evaluated so far."""
         store = self.operations.loop.store
-        active, standing = store.studies.active(), store.devices.standing()
+        phases, standing = store.studies.phases(), store.devices.standing()
+        active = {name: revision for name, (phase, revision) in phases.items() if phase in ACTIVE}
         studies = [s for s in self._active.of(store.studies, active) if s.active]
-        summaries = self.summaries.of_each((study.id for study in studies), store.studies.stopped())
+        summaries = self.summaries.of_each(
+            (study.id for study in studies), phases.keys() - active.keys()
+        )
         owners = {device: study for study in studies for device in study.devices}
         stopped = store.stops.current() is not None
         standing = {**standing, **({} if stopped else self._on_trial(owners))}

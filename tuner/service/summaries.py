@@ -35,7 +35,7 @@ FRESH_S = 60.0
 """A hold continues saving without any news of it."""
 IDLE_S = 120.0
 """So long after a page was last asked for nothing is worked out any more."""
-DUTY, DUTY_AGAIN = 0.25, 0.01
+DUTY, DUTY_AGAIN = 0.5, 0.01
 """The share of a core used beside requests: for the missing ones, and to renew old ones."""
 
 

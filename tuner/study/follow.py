@@ -190,9 +190,7 @@ def _kept(past: Past, plan: Plan) -> Plan:
     others = [(reach_of(past, s), s) for s in tried.values() if not study.rests(s)]
     others.sort(key=lambda other: -other[0].saving(study))
     for row in plan.rows:
-        mine = [(_reach(past, plan, row), row.setting), *others]
-        if study.rests(row.setting):
-            mine = others if row.below == math.inf else []
+        mine = [] if study.rests(row.setting) else [(_reach(past, plan, row), row.setting), *others]
         while low < row.below:
             # A row narrower than half a band would only add changes of the setting.
             least = min(row.below, low * LOAD_REACH)

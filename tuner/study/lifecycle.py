@@ -1,6 +1,7 @@
 """Chooses a study's next step from its trials alone: after a crash the same step results.
 
-BASELINE measures the default. TUNING asks the policy. CONFIRMING compares the proposed plan with
+BASELINE measures the default. TUNING asks the policy; where like studies agree on a plan, that is
+confirmed first. CONFIRMING compares the proposed plan with
 the baseline in alternating windows. HOLDING rests, until `tuner.study.follow` reports that a plan
 by the load lacks the present one. A study that only advises rests in PROPOSED until an operator
 approves; one with a canary stays in CANARY until that confirms its plan. A continuous study asks
@@ -78,7 +79,8 @@ def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:
     if study.phase is Phase.TUNING:
         return _tuning(past, trials, policy, says)
     if study.phase is Phase.CONFIRMING:
-        return (confirming_rows if study.terms.plan_by else confirming)(past, trials)
+        step = (confirming_rows if study.terms.plan_by else confirming)(past, trials)
+        return _searching(past, step)
     return Rest(f"the study is {study.phase}")
 
 
@@ -154,6 +156,8 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
     moves = _continuous(study) or study.terms.plan_by
     if not moves and _load_changed(study, trials):
         return Move(Phase.BASELINE, "the load has changed since the baseline was measured")
+    if (common := _common_plan(past)) is not None:
+        return common
     suggestion = policy.suggest(past)
     if isinstance(suggestion, Wait):
         return Rest(suggestion.why)
@@ -165,6 +169,28 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy, says: Policy) -
         why = f"policy {study.policy} requests {in_words(suggestion.context)}"
         return Move(Phase.PAUSED, f"{why}, but a trial of this workload can only set: {can}")
     return _attempt(judged, trials, suggestion)
+
+
+def _common_plan(past: Past) -> Move | None:
+    """Return the move to confirming the plan of like studies, before the first trial and only once."""
+    transfer = past.study.transfer
+    if not transfer.plan or any(t.phase is not Phase.BASELINE for t in past.trials):
+        return None
+    text = render_setting(transfer.plan)
+    why = f"{transfer.holders} studies of the same board, workload and versions hold {text}"
+    return Move(Phase.CONFIRMING, f"{why}; verifying it here", Plan.single(transfer.plan))
+
+
+def _searching(past: Past, step: Assign | Move) -> Assign | Move:
+    """Return a step of confirming, or the move to a search if the plan of like studies is not confirmed."""
+    verifying = past.study.transfer.plan and not any(t.phase is Phase.TUNING for t in past.trials)
+    if not verifying or not isinstance(step, Move) or step.phase is not Phase.HOLDING:
+        return step
+    if step.plan is None or not all(past.study.rests(row.setting) for row in step.plan.rows):
+        return step
+    return Move(
+        Phase.TUNING, f"the plan of like studies is not confirmed here; searching; {step.why}"
+    )
 
 
 def _attempt(past: Past, trials: Sequence[Trial], suggestion: Try) -> Step:

@@ -1,8 +1,8 @@
 """How far up the load a setting is confirmed when the load cannot be requested.
 
-Limits are judged at the highest load of enough windows: a setting reaches up to there, and to the
-peaks of the load within these windows. Its gain is judged against the baseline at the same load; the
-change of a metric with the load is fitted to the windows of all settings.
+Limits are judged at the highest load of enough windows: a setting reaches up to there. Its gain is
+judged against the baseline at the same load; the change of a metric with the load is fitted to the
+windows of all settings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tuner import guard
 from tuner.core import (
     LOAD_NEAR,
     LOAD_STEP,
-    PEAK,
     Estimate,
     LoadTrend,
     Past,
@@ -63,26 +62,12 @@ def reach_of(past: Past, setting: Setting, low: float = 0.0) -> Reach:
     if len(failed) >= guard.MOST_FAILURES:
         return Reach(0.0, lost(f"trial {failed[-1].number} failed: {failed[-1].reason}"))
     result = PENDING
-    barred = min((x for x, t in own if t.censored), default=math.inf)
     for load in sorted({x for x, t in own if t.solid}, reverse=True):
         result, duel = _confirmed(past, setting, load, own)
         if result.won:
-            return Reach(max(load, min(_peak(past, load, own), barred / LOAD_STEP)), result, duel)
-        barred = min(barred, load) if result.lost else barred
+            return Reach(load, result, duel)
     # A setting that loses at its lowest load loses at all.
     return Reach(0.0, result)
-
-
-def _peak(past: Past, load: float, own: Windows) -> float:
-    """Return the load that enough of a setting's windows at a load went up to, while limits were kept.
-
-    At most `LOAD_NEAR` times the load: a peak is shorter than a load that stays.
-    """
-    name = f"{past.study.terms.plan_by}{PEAK}"
-    peaks = sorted(
-        (t.ran_at.get(name, x) for x, t in own if t.solid and confirms_at(x, load)), reverse=True
-    )
-    return min(peaks[CONFIRM_WINDOWS - 1], load * LOAD_NEAR)
 
 
 def own_windows(past: Past, setting: Setting, low: float = 0.0) -> Windows:

@@ -14,7 +14,7 @@ from tuner.service.fleet import FleetOverview, saves_now
 from tuner.service.http.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import Posted, read_form
-from tuner.wire import Change, FleetRow, Health
+from tuner.wire import Change, FleetRow, Health, StopView
 
 PAGE = 100
 CONFIRMED = "stop"
@@ -59,7 +59,8 @@ def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRo
             request, "fleet", view=view, rows=shown, health=health, find=find, at=at, last=last,
             group=group if key else "", groups=list(groups), label=label, key=key or (lambda _: ""),
             order=ORDER,
-            courses=recent_courses(operations.loop, shown, view.rows), stop=operations.stop_state(),
+            courses=recent_courses(operations.loop, shown, view.rows),
+            stop=operations.stop_state() if view.stopped else StopView(in_force=False),
         )  # fmt: skip
 
     @router.get("/budgets")

@@ -10,7 +10,7 @@ from agents.actuator.client import RemoteKnobs, actuator_socket, reached
 from agents.actuator.offered import Choose, kind_of
 from agents.actuator.sysfs import CPU_CLOCK, KHZ, cpu_clocks, numbers
 from agents.devices.cpu.energy import find_energy
-from agents.devices.cpu.knobs import BOOST, KNOBS, POWER, UNCORE
+from agents.devices.cpu.knobs import BOOST, KNOBS, POWER, UNCORE, ZONES
 from agents.host.host import HostClock
 from agents.host.processor import model_name, text_of
 from agents.target.host_meter import Ceiling, HostMeter
@@ -57,6 +57,8 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
     unmetered = {} if energy.open else {metric.name: energy.why_not for metric in metrics}
     remote, cannot = reached(actuator_socket(root), CPU, clock, KNOBS, worth_trying(root), ROLES)
+    if remote:
+        remote.caps.multiply(POWER, packages(root))
     return Side(
         name=CPU,
         kind="cpu",
@@ -126,6 +128,12 @@ class Throttles:
 
     def _total(self) -> int:
         return sum(number for count in self._counts for number in numbers(count))
+
+
+def packages(root: Path) -> int:
+    """Return how many CPU packages have a power limit; the zones by MSR and by MMIO are of the same."""
+    names = {text_of(zone / "name").strip() for zone in root.glob(ZONES)}
+    return max(1, sum(name.startswith("package") for name in names))
 
 
 def worth_trying(root: Path) -> Choose:

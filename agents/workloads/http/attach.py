@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agents.finetuning.programs import ProgramsSignal
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.host.processes.program_runs import RunMeter
@@ -205,14 +206,16 @@ class Service:
 
     def _signals(self) -> tuple[LiveSignal, ...]:
         config = self._config
+        lock = config.finetuning_lock
+        beside = () if lock is None else (ProgramsSignal(lock),)
         name, load = config.exported.signal, config.load
         if not name:
-            return ()
+            return beside
         assert self._exposition is not None
         askable = isinstance(load, OurLoad) and load.shape.closed
         tables = [one.file.table for one in config.knobs if one.file is not None]
         followed = any(table is not None and table.by == name for table in tables)
-        return (GaugeSignal(name, self._exposition, askable=askable, followed=followed),)
+        return (GaugeSignal(name, self._exposition, askable=askable, followed=followed), *beside)
 
     def _has_cpu_time(self) -> bool:
         if self._process is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.finetuning.programs import ProgramsSignal
 from agents.host.http.local_http import local_url
 from agents.host.processes.service_process import RELOADS
 from agents.host.service_files.knob_table import refuse_misfits
@@ -37,7 +38,7 @@ from tuner.core import ConfigError, InvalidInput, Role
 
 METRICS = "/metrics"
 
-FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "url", "version"), str)
+FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "url", "version", "finetuning_lock"), str)
 FILE_KEYS |= dict.fromkeys(("knob", "histogram", "ratio", "json"), list)
 FILE_KEYS |= dict.fromkeys(("latency", "failures", "items", "signal", "load", "log"), dict)
 FILE_KEYS |= dict.fromkeys(("restart", "reload", "process"), dict)
@@ -90,6 +91,7 @@ class ServiceConfig:
     load: OurLoad | RunLoad | None
     restart: RenewalConfig | None
     reload: RenewalConfig | None
+    finetuning_lock: Path | None
 
     @property
     def longest(self) -> int:
@@ -129,6 +131,9 @@ def load_service_config(path: Path, trace: Path | None = None) -> ServiceConfig:
         load=load_of(f"{where}: load", table, trace),
         restart=_renewal(f"{where}: restart", table, "restart", None),
         reload=_renewal(f"{where}: reload", table, "reload", process),
+        finetuning_lock=absolute(where, "finetuning_lock", table["finetuning_lock"])
+        if "finetuning_lock" in table
+        else None,
     )
     _demand_load(where, config)
     _demand_url(where, config, table)
@@ -193,6 +198,7 @@ def _demand_distinct(where: str, config: ServiceConfig) -> None:
     names = [*exported.histograms, *(one.name for one in exported.ratios), exported.signal]
     names += [one.metric.name for one in config.json]
     names += [] if config.log is None else config.log.metrics
+    names += [] if config.finetuning_lock is None else [ProgramsSignal.signal.name]
     if isinstance(config.load, RunLoad):
         names += [one.name for one in config.load.program.metrics]
     for name in names:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from tests.bench.contest.replay import TaskResult
 
-BUDGETS = (1, 2, 3, 5, 8, 12)
+BUDGETS = (1, 2, 3, 5, 8)
 """Numbers of trials after which the deployed setting is judged."""
 
 
@@ -46,22 +46,33 @@ def by_source(pairs: Sequence[tuple[str, TaskResult, TaskResult]]) -> list[Paire
 def over_sources(rows: Iterable[Paired]) -> list[Paired]:
     """Return the figures over all sources, which count alike."""
     kept = list(rows)
-    return [
-        Paired(
-            source="all",
-            budget=budget,
-            cold=fmean(r.cold for r in own),
-            difference=fmean(r.difference for r in own),
-            stderr=math.sqrt(math.fsum(r.stderr**2 for r in own)) / len(own),
-            windows_above=fmean(r.windows_above for r in own),
-            windows_above_cold=fmean(r.windows_above_cold for r in own),
-            wrong=fmean(r.wrong for r in own),
-            wrong_cold=fmean(r.wrong_cold for r in own),
-            studies=sum(r.studies for r in own),
-        )
-        for budget in BUDGETS
-        if (own := [r for r in kept if r.budget == budget])
-    ]
+    own = {budget: [r for r in kept if r.budget == budget] for budget in BUDGETS}
+    return [_pooled(same, [1.0] * len(same)) for same in own.values() if same]
+
+
+def over_studies(rows: Iterable[Paired]) -> dict[int, Paired]:
+    """Return the figures over all studies, which count alike, by budget."""
+    kept = list(rows)
+    own = {budget: [r for r in kept if r.budget == budget] for budget in BUDGETS}
+    return {b: _pooled(same, [r.studies for r in same]) for b, same in own.items() if same}
+
+
+def _pooled(rows: Sequence[Paired], counts: Sequence[float]) -> Paired:
+    """Return the weighted mean of figures at one budget."""
+    shares = [count / math.fsum(counts) for count in counts]
+
+    def mean(metric: str) -> float:
+        return math.fsum(s * getattr(r, metric) for s, r in zip(shares, rows, strict=True))
+
+    errors = ((s * r.stderr) ** 2 for s, r in zip(shares, rows, strict=True))
+    names = ("cold", "difference", "windows_above", "windows_above_cold", "wrong", "wrong_cold")
+    return Paired(
+        source="all",
+        budget=rows[0].budget,
+        stderr=math.sqrt(math.fsum(errors)),
+        studies=sum(r.studies for r in rows),
+        **{name: mean(name) for name in names},
+    )
 
 
 def _paired(source: str, at: int, pairs: Sequence[tuple[TaskResult, TaskResult]]) -> Paired:
@@ -92,21 +103,21 @@ def bounds(rows: Sequence[Paired]) -> dict[str, object]:
     lowest = min(r.difference for r in every.values())
     worst = min((r for r in rows if r.budget == 8), key=lambda r: r.difference + 2.0 * r.stderr)
     return {
-        "mean @3 and @5 at least +0.05": _bound(
+        "mean @3 and @5 at least +0.05": bound(
             min(every[3].difference, every[5].difference), lambda v: v >= 0.05
         ),
-        "no more windows above a limit than cold": _bound(
+        "no more windows above a limit than cold": bound(
             every[late].windows_above - every[late].windows_above_cold, lambda v: v <= 0.0
         ),
         "no source below cold @8 by more than 0.02 and two standard errors": {
             "source": worst.source,
-            **_bound(worst.difference + 2.0 * worst.stderr, lambda v: v >= -0.02),
+            **bound(worst.difference + 2.0 * worst.stderr, lambda v: v >= -0.02),
         },
-        "at no number of trials more than 0.02 below cold": _bound(lowest, lambda v: v >= -0.02),
-        "at most 1 % deployed above a limit": _bound(every[late].wrong, lambda v: v <= 0.01),
+        "at no number of trials more than 0.02 below cold": bound(lowest, lambda v: v >= -0.02),
+        "at most 1 % deployed above a limit": bound(every[late].wrong, lambda v: v <= 0.01),
     }
 
 
-def _bound(value: float, reached: object) -> dict[str, object]:
-    assert callable(reached)
-    return {"figure": round(value, 4), "reached": bool(reached(value))}
+def bound(value: float, reached: Callable[[float], bool]) -> dict[str, object]:
+    """Return a bound's figure, and whether it is reached."""
+    return {"figure": round(value, 4), "reached": reached(value)}

@@ -41,7 +41,10 @@ class Played:
 
 @dataclass(frozen=True)
 class Player:
-    """Plays studies in several processes; `slack`, `noise` and `seed` are those of all."""
+    """Plays studies, in processes of their own if there are several.
+
+    `slack`, `noise` and `seed` are those of all.
+    """
 
     slack: float
     noise: float
@@ -74,6 +77,8 @@ class Player:
         )
 
     def _each(self, play: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
+        if self.processes == 1:
+            return [play(item) for item in items]
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(
             self.processes, mp_context=context, initializer=settle_in

@@ -109,7 +109,8 @@ def show(api: Api, device: DeviceId, since: SavedSince = "") -> Answer:
         periods = report.bill.periods
         if study.phase is Phase.HOLDING:
             lines.append(f"{'saving':<12}{gained(report) or 'none'}")
-        lines += [f"{'saved':<12}{period}: {text}" for period, text in saved_by_period(report)]
+        for name, saved, basis in saved_by_period(report):
+            lines.append(f"{'saved':<12}{name}: {saved} ({basis})")
     return Answer({"device": view, "study": study, "saved": periods}, lines)
 
 

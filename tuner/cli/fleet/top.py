@@ -93,6 +93,9 @@ def sums(view: FleetView) -> str:
         if saved.uncounted:
             several = how_many(saved.uncounted, "study", "studies")
             parts.append(f"not counted: {several} on several devices together")
+    if view.pending:
+        done = view.studies - view.pending
+        parts.append(f"computing savings and limits: {done} of {view.studies} studies done")
     return "  ".join(parts)
 
 

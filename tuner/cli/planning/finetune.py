@@ -14,6 +14,7 @@ import typer
 from agents.finetuning.beside import FineTuningWindow, fine_tune_beside
 from agents.finetuning.job import FineTuningJob
 from agents.finetuning.pacing import FineTuningPacer
+from agents.finetuning.programs import ProgramsSignal
 from agents.host.host import HostClock
 from agents.target.side import Side
 from agents.target.window import RATIOS
@@ -85,7 +86,8 @@ def run(
     """Fine-tune beside inference; pause the job as needed to keep the latency limit.
 
     The job ends with this command and is never left paused. It may print JSON lines with its totals:
-    steps, gflop, gbyte. Exits with 1 if the job fails.
+    steps, gflop, gbyte. A service whose file has finetuning_lock has the signal programs, 2 meanwhile.
+    Exits with 1 if the job fails.
     """
     limit = _limit(constraint)
     if limit.op != "<=":
@@ -100,7 +102,9 @@ def run(
         side = open_workload(workload, seed=0, state_dir=Path(folder), clock=clock)
         stack.callback(side.close)
         _refuse_unmeasured(limit.metric, side)
-        job = FineTuningJob(command, clock)
+        signals = [s for s in side.signals if isinstance(s, ProgramsSignal)]
+        held = [stack.enter_context(one.beside(clock)) for one in signals]
+        job = FineTuningJob(command, clock, held)
         stack.callback(job.close)
         pacer = FineTuningPacer(limit.value)
         turns = fine_tune_beside(side.meter, job, pacer, limit, clock, window_s, ended.is_set)

@@ -12,8 +12,8 @@ from tuner.cli.run.display import Display
 from tuner.cli.run.jobs import CONTROL, draft
 from tuner.cli.run.processes import AGENT, Stand, stand
 from tuner.cli.run.results import Result, StudyResult, outcome
-from tuner.cli.runfile import RunJob, RunRecord, write_run
-from tuner.core import Device, NotFound, Phase, Safety, StoreError, TuningError
+from tuner.cli.runfile import RunJob, RunRecord, forget_run, write_run
+from tuner.core import Device, LinkError, NotFound, Phase, Safety, StoreError, TuningError
 from tuner.main import local_operations
 from tuner.study.changes import TUNER
 from tuner.verbs.table import Verbs
@@ -49,12 +49,31 @@ def conduct(
 ) -> list[Result]:
     """Start tuner and agent, carry out every job, and put the devices back.
 
-    `done` is called with each result. The record is written after every step.
+    `done` is called with each result. The record is written after every step, and removed where the run
+    is refused before it has a study.
 
     Raises:
         InvalidInput and its kin: a study was refused.
         TuningError: a process ended.
     """
+    try:
+        return _conducted(record, state_dir, who, display, done)
+    except LinkError:
+        raise
+    except TuningError:
+        # Refused before it had a study: to resume it would only repeat the refusal.
+        if not any(job.study for job in record.jobs):
+            forget_run(state_dir)
+        raise
+
+
+def _conducted(
+    record: RunRecord,
+    state_dir: Path,
+    who: str,
+    display: Display,
+    done: Callable[[Result], None],
+) -> list[Result]:
     results: list[Result] = []
     specs = list(dict.fromkeys(job.spec for job in record.jobs))
     with stand(state_dir, record.db, specs, record.seed, record.foreign_share) as at_work:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
+from policies import demand_policy
 from tuner.cli.runfile import RunJob
 from tuner.core import Device, InvalidInput, Objective, Safety, Terms
 from tuner.core.quantities import standard
@@ -48,8 +49,8 @@ def requested_jobs(wishes: Wishes) -> list[RunJob]:
     this machine.
 
     Raises:
-        InvalidInput: a device, constraint, objective, number of trials or length is wrong, or needs a
-            device to go with it.
+        InvalidInput: a device, policy, constraint, objective, number of trials or length is wrong, or needs
+            a device to go with it.
     """
     if not wishes.device:
         for name in ("workload", "objective"):
@@ -92,6 +93,7 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
             "transfer": wishes.transfer,
         }
     )
+    demand_policy(job.policy)
     read_constraints(job.constraints or (), {})
     # A bare name that is not standard may be the workload's own metric: the tuner knows it by then.
     if job.objective and (" " in job.objective.strip() or standard(job.objective.strip())):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -22,12 +22,16 @@ class Posteriors(Protocol):
         """Return the study's revision and the version of each latest posterior, by study."""
 
     def near(
-        self, device: Device, most: int, without: str = ""
+        self,
+        device: Device,
+        most: int,
+        without: str = "",
+        which: Collection[Closeness] = tuple(Closeness),
     ) -> Sequence[tuple[SiblingRef, Posterior]]:
-        """Return the latest posteriors of studies on like devices, closest first, `most` of each closeness.
+        """Return the latest posteriors of studies on like devices, closest first.
 
-        Of one closeness first those of the same versions, then those from more settings, then the
-        newest. None of the study `without`.
+        `most` of each closeness in `which`. Of one closeness first those of the same versions, then
+        those from more settings, then the newest. None of the study `without`.
         """
 
     def get(self, siblings: Sequence[SiblingRef]) -> Sequence[Posterior | None]:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from tuner.core.studies import Revision, Situation, Study, StudyStamp, UnreadableStudy
+from tuner.core.trials import Phase
 
 __all__ = ["Studies"]
 
@@ -40,9 +41,6 @@ class Studies(Protocol):
     def stamps(self) -> Mapping[str, StudyStamp]:
         """Return how far each study has come, by its id, oldest first."""
 
-    def stopped(self) -> Sequence[str]:
-        """Return the ids of the studies that are over, oldest first."""
-
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does that can be read."""
 
@@ -52,8 +50,8 @@ class Studies(Protocol):
     def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
         """Return how long a window of each of these is, in seconds; without those no active study has."""
 
-    def active(self) -> Mapping[str, int]:
-        """Return the revision of each study that is not over, by its id, oldest first."""
+    def phases(self) -> Mapping[str, tuple[Phase, int]]:
+        """Return phase and revision of each study, by its id, oldest first."""
 
     def ids(
         self,

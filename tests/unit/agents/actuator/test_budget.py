@@ -140,8 +140,10 @@ def test_a_trial_that_ends_falls_back_to_its_hold_within_the_cap(member: Bench) 
     member.hold()
     member.trial({LIMIT: 250})
     cap(member, 2, (0.0, 200))
+    member.hand.puts.clear()
     member.passes(10.1)
     assert (member.level(), limit(member)) == ("hold", 200)
+    assert not [v for k, v in member.hand.puts if k == LIMIT and v not in (150, 200)]
 
 
 @pytest.mark.parametrize(
@@ -190,8 +192,22 @@ def test_after_a_boot_the_floor_is_written_before_anything_else(member: Bench) -
     assert told["group"] == "rack"
 
 
+def test_a_member_that_is_missing_at_a_boot_is_at_its_floor_once_it_appears(member: Bench) -> None:
+    member.boot = "boot 2"
+    member.change(values=FACTORY, epoch="2")
+    member.unplugged.add(GPU)
+    fresh = member.start()
+    assert GPU in fresh.replay()
+    member.unplugged.clear()
+    member.searches(61.0)
+    assert member.values == AT_FLOOR
+
+
 @pytest.mark.parametrize("held", [False, True])
-def test_a_driver_that_is_loaded_anew_gets_the_floor_again(member: Bench, held: bool) -> None:
+def test_a_driver_that_is_loaded_anew_gets_the_floor_again(tmp_path: Path, held: bool) -> None:
+    member = Bench(tmp_path / "b", {"floor": FLOOR})
+    member.change(values={LIMIT: 340})  # neither its default nor its floor
+    cap(member, 1, (0.0, 300))
     if held:
         member.hold()
     member.change(values=FACTORY, epoch="2")

@@ -68,6 +68,29 @@ def test_killed_it_leaves_the_rest_to_restore(site: Site) -> None:
     remote.close()
 
 
+def test_an_administrator_takes_devices_out_of_their_budgets(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    floor = '[device.budget]\nfloor = { "gpu.power_limit_w" = 150 }\n'
+    site.config.write_text(site.config.read_text() + floor)
+    process = site.serve()
+    steps = [{"in_s": 0.0, "cap_w": 300.0, "at_most": {LIMIT: 300}}]
+    with closing(ActuatorClient(site.socket)) as line:
+        line.ask("cap", device=GPU, group="rack", revision=1, steps=steps)
+    assert site.values == {**FACTORY, LIMIT: 150}
+    common = ["--config", str(site.config), "--socket", str(site.socket)]
+    assert jouletune(["actuator", "status", *common]) == 0
+    assert "rack" in capsys.readouterr().out
+    assert jouletune(["actuator", "leave-budget", GPU, *common]) == 0
+    assert site.values == FACTORY
+    with closing(ActuatorClient(site.socket)) as line:
+        line.ask("cap", device=GPU, group="rack", revision=1, steps=steps)
+    process.kill()
+    process.wait()
+    assert site.start("leave").wait(20.0) == 0
+    assert site.values == FACTORY
+
+
 def test_restore_tells_by_its_code_that_something_is_left(site: Site) -> None:
     process = site.serve()
     remote = open_remote(site.socket, GPU, Time())

@@ -233,3 +233,28 @@ def test_an_eager_plan_steps_down_once_it_is_earned() -> None:
     rows = arrived(level, [10.0] * 30 + [40.0] * 5 + [9.0] * 60)
     down = rows.index(0, 31)
     assert 5 + 30 < down < 30 + 5 + 50
+
+
+def poisson(chance: random.Random, rate: float, seconds: int) -> list[float]:
+    """Return arrivals in each second."""
+    arrivals, at = [0.0] * seconds, chance.expovariate(rate)
+    while at < seconds:
+        arrivals[int(at)] += 1.0
+        at += chance.expovariate(rate)
+    return arrivals
+
+
+def test_an_eager_plan_sees_a_load_that_stays_a_little_above_its_row() -> None:
+    chance, level = random.Random(2), SignalLevel(eager(2.6), rate=True)
+    at = fed(poisson(chance, 1.5, 120), level)
+    assert level.row == 0
+    fed(poisson(chance, 3.3, 180), level, at)
+    assert level.row == 1, "ten seconds of 3.3 a second are no proof of more than 2.6"
+
+
+def test_an_eager_plan_soon_forgets_a_burst() -> None:
+    level = SignalLevel(eager(4.0), rate=True)
+    at = fed([2.0] * 60 + [9.0] * 40, level)
+    assert level.row == 1
+    fed([2.0] * 40, level, at)
+    assert level.row == 0

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from agents.target.side import SignalSample
 from agents.target.signal_mean import SignalMean
 from tests.builders import Time
-from tuner.core import PEAK, STEADY_S, Signal, sure_rate
+from tuner.core import Signal
 
 
 @dataclass
@@ -59,28 +58,3 @@ def test_what_cannot_be_compared_has_no_mean(then: SignalSample) -> None:
 
 def test_without_a_second_look_there_is_none() -> None:
     assert looked(SignalSample(3.0)) == {}
-
-
-def test_the_peak_is_the_level_of_the_highest_tenth_of_the_time() -> None:
-    calm = [(10.0, SignalSample(2.0))] * 17
-    crowd = [(10.0, SignalSample(40.0))] * 3
-    context = looked(SignalSample(2.0), *calm, *crowd)
-    assert context["waiting"] == pytest.approx(7.7)
-    assert 30.0 < context[f"waiting{PEAK}"] < 40.0, "smoothed, and reached for 20 of 200 s"
-    assert f"waiting{PEAK}" not in looked(SignalSample(2.0), *calm, crowd[0])
-
-
-def test_the_peak_of_a_rate_is_its_lower_bound() -> None:
-    time, live = Time(), Told(SignalSample(None, 0.0), Signal("arrivals", "1/s"))
-    mean, total = SignalMean(live, time), 0.0
-    for rate in (2.0,) * 10 + (20.0,) * 5:
-        time.sleep(10.0)
-        total += 10.0 * rate
-        live.now = SignalSample(None, total)
-        mean.look()
-    level = 20.0 - 18.0 * math.exp(-5.0)
-    assert mean.context["arrivals"] == pytest.approx(8.0)
-    assert mean.context[f"arrivals{PEAK}"] == pytest.approx(
-        sure_rate(20.0 - 18.0 * math.exp(-4.0), STEADY_S), rel=0.02
-    )
-    assert mean.context[f"arrivals{PEAK}"] < level

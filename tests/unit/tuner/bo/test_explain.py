@@ -46,12 +46,12 @@ def test_it_says_what_each_rule_and_each_hypothesis_brings() -> None:
     study = fine(constraints=LIMIT)
     seen = past(study, go_on(study, baseline(study), 3))
     text = explain(seen).text
-    assert all(f"{rule} " in text for rule in RULES)
+    assert all(f"{rule}: " in text for rule in RULES)
     answer = suggest(seen)
     assert isinstance(answer, Try)
-    decided = next(part for part in text.split("By each rule: ")[1].split("; ") if "=" in part)
+    decided = next(part for part in text.split("decides: ")[1].split("; ") if "=" in part)
     assert any(f"{knob}={value}" in decided for knob, value in answer.setting.items())
-    shares = [int(share) for share in re.findall(r"(\d+) %", text.split("The model uses")[1])]
+    shares = [int(share) for share in re.findall(r"(\d+) %", text.split("each hypothesis")[1])]
     assert len(shares) >= 2 and 97 <= sum(shares) <= 103
     assert shares == sorted(shares, reverse=True)
 

@@ -294,18 +294,6 @@ def test_the_first_trial_is_of_nothing_that_is_believed_dearer_than_need_be(numb
     assert float(cost[row]) <= max(0.0, float(cost[likely].min())) + LEAST_GAIN
 
 
-@pytest.mark.parametrize(("space", "dearer"), [(TWO, True), (LADDER, False)])
-def test_little_known_makes_the_same_risk_dearer_but_along_one_knob(
-    space: Space, dearer: bool
-) -> None:
-    world = {600: (-0.2, 0.01, 0.1, 0.1)}
-    searches = [after(world, late=late, space=space) for late in (False, True)]
-    row = searches[0].grid.row(setting(600))
-    assert row is not None
-    early, late = (float(worth(search)[row]) for search in searches)
-    assert (early < late) is dearer
-
-
 def test_a_search_looks_around_at_first() -> None:
     """600 saves too little to be worth its risk."""
 

@@ -80,13 +80,12 @@ class Drawn:
 
     objective: np.ndarray
     kept: np.ndarray
-    beyond: np.ndarray
 
 
 def drawn(*margins: ModelOutcome, objective: ModelOutcome = OBJECTIVE) -> Drawn:
     """Draw row by row: the component first, then the row and beside it the baseline."""
     sampler = np.random.default_rng(7)
-    objectives, kepts, beyonds = [], [], []
+    objectives, kepts = [], []
     for place, row in enumerate(ROWS):
         which = (sampler.random(DRAWS) > WEIGHTS[0]).astype(int)
         found = []
@@ -107,8 +106,7 @@ def drawn(*margins: ModelOutcome, objective: ModelOutcome = OBJECTIVE) -> Drawn:
         over = np.array([shown(o) for o in margins]).reshape(len(margins), DRAWS)
         objectives.append(shown(objective))
         kepts.append((over <= 0.0).all(axis=0))
-        beyonds.append(np.maximum(over, 0.0).sum(axis=0))
-    return Drawn(*(np.array(x) for x in (objectives, kepts, beyonds)))
+    return Drawn(*(np.array(x) for x in (objectives, kepts)))
 
 
 def close(moments: Tensor, draws: np.ndarray) -> bool:
@@ -127,10 +125,9 @@ def test_a_mixtures_moments_are_those_of_its_draws(objective: ModelOutcome) -> N
 @pytest.mark.parametrize(
     "margins", [(UPPER,), (BESIDE,), (TWICE,), (LOWER,), (ModelOutcome(0, 1.0, 0.0, -0.12),)]
 )
-def test_chance_and_overshoot_are_those_of_the_draws(margins: tuple[ModelOutcome, ...]) -> None:
+def test_the_chance_is_that_of_the_draws(margins: tuple[ModelOutcome, ...]) -> None:
     computed, draws = view(*margins), drawn(*margins)
     assert close(computed.chance, draws.kept.astype(float))
-    assert close(computed.overshoot, draws.beyond)
 
 
 @pytest.mark.parametrize("best", [0.0, -0.1])
@@ -147,7 +144,6 @@ def test_limits_of_other_models_count_as_independent_ones() -> None:
     other = by_hand(halves[::-1], (0.5, 0.5), [ModelOutcome(1, -1.0, 0.0, -0.35)], leads=False)
     both, alone, beside = viewed(leading, other), viewed(leading), viewed(other)
     assert torch.allclose(both.chance, alone.chance * beside.chance)
-    assert torch.allclose(both.overshoot, alone.overshoot + beside.overshoot)
     assert torch.allclose(both.gain(0.0), alone.gain(0.0) * beside.chance)
 
 
@@ -155,14 +151,11 @@ def test_limits_on_both_sides_of_a_metric_are_both_kept() -> None:
     margins = ModelOutcome(1, 1.0, 0.0, 0.06), ModelOutcome(1, -1.0, 0.0, -0.35)
     upper, lower, both = (view(*m) for m in (margins[:1], margins[1:], margins))
     assert bool((both.chance <= torch.minimum(upper.chance, lower.chance) + 1e-12).all())
-    assert torch.allclose(both.overshoot, upper.overshoot + lower.overshoot)
-    assert close(both.overshoot, drawn(*margins).beyond)
 
 
 def test_without_limits_everything_keeps_them() -> None:
     free = view()
     assert free.chance.tolist() == pytest.approx([1.0] * len(ROWS))
-    assert not free.overshoot.any()
     saved = np.maximum(-drawn(objective=SAVED).objective, 0.0)
     assert close(view(objective=SAVED).gain(0.0), saved)
 

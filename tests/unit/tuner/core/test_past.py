@@ -86,4 +86,5 @@ def test_the_situation_reaches_the_objective(context: Context, known: bool) -> N
 
 
 def test_a_past_tells_no_time_and_no_device() -> None:
-    assert [f.name for f in fields(Past)] == ["study", "trials", "context", "loads", "withdrawn"]
+    names = ["study", "trials", "context", "loads", "withdrawn", "memory"]
+    assert [f.name for f in fields(Past)] == names

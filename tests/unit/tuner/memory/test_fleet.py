@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, log
 
@@ -8,7 +9,7 @@ import pytest
 
 from db.codec import posterior_document, posterior_of
 from policies.polythrottle.policy import Polythrottle
-from tests.builders import START, Time, device, study, surface
+from tests.builders import START, Time, completed, device, study, surface
 from tests.unit.tuner.study.worlds import World
 from tuner.core import (
     NO_MEMORY,
@@ -16,10 +17,12 @@ from tuner.core import (
     Outcome,
     Past,
     Phase,
+    Plan,
     Policy,
     Setting,
     Terms,
     TrialState,
+    setting_key,
 )
 from tuner.memory import summary
 from tuner.memory.fleet import FleetMemory, in_words
@@ -34,7 +37,9 @@ def shown(at: Setting) -> Outcome:
 
 @dataclass
 class Searching(World):
-    """A world in which the real policy decides."""
+    """A world in which the real policy decides; `shows` is what its devices show."""
+
+    shows: Callable[[Setting], Outcome] = shown
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +61,7 @@ class Searching(World):
             fresh = study(Phase.BASELINE, devices=(name,), id=f"of-{name}", terms=terms)
             self.store.studies.add(fresh, "test", "created")
             for _ in range(60):
-                self.step(shown, name)
+                self.step(self.shows, name)
                 if self.store.studies.get(fresh.id).phase is Phase.HOLDING:
                     break
             list(self.memory.remember())
@@ -175,3 +180,70 @@ def test_one_is_forgotten_with_its_device() -> None:
     world = Searching()
     world.store.studies.add(study(id="s9", devices=("gone",)), "ann", "")
     assert not world.memory.rebuild("s9")
+
+
+def test_the_plan_of_like_studies_is_verified_before_a_search() -> None:
+    world = Searching()
+    world.finish("a", "b", "c")
+    plans = {
+        setting_key(world.store.studies.get(f"of-{n}").plan.rows[0].setting)  # type: ignore[union-attr]
+        for n in "abc"
+    }
+    assert len(plans) == 1
+    world.finish("d")
+    verified = world.store.studies.get("of-d")
+    assert verified.transfer.holders == 3
+    assert setting_key(verified.transfer.plan) in plans
+    assert verified.plan == Plan.single(verified.transfer.plan)
+    trials = world.store.trials.list("of-d")
+    assert [t.phase for t in trials] == [Phase.BASELINE] * 2 + [Phase.CONFIRMING] * 4
+    why = [
+        r.why for r in world.store.studies.revisions("of-d") if r.study.phase is Phase.CONFIRMING
+    ]
+    assert "3 studies of the same board, workload and versions hold" in why[0]
+
+
+def test_a_plan_that_is_not_confirmed_is_followed_by_a_search() -> None:
+    world = Searching()
+    world.finish("a", "b", "c")
+    world.shows = slow_off_the_baseline
+    world.finish("d")
+    why = [r.why for r in world.store.studies.revisions("of-d") if r.study.phase is Phase.TUNING]
+    assert "the plan of like studies is not confirmed here; searching" in why[1]
+    held = world.store.studies.get("of-d").plan
+    assert held is not None and held.rows[0].setting == study().baseline
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"driver": "2"}, {"workload_version": "2"}, {"board": "T4"}],
+    ids=["another driver", "another version", "another board"],
+)
+def test_a_device_that_is_not_like_them_is_searched(changes: dict[str, object]) -> None:
+    world = Searching()
+    world.finish("a", "b", "c")
+    world.finish("d", **changes)
+    assert world.store.studies.get("of-d").transfer.plan == {}
+    assert any(t.phase is Phase.TUNING for t in world.store.trials.list("of-d"))
+
+
+def test_a_device_with_another_baseline_is_searched() -> None:
+    world = Searching()
+    world.finish("a", "b", "c")
+    world.shows = hungry
+    world.finish("d")
+    assert world.store.studies.get("of-d").transfer.plan == {}
+
+
+def slow_off_the_baseline(at: Setting) -> Outcome:
+    """Return a window of a device that breaks the limit at any other setting."""
+    if at == study().baseline:
+        return shown(at)
+    return completed(energy_j=8.0, latency_p99_ms=300.0)
+
+
+def hungry(at: Setting) -> Outcome:
+    """Return a window of a device that needs a third more energy."""
+    seen = surface(at)
+    energy = seen.estimates["energy_j"].mean * 1.3
+    return completed(energy_j=energy, latency_p99_ms=seen.estimates["latency_p99_ms"].mean)

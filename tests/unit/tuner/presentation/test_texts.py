@@ -30,17 +30,21 @@ def test_a_trial_of_one_device_says_on_which_one() -> None:
 def test_a_saving_by_period_names_its_windows_and_says_where_it_is_unknown() -> None:
     verbs, study = worlds.held()
     report = verbs.report(study)
-    assert saved_by_period(report) == [
-        ("by this hold", "unknown yet: no window of it was measured")
-    ]
+    assert saved_by_period(report) == [("this hold", "unknown", "no window of it was measured yet")]
     week = PeriodSaving("last 7 d", START, 90, 7200.0, 12_300.0, 400.0)
     today = PeriodSaving("last 24 h", START)
     bill = replace(report.bill, saved_j=12_300.0, periods=(today, week))
     held = report.model_copy(update={"bill": bill})
     assert saved_by_period(held) == [
-        ("last 24 h", "unknown: no window of a hold was measured"),
-        ("last 7 d", "12.30 ± 0.40 kJ in 2 h of holding, 90 windows"),
+        ("last 24 h", "unknown", "no window of a hold was measured"),
+        ("last 7 d", "12.30 ± 0.40 kJ", "2 h of holding, 90 windows"),
+    ]
+    month = replace(week, period="last 30 d")
+    same = replace(bill, periods=(today, week, month))
+    assert [name for name, *_ in saved_by_period(report.model_copy(update={"bill": same}))] == [
+        "last 24 h",
+        "last 7 d, last 30 d",
     ]
     several = held.study.model_copy(update={"devices": ("a", "b")})
     (row,) = saved_by_period(held.model_copy(update={"study": several}))
-    assert row[1] == "not computed for a study of several devices"
+    assert row[1:] == ("unknown", "not computed for a study of several devices")

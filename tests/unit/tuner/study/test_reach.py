@@ -11,19 +11,7 @@ import pytest
 from tests.builders import trial
 from tests.unit.tuner.bo.test_load import BY, LIMIT_MS, SPACE, shown, truth
 from tests.unit.tuner.bo.test_load import asked as planning
-from tuner.core import (
-    LOAD_NEAR,
-    LOAD_REACH,
-    LOAD_STEP,
-    PEAK,
-    Limit,
-    Past,
-    Phase,
-    Plan,
-    Row,
-    Setting,
-    Trial,
-)
+from tuner.core import LOAD_REACH, Limit, Past, Phase, Plan, Row, Setting, Trial
 from tuner.study.follow import confirming_rows, row_duel, why_grow
 from tuner.study.moves import Assign, Move
 from tuner.study.reach import Reach, reach_of
@@ -172,38 +160,3 @@ def test_a_hold_is_not_left_for_a_row_that_was_measured_often_enough() -> None:
         past = confirming(seen, 31.0)
         holding = replace(past, study=replace(past.study, phase=Phase.HOLDING, plan=held))
         assert bool(why_grow(holding, Same())) is grows  # type: ignore[arg-type]
-
-
-def peaked(setting: Setting, load: float, peak: float, **changed: object) -> Trial:
-    made = windows((setting, load))[0]
-    assert made.measurement is not None
-    context = {BY: load, f"{BY}{PEAK}": peak}
-    return replace(made, measurement=replace(made.measurement, context=context), **changed)  # type: ignore[arg-type]
-
-
-def test_a_setting_reaches_the_peaks_that_two_windows_kept_the_limits_at() -> None:
-    base = baselines(25.0, 33.0)
-    seen = [peaked(SLOW, 28.0, 35.0), peaked(SLOW, 27.0, 33.0), peaked(SLOW, 27.5, 30.0)]
-    assert reach([*seen, *base]).load == 33.0
-    far = [peaked(SLOW, 28.0, 90.0), peaked(SLOW, 28.0, 90.0)]
-    assert reach([*far, *base]).load == pytest.approx(28.0 * LOAD_NEAR)
-
-
-def test_no_peak_reaches_a_load_at_which_a_window_broke_a_limit() -> None:
-    limit = Limit("latency_p99_ms", "<=", LIMIT_MS)
-    short = replace(windows((SLOW, 36.0))[0], broke=limit)
-    seen = [peaked(SLOW, 28.0, 40.0), peaked(SLOW, 28.0, 40.0)]
-    assert reach([*seen, short, *baselines(25.0, 33.0)]).load == pytest.approx(36.0 / LOAD_STEP)
-    lost = windows((SLOW, 50.0), (SLOW, 50.0))
-    assert reach([*seen, *lost, *baselines(25.0, 33.0)]).load == 40.0
-
-
-def test_above_the_plan_what_reached_a_peak_is_held() -> None:
-    seen = [peaked(FAST, 50.0, 60.0), peaked(FAST, 50.0, 60.0)]
-    seen += [peaked(SLOW, 31.0, 31.0), peaked(SLOW, 31.0, 31.0)]
-    trials = [*seen, *baselines(25.0, 33.0, 45.0, 50.0, 55.0)]
-    past = confirming([replace(t, number=n) for n, t in enumerate(trials, 1)], 50.0)
-    step = confirming_rows(past, past.trials)
-    assert isinstance(step, Move) and step.plan is not None
-    tops = [(row.setting, row.below) for row in step.plan.rows]
-    assert tops[-2:] == [(FAST, pytest.approx(60.0 * LOAD_REACH)), (HOME, math.inf)]

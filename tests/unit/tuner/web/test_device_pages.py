@@ -25,7 +25,7 @@ def test_the_page_says_what_is_applied_by_whom_and_draws_it(held: Site) -> None:
     page = held.signed_in("viewer").get("/devices/sim")
     text = text_of(page)
     assert "Applied: gpu.clock_mhz=600 (hold), set" in text and "study" in text
-    assert "saved, by this hold unknown yet: no window of it was measured" in text
+    assert "unknown saved, this hold no window of it was measured yet" in text
     names = {trace["name"] for trace in figure_of(page.text)["data"]}  # type: ignore[attr-defined]
     assert {"latency_p99_ms", "power_w", "hold"} <= names
     assert len(figure_of(page.text)["layout"]["shapes"]) == 1  # type: ignore[index]

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.builders import START, setting
 from tuner.cli.app import main
-from tuner.cli.fleet.top import pictured
+from tuner.cli.fleet.top import pictured, sums
 from tuner.core import Estimate, Level, Phase
 from tuner.wire import FleetRow, FleetView, Health, Savings
 
@@ -48,6 +48,12 @@ def test_what_is_wrong_comes_first_and_each_device_says_what_it_saves() -> None:
     (told,) = [line for line in lines if line.split()[0] == "b"]
     for text in ("holding", "s1", "gpu.clock_mhz=600", "40.0 ± 1.0 %", "1.000 ± 0.010 kJ"):
         assert text in told
+
+
+def test_what_is_not_computed_yet_is_said() -> None:
+    view = FleetView(rows=(), health={}, stopped=False, studies=10, pending=3, saved=None)
+    assert "7 of 10 studies done" in sums(view)
+    assert "computing" not in sums(view.model_copy(update={"pending": 0}))
 
 
 def test_of_too_many_devices_it_says_how_many_are_left_out() -> None:

@@ -120,3 +120,8 @@ def test_a_device_that_measures_nothing_useful_needs_an_objective() -> None:
         draft(
             RunJob(device="x"), device(metrics=(Metric("frames", quantity=FRAMES),)), "sobol", "ann"
         )
+
+
+def test_a_policy_that_does_not_exist_is_refused_before_anything_starts() -> None:
+    with raised(InvalidInput, "magic", "polythrottle"):
+        requested_jobs(Wishes(device="cpu", policy="magic"))

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.builders import baseline, setting, study, surface, trial
+from tests.contracts.posteriors import posterior
+from tuner.bo.beliefs import View, believe
+from tuner.bo.encoding import enumerate_grid
+from tuner.bo.siblings import MOST_TRUST, coordinates, sibling_hypotheses
+from tuner.core import (
+    NO_MEMORY,
+    Closeness,
+    Posterior,
+    Sibling,
+    SiblingMemory,
+    Trial,
+    setting_key,
+    weigh,
+)
+
+SAME = Closeness.BOARD_AND_WORKLOAD
+METRICS = ("energy_j", "latency_p99_ms")
+GRID = enumerate_grid(study().space)
+
+
+def told(energy: float = 1.0, latency: float = 1.0, name: str = "s1") -> Posterior:
+    """Return a posterior of the true surface, its logarithms multiplied."""
+    base = surface(study().baseline).estimates
+    home = GRID.rows[setting_key(study().baseline)]
+    order = [home, *(n for n in range(len(GRID.settings)) if n != home)]
+    columns = coordinates(GRID)
+    means = [
+        tuple(
+            factor * math.log(surface(GRID.settings[n]).estimates[metric].mean / base[metric].mean)
+            for n in order
+        )
+        for metric, factor in zip(METRICS, (energy, latency), strict=True)
+    ]
+    none = tuple(tuple(0.0 for _ in row) for row in means)
+    points = tuple(tuple(column[n] for column in columns) for n in order)
+    return posterior(name, points=points, means=tuple(means), directions=(none,))
+
+
+def memory(*posteriors: Posterior, trusted: float = 0.9) -> SiblingMemory:
+    siblings = tuple(Sibling(p, SAME) for p in posteriors)
+    return SiblingMemory(repr((posteriors, trusted)), siblings, {SAME: trusted})
+
+
+def viewed(trials: list[Trial], remembered: SiblingMemory) -> View:
+    evidence = weigh(study(), trials)
+    assert evidence.limits is not None
+    return believe(study(), evidence, evidence.limits, GRID, memory=remembered)
+
+
+def test_a_posterior_predicts_its_own_space() -> None:
+    (one,) = sibling_hypotheses(GRID, METRICS, memory(told()), 3)
+    true = [surface(s).estimates["energy_j"].mean for s in GRID.settings]
+    base = surface(study().baseline).estimates["energy_j"].mean
+    expected = torch.tensor([math.log(value / base) for value in true], dtype=torch.float64)
+    assert torch.allclose(one.centres[0, : len(true)], expected, atol=0.02)
+    assert one.odds == pytest.approx(27.0) and one.siblings == ("s1",)
+
+
+def test_several_are_one_by_one_and_mixed_and_trusted_within_bounds() -> None:
+    each, mixed = sibling_hypotheses(GRID, METRICS, memory(told(), told(2.0, name="s2")), 3)
+    assert (len(each.centres), len(mixed.centres)) == (2, 1)
+    surest = sibling_hypotheses(GRID, METRICS, memory(told(), trusted=1.0), 1)
+    assert surest[0].odds == pytest.approx(MOST_TRUST / (1.0 - MOST_TRUST))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"metrics": ("energy_j", "latency_p50_ms")}, {"knobs": told().knobs[:1]}],
+    ids=["a metric less", "a knob less"],
+)
+def test_one_that_does_not_cover_the_study_is_no_hypothesis(changes: dict[str, object]) -> None:
+    fields = {"points": told().points, "means": told().means, "directions": told().directions}
+    other = posterior(**{**fields, **changes})  # type: ignore[arg-type]
+    assert not sibling_hypotheses(GRID, METRICS, memory(other), 3)
+
+
+def test_siblings_raise_no_chance_before_a_window_agrees() -> None:
+    claims = memory(told(3.0, 0.0), trusted=0.95)
+    trials = baseline(study())
+    before, cold = viewed(trials, claims), viewed(trials, NO_MEMORY)
+    assert (before.chance <= cold.chance + 1e-9).all()
+    assert (before.cost < cold.cost - 0.05).any()
+
+
+def test_siblings_that_a_window_contradicts_raise_no_chance_and_fade() -> None:
+    claims = memory(told(3.0, 0.0), trusted=0.95)
+    slower = setting(600)
+    trials = [*baseline(study()), trial(3, slower, surface(slower))]
+    after, cold = viewed(trials, claims), viewed(trials, NO_MEMORY)
+    assert (after.chance <= cold.chance + 0.02).all()
+    mixture = after.models[0].mixture
+    assert mixture.siblings_share < 0.5 < mixture.siblings_prior
+
+
+def test_siblings_that_a_window_confirms_raise_chances_and_weigh_more() -> None:
+    right, slower = memory(told(), told(1.02, 1.02, "s2"), trusted=0.5), setting(800)
+    trials = [*baseline(study()), trial(3, slower, surface(slower))]
+    after, cold = viewed(trials, right), viewed(trials, NO_MEMORY)
+    mixture = after.models[0].mixture
+    assert mixture.siblings_share > 0.8 > mixture.siblings_prior
+    assert mixture.cold_weights is mixture.weights
+    assert (after.chance > cold.chance + 0.02).any()
