@@ -99,13 +99,16 @@ class Rules:
     def flat(self) -> bool:
         """Return whether no setting surely beats the baseline after `FIRST` windows of the best ones.
 
-        Then the model's further promises come from its uncertainty. Not for a strict search: it
-        measured the safest settings instead, and may have found no gain for that reason.
+        Then the model's further promises come from its uncertainty. Not while a knob was never
+        changed, as the gain may be there. Not for a strict search: it measured the safest settings
+        instead, and may have found no gain for that reason.
         """
         search, model = self.search, self.view.models[0]
         windows = search.windows.total() - search.windows[search.baseline]
         strict = search.study.terms.safety is Safety.STRICT
         if strict or windows < FIRST or search.evidence.broken is not None:
+            return False
+        if self.unmoved() is not None:
             return False
         better = torch.special.ndtr(-model.mean[:, self.best, 0] / model.sd[:, self.best, 0])
         return self.best == search.baseline or float(model.weights @ better) < SURE

@@ -31,6 +31,7 @@ from tuner.presentation.figures import (
     duration,
     figure,
     how_many,
+    joined,
     percent,
     shown,
 )
@@ -252,7 +253,7 @@ def _priced(bill: Bill) -> str:
 def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
     """Return what holding has saved by period: the period's name, its joules, and their basis.
 
-    Nothing of a study that has never held.
+    Periods of the same windows are one entry. Nothing of a study that has never held.
     """
     view, bill = report.study, report.bill
     if bill.saved_j is None and view.phase not in HELD:
@@ -261,7 +262,10 @@ def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
         return [("this hold", "unknown", "not computed for a study of several devices")]
     if bill.saved_j is None:
         return [("this hold", "unknown", "no window of it was measured yet")]
-    return [(period.period, *_saved_in(period, bill.origin)) for period in bill.periods]
+    names: dict[tuple[str, str], list[str]] = {}
+    for period in bill.periods:
+        names.setdefault(_saved_in(period, bill.origin), []).append(period.period)
+    return [(joined(periods), saved, basis) for (saved, basis), periods in names.items()]
 
 
 def _saved_in(period: PeriodSaving, origin: Origin | None) -> tuple[str, str]:

@@ -331,6 +331,14 @@ def test_a_search_whose_first_windows_find_nothing_ends(shown: Belief4, ends: bo
     assert explore(strict) is not None
 
 
+@pytest.mark.parametrize(("space", "ends"), [(LADDER, True), (TWO, False)])
+def test_no_search_ends_early_while_a_knob_was_never_changed(space: Space, ends: bool) -> None:
+    dear: Belief4 = (0.1, 0.01, 0.0, 0.01)
+    trials = tuple(measured(3 + n, 800, 10.5, 100.0) for n in range(FIRST))
+    search = after({800: dear}, rest=(0.05, 0.01, 0.0, 0.01), trials=trials, space=space)
+    assert Rules(search).flat() is ends
+
+
 def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:
     """Neither is worth a trial; 700 is more, with a chance of one in fifty to break the limit."""
     world = {700: (-0.004, 0.0002, 0.14, 0.02), 800: (-0.0015, 0.0002, 0.0, 0.001)}

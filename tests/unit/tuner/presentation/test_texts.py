@@ -39,6 +39,12 @@ def test_a_saving_by_period_names_its_windows_and_says_where_it_is_unknown() -> 
         ("last 24 h", "unknown", "no window of a hold was measured"),
         ("last 7 d", "12.30 ± 0.40 kJ", "2 h of holding, 90 windows"),
     ]
+    month = replace(week, period="last 30 d")
+    same = replace(bill, periods=(today, week, month))
+    assert [name for name, *_ in saved_by_period(report.model_copy(update={"bill": same}))] == [
+        "last 24 h",
+        "last 7 d, last 30 d",
+    ]
     several = held.study.model_copy(update={"devices": ("a", "b")})
     (row,) = saved_by_period(held.model_copy(update={"study": several}))
     assert row[1:] == ("unknown", "not computed for a study of several devices")
