@@ -208,9 +208,10 @@ bench-admission: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench admission >build/bench/admission.json
 	$(BIN)/python docs/figures.py admission build/bench/admission.json
 
-# Plans by the load on simulated servers of language models, beside governors and oracles: half an hour on two
-# quiet cores; the file has every cell as soon as it is judged, those of earlier runs too. Another trace or
-# server: make bench-load TRACE=trace.csv DEVICE=module:NAME
+# Plans by the load on simulated servers of language models, beside governors and oracles: a minute of CPU time
+# a cell, a quarter of an hour for the day. The file has every cell as soon as it is judged, those of earlier
+# runs too; rivals' runs are kept beside it. Another trace or server: make bench-load TRACE=trace.csv
+# DEVICE=module:NAME
 bench-load: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.bench load $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) $(if $(DEVICE),--devices $(DEVICE)) --jobs $(WORKERS) --output build/bench/load.json
 	$(BIN)/python docs/figures.py load build/bench/load.json
