@@ -1063,11 +1063,12 @@ def transfer(told: Told) -> list[str]:
                 *_transferred(f"{title}, {own['studies']} studies, the {label} left out", rows),
                 "",
             ]
-        lines += [*_lowest(own), ""]
+        lines += [*_lowest(own), "", *_bounds(title, own["bounds"]), ""]
     if "wrong" in told:
         for label, rows in told["wrong"]["over sources"].items():
             count = told["wrong"]["studies"]
             lines += [*_transferred(f"{count} studies with {label} siblings", rows), ""]
+        lines += [*_bounds("Wrong siblings", told["wrong"]["bounds"]), ""]
     lines += _verified(told.get("verify", {}))
     if "cost" in told:
         o = told["cost"]
@@ -1093,6 +1094,20 @@ def _transferred(title: str, rows: Sequence[Told]) -> list[str]:
             ("deployed above the limit, with / without", *wrong),
         ),
     )
+
+
+def _bounds(title: str, bounds: Told) -> list[str]:
+    """Return each bound that was set, with its figure and whether it is reached."""
+    rows = [
+        (
+            f"{label}: {text}",
+            f"{one['figure']:+.3f}{' (' + one['source'] + ')' if 'source' in one else ''}",
+            "reached" if one["reached"] else "**missed**",
+        )
+        for label, own in bounds.items()
+        for text, one in own.items()
+    ]
+    return table((f"{title}: bound", "figure", ""), rows)
 
 
 def _lowest(part: Told) -> list[str]:

@@ -79,10 +79,8 @@ class View:
 
     @cached_property
     def chance(self) -> Tensor:
-        """Each row's probability to keep every limit; siblings may only lower it until a window agrees."""
-        chances = torch.stack(
-            [torch.minimum(m.weights @ m.kept, m.cold_weights @ m.kept) for m in self.models]
-        )
+        """Each row's probability to keep every limit."""
+        chances = torch.stack([m.weights @ m.kept for m in self.models])
         return chances.prod(dim=0).clamp_max(1.0)
 
     @cached_property

@@ -35,9 +35,9 @@ NEGLIGIBLE = 0.005
 """Components below this share of the probability are dropped, and laws below this share of the
 likeliest's."""
 
-AGREED, AGREEING = 1.0, 1
-"""Siblings may raise a chance to keep a limit once they predicted the readings so many times as
-well as the study's own hypotheses, those of this number of changed settings among them."""
+AGREED = 3.0
+"""Siblings count once they predicted the readings this number of times as well as the study's own
+hypotheses."""
 
 CALM = 4.0
 """Pseudo-readings that came as predicted, added when surprises are averaged: our choice."""
@@ -88,11 +88,10 @@ class Component:
 class Mixture:
     """Gaussian processes over the rows of a grid, averaged by the probability of the readings.
 
-    `weights` has the share of each component, `cold_weights` that without siblings until a window
-    agrees with these; `siblings_share` is the siblings' share in all, `siblings_prior` what it was
-    before any window. `mean`, `variance` and `with_home`, the covariance of
-    each row with `home`, have `components x rows x metrics`. `spreads` are factors that may shrink
-    the prior's expectations. Deterministic for the same readings.
+    `weights` has the share of each component. `siblings_share` is the probability of siblings after
+    the readings, which counts where they agree, `siblings_prior` that before. `mean`, `variance` and
+    `with_home`, the covariance of each row with `home`, have `components x rows x metrics`.
+    `spreads` are factors that may shrink the prior's expectations. Deterministic for the same readings.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Mixture:
         spreads: Sequence[float] = (1.0,),
     ) -> None:
         self.home, self.metrics = home, metrics
-        self.siblings_prior = self.siblings_share = 0.0
+        self.siblings_prior, self.siblings_share, self.siblings_agree = 0.0, 0.0, False
         self.rows, self.points = len(grid.settings), grid.places
         self.row = torch.tensor([r.row for r in readings], dtype=torch.long)
         self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
@@ -115,7 +114,7 @@ class Mixture:
         self._at = self.metric * self.rows + self.row
         apart = torch.cdist(self.points[self.row], self.points)
         self._smooth = {length: matern(apart / length) for length in LENGTHS}
-        self.components, self.weights, self.cold_weights = self._conditioned_on_all(priors, spreads)
+        self.components, self.weights = self._conditioned_on_all(priors, spreads)
         self._products = {
             prior: prior.features[:, self._at].T @ prior.features
             for prior in dict.fromkeys(c.prior for c in self.components)
@@ -151,8 +150,8 @@ class Mixture:
 
     def _conditioned_on_all(
         self, priors: Sequence[Hypothesis], spreads: Sequence[float]
-    ) -> tuple[list[Component], Tensor, Tensor]:
-        """Return the components that count, the probability of each, and that without siblings.
+    ) -> tuple[list[Component], Tensor]:
+        """Return the components that count, and the probability of each.
 
         All residuals of a hypothesis together: one by one takes three times as long.
         """
@@ -171,37 +170,36 @@ class Mixture:
             )
             fits.append(self._fits(prior, factors[-1]))
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
-        weights, cold = self._weighed(logs, priors)
-        least = min(NEGLIGIBLE, float(weights.max()), float(cold.max()))
-        selected = torch.nonzero((weights >= least) | (cold >= least)).flatten()
+        weights = self._weighed(logs, priors)
+        selected = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
         components = []
         for rest, prior in (divmod(i, len(priors)) for i in selected.tolist()):
             factor, law_fits = factors[prior][rest].clone(), fits[prior][rest]
             components.append(self._component(priors[prior], rests[rest], factor, law_fits))
-        kept = weights[selected] / weights[selected].sum()
-        if cold is weights:
-            return components, kept, kept
-        return components, kept, cold[selected] / cold[selected].sum()
+        return components, weights[selected] / weights[selected].sum()
 
-    def _weighed(self, logs: Tensor, priors: Sequence[Hypothesis]) -> tuple[Tensor, Tensor]:
-        """Return the probability of each component, and that without siblings until a window agrees.
+    def _weighed(self, logs: Tensor, priors: Sequence[Hypothesis]) -> Tensor:
+        """Return the probability of each component; siblings have none until a window agrees with them.
 
         A window of a changed setting agrees where siblings predicted the readings `AGREED` times as
-        well as the study's own hypotheses. From then on both are the same.
+        well as the study's own hypotheses.
         """
         odds = torch.tensor([prior.odds for prior in priors], dtype=torch.float64)
         own = torch.tensor([not prior.siblings for prior in priors])
         weights = torch.softmax((logs + odds.log()).flatten(), dim=0)
         if bool(own.all()):
-            return weights, weights
-        cold = torch.softmax(logs.masked_fill(~own, -torch.inf).flatten(), dim=0)
+            return weights
         by_prior = weights.reshape(logs.shape).sum(dim=0)
         self.siblings_prior = float(odds[~own].sum() / odds.sum())
         self.siblings_share = float(by_prior[~own].sum())
         better = by_prior[~own].sum() * odds[own].sum()
-        agreed = better >= AGREED * by_prior[own].sum() * odds[~own].sum()
-        changed = len({*self.row[self.row != self.home].tolist()})
-        return weights, weights if changed >= AGREEING and bool(agreed) else cold
+        changed = bool((self.row != self.home).any())
+        self.siblings_agree = changed and bool(
+            better >= AGREED * by_prior[own].sum() * odds[~own].sum()
+        )
+        if self.siblings_agree:
+            return weights
+        return torch.softmax(logs.masked_fill(~own, -torch.inf).flatten(), dim=0)
 
     def _between(self, rests: Sequence[Leftover]) -> Tensor:
         """Return level, residual, roughness and noise between the readings, for each leftover."""

@@ -35,8 +35,7 @@ class OutcomeModel:
     """The outcomes of one mixture, at every row of the grid and for each component.
 
     Where `has_objective` is set the first outcome is the objective; the others are margins. A limit
-    is kept where its margin is at or below zero. `cold_weights` are the weights without siblings,
-    until a window agrees with these. `moved` is the deviation by which a further window
+    is kept where its margin is at or below zero. `moved` is the deviation by which a further window
     of each row is expected to move its mean.
     """
 
@@ -44,8 +43,7 @@ class OutcomeModel:
         self, mixture: Mixture, outcomes: Sequence[ModelOutcome], has_objective: bool
     ) -> None:
         self.mixture, self.has_objective = mixture, has_objective
-        self.weights, self.cold_weights = mixture.weights, mixture.cold_weights
-        self.outcomes = tuple(outcomes)
+        self.weights, self.outcomes = mixture.weights, tuple(outcomes)
         self._column = torch.tensor([o.column for o in outcomes], dtype=torch.long)
         self._factor, self._beside, self._at = (
             torch.tensor([getattr(o, name) for o in outcomes], dtype=torch.float64)

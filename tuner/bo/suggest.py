@@ -82,14 +82,14 @@ def search_of(
 
 
 def sibling_weight(search: Search) -> str:
-    """Return a text with the siblings' weight, and whether they may raise a chance to keep a limit."""
+    """Return a text with the siblings' weight, and whether a window agrees with them."""
     mixture = search.view.models[0].mixture
     count = len(search.past.memory.siblings)
     text = f"{count} sibling{'s' * (count != 1)}, weight {mixture.siblings_prior:.2f}"
     text += (
         f" -> {mixture.siblings_share:.2f} after {search.ended} trial{'s' * (search.ended != 1)}"
     )
-    return text if mixture.cold_weights is mixture.weights else f"{text}, no window agrees yet"
+    return text if mixture.siblings_agree else f"{text}, not used: no window agrees yet"
 
 
 def _unbroken(past: Past) -> Past:

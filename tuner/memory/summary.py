@@ -102,7 +102,7 @@ def worth(past: Past, siblings: Sequence[Sibling]) -> dict[Closeness, float]:
         memory = SiblingMemory(f"worth of {closeness}", own, {closeness: 0.5})
         view, _ = _cold(early, early.limits, memory)
         mixture = view.models[0].mixture
-        if any(c.prior.siblings for c in mixture.components) or mixture.siblings_share:
+        if mixture.siblings_prior:
             shares[closeness] = mixture.siblings_share
     return shares
 

@@ -58,7 +58,7 @@ def by_hand(
     with_home[:, HOME] = sd[:, HOME].square()
     share = torch.tensor(weights, dtype=torch.float64)
     mixture = SimpleNamespace(
-        home=HOME, metrics=sd.shape[-1], weights=share, cold_weights=share, mean=table[..., ::2],
+        home=HOME, metrics=sd.shape[-1], weights=share, mean=table[..., ::2],
         variance=sd.square(), with_home=with_home,
         usual_noise=torch.full((sd.shape[-1],), NOISE, dtype=torch.float64),
     )  # fmt: skip

@@ -200,7 +200,7 @@ def test_every_page_shows_a_study_in_each_of_its_phases(site: Site) -> None:
     assert "Every device is free" not in text_of(browser.get("/"))
     study = created(site.verbs)
     pages = ("/", "/studies", f"/studies/{study}", f"/studies/{study}/constraints", "/history",
-             "/events", "/access", "/about", "/studies/new", "/compare")  # fmt: skip
+             "/events", "/budgets", "/access", "/about", "/studies/new", "/compare")  # fmt: skip
     for reached in ("baseline", "holding", "paused"):
         if reached == "holding":
             tune(site.verbs, slope)
