@@ -39,9 +39,10 @@ suite: $(VENV)/.installed-dev
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist load tests/chaos $(PYTEST)
 
-# What takes over five seconds each: whole studies by real processes; what measures real work runs alone.
+# What takes over five seconds each: whole studies by real processes, which mostly wait, so twice the workers;
+# what measures real work runs alone.
 test-slow: $(VENV)/.installed-dev
-	status=0; $(BIN)/python -m pytest -m "slow and not long and not quiet" -n $(WORKERS) --dist load --durations=10 $(PYTEST) || status=1; \
+	status=0; $(BIN)/python -m pytest -m "slow and not long and not quiet" -n $$((2 * $(WORKERS))) --dist load --durations=10 $(PYTEST) || status=1; \
 	$(BIN)/python -m pytest -m "quiet and not long" --durations=5 $(PYTEST) tests/integration || status=1; exit $$status
 
 test-all: test test-slow test-long

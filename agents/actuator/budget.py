@@ -27,6 +27,6 @@ class Membership:
         }
 
     def reported(self, now: float) -> dict[str, Any]:
-        """Return it as an agent is told, with seconds from now on."""
+        """Return it as sent to an agent, with seconds from now on."""
         steps = [{**step, "in_s": step["at_s"] - now} for step in self.steps]
         return {"group": self.group, "revision": self.revision, "floor": self.floor, "steps": steps}

@@ -34,7 +34,7 @@ KnobValues = Mapping[str, Any]
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
 LOOK_S = 5.0
-"""How often a member's floor is looked at while nothing else is set: a driver may be loaded anew."""
+"""How often a member's floor is looked at while nothing else is set: a driver may be loaded again."""
 SWITCH = ("off", "on")
 """What boost is set to."""
 LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 WAIT_S = 10.0
 """How long the tuner may keep a question: an answer that is missing for longer is a silent member."""
 TICK_S = 0.5
-"""How often caps that have changed are looked for: the actuator lowers by itself, we raise."""
+"""How often caps that have changed are checked: the actuator lowers by itself, we raise."""
 LONGEST_WAIT_S = 4.0
 """The longest wait after an error: a step must take effect within ten seconds of the tuner's start."""
 PACE_S = 1.0

@@ -34,7 +34,7 @@ POWER_CAP = "power cap"
 def restarts_workload(order: Assignment, target: Target) -> bool:
     """Return whether a trial restarts the workload, under our own load, and changes no device."""
     workload = target.workload
-    if workload is None or not order.context:  # a load that was asked for is our own
+    if workload is None or not order.context:  # a requested load is our own
         return False
     own = {knob.name: knob for knob in workload.space.knobs}
     changed = {name for name, value in order.setting.items() if order.baseline[name] != value}

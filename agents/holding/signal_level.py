@@ -10,7 +10,7 @@ because too small a setting builds a queue and too large a one only wastes energ
 The rows of an eager plan end just above loads at which limits were proven, so that the noise of a
 count would change rows all the time. It uses the lower bound of the rate within 2 s, 10 s or a
 minute, whichever is higher: only a long count shows a load that stays a little above a row. The
-minute begins anew once the last 10 s contradict it, so that a burst is soon forgotten.
+minute begins again once the last 10 s contradict it, so that a burst is soon forgotten.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SignalLevel:
             self._cast(self.plan.row({self.plan.by: self._sure}, self._vote))
 
     def _last_on(self, mean: float, seconds: float) -> None:
-        """Move the slowest level; its time constant grows with the time since it began anew."""
+        """Move the slowest level; its time constant grows with the time since it began."""
         self._lasting += (mean - self._lasting) * (1.0 - math.exp(-seconds / self._lasting_s))
         self._lasting_s = min(LASTING_S, self._lasting_s + seconds / 2.0)
         if abs(self._lasting - self._steady) > _doubt(self._lasting, STEADY_S):

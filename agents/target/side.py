@@ -173,8 +173,8 @@ class FallsBack(Protocol):
     def look(self, reference: Accepted) -> Accepted:
         """Check whether the table still pays, and switch if needed.
 
-        `reference` is the acceptance that is compared with, as far as it is known; return it as far
-        as it is known now. Raises ActuationError.
+        `reference` is the acceptance measured so far, to compare with; return it with what was measured
+        since. Raises ActuationError.
         """
         ...
 

@@ -79,7 +79,7 @@ def knobs_of(grid: Grid) -> tuple[PosteriorKnob, ...]:
 def _transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Tensor | None:
     """Return a posterior's mean and directions at every row: `1 + n x (metrics x rows)`.
 
-    None where it lacks a knob, a name or a metric. Beyond its own points its nearest edge counts.
+    None if a knob, a name or a metric is missing. Beyond its own points its nearest edge counts.
     """
     places = matched(posterior.knobs, knobs_of(grid))
     if places is None or not {*metrics} <= {*posterior.metrics}:

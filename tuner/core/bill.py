@@ -67,7 +67,7 @@ class Bill:
     measured again; None where all of it lies near a control window.
 
     `granted` trials came with changes of the constraints, on top of those the study was given. `periods`
-    are the parts of `saved_j` that were asked for.
+    are the requested parts of `saved_j`.
 
     `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
     `overhead_j`, `saving_w` and `saved_j` are that part of what was measured.

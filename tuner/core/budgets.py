@@ -32,7 +32,7 @@ class CapKnob:
 class CapStep:
     """From `at_s` on no cap knob is above `at_most`, by knob; it counts as `cap_w` watts.
 
-    `at_s` is in seconds on the monotonic clock of whoever keeps the step. A value below a floor counts as
+    `at_s` is in seconds on the monotonic clock of the host that keeps the step. A value below a floor counts as
     the floor, and so does a knob without a value.
     """
 
@@ -73,7 +73,7 @@ class CapSchedule:
 
 
 NO_CAPS = CapSchedule(0)
-"""No step is known: the floor is in force."""
+"""There is no step: the floor is in force."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

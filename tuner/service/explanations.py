@@ -51,7 +51,7 @@ def explained(loop: Loop, name: str) -> ExplanationView:
 
 
 def bounded(past: Past, most: int = MOST_SETTINGS) -> Past:
-    """Return a past with the trials of at most so many settings; as it is where it has no more.
+    """Return a past with the trials of at most that number of settings; as it is where it has no more.
 
     They are the baseline and the plan's, half of them the best, and the others the latest tried.
     """

@@ -178,7 +178,7 @@ class BudgetReport(Message):
 
     `POST /v1/devices/ID/budget`; the tuner waits up to `wait_s` for other caps before it answers with a
     `BudgetOrder`. `group` is empty for no member. `revision` is that of the steps acknowledged, after the
-    write; 0: none are known, as after a reboot, and the floor is in force. `at_most` is the cap in force
+    write; 0: the host has none, as after a reboot, and the floor is in force. `at_most` is the cap in force
     by knob, `most_w` the highest cap in watts of the steps that the host still has before it. `unable` says
     why no cap can be kept (empty: it can).
     """

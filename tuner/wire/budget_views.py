@@ -69,7 +69,7 @@ class BudgetMemberView(OperatorView):
 class BudgetView(OperatorView):
     """A group: its watts now and at the next step, what its members may draw, and what does not fit.
 
-    `missing_w` are the watts above the budget that nobody reachable can give up.
+    `missing_w` are the watts above the budget that no reachable member can give up.
     """
 
     name: str

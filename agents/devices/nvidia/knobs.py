@@ -75,7 +75,7 @@ class NvidiaKnobs:
 
     @property
     def defaults(self) -> Mapping[str, Value]:
-        """The power limit after a boot, in watts, where the GPU tells it."""
+        """The power limit after a boot, in watts, where the GPU reports it."""
         mw = self._optional(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
         return {} if mw is None else {LIMIT: _watts(mw)}
 

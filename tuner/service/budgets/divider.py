@@ -29,7 +29,7 @@ from tuner.wire import BudgetOrder, BudgetReport, CapOrder
 log = logging.getLogger(__name__)
 
 HEARD_S = 5.0
-"""Answers that say nothing new are stored once in so many seconds."""
+"""Answers that say nothing new are stored once in this number of seconds."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tuner.study.loop import Loop
 log = logging.getLogger(__name__)
 
 FRESH_S = 60.0
-"""A front is looked for again after this: trials take longer."""
+"""A front is computed again after this: trials take longer."""
 
 
 class MeasuredFronts:

@@ -210,6 +210,7 @@ def test_a_shell_gets_its_script_where_the_index_cannot_be_stored(
 WITHOUT_JSON = {
     "tuner serve": "a service", "agent serve": "a service", "actuator serve": "a service",
     "actuator restore": "needs the standard library alone", "actuator detach": "prints nothing",
+    "actuator leave-budget": "needs the standard library alone",
     "actuator metrics": "Prometheus' text format", "db backup": "writes a file",
     "db restore": "replaces the database", "completion bash": "a script", "completion zsh": "a script",
     "completion fish": "a script", "completion words": "called by the scripts",
