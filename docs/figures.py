@@ -24,7 +24,8 @@ Name = TypeVar("Name", str, int, float)
 def main(name: str, result: Path, page: Path | None = None) -> None:
     """Replace the section of a bench by what its result says. Exits where there is no such section."""
     page = page or next(
-        (p for p in sorted(DOCS.rglob("*.md")) if f"<!-- figures: {name} -->" in p.read_text()), PAGE
+        (p for p in sorted(DOCS.rglob("*.md")) if f"<!-- figures: {name} -->" in p.read_text()),
+        PAGE,
     )
     section = re.compile(rf"(<!-- figures: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
     text = page.read_text(encoding="utf-8")

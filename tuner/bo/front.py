@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from botorch.acquisition.multi_objective import logei
 from botorch.models.model import Model
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling.normal import SobolQMCNormalSampler
@@ -89,7 +89,9 @@ def _explored(searches: tuple[Search, Search]) -> Try | None:
     # From expected values, not measured ones: the front of one good trial has no extent.
     reference = infer_reference_point(_front(model.mean))
     places = torch.arange(len(points), dtype=torch.float64)[:, None]
-    improvement = qLogNoisyExpectedHypervolumeImprovement(
+    # Without this BoTorch compiles a C++ kernel here, and waits forever for one that was killed meanwhile.
+    logei._load_attempted = True
+    improvement = logei.qLogNoisyExpectedHypervolumeImprovement(
         model,
         reference,
         places[:count],

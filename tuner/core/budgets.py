@@ -32,8 +32,8 @@ class CapKnob:
 class CapStep:
     """From `at_s` on no cap knob is above `at_most`, by knob; it counts as `cap_w` watts.
 
-    `at_s` is in seconds on the monotonic clock of the host that keeps the step. A value below a floor counts as
-    the floor, and so does a knob without a value.
+    `at_s` is in seconds on the monotonic clock of the host that keeps the step. A value below a floor
+    counts as the floor, and so does a knob without a value.
     """
 
     at_s: float

@@ -30,7 +30,7 @@ class HourlyLoads:
     _newest: set[datetime] = field(default_factory=set)
 
     def add(self, study: Study, held: Sequence[MetricSample]) -> None:
-        """Add windows begun since `latest`, in the order of their begin; those at that time are in the history."""
+        """Add windows begun since `latest`, in order; those at that time are in the history."""
         by = study.terms.plan_by
         for sample in held:
             if sample.started_at in self._newest:
