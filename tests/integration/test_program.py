@@ -76,7 +76,7 @@ def test_a_program_is_tuned_within_its_limit(folder: Folder) -> None:
         (("--command", "train {batch}", "--knob", "batch=1,1"), "has a value twice"),
         (("--command", "train", "--metric", "loss:lower"), "better cannot be 'lower'"),
         (("--command", "train", "--runs", "2"), "runs must be at least 3"),
-        (("--command", "train", "--workload", "text"), "--command excludes --workload"),
+        (("--command", "train", "--workload", "text"), "--command, --llm, --workload"),
         (("--knob", "batch=1,2"), "need --command; give --command, too"),
         (("--command", "train", "--foreign-share", "2"), "--foreign-share"),
     ],

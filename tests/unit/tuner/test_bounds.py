@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,14 +15,19 @@ from tests.builders import completed
 from tests.frozen.messages import MESSAGES
 from tuner import wire
 from tuner.bounds import MOST_ITEMS, MOST_SENTENCE, MOST_SETTINGS, MOST_TEXT, bounded, visible
-from tuner.core import Exploration
+from tuner.core import CapKnob, Exploration, HourRow
 from tuner.wire import (
     ORDER,
+    BudgetDraft,
+    BudgetOrder,
+    BudgetReport,
+    CapOrder,
     Change,
     ConstraintChange,
     Decision,
     ExplorationChange,
     FleetDraft,
+    GridDraft,
     Message,
     OperatorView,
     Poll,
@@ -41,7 +47,22 @@ OPERATORS = {
     "fleet": FleetDraft(lines=("[[group]]", "name = 1")),
     "token": TokenDraft.model_validate({"name": "ann", "role": "viewer"}),
 }
-INBOUND: dict[str, Message] = {**MESSAGES, **OPERATORS}
+CAP = CapOrder(in_s=0.0, cap_w=200.0, at_most={"gpu.power_limit_w": 200.0})
+BUDGETS: dict[str, Message] = {
+    "cap": CAP,
+    "order": BudgetOrder(kind="caps", group="rack", revision=1, steps=(CAP,)),
+    "report": BudgetReport(
+        agent="a", knobs=(CapKnob("k", 1.0),), at_most={"k": 1.0}, unable="a reason"
+    ),
+    "budget": BudgetDraft(
+        select={"board": ("A100*",)},
+        rows=(HourRow(6000.0, "8-20"),),
+        priorities={"gpu*": 1},
+        why="so",
+    ),
+    "event": GridDraft(groups=("rack",), watts=1.0, expires_at=datetime(2026, 1, 1, tzinfo=UTC)),
+}
+INBOUND: dict[str, Message] = {**MESSAGES, **OPERATORS, **BUDGETS}
 Path = tuple[str | int, ...]
 
 

@@ -205,7 +205,7 @@ def test_the_chores_run_in_the_background_and_end() -> None:
         jobs = scheduler.get_jobs()
         assert {job.name for job in jobs} == {
             "reap", "watch_drift", "keep_seen", "watch_silence", "prune", "tell", "trim",
-            "refresh", "divide",
+            "refresh", "divide", "remember",
         }  # fmt: skip
         assert {job.misfire_grace_time for job in jobs} == {None}, "late is better than never"
     finally:
