@@ -58,6 +58,7 @@ ONLY_READ = {
     "diff": "reads a fleet file: the tests of tuner.service.declared apply the page's example",
     "apply": "reads a fleet file: the tests of tuner.service.declared apply the page's example",
     "fleet": "needs a tuner",
+    "budget": "needs hosts that give their devices a floor",
     "study wait": "waits for a status that no agent brings about here",
     "finetune run": "stops and continues a program of the host's",
     "study create --device ID --plan-by": "needs a target that offers the signal",

@@ -65,6 +65,13 @@ def test_a_tuner_killed_in_mid_study_goes_on_where_it_was(played: Stage) -> None
     assert sum(t["phase"] == "tuning" for t in trials) == 3
 
 
+def report(played: Stage, study: str) -> str:
+    """Return a study's report, without its periods: these end now."""
+    told = played.call("GET", f"/studies/{study}/report")
+    del told["bill"]["periods"]
+    return json.dumps(told, sort_keys=True)
+
+
 def test_a_hold_outlives_everybody(played: Stage) -> None:
     toy = start(played)
     study = played.create(**DRAFT)
@@ -75,7 +82,7 @@ def test_a_hold_outlives_everybody(played: Stage) -> None:
     )
     held = batch_size(toy)
     assert_light(played)
-    before = json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True)
+    before = report(played, study)
 
     played.kill("tuner")
     for _ in range(20):
@@ -83,7 +90,7 @@ def test_a_hold_outlives_everybody(played: Stage) -> None:
         time.sleep(0.1)
     played.start_tuner()
     assert played.phase(study) == "holding"
-    after = json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True)
+    after = report(played, study)
     assert after == before, "the tuner does not remember what it was asked"
     assert batch_size(toy) == held
 
