@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agents.config import NoDevice, load_agent_config
+from tuner import toml
 from tuner.config import load_tuner_config
 from tuner.core import ConfigError
 from tuner.typed_toml import Filled, Table, line_of, load
@@ -135,3 +136,9 @@ def test_an_error_of_its_own_kind_stays_of_that_kind(tmp_path: Path) -> None:
     file.write_text("seed = 1\n")
     with pytest.raises(NoDevice, match=re.escape(str(file))):
         load_agent_config(file)
+
+
+@example("\x7f")
+@given(st.text(st.characters(exclude_categories=["Cs"])) | st.lists(st.integers(-9, 9)))
+def test_what_is_written_is_read_back(value: object) -> None:
+    assert toml.loads(f"key = {toml.written(value)}") == {"key": value}

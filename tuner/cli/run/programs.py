@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.workloads.command.config import load_command_config
-from tuner import files
+from tuner import files, toml
 from tuner.cli.conditions import parted
 from tuner.core import InvalidInput, Value
 
@@ -46,23 +45,23 @@ class Program:
         return "\n".join(self._lines(words)) + "\n"
 
     def _lines(self, words: Sequence[str]) -> Iterator[str]:
-        yield f"name = {_toml(Path(words[0]).name)}"
-        yield f"run = {_toml(list(words))}"
-        yield f"folder = {_toml(str(Path.cwd()))}"
+        yield f"name = {toml.written(Path(words[0]).name)}"
+        yield f"run = {toml.written(list(words))}"
+        yield f"folder = {toml.written(str(Path.cwd()))}"
         if self.runs is not None:
             yield f"runs = {self.runs}"
         for knob in self.knobs:
             written, condition = parted(knob)
             name, values, default = _knob(written)
-            yield f"[[knob]]\nname = {_toml(name)}\nvalues = {_toml(values)}"
-            yield f"default = {_toml(default)}"
+            yield f"[[knob]]\nname = {toml.written(name)}\nvalues = {toml.written(values)}"
+            yield f"default = {toml.written(default)}"
             if condition is not None:
-                yield f"if = {_toml(str(condition))}"
+                yield f"if = {toml.written(str(condition))}"
         for metric in self.metrics:
             name, _, better = metric.partition(":")
-            yield f"[[metric]]\nname = {_toml(name)}\njson = {_toml(name)}"
+            yield f"[[metric]]\nname = {toml.written(name)}\njson = {toml.written(name)}"
             if better:
-                yield f"better = {_toml(better)}"
+                yield f"better = {toml.written(better)}"
 
 
 def write_program(program: Program, state_dir: Path) -> str:
@@ -117,8 +116,3 @@ def _values(words: Sequence[str]) -> list[Value]:
         except ValueError:
             continue
     return list(words)
-
-
-def _toml(value: object) -> str:
-    """Return texts, numbers and lists as TOML, which writes them as JSON does."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

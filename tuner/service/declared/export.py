@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any
 
+from tuner import toml
 from tuner.core import Device, Exploration, Objective, Study, Terms, TuningError, Value
 from tuner.service.drafts import space_of
 from tuner.study.loop import Loop
@@ -90,8 +90,8 @@ def _toml(value: Any) -> str:  # noqa: ANN401  whatever a table holds
         return f"{{ {inner} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+    return toml.written(value)
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml.written(name)

@@ -1,6 +1,6 @@
 """Engines that serve language models: how each is recognised, and the names of its metrics.
 
-Names are those of each engine's source at the stated version; docs/llm.md has the files. Of several
+Names are those of each engine's source (files: docs/llm.md); only llama.cpp was run to compare. Of several
 names of one metric the newest comes first.
 """
 
@@ -18,9 +18,9 @@ class LlmEngine:
     """One engine.
 
     An answer of one of `probes` that is a JSON object with all of `keys` is its own; with an `owner` its
-    list of models must name that owner, too. `histograms` are the
-    names by metric (`latency`, `ttft`, `tpot`); `tokens` counts output tokens, `running` is the gauge of
-    requests that are decoded. `watch` says what a server without a latency histogram needs.
+    list of models must name that owner, too. `histograms` are the names by metric (`latency`, `ttft`,
+    `tpot`); `tokens` counts output tokens, `running` is the gauge of requests that are decoded. `watch`
+    says what a server without a latency histogram needs.
     """
 
     name: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from agents.load.exposition import declared
 from agents.workloads.http.llm.detection import ServedModel
 from agents.workloads.http.llm.requests import RequestedLoad
+from tuner import toml
 from tuner.core import InvalidInput
 
 ANSWER_S = 300
@@ -70,9 +70,9 @@ def _lines(
 ) -> Iterator[str]:
     engine = server.engine
     yield f"# {engine.title} {server.version}; names as of {engine.title} {engine.version}".rstrip()
-    yield f"name = {_toml(engine.name)}"
-    yield f"url = {_toml(server.url)}"
-    yield f"version = {_toml(f'{server.version} {server.model}'.strip())}"
+    yield f"name = {toml.written(engine.name)}"
+    yield f"url = {toml.written(server.url)}"
+    yield f"version = {toml.written(f'{server.version} {server.model}'.strip())}"
     if process.unit or process.pid_file is not None:
         yield from _process(process)
     else:
@@ -82,17 +82,17 @@ def _lines(
     else:
         yield from _sent(server, load, bodies, good)
     if server.text and engine.tokens:
-        yield f"\n[items]                      # output tokens\ncounter = {_toml(engine.tokens)}"
+        yield f"\n[items]                      # output tokens\ncounter = {toml.written(engine.tokens)}"
     if server.text and engine.running:
-        yield f'\n[signal]\nname = "decoding_requests"\ngauge = {_toml(engine.running)}'
+        yield f'\n[signal]\nname = "decoding_requests"\ngauge = {toml.written(engine.running)}'
 
 
 def _process(process: LlmProcess) -> Iterator[str]:
     yield "\n[process]"
     if process.unit:
-        yield f"unit = {_toml(process.unit)}"
+        yield f"unit = {toml.written(process.unit)}"
     else:
-        yield f"pid_file = {_toml(str(process.pid_file))}\nprogram = {_toml(process.program)}"
+        yield f"pid_file = {toml.written(str(process.pid_file))}\nprogram = {toml.written(process.program)}"
 
 
 def _watched(server: ServedModel) -> Iterator[str]:
@@ -103,13 +103,13 @@ def _watched(server: ServedModel) -> Iterator[str]:
             f"the traffic of {engine.title} at {server.url} cannot be watched: {engine.watch}",
             hint=LOAD_HINT,
         )
-    yield f"\n[latency]\nhistogram = {_toml(available(server, 'latency'))}"
+    yield f"\n[latency]\nhistogram = {toml.written(available(server, 'latency'))}"
     if engine.metrics != "/metrics":
-        yield f"metrics = {_toml(engine.metrics)}"
-    yield f"unit = {_toml(engine.unit)}"
+        yield f"metrics = {toml.written(engine.metrics)}"
+    yield f"unit = {toml.written(engine.unit)}"
     for metric in ("ttft", "tpot"):
         if name := available(server, metric):
-            yield f"\n[[histogram]]\nname = {_toml(metric)}\nhistogram = {_toml(name)}"
+            yield f"\n[[histogram]]\nname = {toml.written(metric)}\nhistogram = {toml.written(name)}"
 
 
 def _sent(
@@ -121,8 +121,8 @@ def _sent(
             f"no load can be generated for {server.engine.title}: its requests differ per model",
             hint="describe one in a file: docs/examples/triton.toml",
         )
-    yield f"\n[load]\npath = {_toml(server.engine.completions)}\nstream = true"
-    yield f"bodies = {_toml(str(bodies))}\ntimeout_s = {ANSWER_S}"
+    yield f"\n[load]\npath = {toml.written(server.engine.completions)}\nstream = true"
+    yield f"bodies = {toml.written(str(bodies))}\ntimeout_s = {ANSWER_S}"
     if load.callers is not None:
         yield f"callers = {load.callers}"
     else:
@@ -135,9 +135,4 @@ def _sent(
 
 
 def _trace(file: Path) -> str:
-    return f"trace = {_toml(str(file))}"
-
-
-def _toml(value: str) -> str:
-    """Return a text as TOML, which writes it as JSON does."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return f"trace = {toml.written(str(file))}"
