@@ -151,7 +151,7 @@ class ActuatorService:
         self.count, self.inside = self.count + 1, self.inside + 1
         try:
             most = MOST_PEERS + (RESERVED if peer.root else 0)
-            if self.inside > most or not (peer.root or self.gid in groups(line)):
+            if self.inside > most or not self._welcome(peer, groups(line)):
                 log.warning("event=refused peer=%s peers=%d", peer, self.inside)
                 hint = f"add the user to its group; at most {MOST_PEERS} clients can connect"
                 raise errors.Unauthorised(f"{peer} may not use the actuator", hint=hint)
@@ -167,6 +167,9 @@ class ActuatorService:
             self.inside -= 1
             writer.close()
             await _each(device.disconnected(peer) for device in self.devices.values())
+
+    def _welcome(self, peer: Peer, groups: set[int]) -> bool:
+        return peer.root or self.gid in groups
 
     async def _answered(self, peer: Peer, request: bytes) -> bytes:
         try:
