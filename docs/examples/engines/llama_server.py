@@ -1,4 +1,4 @@
-"""Start llama-server, have it write 16 texts, and stop it: python llama_server.py PROGRAM MODEL.gguf."""
+"""Start llama-server, have it write 64 texts, and stop it: python llama_server.py PROGRAM MODEL.gguf."""
 
 import argparse
 import json
