@@ -180,17 +180,15 @@ class ManagedDevice:
         """Return what is in force, and its original value; None: unknown."""
         shown = await self.restorer.shown()
         originals = self.restorer.original_values(shown)
-        granted, budget = self.restorer.granted, self.restorer.record.budget
+        granted, budget, now = self.restorer.granted, self.restorer.record.budget, self.now()
+        how = {"level": self.level, "holder": str(self.owner or ""), "paused": self.restorer.paused}
+        wrong = {"trouble": self.restorer.trouble or self.restorer.unknown}
         return {
             "values": {k: self.restorer.in_force(k, shown) for k in granted},
             "found": {k: originals.get(k) for k in granted},
-            "level": self.level,
-            "holder": str(self.owner or ""),
-            "paused": self.restorer.paused,
-            "trouble": self.restorer.trouble or self.restorer.unknown,
+            **how | wrong,
             "throttled": self.restorer.throttled,
-            "budget": budget.reported(self.now())
-            | {"at_most": budget.at_most(self.now(), granted)},
+            "budget": budget.reported(now) | {"at_most": budget.at_most(now, granted)},
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:

@@ -34,8 +34,8 @@ LAST_WAIT_S = 1.0
 MOST_LINGERING = 4
 """How many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
-TRAITS = ("uuid", "board", "knobs", "driver", "lasting", "ceilings", "probed", "defaults")
-TRAITS += ("without", "restarts")
+TRAITS: tuple[str, ...] = ("uuid", "board", "knobs", "driver", "lasting", "ceilings")
+TRAITS += ("probed", "defaults", "without", "restarts")
 """A device's description; what its driver need not have is empty.
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
@@ -266,9 +266,7 @@ def _answered(
         raise DeviceLost(f"{uuid} was lost")
     if verb == "read":
         return [driver.read(), driver.epoch]
-    if verb != "write" and not hasattr(driver, verb):
-        return False
-    return getattr(driver, verb)(*details)
+    return getattr(driver, verb, lambda *_: False)(*details)
 
 
 def _described(driver: KnobDriver | Absent) -> dict[str, Any]:

@@ -69,8 +69,8 @@ class Granted:
                 return f"{why}; it supports {span[0]!r} to {span[-1]!r}"
         if bounds and not any(_within(value, bounds) for value in span):
             return f"no supported value is granted; it supports {span[0]!r} to {span[-1]!r}"
-        if bounds and knob in self.failsafe and max(map(float, bounds)) > self.failsafe[knob]:
-            most = self.failsafe[knob]
+        most: Any = self.failsafe.get(knob)
+        if bounds and most is not None and max(map(float, bounds)) > most:
             return f"{bounds[-1]!r} is above the fail-safe; grant at most {most!r}, or raise the fail-safe"
         return ""
 

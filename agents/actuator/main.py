@@ -185,12 +185,8 @@ class ActuatorService:
         """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
         if verb == "capabilities":
             times = {name: getattr(self.config, name) for name in ("lease_s", "agent_grace_s")}
-            return times | {
-                "protocol": 4,
-                "devices": [device.describe() for device in self.devices.values()],
-                "missing": self._absent(),
-                "stay": self.stay,
-            }
+            about = {"protocol": 4, "missing": self._absent(), "stay": self.stay}
+            return {**times, **about, "devices": [d.describe() for d in self.devices.values()]}
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
         if self.stay and verb in ("acquire", "apply", "renew", "hold"):
@@ -234,8 +230,7 @@ def discover_all(names: Sequence[str], config: ActuatorConfig) -> list[KnobDrive
             module = import_module(f"agents.devices.{kind}.knobs")
             for driver in module.discover(*filter(None, [argument])):
                 driver.driver = name
-                if hasattr(driver, "offer"):
-                    driver.offer(config.granted(driver.uuid))
+                getattr(driver, "offer", lambda _: None)(config.granted(driver.uuid))
                 discovered.append(driver)
             silent = getattr(module, "unanswered", dict[str, str])()
             discovered += [{"uuid": uuid, "absent": why} for uuid, why in silent.items()]

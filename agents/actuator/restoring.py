@@ -408,7 +408,8 @@ class Restorer:
         opened = self._ceilings if any(t.last in SWITCH for t in self.record.knobs.values()) else ()
         for knob, touched in [*self.record.knobs.items()]:
             value, last, lowered = shown.get(knob), touched.last, touched.lowered
-            if value is None or (touched.pending and not lowered) or self._at_cap(knob, shown):
+            known = None not in (value, last) and not self._at_cap(knob, shown)
+            if not known or (touched.pending and not lowered):
                 continue
             ours = {*" ".join(map(str, (last, touched.found, touched.original))).split()}
             back = {*str(value).split()} <= ours or (knob in opened and _below(last, value, ours))
@@ -470,7 +471,11 @@ class Restorer:
         return knob in self.caps and shown.get(knob) == self.caps[knob]
 
     def _state(self, knob: str, original: Value | None) -> KnobState:
-        """Return a knob's state before it is written: its original value, and where it goes back to."""
+        """Return a knob's state before it is written: its original value, and where it goes back to.
+
+        What `restarts` goes back to its own default, which an operator may change meanwhile.
+        """
+        original = None if self.about.get("restarts") else original
         set_here = self.terms.original.get(knob) if original is None else None
         back = self.terms.failsafe.get(knob, set_here)
         return KnobState(original, back=back, lasts=knob in self.about.get("lasting", ()))

@@ -92,35 +92,30 @@ class UnitFlags:
         words.pop(knob, None)
         if value in granted and str(word := granted[granted.index(value)]) not in originals:
             if (state := states["ActiveState"]) != "active":
-                raise ActuationError(
-                    f"{self.board} is {state}", hint=f"systemctl start {self.board}"
-                )
+                raise ActuationError(f"{self.board} is {state}", hint="start it first")
             words[knob] = word
         command = " ".join(_built(own, words))
-        text = (
-            f"{HEAD}{' '.join(own)}\n[Service]\nExecStart=\nExecStart={command}\n" if words else ""
-        )
-        if text == _content(self._drop_in):
+        text = f"{HEAD}{' '.join(own)}\n[Service]\nExecStart=\nExecStart={command}\n"
+        if (text if words else "") == _content(self._drop_in):
             return
         try:
             if not self._owed.exists():
-                _write(self._owed, HEAD + " ".join(noted[0]))
+                _write(self._owed, f"{HEAD}{' '.join(noted[0])}\n{states['ActiveState']}")
             if words:
                 _write(self._drop_in, text)
             else:
                 self._drop_in.unlink()
         except OSError as error:
             hint = "place deploy/actuator-unit.conf beside the actuator's unit"
-            raise ActuationError(
-                f"cannot write {error.filename}: {error.strerror}", hint=hint
-            ) from None
+            why = f"cannot write {error.filename}: {error.strerror}"
+            raise ActuationError(why, hint=hint) from None
 
     def commit(self) -> None:
-        """Restart the service where that is owed; one that an operator stopped stays stopped."""
+        """Restart the service where that is owed; one that an operator had stopped stays stopped."""
         if not self._owed.exists():
             return
         self._ask("daemon-reload", seconds=RELOAD_S)
-        if self._own()[1]["ActiveState"] != "inactive":
+        if not _content(self._owed).endswith("\ninactive"):
             self._ask("reset-failed", self.board)  # or our starts count towards its limit
             self._ask("restart", self.board, seconds=COMMIT_S - 2 * RELOAD_S)
         own, states = self._own()
@@ -143,12 +138,8 @@ class UnitFlags:
     def _changed(self, own: Sequence[str]) -> dict[str, Value]:
         """Return the words that the drop-in has in place of the own ones, by flag."""
         command = _content(self._drop_in).rpartition("ExecStart=")[2].split()
-        words = {
-            k: w for k in self._offered if (w := _word(command, k)) not in (None, _word(own, k))
-        }
-        return {
-            k: next((v for v in self._offered[k] if str(v) == w), str(w)) for k, w in words.items()
-        }
+        granted = [(flag, value) for flag, values in self._offered.items() for value in values]
+        return {k: v for k, v in granted if str(v) == _word(command, k) != _word(own, k)}
 
     def _noted(self) -> list[list[str]]:
         """Return the unit's own commands that our files were made from, the drop-in's first."""
@@ -191,13 +182,11 @@ def _refused(flag: str, words: Sequence[Any], own: str | None, given: Value | No
         return "it is no flag; write --NAME"
     if wrong := [w for w in words if not (isinstance(w, str) and WORD.fullmatch(w))]:
         return f"{wrong[0]!r} is no word; list words of letters, digits and _.,:/+-"
-    if own is None and not WORD.fullmatch(str(given)):
+    if own is None and given is None:
         return "the unit's command lacks it; add it there, or its value to [device.original]"
-    return (
-        f"it is {own!r} in the unit; correct [device.original]"
-        if str(given) not in ("None", str(own)) and own is not None
-        else ""
-    )
+    if own not in (None, str(own if given is None else given)):
+        return f"it is {own!r} in the unit; correct [device.original]"
+    return ""
 
 
 def _word(command: Sequence[str], flag: str) -> str | None:
