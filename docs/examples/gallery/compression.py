@@ -65,10 +65,10 @@ def trained(rank: int, steps: int) -> tuple[float, float]:
     return statistics.median(times), right.mean().item()
 
 
-def replica(rank: int, link: str) -> None:
+def replica(rank: int, folder: str) -> None:
     """Train alone, for the prediction, then one of the two replicas."""
     predicted_ms, _ = trained(rank, 12)
-    dist.init_process_group("gloo", init_method=f"file://{link}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/link", rank=rank, world_size=2)
     step_ms, right = trained(rank, given.steps)
     dist.destroy_process_group()
     if rank == 0:
@@ -76,6 +76,5 @@ def replica(rank: int, link: str) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        link = f"{folder}/link"
-        torch.multiprocessing.start_processes(replica, (link,), nprocs=2, start_method="fork")
+    with tempfile.TemporaryDirectory() as place:
+        torch.multiprocessing.start_processes(replica, (place,), nprocs=2, start_method="fork")
