@@ -53,7 +53,11 @@ def too_many(trials: Sequence[Trial]) -> float:
     tried = [t for t in trials if DECODING in t.context]
     pairs = [(t.context[DECODING], t.shown[DECODING].mean) for t in tried if DECODING in t.shown]
     most = max((together for _, together in pairs), default=0.0)
-    missed = [asked for asked, together in pairs if together < REACHED * asked and most < asked]
+    missed = [
+        requested
+        for requested, together in pairs
+        if together < REACHED * requested and most < requested
+    ]
     short = [min(*missed, most / REACHED)] if missed else []
     failed = [t.context[DECODING] for t in tried if t.state is TrialState.FAILED]
     lost = [b for b in failed if failed.count(b) >= RETRIES and not _evidence(tried, b)]
