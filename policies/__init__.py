@@ -20,9 +20,10 @@ POLICIES: Mapping[str, str] = {
     "polythrottle-two-phase": "policies.polythrottle.policy:TwoPhase",
     "pareto": "policies.pareto.policy:Pareto",
     "sobol": "policies.sobol:Sobol",
+    "power-sweep": "policies.budget.sweep:PowerSweep",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""
-QUICK = frozenset({"fedgpo", "fedgpo-qlearning"})
+QUICK = frozenset({"fedgpo", "fedgpo-qlearning", "power-sweep"})
 """Policies that decide in a few milliseconds, less than a call to another process takes, and
 that import no large package."""
 

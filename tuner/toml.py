@@ -1,6 +1,5 @@
 """TOML, read strictly: every key must exist, and every value must have its type."""
 
-import json
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -27,11 +26,6 @@ def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
             names the file, the key, and the nearest key there is.
     """
     return checked(str(path), parsed(path)[1], kinds)
-
-
-def written(value: object) -> str:
-    """Return a text, a number or a list as TOML, which writes them as JSON does, but for DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def parsed(path: Path) -> tuple[str, dict[str, Any]]:

@@ -29,6 +29,11 @@ BOUNDS |= {"less_than_equal": "at most {le:g}", "finite_number": "finite"}
 BOUNDS |= {f"{kind}_type": phrase for kind, phrase in MUST.items()}
 
 
+def to_toml(value: object) -> str:
+    """Return a text, a number or a list as TOML, which writes them as JSON does, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 class Table:
     """A dataclass that a table is read into: its fields are the keys there are."""
 

@@ -306,9 +306,7 @@ class ManagedDevice:
             whole[knob] = same[0]
         within = self.restorer.clipped(whole)
         for knob in (k for k in whole if whole[k] != within[k]):
-            why = (
-                f"{knob!r} cannot be {whole[knob]!r}: the budget's cap in force is {within[knob]!r}"
-            )
+            why = f"{knob!r} cannot be {whole[knob]!r}: the budget's cap is {within[knob]!r}"
             raise errors.OutOfRange(why, hint="set at most that, or raise the budget")
         return whole
 

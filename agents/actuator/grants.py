@@ -51,9 +51,7 @@ class Granted:
                 permitted[knob] = tuple(v for v in offered if _within(v, self.grant[knob]))
         for knob, value in self.floor.items():
             if value not in (values := permitted.get(knob, ("nothing",))):
-                why = (
-                    f"its floor {value!r} is not granted; granted: {values[0]!r} to {values[-1]!r}"
-                )
+                why = f"its floor {value!r} is not in {values[0]!r} to {values[-1]!r}, the granted"
                 errors.append(f"{about['uuid']}: {knob} keeps no budget: {why}")
         return permitted, errors
 

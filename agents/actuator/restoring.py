@@ -100,9 +100,8 @@ class Restorer:
         """
         try:
             self.record = self.originals.get(self.uuid) or self.record
-            if not (
-                self.record.driver or self.record.budget
-            ):  # 0.1.0 took the rest from its configuration and its driver
+            # 0.1.0 took the rest from its configuration and its driver.
+            if not (self.record.driver or self.record.budget):
                 for knob, touched in self.record.knobs.items():
                     state = self._state(knob, touched.found)
                     touched.back, touched.lasts = state.back, state.lasts
@@ -152,9 +151,8 @@ class Restorer:
         blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
         todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
         new = {k for k, v in todo.items() if v is None and k in shown} - self.record.knobs.keys()
-        back = {
-            k for k in new if self._state(k, shown[k]).last == shown[k]
-        }  # at its original setting
+        # What is at its original setting needs no write.
+        back = {k for k in new if self._state(k, shown[k]).last == shown[k]}
         todo = {k: v for k, v in todo.items() if k not in back}
         if not todo:
             return
@@ -273,9 +271,7 @@ class Restorer:
             originals = self.original_values(await self.look())
             for knob, value in member.floor.items():
                 if not _below(value, originals[knob] or value):
-                    why = (
-                        f"the floor of {knob}, {value!r}, is above its original {originals[knob]!r}"
-                    )
+                    why = f"the floor of {knob}, {value!r}, is above {originals[knob]!r}, its original"
                     raise OutOfRange(f"{self.uuid}: {why}", hint=FLOOR)
         await self.change({k: v for k, v in member.floor.items() if k not in self.record.knobs})
         knobs = {k: self._state(k, v) for k, v in member.floor.items()} | self.record.knobs

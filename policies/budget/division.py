@@ -31,7 +31,8 @@ class BudgetMember:
 
     `front` has measured watts and throughput, in any unit; empty where nothing was measured. `needs_w` is
     the least cap at which all limits of its study are kept: None where it has no limit, `inf` where no cap
-    keeps them. A higher `priority` keeps its limits longer.
+    keeps them. A higher `priority` keeps its limits longer. With `lent` it is being measured: it has what
+    the limits of the others leave.
 
     Raises:
         InvalidInput: the floor is above the highest cap, or one of them is no power.
@@ -43,6 +44,7 @@ class BudgetMember:
     front: tuple[tuple[float, float], ...] = ()
     needs_w: float | None = None
     priority: int = 0
+    lent: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.floor_w <= self.most_w < math.inf:
@@ -104,7 +106,7 @@ def divide(members: Sequence[BudgetMember], budget_w: float) -> Division:
     left = budget_w - math.fsum(caps.values())
     uniform = tuple(m.name for m in members if not m.front)
     if left >= 0.0:
-        left = _keep_limits(members, caps, left)
+        left = _lend(members, caps, _keep_limits(members, caps, left))
         _share_uniformly(members, caps, left)
         _raise_by_worth(members, caps, budget_w)
     order = sorted(members, key=lambda m: -m.priority)
@@ -124,6 +126,16 @@ def _keep_limits(members: Sequence[BudgetMember], caps: dict[str, float], left: 
             caps[name] += more
             left -= more
     return max(0.0, left)
+
+
+def _lend(members: Sequence[BudgetMember], caps: dict[str, float], left: float) -> float:
+    """Raise members that are being measured as far as can be; return the watts left."""
+    for member in members:
+        if member.lent:
+            more = min(left, member.most_w - caps[member.name])
+            caps[member.name] += more
+            left -= more
+    return left
 
 
 def _share_uniformly(members: Sequence[BudgetMember], caps: dict[str, float], left: float) -> None:

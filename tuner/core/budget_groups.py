@@ -66,7 +66,8 @@ class BudgetGroup:
     `select` has patterns by field or label, as in a fleet file. The watts are those of `watts`, constant or
     by hour; or, with `series`, of the series of that name in tuner.toml. `priorities` are by patterns of
     device ids, 0 where none matches; the lowest give up their limits first. A member that was silent for
-    `reboot_after_s` may have rebooted: it counts with its driver's default limit.
+    `reboot_after_s` may have rebooted: it counts with its driver's default limit. With `measure` a member
+    without a front of power has it measured by a study of its own.
 
     Raises:
         InvalidInput: nothing is selected, it has no watts or two sources of them, or a reboot is too soon.
@@ -78,6 +79,7 @@ class BudgetGroup:
     series: str = ""
     reboot_after_s: float = 120.0
     priorities: Mapping[str, int] = field(default_factory=dict)
+    measure: bool = True
     events: tuple[GridEvent, ...] = ()
     revision: int = 0
 

@@ -11,7 +11,7 @@ from tuner.study.moves import LIMIT_NOT_MET
 from tuner.wire import Health
 
 if TYPE_CHECKING:
-    from tuner.wire import DeviceView, StopView, StudyView
+    from tuner.wire import BudgetMemberView, DeviceView, StopView, StudyView
 
 
 SEARCHING = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING})
@@ -100,6 +100,15 @@ def held_against(view: StudyView, limit: Limit) -> tuple[str, str, str]:
     )
     bound = f"{limit.op} {figure(limit.metric, limit.value, declared=quantities)}"
     return change(held.setting, view.baseline.setting), measured, bound
+
+
+def power_front(member: BudgetMemberView) -> str:
+    """Return the metric that a member's watts are valued by, or how it has none."""
+    if member.front:
+        return member.front
+    if member.measured_by:
+        return f"measured now by study {member.measured_by}"
+    return "none: shares uniformly"
 
 
 def stopped(stop: StopView) -> str:

@@ -20,7 +20,7 @@ class BudgetDraft(Change):
     """A group of devices and the watts they share: `watts`, `rows` by hour, or the name of a `series`.
 
     `select` has patterns by `id`, `board`, `kind`, `host`, `workload` or label. `priorities` are by
-    patterns of device ids.
+    patterns of device ids. With `measure` a member without a front has it measured by a study of its own.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
@@ -32,6 +32,7 @@ class BudgetDraft(Change):
     series: str = ""
     reboot_after_s: float = 120.0
     priorities: dict[str, int] = Field(default_factory=dict)
+    measure: bool = True
 
 
 class GridDraft(Change):
@@ -52,8 +53,8 @@ class GridDraft(Change):
 class BudgetMemberView(OperatorView):
     """A member: the cap that it was sent last, and the most that it may draw, in watts.
 
-    `front` is the metric by which its watts are valued; empty: not measured, it shares uniformly. `unmet`
-    says that its cap does not keep its limits.
+    `front` is the metric by which its watts are valued; empty: not measured, it shares uniformly.
+    `measured_by` is the study that measures it now. `unmet` says that its cap does not keep its limits.
     """
 
     device: str
@@ -63,6 +64,7 @@ class BudgetMemberView(OperatorView):
     cap_w: float
     may_draw_w: float
     front: str = ""
+    measured_by: str = ""
     unmet: bool = False
 
 
@@ -81,5 +83,6 @@ class BudgetView(OperatorView):
     may_draw_w: float
     missing_w: float = 0.0
     reboot_after_s: float
+    measure: bool = True
     events: tuple[GridEvent, ...] = ()
     members: tuple[BudgetMemberView, ...] = ()

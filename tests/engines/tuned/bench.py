@@ -119,7 +119,10 @@ def tuned(name: str, python: str, folder: Path, share: float) -> dict[str, Any]:
     task = TASKS[name]
     inputs = inputs_of(name, python, folder)
     result = _studied(task, [python, *_template(task, inputs)], folder, share)
-    chosen = {**task.defaults, **{k: str(v) for k, v in (result["best"] or {}).items()}}
+    chosen = {
+        **task.defaults,
+        **{k: str(v) for k, v in (result["best"] or {}).get("setting", {}).items()},
+    }
     arms = {"defaults": task.defaults, "advice": {**task.defaults, **task.advice}, "chosen": chosen}
     measured = _compared({arm: [python, *task.words(inputs, at)] for arm, at in arms.items()})
     return {

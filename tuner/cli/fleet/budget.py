@@ -16,6 +16,7 @@ from tuner.cli.options import Why
 from tuner.core import ConfigError, HourRow
 from tuner.moments import moment, when
 from tuner.presentation.figures import how_many, joined
+from tuner.presentation.standing import power_front
 from tuner.wire import BudgetDraft, BudgetMemberView, BudgetView, Change, GridDraft
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the group.")]
@@ -83,7 +84,7 @@ def _member(member: BudgetMemberView) -> tuple[str, ...]:
         f"{member.cap_w:g} W",
         f"{member.may_draw_w:g} W",
         "NOT MET" if member.unmet else "–",
-        member.front or "none: shares uniformly",
+        power_front(member),
     )
 
 
@@ -109,6 +110,9 @@ def set_(
     reboot_after_s: Annotated[
         float, typer.Option(min=30.0, help="Silence after which a host may have rebooted.")
     ] = 120.0,
+    measure: Annotated[
+        bool, typer.Option(help="Measure members without a front of power by a short study.")
+    ] = True,
     why: Why = "",
 ) -> Answer:
     """Declare a group that shares watts, or change it."""
@@ -127,6 +131,7 @@ def set_(
             p: int(_number("--priority", n))
             for p, n in (_pair("--priority", one) for one in priority or ())
         },
+        measure=measure,
         who=getpass.getuser(),
         why=why,
     )

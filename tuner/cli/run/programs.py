@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.workloads.command.config import load_command_config
-from tuner import files, toml
+from tuner import files
 from tuner.cli.conditions import parted
 from tuner.core import InvalidInput, Value
+from tuner.typed_toml import to_toml
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 NAME = "program-{}.toml"
@@ -45,23 +46,23 @@ class Program:
         return "\n".join(self._lines(words)) + "\n"
 
     def _lines(self, words: Sequence[str]) -> Iterator[str]:
-        yield f"name = {toml.written(Path(words[0]).name)}"
-        yield f"run = {toml.written(list(words))}"
-        yield f"folder = {toml.written(str(Path.cwd()))}"
+        yield f"name = {to_toml(Path(words[0]).name)}"
+        yield f"run = {to_toml(list(words))}"
+        yield f"folder = {to_toml(str(Path.cwd()))}"
         if self.runs is not None:
             yield f"runs = {self.runs}"
         for knob in self.knobs:
             written, condition = parted(knob)
             name, values, default = _knob(written)
-            yield f"[[knob]]\nname = {toml.written(name)}\nvalues = {toml.written(values)}"
-            yield f"default = {toml.written(default)}"
+            yield f"[[knob]]\nname = {to_toml(name)}\nvalues = {to_toml(values)}"
+            yield f"default = {to_toml(default)}"
             if condition is not None:
-                yield f"if = {toml.written(str(condition))}"
+                yield f"if = {to_toml(str(condition))}"
         for metric in self.metrics:
             name, _, better = metric.partition(":")
-            yield f"[[metric]]\nname = {toml.written(name)}\njson = {toml.written(name)}"
+            yield f"[[metric]]\nname = {to_toml(name)}\njson = {to_toml(name)}"
             if better:
-                yield f"better = {toml.written(better)}"
+                yield f"better = {to_toml(better)}"
 
 
 def write_program(program: Program, state_dir: Path) -> str:

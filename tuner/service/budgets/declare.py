@@ -71,6 +71,7 @@ def _group(name: str, draft: BudgetDraft) -> BudgetGroup:
         series=draft.series,
         reboot_after_s=draft.reboot_after_s,
         priorities=draft.priorities,
+        measure=draft.measure,
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from policies.budget.division import BudgetMember
-from policies.budget.steps import LEAST_W, GroupMember, GroupPlan, plan_group
+from policies.budget.steps import GroupMember, plan_group
 from tuner.core import (
     BudgetGroup,
     CapSchedule,
@@ -22,6 +22,8 @@ from tuner.core import (
     Topic,
 )
 from tuner.service.budgets.fronts import MeasuredFronts
+from tuner.service.budgets.measuring import FrontMeasuring
+from tuner.service.budgets.state import GroupState, unkept
 from tuner.service.energy_price import EnergyPrice
 from tuner.study.loop import Loop
 from tuner.wire import BudgetOrder, BudgetReport, CapOrder
@@ -30,18 +32,6 @@ log = logging.getLogger(__name__)
 
 HEARD_S = 5.0
 """Answers that say nothing new are stored once in this number of seconds."""
-
-
-@dataclass(frozen=True)
-class GroupState:
-    """A group, its members as they are stored, and what is to be sent to them now."""
-
-    group: BudgetGroup
-    steps: Sequence[tuple[float, float]]
-    records: Mapping[str, MemberRecord]
-    members: Mapping[str, GroupMember]
-    plan: GroupPlan
-    metrics: Mapping[str, str]
 
 
 @dataclass
@@ -56,11 +46,13 @@ class WattDivider:
     loop: Loop
     price: EnergyPrice
     _fronts: MeasuredFronts = field(init=False)
+    _measuring: FrontMeasuring = field(init=False)
     _noted: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._fronts = MeasuredFronts(self.loop)
+        self._measuring = FrontMeasuring(self.loop, self._fronts)
 
     def now_s(self) -> float:
         """Return the time in seconds since 1970, by which steps are stored."""
@@ -74,12 +66,15 @@ class WattDivider:
             if not (groups or records):
                 return
             self._enlist(groups, records)
+            states = []
             for group in groups:
-                state = self.state(group, records)
+                states.append(state := self.state(group, records))
                 for device, schedule in state.plan.schedules.items():
                     with suppress(StaleRevision):  # its host answered meanwhile: next second
                         self._send(records[device], schedule)
                 self._note(state)
+            for state in states:  # whatever fails here, all caps are sent
+                self._measuring.go_on(state)
 
     def source(self, group: BudgetGroup) -> TimeSeries | None:
         """Return the series that a group names, None where there is none."""
@@ -97,15 +92,17 @@ class WattDivider:
                 name,
                 power.floor_w,
                 max(power.floor_w, power.default_w),
-                front.points,
-                front.needs_w,
+                front.power.points,
+                front.power.needs_w,
                 group.priority(name),
+                lent=self._measuring.lent(name),
             )
             members[name] = GroupMember(device, power, record.sent_s)
         steps = group.steps(self.source(group), self.loop.now())
         plan = plan_group(list(members.values()), steps, self.now_s())
-        metrics = {name: fronts[name].metric for name in own}
-        return GroupState(group, steps, own, members, plan, metrics)
+        metrics = {name: fronts[name].power.metric for name in own}
+        measuring = {name: study for name in own if (study := fronts[name].study)}
+        return GroupState(group, steps, own, members, plan, metrics, measuring)
 
     def answer(self, device: str, report: BudgetReport) -> BudgetOrder:
         """Note what a host reports, and return what it is to do."""
@@ -145,6 +142,7 @@ class WattDivider:
     def release(self, record: MemberRecord) -> None:
         """Let a device go: its host restores its original setting."""
         with suppress(StaleRevision):
+            self._measuring.end([record.device])
             power = record.power.releasing()
             self.loop.store.budgets.put_member(replace(record, power=power, released=True))
             self._wake(record.device)
@@ -192,18 +190,6 @@ class WattDivider:
                 text=f"{state.group.name}: {text or 'all is kept again'}",
             )
             self.loop.changes.note_all([event])
-
-
-def unkept(state: GroupState) -> str:
-    """Return what a group cannot keep now, in words; empty where all is kept."""
-    plan, parts = state.plan, []
-    if plan.missing_w > LEAST_W:
-        parts.append(f"{plan.missing_w:.0f} W are missing")
-    if plan.unreachable:
-        parts.append(f"unreachable: {', '.join(plan.unreachable)}")
-    if plan.division.broken:
-        parts.append(f"LIMIT NOT MET: {', '.join(plan.division.broken)}")
-    return "; ".join(parts)
 
 
 def _fresh(record: MemberRecord, reboot_after_s: float, heard_s: float) -> MemberPower:

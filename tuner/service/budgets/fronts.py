@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from policies.budget.fronts import PowerFront, front_of
 from tuner.core import Past, Study, TuningError
@@ -13,6 +14,17 @@ log = logging.getLogger(__name__)
 
 FRESH_S = 60.0
 """A front is computed again after this: trials take longer."""
+SWEEP = "power-sweep"
+"""The policy of studies that measure a front."""
+
+
+@dataclass(frozen=True)
+class MemberFront:
+    """A device's front. `study` measures it now (empty: none does); with `swept` one has begun to."""
+
+    power: PowerFront = PowerFront()  # noqa: RUF009  frozen
+    study: str = ""
+    swept: bool = False
 
 
 class MeasuredFronts:
@@ -20,31 +32,43 @@ class MeasuredFronts:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._of: dict[str, PowerFront] = {}
+        self._of: dict[str, MemberFront] = {}
         self._due_s = -FRESH_S
         self._devices: frozenset[str] = frozenset()
 
-    def of(self, devices: Collection[str]) -> Mapping[str, PowerFront]:
+    def of(self, devices: Collection[str]) -> Mapping[str, MemberFront]:
         """Return the fronts of some devices; one that was never measured has an empty one."""
         now_s = self._loop.monotonic()
         if now_s >= self._due_s or not self._devices.issuperset(devices):
             self._devices |= frozenset(devices)
-            self._of = {name: PowerFront() for name in self._devices}
+            fresh = {name: MemberFront() for name in self._devices}
             for study in self._loop.store.studies.stored():
                 if isinstance(study, Study) and len(study.devices) == 1:
-                    self._take(study)
-            self._due_s = now_s + FRESH_S
+                    self._take(study, fresh)
+            self._of, self._due_s = fresh, now_s + FRESH_S  # views ask beside the leader
         return self._of
 
-    def _take(self, study: Study) -> None:
+    def forget(self) -> None:
+        """Read all fronts again with the next question."""
+        self._due_s = -FRESH_S
+
+    def _take(self, study: Study, fronts: dict[str, MemberFront]) -> None:
         (device,) = study.devices
-        if device not in self._of:
+        if (before := fronts.get(device)) is None:
+            return
+        sweeps = study.policy == SWEEP
+        if sweeps and study.active:
+            fronts[device] = replace(before, study=study.id, swept=True)
             return
         try:
             trials = tuple(self._loop.store.trials.list(study.id))
             front = front_of(Past(study=study, trials=trials))
         except TuningError as error:  # one study that cannot be read must not keep the others
             log.warning("event=front_not_read study=%s: %s", study.id, error)
-            return
-        if front.points or not self._of[device].points:
-            self._of[device] = front
+            front = PowerFront()
+        if sweeps:  # it has no limit; that of the study before stays
+            before = replace(before, swept=True)
+            front = replace(front, needs_w=before.power.needs_w)
+        if front.points or not before.power.points:
+            before = replace(before, power=front)
+        fronts[device] = before

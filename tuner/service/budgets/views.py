@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from tuner.core import BudgetGroup, MemberRecord
-from tuner.service.budgets.divider import GroupState, WattDivider
+from tuner.service.budgets.divider import WattDivider
+from tuner.service.budgets.state import GroupState
 from tuner.wire import BudgetMemberView, BudgetView
 
 
@@ -37,6 +38,7 @@ def _view(divider: WattDivider, group: BudgetGroup, records: dict[str, MemberRec
         may_draw_w=state.plan.drawn_w,
         missing_w=state.plan.missing_w,
         reboot_after_s=group.reboot_after_s,
+        measure=group.measure,
         events=tuple(e for e in group.events if e.expires_at > divider.loop.now()),
         members=tuple(_members(state, now_s)),
     )
@@ -56,6 +58,7 @@ def _members(state: GroupState, now_s: float) -> Sequence[BudgetMemberView]:
                 cap_w=member.device.floor_w if step is None else step.cap_w,
                 may_draw_w=member.watts(now_s, now_s),
                 front=state.metrics[name],
+                measured_by=state.measuring.get(name, ""),
                 unmet=name in state.plan.division.broken,
             )
         )

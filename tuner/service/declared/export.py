@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any
 
-from tuner import toml
 from tuner.core import Device, Exploration, Objective, Study, Terms, TuningError, Value
 from tuner.service.drafts import space_of
 from tuner.study.loop import Loop
+from tuner.typed_toml import to_toml
 from tuner.wire import StudyDraft
 
 HEAD = "# The active studies, by their devices' ids; `select` may also go by board, workload and labels."
@@ -90,8 +90,8 @@ def _toml(value: Any) -> str:  # noqa: ANN401  whatever a table holds
         return f"{{ {inner} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
-    return toml.written(value)
+    return to_toml(value)
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml.written(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else to_toml(name)

@@ -9,8 +9,8 @@ from pathlib import Path
 from agents.load.exposition import declared
 from agents.workloads.http.llm.detection import ServedModel
 from agents.workloads.http.llm.requests import RequestedLoad
-from tuner import toml
 from tuner.core import InvalidInput
+from tuner.typed_toml import to_toml
 
 ANSWER_S = 300
 OPEN_LOOP_CALLERS = 256
@@ -70,9 +70,9 @@ def _lines(
 ) -> Iterator[str]:
     engine = server.engine
     yield f"# {engine.title} {server.version}; names as of {engine.title} {engine.version}".rstrip()
-    yield f"name = {toml.written(engine.name)}"
-    yield f"url = {toml.written(server.url)}"
-    yield f"version = {toml.written(f'{server.version} {server.model}'.strip())}"
+    yield f"name = {to_toml(engine.name)}"
+    yield f"url = {to_toml(server.url)}"
+    yield f"version = {to_toml(f'{server.version} {server.model}'.strip())}"
     if process.unit or process.pid_file is not None:
         yield from _process(process)
     else:
@@ -82,17 +82,17 @@ def _lines(
     else:
         yield from _sent(server, load, bodies, good)
     if server.text and engine.tokens:
-        yield f"\n[items]                      # output tokens\ncounter = {toml.written(engine.tokens)}"
+        yield f"\n[items]                      # output tokens\ncounter = {to_toml(engine.tokens)}"
     if server.text and engine.running:
-        yield f'\n[signal]\nname = "decoding_requests"\ngauge = {toml.written(engine.running)}'
+        yield f'\n[signal]\nname = "decoding_requests"\ngauge = {to_toml(engine.running)}'
 
 
 def _process(process: LlmProcess) -> Iterator[str]:
     yield "\n[process]"
     if process.unit:
-        yield f"unit = {toml.written(process.unit)}"
+        yield f"unit = {to_toml(process.unit)}"
     else:
-        yield f"pid_file = {toml.written(str(process.pid_file))}\nprogram = {toml.written(process.program)}"
+        yield f"pid_file = {to_toml(str(process.pid_file))}\nprogram = {to_toml(process.program)}"
 
 
 def _watched(server: ServedModel) -> Iterator[str]:
@@ -103,13 +103,13 @@ def _watched(server: ServedModel) -> Iterator[str]:
             f"the traffic of {engine.title} at {server.url} cannot be watched: {engine.watch}",
             hint=LOAD_HINT,
         )
-    yield f"\n[latency]\nhistogram = {toml.written(available(server, 'latency'))}"
+    yield f"\n[latency]\nhistogram = {to_toml(available(server, 'latency'))}"
     if engine.metrics != "/metrics":
-        yield f"metrics = {toml.written(engine.metrics)}"
-    yield f"unit = {toml.written(engine.unit)}"
+        yield f"metrics = {to_toml(engine.metrics)}"
+    yield f"unit = {to_toml(engine.unit)}"
     for metric in ("ttft", "tpot"):
         if name := available(server, metric):
-            yield f"\n[[histogram]]\nname = {toml.written(metric)}\nhistogram = {toml.written(name)}"
+            yield f"\n[[histogram]]\nname = {to_toml(metric)}\nhistogram = {to_toml(name)}"
 
 
 def _sent(
@@ -121,8 +121,8 @@ def _sent(
             f"no load can be generated for {server.engine.title}: its requests differ per model",
             hint="describe one in a file: docs/examples/triton.toml",
         )
-    yield f"\n[load]\npath = {toml.written(server.engine.completions)}\nstream = true"
-    yield f"bodies = {toml.written(str(bodies))}\ntimeout_s = {ANSWER_S}"
+    yield f"\n[load]\npath = {to_toml(server.engine.completions)}\nstream = true"
+    yield f"bodies = {to_toml(str(bodies))}\ntimeout_s = {ANSWER_S}"
     if load.callers is not None:
         yield f"callers = {load.callers}"
     else:
@@ -135,4 +135,4 @@ def _sent(
 
 
 def _trace(file: Path) -> str:
-    return f"trace = {toml.written(str(file))}"
+    return f"trace = {to_toml(str(file))}"

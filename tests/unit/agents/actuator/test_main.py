@@ -31,7 +31,7 @@ from tuner.cli.app import main as jouletune
 from tuner.cli.host import doctor
 from tuner.core import Conflict, DeviceLost
 
-MOST_LINES = 1760
+MOST_LINES = 1750
 """All that the root process loads with any one driver is at most so many lines of code.
 
 Counted are lines that hold code; blank ones, comments and docstrings are not. As text it is about

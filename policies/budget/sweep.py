@@ -1,0 +1,57 @@
+"""Measures a device's front of power for its budget: some caps in order, and none is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Try, Wait, setting_key
+
+BASELINE_WINDOWS = 2
+"""Windows of the baseline beside the trials of a study; each further one takes the place of a trial."""
+REPEATED = frozenset({TrialState.CONTAMINATED, TrialState.INCONCLUSIVE})
+
+
+class PowerSweep:
+    """Tries each setting of the study once, all knobs at the same part of their values.
+
+    Where windows are left a disturbed one is repeated. The end is the baseline: the study looks for no
+    setting to hold. `tuner.service.budgets` stops it then.
+    """
+
+    heeds = frozenset({"objective", "constraints"})
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return the next setting, or the baseline at the end."""
+        study, baseline = past.study, past.study.baseline
+        if past.limits is None:
+            return Wait("the baseline has not been measured yet")
+        counted = [t for t in past.trials if t.state is not TrialState.ABORTED]
+        ended = {setting_key(t.setting): t.state for t in counted}  # the latest state of each
+        settings = [s for s in _diagonal(past) if not study.rests(s)]
+        fresh = [s for s in settings if setting_key(s) not in ended]
+        again = [s for s in settings if ended.get(setting_key(s)) in REPEATED]
+        spent = len(counted) - BASELINE_WINDOWS
+        if max(spent, past.spent) < study.terms.trials and (fresh or again):
+            place = f"cap {len(settings) - len(fresh) + 1} of {len(settings)}"
+            return Try((fresh or again)[0], place if fresh else "a disturbed window is repeated")
+        if past.running:
+            return Wait("the last trial is still running")
+        measured = sum(state is TrialState.COMPLETED for state in ended.values())
+        return Done(Plan.single(baseline), f"{measured} settings were measured, none is to be held")
+
+
+def _diagonal(past: Past) -> Iterator[Setting]:
+    """Yield settings from the first value of every knob to the last; all where the space lists them."""
+    space = past.study.space
+    if space.only:
+        yield from space.only
+        return
+    most = max(len(knob.values) for knob in space.knobs)
+    met = set()
+    for step in range(most):
+        part = step / max(1, most - 1)
+        values = {k.name: k.values[round(part * (len(k.values) - 1))] for k in space.knobs}
+        setting = space.canonical(values)
+        if setting_key(setting) not in met:
+            met.add(setting_key(setting))
+            yield setting

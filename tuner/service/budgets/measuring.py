@@ -1,0 +1,170 @@
+"""Members without a front of power are measured, one of a group at a time, by an ordinary study each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from policies.budget.fronts import LEAST_POINTS
+from policies.budget.steps import GroupMember
+from policies.budget.sweep import BASELINE_WINDOWS
+from tuner.core import (
+    POWER,
+    Device,
+    DeviceBusy,
+    InvalidInput,
+    MemberRecord,
+    NotFound,
+    Phase,
+    Study,
+    Terms,
+    Value,
+    called,
+)
+from tuner.service.budgets.fronts import SWEEP, MeasuredFronts
+from tuner.service.budgets.state import GroupState
+from tuner.service.creation import drafted, store
+from tuner.service.drafts import require
+from tuner.service.halting import halt
+from tuner.study.loop import Loop
+from tuner.wire import Change, StudyDraft
+
+LOOK_S = 10.0
+"""How often a group is looked through for a member to measure; for so long its cap may take to rise."""
+CAPS = 8 - BASELINE_WINDOWS
+"""Caps that are tried, so that a front takes eight windows at most."""
+
+
+class FrontMeasuring:
+    """Starts the studies of a group, and stops each once it has measured. Only the leader calls it."""
+
+    def __init__(self, loop: Loop, fronts: MeasuredFronts) -> None:
+        self._loop, self._fronts = loop, fronts
+        self._due_s: dict[str, float] = {}
+        self._refused: set[str] = set()
+        self._chosen: dict[str, str] = {}
+
+    def lent(self, device: str) -> bool:
+        """Return whether a member is measured now, or is the next."""
+        chosen = device in self._chosen.values()
+        return chosen or bool(self._fronts.of([device])[device].study)
+
+    def go_on(self, state: GroupState) -> None:
+        """Stop the group's study where it has measured; start the next where a member needs one.
+
+        Its cap rises first: all windows of the baseline are to be under the same cap.
+        """
+        for study in state.measuring.values():
+            self._stop_measured(study)
+        group, now_s = state.group.name, self._loop.monotonic()
+        chosen, over = self._chosen.get(group, ""), now_s >= self._due_s.get(group, 0.0)
+        if chosen and (over or chosen not in state.members or self._has_its_watts(state, chosen)):
+            self._chosen.pop(group)
+            if self._wants(state, chosen):
+                self._begin(state, state.records[chosen])
+        elif over and not chosen and not state.measuring and state.group.measure:
+            self._due_s[group] = now_s + LOOK_S
+            for name, record in state.records.items():
+                if self._wants(state, name) and self._study(state, record, record.power.default_w):
+                    self._chosen[group] = name
+                    return
+
+    def end(self, devices: Collection[str]) -> None:
+        """Stop the studies of devices that have left their group."""
+        for front in (f for n, f in self._fronts.of(devices).items() if n in devices):
+            if front.study:
+                self._halt(front.study, "its device has left the budget")
+
+    def _stop_measured(self, name: str) -> None:
+        try:
+            study = self._loop.store.studies.get(name)
+        except NotFound:  # it was stopped and deleted
+            self._fronts.forget()
+            return
+        if study.phase not in (Phase.BASELINE, Phase.TUNING):
+            self._halt(name, study.reason or f"the front was measured; it was {study.phase}")
+
+    def _halt(self, study: str, why: str) -> None:
+        halt(self._loop, study, Phase.STOPPED, Change(who="budget", why=why))
+        self._fronts.forget()
+
+    def _wants(self, state: GroupState, name: str) -> bool:
+        """Return whether a member has no front and none was tried, and it could be measured now."""
+        member, front = state.members.get(name), self._fronts.of([name])[name]
+        if member is None or front.power.points or front.swept or name in self._refused:
+            return False
+        here = member.power.member and name not in state.plan.unreachable
+        return here and self._loop.store.studies.of(name) is None
+
+    def _has_its_watts(self, state: GroupState, name: str) -> bool:
+        member, target_w = state.members[name], state.plan.division.caps_w.get(name, math.inf)
+        cap_w = _cap_w(member, self._loop.now().timestamp())
+        return member.device.lent and not member.power.sent and cap_w > target_w - 1.0
+
+    def _begin(self, state: GroupState, record: MemberRecord) -> None:
+        """Start the study of a member within the cap that it has."""
+        top_w = _cap_w(state.members[record.device], self._loop.now().timestamp())
+        if study := self._study(state, record, top_w):
+            with suppress(DeviceBusy):  # an operator's study was first
+                why = f"measures the front of power for {state.group.name}"
+                store(self._loop, study, "budget", why)
+            self._fronts.forget()
+
+    def _study(self, state: GroupState, record: MemberRecord, top_w: float) -> Study | None:
+        """Return a study of a member up to some watts; None where it cannot be measured, noted once."""
+        name = record.device
+        try:
+            device = self._loop.store.devices.get(name)
+            values = _caps(record, device, top_w)
+            few = next((n for n, one in values.items() if len(one) < LEAST_POINTS), "")
+            if few:
+                raise InvalidInput(f"{top_w:.0f} W leave less than {LEAST_POINTS} values of {few}")
+            study = drafted(self._loop, _draft(record, device, values), {name: device})
+            require(device, called(POWER, device.quantities), study)
+        except (InvalidInput, NotFound) as error:
+            self._refused.add(name)
+            why = f"{state.group.name}: {name} is not measured and shares uniformly: {error}"
+            self._loop.changes.note("budget", why)
+            return None
+        return study
+
+
+def _cap_w(member: GroupMember, now_s: float) -> float:
+    """Return the cap that a member has acknowledged, its floor before the first."""
+    step = member.power.acknowledged.step(now_s)
+    return member.device.floor_w if step is None else step.cap_w
+
+
+def _caps(record: MemberRecord, device: Device, top_w: float) -> Mapping[str, tuple[Value, ...]]:
+    """Return the values of each cap knob up to some watts, evenly apart, with its default.
+
+    Raises:
+        UnknownKnob: the device does not offer one of them to its studies.
+    """
+    floor_w = record.power.floor_w
+    levels = [record.at_most(floor_w + (top_w - floor_w) * n / (CAPS - 1)) for n in range(CAPS)]
+    chosen: dict[str, tuple[Value, ...]] = {}
+    for cap in record.knobs:
+        knob = device.space.knob(cap.name)
+        offered = [v for v in knob.values if isinstance(v, int | float) and v >= cap.floor]
+        nearest = {
+            max((v for v in offered if v <= at[cap.name]), default=None) for at in levels
+        } - {None}
+        chosen[cap.name] = tuple(v for v in knob.values if v in nearest or v == knob.default)
+    return chosen
+
+
+def _draft(
+    record: MemberRecord, device: Device, values: Mapping[str, tuple[Value, ...]]
+) -> StudyDraft:
+    """Return a study of the cap knobs alone, without limits."""
+    others = {k.name: (k.default,) for k in device.space.knobs if k.name not in values}
+    return StudyDraft(
+        devices=(record.device,),
+        constraints=(),
+        policy=SWEEP,
+        choices={**others, **values},
+        terms=Terms(trials=CAPS, transfer=False),
+        who="budget",
+    )

@@ -1,0 +1,37 @@
+"""A group as it is now: its members, its plan, and what it cannot keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from policies.budget.steps import LEAST_W, GroupMember, GroupPlan
+from tuner.core import BudgetGroup, MemberRecord
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A group, its members as they are stored, and what is to be sent to them now.
+
+    `metrics` are those of the measured fronts, `measuring` the studies that measure one now, by device.
+    """
+
+    group: BudgetGroup
+    steps: Sequence[tuple[float, float]]
+    records: Mapping[str, MemberRecord]
+    members: Mapping[str, GroupMember]
+    plan: GroupPlan
+    metrics: Mapping[str, str]
+    measuring: Mapping[str, str]
+
+
+def unkept(state: GroupState) -> str:
+    """Return what a group cannot keep now, in words; empty where all is kept."""
+    plan, parts = state.plan, []
+    if plan.missing_w > LEAST_W:
+        parts.append(f"{plan.missing_w:.0f} W are missing")
+    if plan.unreachable:
+        parts.append(f"unreachable: {', '.join(plan.unreachable)}")
+    if plan.division.broken:
+        parts.append(f"LIMIT NOT MET: {', '.join(plan.division.broken)}")
+    return "; ".join(parts)
