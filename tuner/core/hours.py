@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from zoneinfo import ZoneInfo
 
 from tuner.errors import InvalidInput
@@ -61,7 +61,7 @@ def is_hour(signal: str) -> bool:
 def check_hour(signal: str) -> None:
     """Refuse an hour of the day in an unknown time zone. Raises InvalidInput."""
     try:
-        hour_at(signal, datetime.now(UTC))
+        hour_at(signal, datetime.now(timezone.utc))
     except (KeyError, OSError, ValueError):
         zone = signal.partition(":")[2]
         raise InvalidInput(
