@@ -96,7 +96,7 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
-        self.runner = PlanRunner(device.id, bench.target, self._holder, around.clock)
+        self.runner = PlanRunner(device.id, bench.target, self._holder, around.clock, around.now)
         self._watch = Watch(
             device.id,
             bench,
@@ -138,7 +138,7 @@ class DeviceAgent:
         """
         self.begin()
         ended = threading.Event()
-        beside = [self._stand_by, *([self.runner.run] if self.runner.watches else [])]
+        beside = [self._stand_by, self.runner.run]
         if self._target.caps.knobs:
             beside += [self.budget.ask, self.budget.follow]
         threads = [
