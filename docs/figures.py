@@ -865,6 +865,70 @@ def engines(told: Told) -> list[str]:
     ]
 
 
+def gallery(told: Told) -> list[str]:
+    """Return each entry's row: what was chosen, its saving, and how far it is from the best of all."""
+
+    def saved(arm: Told, other: str) -> str:
+        one = arm[f"over_{other}"]
+        return f"{one['saving_percent']:.1f} ± {one['saving_stderr_percent']:.1f} %"
+
+    rows, right, known = [], 0, 0
+    for one in told.values():
+        arms = one["arms"]
+        base, own = arms["baseline"]["setting"], arms["found"]
+        changed = ", ".join(f"{k} {v}" for k, v in own["setting"].items() if v != base[k])
+        kept, near = "" if own["kept"] else "; breaks a limit", "unknown"
+        if "optimum" in arms:
+            missed = own["over_optimum"]
+            known += 1
+            good = missed["saving_percent"] >= -2.0 * missed["saving_stderr_percent"]
+            right += good and own["kept"]
+            best = ", ".join(
+                f"{k} {v}" for k, v in arms["optimum"]["setting"].items() if v != base[k]
+            )
+            near = f"{best or 'the baseline'}: {saved(own, 'optimum')}{'' if good else ', missed'}"
+        rows.append(
+            (
+                one["title"],
+                f"{changed or 'nothing to gain'}{kept}",
+                f"**{saved(own, 'baseline')}**" if changed else "–",
+                saved(own, "off"),
+                near,
+                f"{one['trials']} of {one['settings']}",
+                f"{one['load']:.0f}",
+            )
+        )
+    heads = (
+        "entry",
+        "found",
+        "saved",
+        "saved over off",
+        "best of all settings: found saves over it",
+    )
+    return [
+        f"{right} of {known} entries found the best setting, within two standard errors of runs in turns:",
+        "",
+        *table((*heads, "trials of settings", "load"), rows),
+        *_compression(told),
+    ]
+
+
+def _compression(told: Told) -> list[str]:
+    lines = []
+    for name in ("compression-slow", "compression-fast"):
+        if name in told:
+            each = "; ".join(
+                f"{one['setting']['compress']} {one['means']['predicted_ms']:.1f}, "
+                f"{one['means']['step_ms']:.1f}"
+                for one in told[name]["every"]
+            )
+            lines += [
+                "",
+                f"{told[name]['title']}: milliseconds of a step, predicted, measured: {each}.",
+            ]
+    return lines
+
+
 def plugins(told: Told) -> list[str]:
     """Return each example's study: its limits, what is held, and what that saves."""
     rows = []
@@ -1223,6 +1287,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "packrat": packrat,
     "pages": pages,
     "engines": engines,
+    "gallery": gallery,
     "plugins": plugins,
     "release": release,
     "service": service,

@@ -50,6 +50,8 @@ FOLLOWED_POLL_S = 10.0
 """How old what the tuner knows of a load may be while a plan of several rows is followed by it."""
 FOLLOWER_S = 5.0
 """How long a stop waits for a change of a hold that is under way; the hold knows what it was to be."""
+NEXT_TRIAL_S = 5.0
+"""How long a tried setting stays for the next trial: the tuner takes some time to suggest it."""
 LOOK_S = 0.5
 """The longest sleep between two looks at whether to stop."""
 
@@ -277,7 +279,7 @@ class DeviceAgent:
             revision=hold.order.revision if hold else 0,
             # What a window of a hold showed says nothing of the original setting.
             context={**(self._watch.context if hold else {}), **self.runner.context},
-            wait_s=0.0 if not_back is not None or between else self._wait_s(hold),
+            wait_s=0.0 if not_back else NEXT_TRIAL_S if between else self._wait_s(hold),
             unable=unable,
         )
         self.standing.applied = applied
