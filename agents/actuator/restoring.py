@@ -408,8 +408,8 @@ class Restorer:
         opened = self._ceilings if any(t.last in SWITCH for t in self.record.knobs.values()) else ()
         for knob, touched in [*self.record.knobs.items()]:
             value, last, lowered = shown.get(knob), touched.last, touched.lowered
-            known = None not in (value, last) and not self._at_cap(knob, shown)
-            if not known or (touched.pending and not lowered):
+            readable = None not in (value, last) and not self._at_cap(knob, shown)
+            if not readable or (touched.pending and not lowered):
                 continue
             ours = {*" ".join(map(str, (last, touched.found, touched.original))).split()}
             back = {*str(value).split()} <= ours or (knob in opened and _below(last, value, ours))
