@@ -114,7 +114,10 @@ def sibling_weight(search: Search) -> str:
     text += (
         f" -> {mixture.siblings_share:.2f} after {search.ended} trial{'s' * (search.ended != 1)}"
     )
-    return text if mixture.siblings_agree else f"{text}, not used: no window agrees yet"
+    if mixture.siblings_agree:
+        return text
+    fading = search.ended > 0 and mixture.siblings_share < mixture.siblings_prior
+    return f"{text}, not used: {'the windows do not agree' if fading else 'no window agrees yet'}"
 
 
 def _unbroken(past: Past) -> Past:
