@@ -143,6 +143,12 @@ test-engines: $(VENV)/.installed-llama build/engines/.installed
 	mkdir -p build/bench && $(BIN)/python -m tests.engines.tuned.bench $(NAMES) --python build/engines/bin/python --output build/bench/engines.json
 	$(BIN)/python docs/figures.py engines build/bench/engines.json
 
+# The gallery's programs, each tuned once, beside every setting of theirs: docs/gallery.md. Some 25 minutes on two
+# quiet cores; NAMES="experts embeddings" for some of them; FOREIGN=1.0 on a busy machine.
+gallery: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.gallery.bench $(NAMES) $(if $(FOREIGN),--foreign-share $(FOREIGN)) --output build/bench/gallery.json
+	$(BIN)/python docs/figures.py gallery build/bench/gallery.json
+
 # The documented examples on Debian's nginx, PostgreSQL, Redis and ffmpeg, on FastAPI and PyTorch: a quarter
 # of an hour. Skips with a reason where one is not installed.
 test-plugins: $(VENV)/.installed-dev

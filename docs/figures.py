@@ -817,6 +817,70 @@ def engines(told: Told) -> list[str]:
     ]
 
 
+def gallery(told: Told) -> list[str]:
+    """Return each entry's row: what was chosen, its saving, and how far it is from the best of all."""
+
+    def saved(arm: Told, other: str) -> str:
+        one = arm[f"over_{other}"]
+        return f"{one['saving_percent']:.1f} ± {one['saving_stderr_percent']:.1f} %"
+
+    rows, right, known = [], 0, 0
+    for one in told.values():
+        arms = one["arms"]
+        base, own = arms["baseline"]["setting"], arms["found"]
+        changed = ", ".join(f"{k} {v}" for k, v in own["setting"].items() if v != base[k])
+        kept, near = "" if own["kept"] else "; breaks a limit", "unknown"
+        if "optimum" in arms:
+            missed = own["over_optimum"]
+            known += 1
+            good = missed["saving_percent"] >= -2.0 * missed["saving_stderr_percent"]
+            right += good and own["kept"]
+            best = ", ".join(
+                f"{k} {v}" for k, v in arms["optimum"]["setting"].items() if v != base[k]
+            )
+            near = f"{best or 'the baseline'}: {saved(own, 'optimum')}{'' if good else ', missed'}"
+        rows.append(
+            (
+                one["title"],
+                f"{changed or 'nothing to gain'}{kept}",
+                f"**{saved(own, 'baseline')}**" if changed else "–",
+                saved(own, "off"),
+                near,
+                f"{one['trials']} of {one['settings']}",
+                f"{one['load']:.0f}",
+            )
+        )
+    heads = (
+        "entry",
+        "found",
+        "saved",
+        "saved over off",
+        "best of all settings: found saves over it",
+    )
+    return [
+        f"{right} of {known} entries found the best setting, within two standard errors of runs in turns:",
+        "",
+        *table((*heads, "trials of settings", "load"), rows),
+        *_compression(told),
+    ]
+
+
+def _compression(told: Told) -> list[str]:
+    lines = []
+    for name in ("compression-slow", "compression-fast"):
+        if name in told:
+            each = "; ".join(
+                f"{one['setting']['compress']} {one['means']['predicted_ms']:.1f}, "
+                f"{one['means']['step_ms']:.1f}"
+                for one in told[name]["every"]
+            )
+            lines += [
+                "",
+                f"{told[name]['title']}: milliseconds of a step, predicted, measured: {each}.",
+            ]
+    return lines
+
+
 def plugins(told: Told) -> list[str]:
     """Return each example's study: its limits, what is held, and what that saves."""
     rows = []
@@ -1057,21 +1121,24 @@ def _time_ratio(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def transfer(told: Told) -> list[str]:
     """Return what finished studies are worth to new ones, and what wrong ones cost."""
     lines: list[str] = []
-    for part, title in (("made-up", "Made-up families"), ("surfaces", "Measured surfaces")):
+    for part, title in (
+        ("made-up", "Made-up families"),
+        ("boards", "Simulated boards"),
+        ("surfaces", "Measured surfaces"),
+    ):
         own = told.get(part, {})
         if "over sources" not in own:
             continue
-        for label, rows in own["over sources"].items():
-            lines += [
-                *_transferred(f"{title}, {own['studies']} studies, the {label} left out", rows),
-                "",
-            ]
-        lines += [*_lowest(own), "", *_bounds(title, own["bounds"]), ""]
+        left_out = {f"{label} left out": rows for label, rows in own["over sources"].items()}
+        lines += [*_transferred(f"{title}, {own['studies']} studies", left_out), ""]
+        if len(own["databases"]) > 1:
+            lines += [*_lowest(own), ""]
+        lines += [*_bounds(title, own["bounds"]), ""]
     if "wrong" in told:
-        for label, rows in told["wrong"]["over sources"].items():
-            count = told["wrong"]["studies"]
-            lines += [*_transferred(f"{count} studies with {label} siblings", rows), ""]
-        lines += [*_bounds("Wrong siblings", told["wrong"]["bounds"]), ""]
+        own = told["wrong"]
+        title = f"Wrong siblings, {own['studies']} studies"
+        lines += [*_transferred(title, own["over sources"]), ""]
+        lines += [*_bounds("Wrong siblings", own["bounds"]), ""]
     lines += _verified(told.get("verify", {}))
     if "cost" in told:
         o = told["cost"]
@@ -1083,34 +1150,32 @@ def transfer(told: Told) -> list[str]:
     return lines
 
 
-def _transferred(title: str, rows: Sequence[Told]) -> list[str]:
-    heads = (title, *(f"@{r['budget']}" for r in rows))
-    signed = (f"{r['difference']:+.3f} ± {r['stderr']:.3f}" for r in rows)
-    above = (f"{r['windows_above']:.2f} / {r['windows_above_cold']:.2f}" for r in rows)
-    wrong = (f"{r['wrong']:.1%} / {r['wrong_cold']:.1%}".replace("%", " %") for r in rows)
-    return table(
-        heads,
-        (
-            ("captured without siblings", *(f"{r['cold']:.2f}" for r in rows)),
-            ("with siblings, difference", *signed),
-            ("windows above the limit, with / without", *above),
-            ("deployed above the limit, with / without", *wrong),
-        ),
-    )
+def _transferred(title: str, scenarios: Mapping[str, Sequence[Told]]) -> list[str]:
+    """Return what studies capture without siblings, and what changes with those of each scenario."""
+    first = next(iter(scenarios.values()))
+    rows = [("captured without siblings", *(f"{r['cold']:.2f}" for r in first))]
+    for label, own in scenarios.items():
+        signed = (f"{r['difference']:+.3f} ± {r['stderr']:.3f}" for r in own)
+        above = (f"{r['windows_above']:.2f} / {r['windows_above_cold']:.2f}" for r in own)
+        wrong = (f"{100 * r['wrong']:.1f} / {100 * r['wrong_cold']:.1f}" for r in own)
+        rows += [
+            (f"{label}: difference with siblings", *signed),
+            (f"{label}: windows above a limit, with / without", *above),
+            (f"{label}: % deployed above a limit, with / without", *wrong),
+        ]
+    return table((title, *(f"@{r['budget']}" for r in first)), rows)
 
 
 def _bounds(title: str, bounds: Told) -> list[str]:
-    """Return each bound that was set, with its figure and whether it is reached."""
-    rows = [
-        (
-            f"{label}: {text}",
-            f"{one['figure']:+.3f}{' (' + one['source'] + ')' if 'source' in one else ''}",
-            "reached" if one["reached"] else "**missed**",
-        )
-        for label, own in bounds.items()
-        for text, one in own.items()
+    """Return the bounds that are missed, with their figures, and the number of the others."""
+    every = [(label, text, one) for label, own in bounds.items() for text, one in own.items()]
+    missed = [
+        f"{label}, {text}: {one['figure']:+.3f}{' (' + one['source'] + ')' if 'source' in one else ''}"
+        for label, text, one in every
+        if not one["reached"]
     ]
-    return table((f"{title}: bound", "figure", ""), rows)
+    text = f"{title}: {len(every) - len(missed)} of {len(every)} bounds are reached."
+    return [f"{text} **Missed**: {'; '.join(missed)}." if missed else text]
 
 
 def _lowest(part: Told) -> list[str]:
@@ -1173,6 +1238,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "packrat": packrat,
     "pages": pages,
     "engines": engines,
+    "gallery": gallery,
     "plugins": plugins,
     "release": release,
     "service": service,

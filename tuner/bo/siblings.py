@@ -40,7 +40,7 @@ def sibling_hypotheses(
         alike = [s.posterior for s in memory.siblings if s.closeness is closeness]
         names, centres, doubts = [], [], []
         for posterior in alike:
-            predicted = _transferred(posterior, grid, metrics)
+            predicted = transferred(posterior, grid, metrics)
             if predicted is not None:
                 names.append(posterior.study)
                 centres.append(predicted[0])
@@ -62,21 +62,7 @@ def sibling_hypotheses(
     return tuple(hypotheses)
 
 
-def coordinates(grid: Grid) -> list[Column]:
-    """Return for each knob of a grid the logarithm of each row's value over the default, or its name."""
-    logs = grid.ratios.log().T.tolist()
-    return [
-        [str(setting[name]) for setting in grid.settings] if named else logs[column]
-        for column, (name, named) in enumerate(zip(grid.names, grid.named, strict=True))
-    ]
-
-
-def knobs_of(grid: Grid) -> tuple[PosteriorKnob, ...]:
-    """Return the knobs of a grid as a posterior has them."""
-    return tuple(map(PosteriorKnob, grid.names, grid.roles, grid.named))
-
-
-def _transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Tensor | None:
+def transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Tensor | None:
     """Return a posterior's mean and directions at every row: `1 + n x (metrics x rows)`.
 
     None if a knob, a name or a metric is missing. Beyond its own points its nearest edge counts.
@@ -109,3 +95,17 @@ def _transferred(posterior: Posterior, grid: Grid, metrics: Sequence[str]) -> Te
     shares = torch.linalg.solve(between, matern(torch.cdist(points, required) / REACH))
     predicted: Tensor = (values @ shares).flatten(1)
     return predicted
+
+
+def coordinates(grid: Grid) -> list[Column]:
+    """Return for each knob of a grid the logarithm of each row's value over the default, or its name."""
+    logs = grid.ratios.log().T.tolist()
+    return [
+        [str(setting[name]) for setting in grid.settings] if named else logs[column]
+        for column, (name, named) in enumerate(zip(grid.names, grid.named, strict=True))
+    ]
+
+
+def knobs_of(grid: Grid) -> tuple[PosteriorKnob, ...]:
+    """Return the knobs of a grid as a posterior has them."""
+    return tuple(map(PosteriorKnob, grid.names, grid.roles, grid.named))

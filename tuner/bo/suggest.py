@@ -6,11 +6,13 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from tuner.bo.beliefs import believe
+from tuner.bo.caution import even_chance
 from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid, most_rows
-from tuner.bo.explore import explore
+from tuner.bo.explore import explore, late_violation
 from tuner.bo.nearby import searched
 from tuner.bo.search import Search
 from tuner.core import (
+    NO_MEMORY,
     Done,
     Limit,
     Past,
@@ -18,6 +20,7 @@ from tuner.core import (
     Setting,
     Suggestion,
     TrialState,
+    Try,
     Wait,
 )
 
@@ -56,6 +59,8 @@ def suggest(
     if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
     chosen = explore(search, without)
+    if search.view.models[0].mixture.siblings_agree and not _measures_anew(search, chosen):
+        chosen = _without_siblings(search, without) or chosen
     if chosen is not None and past.memory.siblings:
         return replace(chosen, why=f"{chosen.why}; {sibling_weight(search)}")
     if chosen is not None:
@@ -79,6 +84,27 @@ def search_of(
     if study.space.size <= min(MOST_ROWS, most_rows(study.space)):
         return look(enumerate_grid(study.space))
     return searched(study, evidence, look, running)
+
+
+def _without_siblings(search: Search, without: Set[str]) -> Try | None:
+    """Return the next trial by the study's own hypotheses, where siblings see no new setting to try.
+
+    None of a setting that is unlikely to keep the limits by both together. Siblings that predicted
+    the first windows may be wrong elsewhere: they must not end a search.
+    """
+    least, within = even_chance(late_violation(search.caution)), search.within
+
+    def likely(setting: Setting) -> bool:
+        row = search.grid.row(setting)
+        kept = row is None or float(search.chance[row]) >= least
+        return kept and (within is None or within(setting))
+
+    past = replace(search.past, memory=NO_MEMORY)
+    return explore(search_of(past, search.limits, likely), without)
+
+
+def _measures_anew(search: Search, chosen: Try | None) -> bool:
+    return chosen is not None and search.grid.row(chosen.setting) not in search.view.measured
 
 
 def sibling_weight(search: Search) -> str:

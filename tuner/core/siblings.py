@@ -102,7 +102,7 @@ class Transfer:
     """The siblings that a study uses, chosen once its baseline is measured.
 
     `trust` is the probability that it starts with for those of each closeness. `plan` is the setting
-    that `holders` like studies hold and that is verified before a search; empty for none.
+    that `holders` like studies agree on and that is verified before a search; empty for none.
     """
 
     siblings: tuple[SiblingRef, ...] = ()

@@ -25,7 +25,7 @@ from tuner.core import (
     Trial,
     versions_of,
 )
-from tuner.memory.selection import MOST_LIKE, MOST_SIBLINGS, agreed_plan, chosen, trust
+from tuner.memory.selection import MOST_LIKE, MOST_SIBLINGS, aim_of, chosen, trust
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ class FleetMemory:
 
         `trials` have its baseline, which a plan to verify must fit.
         """
+        from tuner.bo.agreement import agreed_plan  # torch comes with the first study
+
         if not study.terms.transfer or study.terms.plan_by:
             return Transfer()
         device = self.store.devices.get(study.devices[0])
@@ -67,7 +69,8 @@ class FleetMemory:
         same = (Closeness.BOARD_AND_WORKLOAD,)
         like = self.store.posteriors.near(device, MOST_LIKE, without=study.id, which=same)
         past = Past(study=study, trials=tuple(trials))
-        plan, holders = agreed_plan([p for _, p in like], past, versions_of(device))
+        mark = (versions_of(device), aim_of(study))
+        plan, holders = agreed_plan([p for _, p in like if (p.versions, p.aim) == mark], past)
         return Transfer(chosen(near, study), trust(self.store.posteriors.worth()), plan, holders)
 
     def remember(self) -> Iterator[None]:

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from statistics import median
 
 from tuner.core import (
     Closeness,
     Kind,
-    Past,
     Posterior,
-    Setting,
     SiblingRef,
     Study,
     Worth,
     matched,
     quantity_of,
-    setting_key,
     varied,
 )
 
 MOST_SIBLINGS = 8
 """The most siblings of a study: more are alike, and each takes time in every suggestion."""
-
-HOLDERS = 3
-"""The least number of like studies whose common plan is verified before a search."""
-
-ALIKE = 0.1
-"""The largest relative difference of a like device's baseline: some percent is usual."""
 
 MOST_LIKE = 64
 """The most posteriors of the same board and workload that are looked at for a common plan."""
@@ -66,30 +55,6 @@ def aim_of(study: Study) -> str:
     """Return what a study's plan is held for, as text."""
     goal = f"{study.objective.goal} {study.objective.metric}"
     return "; ".join([goal, *sorted(map(str, study.constraints))])
-
-
-def agreed_plan(posteriors: Sequence[Posterior], past: Past, versions: str) -> tuple[Setting, int]:
-    """Return the setting that most like studies hold, and how many; an empty one to verify none.
-
-    Like are those of the same versions, objective and constraints, if their baselines are as this
-    study's. At least `HOLDERS` must hold it.
-    """
-    study, evidence = past.study, past.evidence
-    metrics = [study.objective.metric, *(c.metric for c in study.constraints)]
-    like = [p for p in posteriors if p.versions == versions and p.aim == aim_of(study) and p.held]
-    held = Counter(setting_key(p.held) for p in like)
-    key, holders = next(iter(held.most_common(1)), ((), 0))
-    setting = dict(key)
-    if holders < HOLDERS or study.rests(setting) or not study.space.has(setting):
-        return {}, 0
-    for metric in metrics:
-        theirs = [p.baseline[metric] for p in like if p.baseline.get(metric, 0.0) > 0.0]
-        own = evidence.baseline.get(metric)
-        if len(theirs) < HOLDERS or own is None:
-            return {}, 0
-        if abs(own.mean / median(theirs) - 1.0) > ALIKE:
-            return {}, 0
-    return setting, holders
 
 
 def trust(worths: Mapping[Closeness, Worth]) -> dict[Closeness, float]:

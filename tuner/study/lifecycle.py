@@ -177,7 +177,7 @@ def _common_plan(past: Past) -> Move | None:
     if not transfer.plan or any(t.phase is not Phase.BASELINE for t in past.trials):
         return None
     text = render_setting(transfer.plan)
-    why = f"{transfer.holders} studies of the same board, workload and versions hold {text}"
+    why = f"{transfer.holders} studies of the same board, workload and versions agree on {text}"
     return Move(Phase.CONFIRMING, f"{why}; verifying it here", Plan.single(transfer.plan))
 
 

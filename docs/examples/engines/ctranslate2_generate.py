@@ -1,4 +1,4 @@
-"""Write 64 texts of 24 tokens with CTranslate2: python ctranslate2_generate.py FOLDER --threads 1."""
+"""Write 1,024 texts of 24 tokens with CTranslate2: python ctranslate2_generate.py FOLDER --threads 1."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ generator = ctranslate2.Generator(
     inter_threads=given.replicas,
     intra_threads=given.threads,
 )
-prompts = [["<s>", f"t{n}"] for n in range(64)]
+prompts = [["<s>", f"t{n}"] for n in range(1024)]
 texts = generator.generate_batch(
     prompts, max_batch_size=given.batch, min_length=24, max_length=24, sampling_topk=1
 )

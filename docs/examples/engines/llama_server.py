@@ -1,4 +1,4 @@
-"""Start llama-server, have it write 16 texts, and stop it: python llama_server.py PROGRAM MODEL.gguf."""
+"""Start llama-server, have it write 64 texts, and stop it: python llama_server.py PROGRAM MODEL.gguf."""
 
 import argparse
 import json
@@ -47,7 +47,7 @@ try:
             raise SystemExit(f"llama-server ended with {server.returncode}")
         time.sleep(0.05)
     with ThreadPoolExecutor(int(given.parallel)) as callers:
-        tokens = sum(callers.map(written, range(16)))
+        tokens = sum(callers.map(written, range(64)))
 finally:
     server.terminate()
     server.wait()

@@ -1,4 +1,4 @@
-"""Classify 1,024 images with OpenVINO: python openvino_infer.py MODEL.onnx --hint LATENCY --batch 8."""
+"""Classify 4,096 images with OpenVINO: python openvino_infer.py MODEL.onnx --hint LATENCY --batch 8."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ core = openvino.Core()
 model = core.read_model(given.model)
 model.reshape([given.batch, 3, 32, 32])
 compiled = core.compile_model(model, "CPU", config)
-images = numpy.random.default_rng(0).random((1024, 3, 32, 32), dtype=numpy.float32)
+images = numpy.random.default_rng(0).random((4096, 3, 32, 32), dtype=numpy.float32)
 queue = openvino.AsyncInferQueue(compiled)
 for start in range(0, len(images), given.batch):
     queue.start_async({0: images[start : start + given.batch]})

@@ -16,13 +16,16 @@ from tests.bench.made_up.kinds import KINDS
 from tests.bench.result import header
 from tests.bench.transfer import judge
 from tests.bench.transfer.cost import cost
-from tests.bench.transfer.families import Declared, Known, families
+from tests.bench.transfer.families import Declared, Known, families, simulated_boards
 from tests.bench.transfer.play import LEFT_OUT, Player, fleet_of, left_out, shown, wrong
 from tests.bench.transfer.verify import verified
 
-PARTS = ("made-up", "wrong", "surfaces", "verify", "cost")
+PARTS = ("made-up", "boards", "wrong", "surfaces", "verify", "cost")
+TURNS = 3
+"""The families of each kind of surface in the part with wrong siblings."""
 ROWS = TypeAdapter(list[judge.Paired])
 Told = dict[str, Any]
+Groups = Iterable[tuple[str, list[Known]]]
 
 
 def transfer(
@@ -55,7 +58,12 @@ def transfer(
             record.keep(part, {"skipped": "no folder of measured surfaces: give --surfaces DIR"})
             continue
         chosen = tuple(kind for kind in kinds.split(",") if kind) or tuple(KINDS)
-        groups = _measured(folder) if part == "surfaces" and folder else _made_up(seed, chosen)
+        if part == "boards":
+            groups: Groups = [("simulated boards", list(simulated_boards()))]
+        elif part == "surfaces" and folder:
+            groups = _measured(folder)
+        else:
+            groups = _made_up(seed, chosen, TURNS if part == "wrong" else 1)
         for name, known in groups:
             if name not in record.of(part).get("databases", {}):
                 figures = _wrong(player, known) if part == "wrong" else _left_out(player, known)
@@ -112,11 +120,11 @@ class Record:
         )
 
 
-def _made_up(seed: int, kinds: Iterable[str]) -> Iterable[tuple[str, list[Known]]]:
-    return ((kind, list(families(seed, (kind,)))) for kind in kinds)
+def _made_up(seed: int, kinds: Iterable[str], turns: int) -> Groups:
+    return ((kind, list(families(seed, (kind,), turns))) for kind in kinds)
 
 
-def _measured(folder: Path) -> Iterable[tuple[str, list[Known]]]:
+def _measured(folder: Path) -> Groups:
     known = [
         Known(Declared(p.source, p.surface.device, p.surface.workload, n), p)
         for n, p in enumerate(load_problems(folder))

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from agents.devices.catalogue import known_truth
+from agents.devices.replay.table import Surface
+from agents.devices.simulated.presets import PRESETS
+from agents.devices.simulated.presets import WORKLOADS as MODELS
 from tests.bench.contest.surfaces import WORTH_TUNING, SurfaceProblem
 from tests.bench.made_up.kinds import KINDS, TIGHT, problem_of
+from tuner.core import Knob, Space, TuningError, setting_key
 
 BOARDS, WORKLOADS, DEVICES = 3, 3, 1
 BY_BOARD, BY_WORKLOAD, BY_DEVICE = 0.15, 0.2, 0.02
@@ -21,6 +26,10 @@ BY_BOARD, BY_WORKLOAD, BY_DEVICE = 0.15, 0.2, 0.02
 OF_A_LADDER = 500.0
 """Ranges from here up are of a ladder's ends, in MHz."""
 MOST_DRAWS = 50
+SIMULATED = ("energy_j", "latency_p99_ms")
+"""What a study of a simulated board makes least, and limits."""
+MOST_VALUES = 9
+"""The most values of a simulated board's knob: a table has every setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +121,33 @@ def _family(seed: int, name: str, turn: int) -> list[Known]:
         if len(worth) * 3 >= len(known) * 2:
             return worth
     return []
+
+
+def simulated_boards() -> tuple[Known, ...]:
+    """Return every workload on every simulated board, by its true values."""
+    pairs = [(board, model) for board in PRESETS for model in MODELS]
+    return tuple(
+        Known(
+            Declared("simulated", board, model),
+            SurfaceProblem("simulated boards", _board_surface(board, model)),
+        )
+        for board, model in pairs
+    )
+
+
+def _board_surface(board: str, model: str) -> Surface:
+    truth, name = known_truth(f"simulated:{board}/{model}"), f"{board}/{model}"
+    if truth is None:
+        raise TuningError(f"the true values of {name} are unknown", hint="choose a simulated board")
+    space = Space(tuple(_thinned(knob) for knob in PRESETS[board].space.knobs))
+    values = {setting_key(s): {m: truth(s)[m] for m in SIMULATED} for s in space.grid()}
+    objective, limited = SIMULATED
+    return Surface(name, board, model, space, SIMULATED, objective, limited, values, name)
+
+
+def _thinned(knob: Knob) -> Knob:
+    """Return a knob with at most `MOST_VALUES`, its ends and its default among them."""
+    last = len(knob.values) - 1
+    kept = {round(n * last / (MOST_VALUES - 1)) for n in range(MOST_VALUES)}
+    values = (v for n, v in enumerate(knob.values) if n in kept or v == knob.default)
+    return replace(knob, values=tuple(values))

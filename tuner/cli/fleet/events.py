@@ -16,7 +16,9 @@ from tuner.cli.output import plain
 from tuner.core import Event
 from tuner.moments import when
 
-Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="The latest N.")]
+Newest = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the latest N.")
+]
 
 
 @with_api()
@@ -24,7 +26,7 @@ def events(
     api: Api,
     study: OfStudy = "",
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
-    last: Last = 20,
+    limit: Newest = 20,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")
     ] = False,
@@ -34,7 +36,7 @@ def events(
 
     With --follow --json it prints one JSON object per line.
     """
-    logged = api.events(study or None, device or None, last)
+    logged = api.events(study or None, device or None, limit)
     if not follow:
         return Answer(
             logged, map(_line, logged) if logged else "no events yet, or none matches the filters"
@@ -63,10 +65,10 @@ def audit(
     who: Annotated[
         str, typer.Option(metavar="NAME", help="Only requests with the token of this name.")
     ] = "",
-    last: Last = 50,
+    limit: Newest = 50,
 ) -> Answer:
     """Show changes over HTTP with their authors, and refused requests. Needs an admin's token."""
-    entries = api.access.audit(last, who or None)
+    entries = api.access.audit(limit, who or None)
     rows = (
         (
             when(e.at),

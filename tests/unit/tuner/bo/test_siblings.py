@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.builders import baseline, setting, study, surface, trial
+from tests.builders import baseline, past, setting, study, surface, trial
 from tests.contracts.posteriors import posterior
 from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import enumerate_grid
+from tuner.bo.explore import explore
 from tuner.bo.siblings import MOST_TRUST, coordinates, sibling_hypotheses
+from tuner.bo.suggest import search_of, suggest
 from tuner.core import (
     NO_MEMORY,
     Closeness,
@@ -17,6 +20,7 @@ from tuner.core import (
     Sibling,
     SiblingMemory,
     Trial,
+    Try,
     setting_key,
     weigh,
 )
@@ -108,3 +112,23 @@ def test_siblings_that_a_window_confirms_raise_chances_and_weigh_more() -> None:
     assert mixture.siblings_share > 0.8 > mixture.siblings_prior
     assert mixture.siblings_agree
     assert (after.chance > cold.chance + 0.02).any()
+
+
+def test_siblings_that_see_no_gain_elsewhere_end_no_search() -> None:
+    known, rule = [study().baseline, setting(800)], {"unmoved"}
+    trials = [*baseline(study()), trial(3, known[1], surface(known[1]))]
+    right, wrong = told(), told(energy=-3.0)
+    rows = [GRID.rows[setting_key(study().baseline)]]
+    rows += [n for n in range(len(GRID.settings)) if n != rows[0]]
+    energy = tuple(
+        (right if GRID.settings[row] in known else wrong).means[0][n] for n, row in enumerate(rows)
+    )
+    led = memory(replace(right, means=(energy, right.means[1])))
+    about = replace(past(study(), trials), memory=led)
+    search = search_of(about, about.limits or ())
+    assert search.view.models[0].mixture.siblings_agree
+    by_siblings = explore(search, rule)
+    assert by_siblings is None or by_siblings.setting in known
+    answer = suggest(about, without=rule)
+    assert isinstance(answer, Try) and answer.setting not in known
+    assert "1 sibling, weight" in answer.why

@@ -200,7 +200,7 @@ def test_the_plan_of_like_studies_is_verified_before_a_search() -> None:
     why = [
         r.why for r in world.store.studies.revisions("of-d") if r.study.phase is Phase.CONFIRMING
     ]
-    assert "3 studies of the same board, workload and versions hold" in why[0]
+    assert "3 studies of the same board, workload and versions agree on" in why[0]
 
 
 def test_a_plan_that_is_not_confirmed_is_followed_by_a_search() -> None:

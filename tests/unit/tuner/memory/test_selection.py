@@ -4,20 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import baseline, past, study
+from tests.builders import study
 from tests.contracts.posteriors import posterior
 from tuner.core import Closeness, Posterior, PosteriorKnob, Role, SiblingRef, Worth
 from tuner.memory.selection import (
     MOST_SIBLINGS,
     PRIOR_STUDIES,
     PRIOR_WORTH,
-    agreed_plan,
     chosen,
     trust,
 )
 
 REF = SiblingRef("s1", "d", Closeness.BOARD)
-AT_BASELINE = {"energy_j": 10.0, "latency_p99_ms": 100.0}
 
 
 def test_at_most_so_many_are_chosen_in_their_order() -> None:
@@ -57,41 +55,3 @@ def test_trust_goes_from_the_prior_to_what_siblings_were_worth() -> None:
     some = trust({board: Worth(0.9, int(PRIOR_STUDIES))})[board]
     assert some == pytest.approx((0.9 + PRIOR_WORTH[board]) / 2)
     assert trust({board: Worth(0.1, 10_000)})[board] == pytest.approx(0.1, abs=1e-3)
-
-
-HELD = {"gpu.clock_mhz": 600, "batch_size": 1}
-VERSIONS = posterior().versions
-
-
-def like(*others: Posterior) -> list[Posterior]:
-    """Return three posteriors that fit the study, and others."""
-    own = posterior(baseline=AT_BASELINE, held=HELD)
-    return [own, own, own, *others]
-
-
-def test_what_three_like_studies_hold_is_verified() -> None:
-    about = past(study(), baseline(study()))
-    assert agreed_plan(like(), about, VERSIONS) == (HELD, 3)
-    other = posterior(baseline=AT_BASELINE, held={"gpu.clock_mhz": 800, "batch_size": 1})
-    assert agreed_plan(like(other), about, VERSIONS) == (HELD, 3)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"held": {}},
-        {"held": {"gpu.clock_mhz": 1000, "batch_size": 1}},
-        {"held": {"gpu.clock_mhz": 500, "batch_size": 1}},
-        {"aim": "minimize energy_j"},
-        {"versions": "driver 2, workload 1"},
-        {"baseline": {}},
-        {"baseline": {"energy_j": 10.0, "latency_p99_ms": 115.0}},
-    ],
-    ids=["no plan", "the baseline", "not offered", "another aim", "versions", "none", "slower"],
-)
-def test_what_does_not_fit_is_not_verified(changes: dict[str, object]) -> None:
-    about = past(study(), baseline(study()))
-    fields = {"baseline": AT_BASELINE, "held": HELD, **changes}
-    other = posterior(**fields)  # type: ignore[arg-type]
-    assert agreed_plan([other] * 3, about, VERSIONS) == ({}, 0)
-    assert agreed_plan(like()[:2], about, VERSIONS) == ({}, 0)

@@ -38,7 +38,7 @@ def test_the_latest_are_shown_by_study_and_device(
     assert "no events yet" in capsys.readouterr().out
     for text, study, device in (("x", "s1", ""), ("y", "s2", "gpu"), ("z", "", "gpu")):
         note(store, text, study, device)
-    assert main(["events", "--last", "2"]) == 0
+    assert main(["events", "--limit", "2"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("drift [s2 gpu]: y") and second.endswith("drift [gpu]: z")
     assert main(["events", "--study", "s1", "--json"]) == 0
