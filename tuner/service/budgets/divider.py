@@ -113,8 +113,8 @@ class WattDivider:
         if now_s >= self._capped_due_s:
             groups = self.loop.store.budgets.groups()
             records = {r.device: r for r in self.loop.store.budgets.members()} if groups else {}
-            found = [limits_not_met(self.state(group, records)) for group in groups]
-            self._capped = {name: why for one in found for name, why in one.items()}
+            unmet = [limits_not_met(self.state(group, records)) for group in groups]
+            self._capped = {name: why for one in unmet for name, why in one.items()}
             self._capped_due_s = now_s + HEARD_S
         return self._capped
 
