@@ -50,6 +50,8 @@ FOLLOWED_POLL_S = 10.0
 """How old what the tuner knows of a load may be while a plan of several rows is followed by it."""
 FOLLOWER_S = 5.0
 """How long a stop waits for a change of a hold that is under way; the hold knows what it was to be."""
+NEXT_TRIAL_S = 5.0
+"""How long a tried setting stays for the next trial: the tuner takes some time to suggest it."""
 LOOK_S = 0.5
 """The longest sleep between two looks at whether to stop."""
 
@@ -94,7 +96,7 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
-        self.runner = PlanRunner(device.id, bench.target, self._holder, around.clock)
+        self.runner = PlanRunner(device.id, bench.target, self._holder, around.clock, around.now)
         self._watch = Watch(
             device.id,
             bench,
@@ -136,7 +138,7 @@ class DeviceAgent:
         """
         self.begin()
         ended = threading.Event()
-        beside = [self._stand_by, *([self.runner.run] if self.runner.watches else [])]
+        beside = [self._stand_by, self.runner.run]
         if self._target.caps.knobs:
             beside += [self.budget.ask, self.budget.follow]
         threads = [
@@ -277,7 +279,7 @@ class DeviceAgent:
             revision=hold.order.revision if hold else 0,
             # What a window of a hold showed says nothing of the original setting.
             context={**(self._watch.context if hold else {}), **self.runner.context},
-            wait_s=0.0 if not_back is not None or between else self._wait_s(hold),
+            wait_s=0.0 if not_back else NEXT_TRIAL_S if between else self._wait_s(hold),
             unable=unable,
         )
         self.standing.applied = applied

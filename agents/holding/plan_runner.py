@@ -11,7 +11,17 @@ from agents.holding.holder import Holder
 from agents.holding.signal_level import SignalLevel, SwitchingCost
 from agents.target.side import LiveSignal, WaitingSignal, WorkloadChanged
 from agents.target.target import Target
-from tuner.core import Clock, Context, Plan, SettingKey, TuningError, setting_key
+from tuner.core import (
+    Clock,
+    Context,
+    Now,
+    Plan,
+    SettingKey,
+    TuningError,
+    hour_context,
+    is_hour,
+    setting_key,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +57,16 @@ class PlanRunner:
     The other signals are read too, also without a hold, so that the tuner knows the load.
 
     A workload that follows the plan itself is only asked for its setting. A restarted workload gets
-    the held setting again. A plan by a quantity that no signal reports is followed by windows.
+    the held setting again. A plan by the hour is followed by the clock of this host, and a plan by a
+    quantity that no signal reports by windows.
     """
 
-    def __init__(self, device: str, target: Target, holder: Holder, clock: Clock) -> None:
+    def __init__(self, device: str, target: Target, holder: Holder, clock: Clock, now: Now) -> None:
         self._device = device
         self._target = target
         self._holder = holder
         self._clock = clock
+        self._now = now
         self._level: SignalLevel | None = None
         self._loads: dict[str, SignalLevel] = {}
         self._unread: dict[str, str] = {}
@@ -62,11 +74,6 @@ class PlanRunner:
         self._cost = SwitchingCost()
         self._took_s: dict[_Change, float] = {}
         self._trouble = ""
-
-    @property
-    def watches(self) -> bool:
-        """Whether there is anything to read between windows."""
-        return bool(self._target.signals) or self._target.restartable is not None
 
     @property
     def context(self) -> Context:
@@ -148,7 +155,10 @@ class PlanRunner:
             ActuationError: the row could not be put in force; the previous one stays held.
         """
         hold = self._holder.current
-        if hold is None or hold.order.plan.by in self._target.signals:
+        if hold is None:
+            return
+        by = hold.order.plan.by
+        if by in self._target.signals or is_hour(by):
             return
         row = hold.order.plan.row(context, hold.row)
         if row != hold.row:
@@ -161,6 +171,8 @@ class PlanRunner:
                 self._take_up(restartable.incarnation())
             if self._holder.handed and not self._holder.is_aside:
                 self._holder.check_handed()
+            elif not self._holder.is_aside:
+                self._follow_hour(hold)
             return
         too_many = self._too_many()
         sample = (
@@ -178,6 +190,12 @@ class PlanRunner:
             self._level = SignalLevel(hold.order.plan, rate=live.signal.unit == PER_SECOND)
         self._level.see(now, sample)
         self._follow(now, self._level)
+
+    def _follow_hour(self, hold: Hold) -> None:
+        """Move to the row of the present hour, if the plan is by the hour."""
+        hour = hour_context(hold.order.plan.by, self._now())
+        if hour and (row := hold.order.plan.row(hour)) != hold.row:
+            self._holder.follow(hold, row)
 
     def _take_up(self, incarnation: str) -> None:
         if self._holder.take_up(incarnation):

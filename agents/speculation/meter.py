@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from weakref import WeakSet
 
-from agents.load.generator import REQUESTS, LoadRun, LoadShape, sent
+from agents.load.generator import REQUESTS, LoadRun, LoadShape, Tally, sent
 from agents.load.stats import shown_by
 from agents.speculation.caller import PromptCaller, PromptDeck, TokenTimes
 from agents.speculation.client import SIGNAL, SpeculationClient
@@ -238,17 +238,21 @@ class PromptWindow:
 
     def read(self) -> Reading:
         """Return the metrics so far. Raises MeasurementError."""
-        return self._reading(closing=False) if self._final is None else self._final
+        if self._final is not None:
+            return self._final
+        return self._reading(self._decoding.read(), self._run.read())
 
     def stop(self) -> Reading:
         """Stop the load and return the window's metrics. Raises MeasurementError."""
         if self._final is None:
-            self._final = self._reading(closing=True)
+            try:
+                decoding = self._decoding.stop()
+            finally:  # the load ends also if the proxy does not answer
+                tally = self._run.stop()
+            self._final = self._reading(decoding, tally)
         return self._final
 
-    def _reading(self, *, closing: bool) -> Reading:
-        decoding = self._decoding.stop() if closing else self._decoding.read()
-        tally = self._run.stop() if closing else self._run.read()
+    def _reading(self, decoding: Reading, tally: Tally) -> Reading:
         timed = [(t - self._began_s, n) for t, n in list(self._times.tokens)]
         within = [(t, n) for t, n in timed if t < tally.seconds]
         latencies = {k: v for k, v in shown_by(tally).items() if k.startswith("latency_")}

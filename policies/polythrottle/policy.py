@@ -38,6 +38,7 @@ from tuner.core import (
     Try,
     Value,
     Wait,
+    is_hour,
     setting_key,
     trials_spent,
     weigh,
@@ -72,6 +73,10 @@ class Polythrottle:
         Raises:
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
+        if is_hour(past.study.terms.plan_by):
+            from tuner.bo.hours import suggest_by_hour
+
+            return suggest_by_hour(past, self._without)
         if past.study.terms.plan_by:
             from tuner.bo.load import suggest_by_load
 

@@ -45,14 +45,20 @@ def _measured(trials: Sequence[Trial]) -> list[int]:
 
 
 def too_many(trials: Sequence[Trial]) -> float:
-    """Return the least requested number of requests that did not decode together, or failed."""
+    """Return the least requested number of requests that did not decode together, or failed.
+
+    Fewer than requested decode together between two answers, too: that is no ceiling where another
+    window had as many.
+    """
     tried = [t for t in trials if DECODING in t.context]
-    short = [
-        min(t.context[DECODING], decoding.mean / REACHED)
-        for t in tried
-        if (decoding := t.shown.get(DECODING)) is not None
-        and decoding.mean < REACHED * t.context[DECODING]
+    pairs = [(t.context[DECODING], t.shown[DECODING].mean) for t in tried if DECODING in t.shown]
+    most = max((together for _, together in pairs), default=0.0)
+    missed = [
+        requested
+        for requested, together in pairs
+        if together < REACHED * requested and most < requested
     ]
+    short = [min(*missed, most / REACHED)] if missed else []
     failed = [t.context[DECODING] for t in tried if t.state is TrialState.FAILED]
     lost = [b for b in failed if failed.count(b) >= RETRIES and not _evidence(tried, b)]
     return min([*short, *lost], default=math.inf)

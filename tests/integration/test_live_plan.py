@@ -134,7 +134,9 @@ class Live:
             clock=self.clock,
             now=lambda: datetime.now(UTC),
         )
-        self.runner = PlanRunner("cpu", self.target, self.holder, self.clock)
+        self.runner = PlanRunner(
+            "cpu", self.target, self.holder, self.clock, lambda: datetime.now(UTC)
+        )
 
     def put(self, setting: Setting) -> None:
         self.client.put("/knobs", json=dict(setting)).raise_for_status()

@@ -52,6 +52,7 @@ class Reader:
     environ: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)
+    holds_baseline: bool = False
 
     def here(self, text: str) -> str:
         """Return a text with this reader's folders and port in the place of the page's."""
@@ -92,11 +93,11 @@ class Reader:
                 )
             )
         if " actuator " in line:
-            until(lambda: answers(self.folder / "actuator.sock"), self.log)
+            until(lambda: answers(self.folder / "actuator.sock"), self.log, DEADLINE_S)
         elif " tuner " in line:
-            until(self.ready, self.log)
+            until(self.ready, self.log, DEADLINE_S)
         else:
-            until(lambda: bool(self.listed("devices")), self.log)
+            until(lambda: bool(self.listed("devices")), self.log, DEADLINE_S)
 
     def ready(self) -> bool:
         with suppress(httpx.TransportError):
@@ -109,6 +110,9 @@ class Reader:
         code, output = self.ask(*self.command(line)[len(JOULETUNE) :])
         assert code == 0 and output, f"{line}: {code}\n{output}"
         self.outputs[line.removeprefix("jouletune ")] = output
+        if "study show" in line:
+            plan, baseline = self.study["plan"], self.study["baseline"]["setting"]
+            self.holds_baseline = plan["rows"][0]["setting"] == baseline
 
     def ask(self, *words: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -180,9 +184,10 @@ def test_every_step_of_the_tutorial_leads_to_a_held_setting_and_back(reader: Rea
             if "study show" in line:
                 assert "phase       holding" in reader.outputs["study show STUDY"]
             if "stop-all --why" in line or "study stop" in line:
-                until(lambda: reader.set_to == ORIGINAL, "the board is not as it was found")
+                until(lambda: reader.set_to == ORIGINAL, reader.log, DEADLINE_S)
     assert "gpu.clock_mhz" in reader.outputs["device list"]
-    assert "saving" in reader.outputs["study show STUDY"]
+    # Three short windows on a busy machine may prove no saving; the baseline is held then.
+    assert ("\nsaving " in reader.outputs["study show STUDY"]) is not reader.holds_baseline
     assert len(reader.processes) == 3
 
 

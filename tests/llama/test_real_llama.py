@@ -190,7 +190,7 @@ def test_the_adapter_measures_acceptance_at_a_load(
     side.actuator.apply({"speculation_length": 4})
     assert isinstance(side.meter, OffersLoad)
     window = side.meter.offering({"decoding_requests": 3.0}).start()
-    time.sleep(4.0)
+    until(lambda: window.read().totals["items"] >= 600.0, "600 tokens are not made")
     reading = window.stop()
     shown = {name: f"{e.mean:.4g} ± {e.stderr:.2g}" for name, e in reading.estimates.items()}
     print(f"{real.version}: {reading.totals} {json.dumps(shown, indent=1)}")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core.goals import Limit, Verdict, judge, limits
+from tuner.core.hours import is_hour, part_of_day
 from tuner.core.knobs import Setting, SettingKey, setting_key
 from tuner.core.measurements import Estimate, pooled
 from tuner.core.plans import ANYWHERE, Context
@@ -55,11 +56,15 @@ def trials_spent(trials: Iterable[Trial]) -> int:
 def unlike(context: Context, other: Context) -> str | None:
     """Return the first signal in which two loads differ, None where windows of them may be compared.
 
-    Of what both tell; what only one of them tells does not separate them.
+    Of what both tell; what only one of them tells does not separate them. Hours of the day differ where
+    they are of different parts of it.
     """
     for name in sorted(context.keys() & other.keys()):
         value, beside = context[name], other[name]
-        if abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):
+        if is_hour(name):
+            if part_of_day(value) != part_of_day(beside):
+                return name
+        elif abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):
             return name
     return None
 

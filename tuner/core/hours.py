@@ -1,14 +1,33 @@
-"""Hours of the day in which something may be done, as an operator writes them: `22-6`."""
+"""Hours of the day: those in which something may be done (`22-6`), and those that a plan goes by."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
+from zoneinfo import ZoneInfo
 
 from tuner.errors import InvalidInput
 
-__all__ = ["ALL_DAY", "parse_hours", "within_hours"]
+__all__ = [
+    "ALL_DAY",
+    "DAY_PARTS",
+    "HOUR",
+    "PART_HOURS",
+    "check_hour",
+    "hour_at",
+    "hour_context",
+    "is_hour",
+    "parse_hours",
+    "part_of_day",
+    "within_hours",
+]
 
 ALL_DAY = "0-24"
+
+HOUR = "hour"
+"""The signal of the hour of the day: in UTC, or as `hour:Europe/Berlin` by the clocks of a time zone."""
+
+DAY_PARTS, PART_HOURS = 6, 4
+"""The parts of the day with a row each, and their hours: as many parts as a study has loads. Ours."""
 
 
 def parse_hours(text: str, of: str = "hours") -> tuple[int, int]:
@@ -32,3 +51,36 @@ def within_hours(text: str, at: datetime) -> bool:
     start, end = parse_hours(text)
     hour = at.astimezone().hour
     return start <= hour < end if start < end else hour >= start or hour < end
+
+
+def is_hour(signal: str) -> bool:
+    """Return whether a signal is the hour of the day."""
+    return signal.partition(":")[0] == HOUR
+
+
+def check_hour(signal: str) -> None:
+    """Refuse an hour of the day in an unknown time zone. Raises InvalidInput."""
+    try:
+        hour_at(signal, datetime.now(timezone.utc))
+    except (KeyError, OSError, ValueError):
+        zone = signal.partition(":")[2]
+        raise InvalidInput(
+            f"there is no time zone {zone!r}",
+            hint='write "hour" for UTC, or a name like "hour:Europe/Berlin"',
+        ) from None
+
+
+def hour_at(signal: str, at: datetime) -> float:
+    """Return the hour of the day at a time, 0 to below 24, by the clocks of the signal's zone."""
+    local = at.astimezone(ZoneInfo(signal.partition(":")[2] or "UTC"))
+    return local.hour + (local.minute + local.second / 60.0) / 60.0
+
+
+def hour_context(signal: str, at: datetime) -> dict[str, float]:
+    """Return the hour of the day under the signal's name; empty if the signal is another."""
+    return {signal: hour_at(signal, at)} if is_hour(signal) else {}
+
+
+def part_of_day(hour: float) -> int:
+    """Return the part of the day of an hour."""
+    return int(hour // PART_HOURS)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tuner.core import (
     ENERGY,
+    HOUR,
     Condition,
     Constraint,
     Device,
@@ -28,6 +29,8 @@ from tuner.core import (
     Study,
     Terms,
     called,
+    check_hour,
+    is_hour,
     limits,
     quantity_of,
     refuse_contradiction,
@@ -273,15 +276,12 @@ def refuse_plan(study: Study, policy: Policy) -> None:
             f"a plan follows one signal, not several: {by}",
             hint="give --plan-by the one that follows the load best",
         )
-    if by == "hour":
-        raise InvalidInput(
-            "a plan cannot follow hour: its rows are for a rising load, and a later hour is none",
-            hint="give --plan-by a signal of the load; its rows apply at every hour",
-        )
-    if by not in offered:
+    if is_hour(by):
+        check_hour(by)
+    elif by not in offered:
         raise InvalidInput(
             f"the target has no signal {by!r} for --plan-by",
-            hint=f"its signals: {', '.join(sorted(offered)) or 'none; leave --plan-by out'}",
+            hint=f"its signals: {', '.join([*sorted(offered), HOUR])}",
         )
     if not isinstance(policy, PlansByLoad):
         raise InvalidInput(

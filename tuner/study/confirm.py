@@ -85,7 +85,7 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
         pending = next((row for row, result in rows if not (result.won or result.lost)), None)
         if pending is not None:
             at = confirmation_load(study, contender, pending)
-            return _alternate(study, pending.setting, at, windows)
+            return alternate(study, pending.setting, at, windows)
         why = _reason(study, contender, rows, rejected)
         if not switches(study, plan):
             return Move(Phase.HOLDING, why, plan)
@@ -188,7 +188,7 @@ def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> Confi
     study = past.study
     at = confirmation_load(study, plan, row)
     own = [t for t in windows if t.context == at]
-    result = _judged(study, row.setting, own, past.at(at))
+    result = judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
         result = _unmeasurable(study, own, at)
     most = max(CONFIRM_MOST, MOST_OF_ROW * len(plan.rows))
@@ -197,7 +197,7 @@ def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> Confi
     return result
 
 
-def _judged(
+def judged(
     study: Study,
     setting: Setting,
     windows: Sequence[Trial],
@@ -293,7 +293,7 @@ def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
     return pool_windows([t.shown for t in windows], study.quantities)
 
 
-def _alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Trial]) -> Assign:
+def alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Trial]) -> Assign:
     """Return the next of the alternating windows: baseline, contender, baseline, contender."""
     done = [t for t in windows if t.state is TrialState.COMPLETED and t.context == at]
     turn = bool(done) and done[-1].tries(study.baseline)

@@ -28,10 +28,13 @@ from tuner.core import (
     Trial,
     Try,
     is_at,
+    is_hour,
     load_band,
+    part_of_day,
     render_setting,
     setting_key,
 )
+from tuner.study.by_hour import confirming_hours, hour_duel, hour_is_open
 from tuner.study.confirm import (
     CONFIRM_MOST,
     CONFIRM_TRIES,
@@ -101,7 +104,8 @@ class PlanGrowth:
         by = study.terms.plan_by
         if by not in now:
             return ""
-        reasons, band = self._by_band.get(study, count, dict), load_band(now[by])
+        band = part_of_day(now[by]) if is_hour(by) else load_band(now[by])
+        reasons = self._by_band.get(study, count, dict)
         if band not in reasons:
             past = self.past(study, trials(study.id), now)
             reasons[band] = ""
@@ -123,6 +127,8 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     study = past.study
     if study.plan is None or past.evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is missing")
+    if is_hour(study.terms.plan_by):
+        return confirming_hours(past, study.plan)
     plan = study.plan
     row = _due(past, plan)
     if row is not None and len(of_this_phase(study, trials)) < CONFIRM_MOST:
@@ -141,6 +147,8 @@ def confirming_rows(past: Past, trials: Sequence[Trial]) -> Assign | Move:
 
 def row_duel(past: Past, row: Row) -> Duel | None:
     """Return the metrics of baseline and setting in the windows that confirm a row."""
+    if is_hour(past.study.terms.plan_by):
+        return hour_duel(past, row)
     return None if past.study.rests(row.setting) else reach_of(past, row.setting).duel
 
 
@@ -228,6 +236,8 @@ def why_grow(past: Past, policy: Policy) -> str:
         return f"no row is confirmed at {load}, and more trials are needed: {answer.why}"
     if isinstance(answer, Done) and answer.plan.by:
         row = _held(study, answer.plan, now)
+        if is_hour(by):
+            return f"a row for {load} is not confirmed yet" if hour_is_open(past, row) else ""
         if _is_open(past, answer.plan, row) and _due(past, answer.plan) == row:
             return f"a row for {load} is not confirmed yet"
     return ""

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from tuner.core import (
     HELD,
     Conflict,
+    Context,
     Device,
     IllegalTransition,
     Lease,
@@ -38,6 +39,7 @@ from tuner.core import (
     TuningError,
     Unreadable,
     UsesSiblings,
+    hour_context,
     setting_key,
 )
 from tuner.memory.fleet import FleetMemory, in_words
@@ -414,14 +416,19 @@ class Loop:
             return ""
         if waits_to_explore(study.exploration, now):  # a study that waits in TUNING loses its hold
             return ""
-        why = self._growth.why(study, situation.trials, poll.context, self.changes.trials)
+        load = self._load(study, poll)
+        why = self._growth.why(study, situation.trials, load, self.changes.trials)
         tuning = replace(study, phase=Phase.TUNING)
         spent = why and over_budget(tuning, self.changes.trials(study.id), now)
         return "" if spent else why
 
+    def _load(self, study: Study, poll: Poll) -> Context:
+        """Return the present load; the hour of the day is this host's."""
+        return {**poll.context, **hour_context(study.terms.plan_by, self.now())}
+
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll, alone: str) -> moves.Step:
         """Return the next step; if the policy fails, pause its study with the reason."""
-        past = self._growth.past(study, trials, poll.context)
+        past = self._growth.past(study, trials, self._load(study, poll))
         if study.phase is Phase.TUNING:
             past = replace(past, memory=self.memory.memory(study))
         began = self.monotonic()

@@ -90,6 +90,19 @@ def load(
         _show(cells)
 
 
+def load_real(
+    output: Annotated[Path, typer.Option(metavar="FILE.json", help="Where the result goes.")],
+) -> None:
+    """Judge a plan by load on a real service in rounds, on this machine: ten minutes."""
+    from tests.bench.load.real import real
+    from tests.bench.result import header
+    from tuner.cli.output import json_text
+    from tuner.main import limit_threads
+
+    limit_threads()
+    output.write_text(json_text({**header(), **real(typer.echo)}) + "\n")
+
+
 def _write(output: Path, result: object) -> None:
     """Write a result with the cells of an earlier one that it has not judged again."""
     from tuner.cli.output import json_text

@@ -52,6 +52,21 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How long windows and rests of a study are, in seconds, how long all of it is, and how many trials."""
+
+    window_s: float = WINDOW_S
+    max_window_s: float = 20 * WINDOW_S
+    rest_s: float = REST_S
+    tuned_s: float = TUNED_S
+    settled_s: float = SETTLED_S
+    trials: int = TRIALS
+
+
+SIMULATED = Pace()
+
+
+@dataclass(frozen=True, slots=True)
 class Tuned:
     """The plan that a study came to, after so many trials and hours of the server's time, and why."""
 
@@ -81,7 +96,7 @@ class Follows:
         target = Target((attach(server, "server", "simulated"),))
         holder = _holder(target, server, folder)
         holder.take(_order(self._plan, target))
-        self._runner = PlanRunner("server", target, holder, server)
+        self._runner = PlanRunner("server", target, holder, server, lambda: NOW)
 
     def tick(self, server: ServesRequests, served: Sequence[ServedRequest]) -> None:
         """Let the runner look once."""
@@ -118,9 +133,13 @@ def _order(plan: Plan, target: Target) -> HoldOrder:
 
 def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: int) -> Tuned:
     """Run one study on requests repeated without end, and return its plan."""
-    server = open_server(list(repeated(requests, _turns(requests))), seed)
+    return tune_on(open_server(list(repeated(requests, _turns(requests))), seed), kept, seed)
+
+
+def tune_on(server: ServesRequests, kept: Limits, seed: int, pace: Pace = SIMULATED) -> Tuned:
+    """Run one study on a server, and return its plan."""
     target = Target((attach(server, "server", "simulated"),))
-    study = _study(target, kept, seed)
+    study = _study(target, kept, seed, pace)
     bench = Measurer(
         target=target,
         host_clock=server,
@@ -132,7 +151,7 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
     growth = _Growth(policy)
     trials: list[Trial] = []
     changed_s = 0.0
-    while server.monotonic() < TUNED_S and study.phase is not Phase.PAUSED:
+    while server.monotonic() < pace.tuned_s and study.phase is not Phase.PAUSED:
         past = Past(study=study, trials=tuple(trials), context=loads.context, loads=loads.history)
         step = next_step(past, policy)
         if not isinstance(step, Rest):
@@ -149,10 +168,10 @@ def tune(open_server: Opener, requests: Sequence[Request], kept: Limits, seed: i
         else:
             if study.held is not None:
                 target.apply(study.held.rows[study.held.row(loads.context)].setting)
-            server.sleep(REST_S)
+            server.sleep(pace.rest_s)
             server.take()
         held_s = server.monotonic() - changed_s
-        if study.phase is Phase.HOLDING and isinstance(step, Rest) and held_s > SETTLED_S:
+        if study.phase is Phase.HOLDING and isinstance(step, Rest) and held_s > pace.settled_s:
             break
         loads.look()
     plan = (
@@ -165,7 +184,7 @@ def _turns(requests: Sequence[Request]) -> int:
     return int(1.5 * TUNED_S / max(1.0, requests[-1].arrival_s)) + 1
 
 
-def _study(target: Target, kept: Limits, seed: int) -> Study:
+def _study(target: Target, kept: Limits, seed: int, pace: Pace) -> Study:
     return Study(
         id="load",
         devices=(target.name,),
@@ -181,9 +200,9 @@ def _study(target: Target, kept: Limits, seed: int) -> Study:
         policy="polythrottle",
         seed=seed,
         terms=Terms(
-            trials=TRIALS,
-            window_s=WINDOW_S,
-            max_window_s=20 * WINDOW_S,
+            trials=pace.trials,
+            window_s=pace.window_s,
+            max_window_s=pace.max_window_s,
             plan_by=BY,
         ),
         created_at=NOW,

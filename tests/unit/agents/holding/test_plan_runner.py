@@ -4,6 +4,7 @@ import errno
 import math
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,9 @@ class Scene:
         slow = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD, Cost(seconds=cost_s))
         self.rig.workload_space = Space((slow,))
         self.holder: Holder = holder(self.rig)
-        self.runner = PlanRunner(DEVICE, self.rig.target, self.holder, self.rig.time)
+        self.runner = PlanRunner(
+            DEVICE, self.rig.target, self.holder, self.rig.time, self.rig.time.now
+        )
 
     def pass_s(self, seconds: float, step_s: float = 1.0) -> None:
         for _ in range(round(seconds / step_s)):
@@ -407,7 +410,9 @@ class Handed(Scene):
         self.own = GoesByPlans("workload", self.rig.workload_space, self.rig.log)
         self.rig.work, self.rig.incarnation = self.own, None
         self.holder = holder(self.rig)
-        self.runner = PlanRunner(DEVICE, self.rig.target, self.holder, self.rig.time)
+        self.runner = PlanRunner(
+            DEVICE, self.rig.target, self.holder, self.rig.time, self.rig.time.now
+        )
 
 
 SAME_CLOCK = Plan((Row(8.0, {**HELD, "batch_size": 1}), Row(math.inf, HELD)), REQUESTS.name, 0.1)
@@ -493,3 +498,23 @@ def test_a_signal_that_cannot_be_read_ends_no_hold(scene: Scene) -> None:
     scene.work.gone = DeviceLost("it is away")
     scene.pass_s(3)
     assert scene.runner.context == {} and scene.holder.current is not None
+
+
+def test_a_plan_by_the_hour_is_followed_by_the_clock_without_any_signal(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    held = holder(rig)
+    at = datetime(2026, 7, 1, 3, 59, 30, tzinfo=UTC)
+    by = "hour:Europe/Berlin"
+    night = Row(6.0, HELD, at=3.0)
+    held.take(order(plan=Plan((night, Row(math.inf, BUSY, at=15.0)), by, 0.0)))
+    runner = PlanRunner(DEVICE, rig.target, held, rig.time, lambda: at)
+    runner.tick()
+    assert held.current is not None and held.current.row == 0
+    at = datetime(2026, 7, 1, 4, 0, 1, tzinfo=UTC)
+    runner.tick()
+    assert held.current.row == 1, "six o'clock in Berlin"
+    runner.observed({by: 5.99})
+    assert held.current.row == 1, "a window that began earlier does not set it back"
+    at = datetime(2026, 7, 1, 22, 0, 1, tzinfo=UTC)
+    runner.tick()
+    assert held.current.row == 0, "a new day"

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from agents.host.host import HostClock
+from agents.load.generator import LoadRun, LoadShape
+from agents.speculation.caller import TokenTimes
 from agents.speculation.messages import SpeculationStats
-from agents.speculation.meter import accepted_metrics, speculation_shown
+from agents.speculation.meter import (
+    DecodingWindow,
+    PromptWindow,
+    accepted_metrics,
+    speculation_shown,
+)
+from tuner.core import MeasurementError, Reading
 
 ZERO = dict.fromkeys(
     (
@@ -78,3 +87,34 @@ def test_each_metric_says_what_it_means() -> None:
         "decoding_requests": "1",
         "step_ms": "ms",
     }
+
+
+class Endless:
+    """A caller that is answered at once, until it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def send(self) -> str:
+        return "closed" if self.closed else ""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Gone:
+    """The counters of a proxy that has ended."""
+
+    def read(self) -> Reading:
+        raise MeasurementError("the speculation proxy does not answer")
+
+    stop = read
+
+
+def test_the_load_ends_with_its_window_though_the_proxy_has_ended() -> None:
+    caller = Endless()
+    run = LoadRun(lambda: caller, LoadShape(1), clock=HostClock())
+    window = PromptWindow(run, cast("DecodingWindow", Gone()), TokenTimes(), 0.0)
+    with pytest.raises(MeasurementError):
+        window.stop()
+    assert caller.closed

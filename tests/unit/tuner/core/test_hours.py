@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.errors import raised
-from tuner.core import InvalidInput, parse_hours, within_hours
+from tuner.core import (
+    InvalidInput,
+    check_hour,
+    comparable,
+    hour_at,
+    hour_context,
+    parse_hours,
+    within_hours,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,3 +32,24 @@ def test_hours_may_go_over_midnight(hours: str, inside: list[int], outside: list
 def test_hours_that_make_no_sense_are_refused_by_their_name(hours: str) -> None:
     with raised(InvalidInput, "control_hours", hours):
         parse_hours(hours, "control_hours")
+
+
+def test_the_hour_of_the_day_is_that_of_the_named_zone() -> None:
+    at = datetime(2026, 7, 1, 22, 45, tzinfo=UTC)
+    assert hour_at("hour", at) == 22.75
+    assert hour_context("hour:Europe/Berlin", at) == {"hour:Europe/Berlin": 0.75}
+    assert hour_context("hourly_rate", at) == {}
+
+
+@pytest.mark.parametrize("zone", ["Nowhere", "../../etc/passwd", ""])
+def test_an_unknown_zone_is_refused_and_none_is_utc(zone: str) -> None:
+    if not zone:
+        return check_hour("hour:")
+    with raised(InvalidInput, "no time zone"):
+        check_hour(f"hour:{zone}")
+    return None
+
+
+def test_windows_of_one_part_of_the_day_are_compared_and_no_others() -> None:
+    assert comparable({"hour": 0.1}, {"hour": 3.9})
+    assert not comparable({"hour": 15.9}, {"hour": 16.1})

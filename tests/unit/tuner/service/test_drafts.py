@@ -150,10 +150,13 @@ def test_a_plan_follows_only_what_the_target_offers_and_the_policy_plans_by() ->
     with raised(InvalidInput, "arrival_rate_per_s") as caught:
         refuse_plan(study(terms=terms, signals=offered[1:]), Polythrottle())
     assert "waiting" in caught.value.hint
-    for by, why in (("arrival_rate_per_s,waiting", "one signal"), ("hour", "later hour")):
-        with raised(InvalidInput, why):
-            named = study(terms=Terms(plan_by=by), signals=(*offered, Signal("hour")))
-            refuse_plan(named, Polythrottle())
+    with raised(InvalidInput, "one signal"):
+        both = study(terms=Terms(plan_by="arrival_rate_per_s,waiting"), signals=offered)
+        refuse_plan(both, Polythrottle())
+    for by in ("hour", "hour:Europe/Berlin"):
+        refuse_plan(study(terms=Terms(plan_by=by)), Polythrottle())
+    with raised(InvalidInput, "no time zone 'Europe/Nowhere'"):
+        refuse_plan(study(terms=Terms(plan_by="hour:Europe/Nowhere")), Polythrottle())
     with raised(InvalidInput, "policy"):
         refuse_plan(study(terms=terms, signals=offered), TwoPhase())
     with raised(InvalidInput, "one device"):

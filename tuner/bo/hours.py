@@ -1,0 +1,88 @@
+"""The next trial, and the plan, where a plan goes by the hour: each part of the day is a search of its own.
+
+An hour is no load: nothing orders hours by how hard they are. So a part of the day has the evidence of
+its own windows alone, and its own baseline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set
+from dataclasses import replace
+
+from tuner.bo.suggest import suggest
+from tuner.core import (
+    DAY_PARTS,
+    PART_HOURS,
+    Done,
+    Past,
+    Plan,
+    Row,
+    Setting,
+    Suggestion,
+    TrialState,
+    Try,
+    Wait,
+    part_of_day,
+    trials_spent,
+)
+
+BASELINE_TRIES = 2
+"""After this number of baseline windows without a result, a part of the day keeps the baseline."""
+
+
+def suggest_by_hour(past: Past, without: Set[str] = frozenset()) -> Suggestion:
+    """Return the next trial for the present part of the day, or the plan.
+
+    Raises:
+        MetricUnavailable: no trial measured a metric that the study aims at or limits.
+    """
+    study, by = past.study, past.study.terms.plan_by
+    if by not in past.context:
+        return Wait(f"the time of day is unknown: {by}")
+    part = part_of_day(past.context[by])
+    here, name = _within(past, part), f"hours {PART_HOURS * part}-{PART_HOURS * (part + 1)}: "
+    if here.limits is not None:
+        answer = suggest(here, without=without)
+        if isinstance(answer, Try):
+            return replace(answer, why=name + answer.why)
+        return answer if isinstance(answer, Wait) else Done(_plan(past), name + answer.why)
+    tried = [t for t in here.trials if t.tries(study.baseline) and t.state.final]
+    if past.left > 0 and len(tried) < BASELINE_TRIES:
+        return Try(study.baseline, f"{name}the baseline is measured first")
+    return Done(_plan(past), f"{name}the baseline could not be measured")
+
+
+def _within(past: Past, part: int) -> Past:
+    """Return a past with the windows of one part of the day; those of the others stay spent.
+
+    All windows of the part are compared, whatever other loads they report.
+    """
+    by = past.study.terms.plan_by
+    mine = [t for t in past.trials if t.state is TrialState.RUNNING]
+    for trial in past.trials:
+        hour = trial.ran_at.get(by)
+        if trial.measurement is not None and hour is not None and part_of_day(hour) == part:
+            mine.append(replace(trial, measurement=replace(trial.measurement, context={by: hour})))
+    return replace(past, trials=tuple(mine), withdrawn=past.spent - trials_spent(mine))
+
+
+def _plan(past: Past) -> Plan:
+    """Return the plan of the best measured setting of each part of the day, else the baseline."""
+    study = past.study
+    rows = []
+    for part in range(DAY_PARTS):
+        end = PART_HOURS * (part + 1)
+        below = math.inf if part == DAY_PARTS - 1 else float(end)
+        rows.append(Row(below, _best(_within(past, part)), at=end - PART_HOURS / 2))
+    if all(study.rests(row.setting) for row in rows):
+        return Plan.single(study.baseline)
+    return Plan(tuple(rows), study.terms.plan_by, hysteresis=0.0)
+
+
+def _best(here: Past) -> Setting:
+    """Return the setting that a part of the day is to hold, by what it has measured."""
+    if here.limits is None:
+        return here.study.baseline
+    over = suggest(replace(here, withdrawn=here.withdrawn + max(0, here.left)))
+    return over.plan.rows[0].setting if isinstance(over, Done) else here.study.baseline
