@@ -227,6 +227,14 @@ def speculation(told: Told) -> list[str]:
     ]
 
 
+LEAST_POSSIBLE = 0.001
+"""A share of the best single setting's energy; a smaller possible saving is noise."""
+
+
+MOST_ABOVE = 0.05
+"""An arm keeps its limits where no larger share of its windows is above one."""
+
+
 def load(told: Told) -> list[str]:
     """Return what each arm saved and how it kept its limits, then our plan in each cell."""
     cells = told["cells"]
@@ -259,7 +267,9 @@ def load(told: Told) -> list[str]:
                 str(cell["windows"]),
                 f"{cell['single_mhz']:.0f} MHz",
                 f"{cell['possible']:.2%} ± {cell['possible_stderr']:.2%}",
-                f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}",
+                f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}"
+                if cell["possible"] >= LEAST_POSSIBLE
+                else "nothing to gain",
                 f"{ours['worst']:.2f} ×",
                 str(len(cell["plan"])),
                 f"{cell['trials']}, {cell['hours']:.1f}",
@@ -283,6 +293,46 @@ def load(told: Told) -> list[str]:
             f"{t['worst_s']:.2f} s)."
             for t in told["suggestions"]
         ),
+    ]
+
+
+def load_real(told: Told) -> list[str]:
+    """Return what each arm used and answered on a real service, and how far our plan came."""
+    heads = ("arm", "CPU s", "windows above", "worst p99", "p99 low / high, ms", "requests lost")
+    rows = [
+        (
+            arm["arm"],
+            f"{arm['cpu_s']:.2f}",
+            f"{arm['above']:.0%} of {len(arm['p99_s'])}",
+            f"{arm['worst']:.2f} ×",
+            " / ".join(f"{1000 * arm[load][0]:.0f}" for load in ("low", "high")),
+            str(arm["unanswered"]),
+        )
+        for arm in told["arms"]
+    ]
+    low, high = told["rates_per_s"]
+    plan = ", ".join(
+        f"below {below:.3g}/s: {value}" if below not in (None, math.inf) else f"else {value}"
+        for below, value in ((None if b is None else float(b), v) for b, v in told["plan"])
+    )
+    busy = " and ".join(f"{load:.1f}" for load in told["load_averages"])
+    if told["arms"][-1]["above"] > MOST_ABOVE:
+        way = "Our plan's run broke the limit, so its CPU time is not compared."
+    elif told["captured"] is None:
+        way = f"Best single: {told['single'] or 'none keeps the limit'}; none per load takes less."
+    else:
+        way = (
+            f"Best single: {told['single']}; one per load would take {told['per_load_cpu_s']:.2f} s of "
+            f"CPU time. Our plan went {told['captured']:.2f} of the way."
+        )
+    return [
+        f"A REAL service, {low:g} and {high:g} requests/s in turns of {told['phase_s']:g} s, limit on the "
+        f"p99 {told['limit_ms']:.0f} ms. Load average of the machine before and after: {busy}.",
+        "",
+        *table(heads, rows),
+        "",
+        f"{way} The plan: {plan}; after {told['trials']} trials in {told['tuned_s']:.0f} s the study was "
+        f"{told['note']}.",
     ]
 
 
@@ -815,6 +865,70 @@ def engines(told: Told) -> list[str]:
     ]
 
 
+def gallery(told: Told) -> list[str]:
+    """Return each entry's row: what was chosen, its saving, and how far it is from the best of all."""
+
+    def saved(arm: Told, other: str) -> str:
+        one = arm[f"over_{other}"]
+        return f"{one['saving_percent']:.1f} ± {one['saving_stderr_percent']:.1f} %"
+
+    rows, right, known = [], 0, 0
+    for one in told.values():
+        arms = one["arms"]
+        base, own = arms["baseline"]["setting"], arms["found"]
+        changed = ", ".join(f"{k} {v}" for k, v in own["setting"].items() if v != base[k])
+        kept, near = "" if own["kept"] else "; breaks a limit", "unknown"
+        if "optimum" in arms:
+            missed = own["over_optimum"]
+            known += 1
+            good = missed["saving_percent"] >= -2.0 * missed["saving_stderr_percent"]
+            right += good and own["kept"]
+            best = ", ".join(
+                f"{k} {v}" for k, v in arms["optimum"]["setting"].items() if v != base[k]
+            )
+            near = f"{best or 'the baseline'}: {saved(own, 'optimum')}{'' if good else ', missed'}"
+        rows.append(
+            (
+                one["title"],
+                f"{changed or 'nothing to gain'}{kept}",
+                f"**{saved(own, 'baseline')}**" if changed else "–",
+                saved(own, "off"),
+                near,
+                f"{one['trials']} of {one['settings']}",
+                f"{one['load']:.0f}",
+            )
+        )
+    heads = (
+        "entry",
+        "found",
+        "saved",
+        "saved over off",
+        "best of all settings: found saves over it",
+    )
+    return [
+        f"{right} of {known} entries found the best setting, within two standard errors of runs in turns:",
+        "",
+        *table((*heads, "trials of settings", "load"), rows),
+        *_compression(told),
+    ]
+
+
+def _compression(told: Told) -> list[str]:
+    lines = []
+    for name in ("compression-slow", "compression-fast"):
+        if name in told:
+            each = "; ".join(
+                f"{one['setting']['compress']} {one['means']['predicted_ms']:.1f}, "
+                f"{one['means']['step_ms']:.1f}"
+                for one in told[name]["every"]
+            )
+            lines += [
+                "",
+                f"{told[name]['title']}: milliseconds of a step, predicted, measured: {each}.",
+            ]
+    return lines
+
+
 def plugins(told: Told) -> list[str]:
     """Return each example's study: its limits, what is held, and what that saves."""
     rows = []
@@ -1169,9 +1283,11 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "fleet": fleet,
     "admission": admission,
     "load": load,
+    "load-real": load_real,
     "packrat": packrat,
     "pages": pages,
     "engines": engines,
+    "gallery": gallery,
     "plugins": plugins,
     "release": release,
     "service": service,

@@ -99,6 +99,7 @@ UNCOUNTED = (
     "docs/budgets.md",
     "docs/figures",
     "docs/fleets.md",
+    "docs/gallery.md",
     "docs/install.md",
     "docs/llm.md",
     "docs/kubernetes.md",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -22,14 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.result import header
-from tests.integration.stage import JOULETUNE
+from tests.bench.tuned_command import DEADLINE_S, TOP, chosen, saving, studied
 from tests.llama.build import Unbuildable, llama_server
 
-TOP = Path(__file__).parents[3]
 EXAMPLES = TOP / "docs/examples/engines"
 LATENCY = "latency_ms <= 1.1x baseline"
 ROUNDS = 6
-DEADLINE_S = 1800.0
 
 
 @dataclass(frozen=True)
@@ -118,17 +115,20 @@ def tuned(name: str, python: str, folder: Path, share: float) -> dict[str, Any]:
     """Tune one engine, and run what was chosen beside its defaults and its vendor's advice."""
     task = TASKS[name]
     inputs = inputs_of(name, python, folder)
-    result = _studied(task, [python, *_template(task, inputs)], folder, share)
-    chosen = {
-        **task.defaults,
-        **{k: str(v) for k, v in (result["best"] or {}).get("setting", {}).items()},
-    }
-    arms = {"defaults": task.defaults, "advice": {**task.defaults, **task.advice}, "chosen": chosen}
+    result = studied(
+        task.title,
+        [python, *_template(task, inputs)],
+        task.knobs,
+        _options(task, share),
+        folder,
+    )
+    picked = chosen(result, task.defaults)
+    arms = {"defaults": task.defaults, "advice": {**task.defaults, **task.advice}, "chosen": picked}
     measured = _compared({arm: [python, *task.words(inputs, at)] for arm, at in arms.items()})
     return {
         "title": task.title,
         "advice": task.source,
-        "chosen": {k: v for k, v in chosen.items() if v != task.defaults[k]},
+        "chosen": {k: v for k, v in picked.items() if v != task.defaults[k]},
         "trials": len(result["trials"]),
         "why": result["why"],
         "arms": measured,
@@ -139,25 +139,10 @@ def _template(task: EngineTask, inputs: Sequence[str]) -> list[str]:
     return task.words(inputs, {name: f"{{{name}}}" for name in task.knobs})
 
 
-def _studied(task: EngineTask, command: Sequence[str], folder: Path, share: float) -> Any:  # noqa: ANN401
-    """Return the result of `jouletune run --command`: least CPU time, no longer runs than by default."""
-    knobs = [f"--knob={name}={','.join(values)}" for name, values in task.knobs.items()]
+def _options(task: EngineTask, share: float) -> list[str]:
+    """Return the options of a study: least CPU time, no longer runs than by default."""
     limits = ["--objective", "cpu_time_ms", "--constraint", LATENCY, "--foreign-share", str(share)]
-    terms = ["--runs", "3", "--trials", str(task.trials), "--json"]
-    names = {name: text for name, text in os.environ.items() if not name.startswith("JOULETUNE_")}
-    done = subprocess.run(
-        [*JOULETUNE, "run", "--command", " ".join(command), *knobs, *limits, *terms],
-        cwd=folder,
-        env={**names, "PYTHONPATH": str(TOP)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{task.title}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+    return [*limits, "--runs", "3", "--trials", str(task.trials)]
 
 
 def _compared(commands: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -169,12 +154,10 @@ def _compared(commands: Mapping[str, Sequence[str]]) -> dict[str, Any]:
             runs[arm].append(_run(commands[arm]))
     table = {}
     for arm, seen in runs.items():
-        ratios = [1.0 - own[0] / base[0] for own, base in zip(seen, runs["defaults"], strict=True)]
         table[arm] = {
             "cpu_s": statistics.fmean(cpu for cpu, _ in seen),
             "wall_s": statistics.fmean(wall for _, wall in seen),
-            "saving_percent": 100.0 * statistics.fmean(ratios),
-            "saving_stderr_percent": 100.0 * statistics.stdev(ratios) / math.sqrt(ROUNDS),
+            **saving([cpu for cpu, _ in seen], [cpu for cpu, _ in runs["defaults"]]),
         }
     return table
 
