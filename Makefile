@@ -224,10 +224,16 @@ bench-admission: $(VENV)/.installed-dev
 # Plans by the load on simulated servers of language models, beside governors and oracles: a minute of CPU time
 # a cell, a quarter of an hour for the day. The file has every cell as soon as it is judged, those of earlier
 # runs too; rivals' runs are kept beside it. Another trace or server: make bench-load TRACE=trace.csv
-# DEVICE=module:NAME
+# DEVICE=module:NAME. PART=real: on a real service of this machine instead, ten minutes.
 bench-load: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.bench load $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) $(if $(DEVICE),--devices $(DEVICE)) --jobs $(WORKERS) --output build/bench/load.json
+	mkdir -p build/bench
+ifeq ($(PART),real)
+	$(BIN)/python -m tests.bench load-real --output build/bench/load-real.json
+	$(BIN)/python docs/figures.py load-real build/bench/load-real.json
+else
+	$(BIN)/python -m tests.bench load $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) $(if $(DEVICE),--devices $(DEVICE)) --jobs $(WORKERS) --output build/bench/load.json
 	$(BIN)/python docs/figures.py load build/bench/load.json
+endif
 
 # FedGPO and its rivals on modelled federations, really trained: a quarter of an hour on two quiet cores.
 bench-federated: $(VENV)/.installed-dev

@@ -227,6 +227,14 @@ def speculation(told: Told) -> list[str]:
     ]
 
 
+LEAST_POSSIBLE = 0.001
+"""A share of the best single setting's energy; a smaller possible saving is noise."""
+
+
+MOST_ABOVE = 0.05
+"""An arm keeps its limits where no larger share of its windows is above one."""
+
+
 def load(told: Told) -> list[str]:
     """Return what each arm saved and how it kept its limits, then our plan in each cell."""
     cells = told["cells"]
@@ -259,7 +267,9 @@ def load(told: Told) -> list[str]:
                 str(cell["windows"]),
                 f"{cell['single_mhz']:.0f} MHz",
                 f"{cell['possible']:.2%} ± {cell['possible_stderr']:.2%}",
-                f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}",
+                f"{ours['captured']:.2f} ± {ours['captured_stderr']:.2f}"
+                if cell["possible"] >= LEAST_POSSIBLE
+                else "nothing to gain",
                 f"{ours['worst']:.2f} ×",
                 str(len(cell["plan"])),
                 f"{cell['trials']}, {cell['hours']:.1f}",
@@ -283,6 +293,46 @@ def load(told: Told) -> list[str]:
             f"{t['worst_s']:.2f} s)."
             for t in told["suggestions"]
         ),
+    ]
+
+
+def load_real(told: Told) -> list[str]:
+    """Return what each arm used and answered on a real service, and how far our plan came."""
+    heads = ("arm", "CPU s", "windows above", "worst p99", "p99 low / high, ms", "requests lost")
+    rows = [
+        (
+            arm["arm"],
+            f"{arm['cpu_s']:.2f}",
+            f"{arm['above']:.0%} of {len(arm['p99_s'])}",
+            f"{arm['worst']:.2f} ×",
+            " / ".join(f"{1000 * arm[load][0]:.0f}" for load in ("low", "high")),
+            str(arm["unanswered"]),
+        )
+        for arm in told["arms"]
+    ]
+    low, high = told["rates_per_s"]
+    plan = ", ".join(
+        f"below {below:.3g}/s: {value}" if below not in (None, math.inf) else f"else {value}"
+        for below, value in ((None if b is None else float(b), v) for b, v in told["plan"])
+    )
+    busy = " and ".join(f"{load:.1f}" for load in told["load_averages"])
+    if told["arms"][-1]["above"] > MOST_ABOVE:
+        way = "Our plan's run broke the limit, so its CPU time is not compared."
+    elif told["captured"] is None:
+        way = f"Best single: {told['single'] or 'none keeps the limit'}; none per load takes less."
+    else:
+        way = (
+            f"Best single: {told['single']}; one per load would take {told['per_load_cpu_s']:.2f} s of "
+            f"CPU time. Our plan went {told['captured']:.2f} of the way."
+        )
+    return [
+        f"A REAL service, {low:g} and {high:g} requests/s in turns of {told['phase_s']:g} s, limit on the "
+        f"p99 {told['limit_ms']:.0f} ms. Load average of the machine before and after: {busy}.",
+        "",
+        *table(heads, rows),
+        "",
+        f"{way} The plan: {plan}; after {told['trials']} trials in {told['tuned_s']:.0f} s the study was "
+        f"{told['note']}.",
     ]
 
 
@@ -1233,6 +1283,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "fleet": fleet,
     "admission": admission,
     "load": load,
+    "load-real": load_real,
     "packrat": packrat,
     "pages": pages,
     "engines": engines,
