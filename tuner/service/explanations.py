@@ -82,7 +82,7 @@ def correlations(study: Study, trials: Sequence[Trial]) -> dict[str, float]:
     Over complete trials that measured both; a metric with fewer than `LEAST_TRIALS` of them, or that
     is always equal, has none.
     """
-    score, found = study.objective.score, dict[str, float]()
+    score, related = study.objective.score, dict[str, float]()
     shown = [
         (t.measurement.estimates, goal.mean)
         for t in trials
@@ -95,8 +95,8 @@ def correlations(study: Study, trials: Sequence[Trial]) -> dict[str, float]:
             len(set(one)) > 1 for one in zip(*pairs, strict=True)
         ):
             own, goals = zip(*pairs, strict=True)
-            found[metric] = statistics.correlation(_ranks(own), _ranks(goals))
-    return dict(sorted(found.items(), key=lambda one: (-abs(one[1]), one[0])))
+            related[metric] = statistics.correlation(_ranks(own), _ranks(goals))
+    return dict(sorted(related.items(), key=lambda one: (-abs(one[1]), one[0])))
 
 
 def _both(
