@@ -598,8 +598,10 @@ def budgets(told: Told) -> list[str]:
             for one in hosts["scenes"]
         )
         lines += [
-            f"{hosts['hosts']} hosts with real agents and actuators over a fake NVML each; the caps are "
-            "read from its state. Time is from `effective_at`, or from the restart of the tuner:",
+            f"{hosts['hosts']} hosts with real agents and actuators over a fake NVML each, "
+            f"{hosts['curves']} with the curve of a measured GPU, at a load average of "
+            f"{hosts['load']:.0f}; the caps are read from its state. Time is from `effective_at`, or "
+            "from the restart of the tuner:",
             "",
             *table(
                 (

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from tests.federated.clients import (
     nodes,
     training,
 )
-from tuner.core import Origin, Setting
+from tuner.core import JOULES_PER_KWH, HourRow, Origin, Setting, TimeSeries
 
 NO_EVALUATION = {"fraction_evaluate": 0.0}
 
@@ -105,6 +106,23 @@ def test_joules_that_meters_told_are_measured_and_nothing_is_added_to_them() -> 
     (outcome,) = tuner.told
     assert outcome.origin is Origin.MEASURED and outcome.metrics["energy_j"] == 20.0
     assert "waiting_j" not in outcome.metrics
+
+
+def test_grams_are_joules_at_the_series_value_of_the_rounds_hour() -> None:
+    of = training()
+    hours = iter(range(3))
+    strategy = FedGPO(
+        tuner := Scripted(of.space, [setting(of)]),
+        FedAvg(**NO_EVALUATION),
+        wait_s=0.0,
+        g_per_kwh=TimeSeries(name="grid", rows=(HourRow(500.0, "1-2"), HourRow(100.0))),
+        now=lambda: datetime(2026, 3, 2, next(hours), tzinfo=UTC),
+    )
+    strategy.start(LocalGrid(nodes(of)), arrays_of(of.weights), num_rounds=3)
+    assert len(tuner.told) == 3
+    for outcome, g_per_kwh in zip(tuner.told, (100.0, 500.0, 100.0), strict=True):
+        kwh = outcome.metrics["energy_j"] / JOULES_PER_KWH
+        assert outcome.metrics["carbon_g"] == pytest.approx(kwh * g_per_kwh)
 
 
 def test_where_one_client_tells_no_joules_none_are_told() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import torch
+
 from tuner import guard
-from tuner.bo.explore import explore, rule_answers
+from tuner.bo.explore import rule_answers
+from tuner.bo.mixture import Component
 from tuner.bo.search import Search
-from tuner.bo.suggest import search_of, sibling_weight
+from tuner.bo.suggest import next_trial, search_of, sibling_weight
 from tuner.core import (
     BelievedSetting,
     Explanation,
@@ -46,7 +49,7 @@ def explain(past: Past) -> Explanation:
         return Explanation(text="there is only one setting")
     search = search_of(past, past.limits)
     through = _through(past)
-    chosen = explore(search) if past.left > 0 else None
+    chosen = next_trial(search) if past.left > 0 else None
     text = (
         f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
         if chosen is not None
@@ -95,20 +98,19 @@ def _by_sibling(search: Search) -> str:
     shares = dict.fromkeys(closeness, 0.0)
     for component, weight in zip(mixture.components, mixture.weights.tolist(), strict=True):
         names = component.prior.siblings
-        laws = [0.0] * len(names)
-        if len(component.likely) == len(names):
-            for place, share in zip(
-                component.likely.nonzero().flatten().tolist(),
-                component.shares.tolist(),
-                strict=True,
-            ):
-                laws[place] = share
-        else:
-            laws = [1.0 / len(names)] * len(names)
-        for name, share in zip(names, laws, strict=True):
+        for name, share in zip(names, _laws(component, len(names)), strict=True):
             shares[name] += weight * share
     each = "; ".join(f"{name} ({closeness[name]}) {share:.2f}" for name, share in shares.items())
     return f". {sibling_weight(search)}. Each sibling's weight: {each}"
+
+
+def _laws(component: Component, count: int) -> list[float]:
+    """Return the share of each of a component's siblings: alike where they are mixed."""
+    if len(component.likely) != count:
+        return [1.0 / max(1, count)] * count
+    shares = torch.zeros(count, dtype=torch.float64)
+    shares[component.likely] = component.shares
+    return list(shares.tolist())
 
 
 def _through(past: Past) -> Setting:

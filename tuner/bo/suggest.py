@@ -58,9 +58,7 @@ def suggest(
     search = search_of(past, limits, within)
     if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
-    chosen = explore(search, without)
-    if search.view.models[0].mixture.siblings_agree and not _measures_anew(search, chosen):
-        chosen = _without_siblings(search, without) or chosen
+    chosen = next_trial(search, without)
     if chosen is not None and past.memory.siblings:
         return replace(chosen, why=f"{chosen.why}; {sibling_weight(search)}")
     if chosen is not None:
@@ -86,12 +84,17 @@ def search_of(
     return searched(study, evidence, look, running)
 
 
-def _without_siblings(search: Search, without: Set[str]) -> Try | None:
-    """Return the next trial by the study's own hypotheses, where siblings see no new setting to try.
+def next_trial(search: Search, without: Set[str] = frozenset()) -> Try | None:
+    """Return the setting to measure next, None where no trial is worth it.
 
-    None of a setting that is unlikely to keep the limits by both together. Siblings that predicted
-    the first windows may be wrong elsewhere: they must not end a search.
+    Where siblings see no new setting to try, the study's own hypotheses choose among those that are
+    not unlikely to keep the limits by both: siblings that predicted the first windows may be wrong
+    elsewhere, and must not end a search.
     """
+    chosen, measured = explore(search, without), search.view.measured
+    new = chosen is not None and search.grid.row(chosen.setting) not in measured
+    if new or not search.view.models[0].mixture.siblings_agree:
+        return chosen
     least, within = even_chance(late_violation(search.caution)), search.within
 
     def likely(setting: Setting) -> bool:
@@ -100,11 +103,7 @@ def _without_siblings(search: Search, without: Set[str]) -> Try | None:
         return kept and (within is None or within(setting))
 
     past = replace(search.past, memory=NO_MEMORY)
-    return explore(search_of(past, search.limits, likely), without)
-
-
-def _measures_anew(search: Search, chosen: Try | None) -> bool:
-    return chosen is not None and search.grid.row(chosen.setting) not in search.view.measured
+    return explore(search_of(past, search.limits, likely), without) or chosen
 
 
 def sibling_weight(search: Search) -> str:
@@ -115,7 +114,10 @@ def sibling_weight(search: Search) -> str:
     text += (
         f" -> {mixture.siblings_share:.2f} after {search.ended} trial{'s' * (search.ended != 1)}"
     )
-    return text if mixture.siblings_agree else f"{text}, not used: no window agrees yet"
+    if mixture.siblings_agree:
+        return text
+    fading = search.ended > 0 and mixture.siblings_share < mixture.siblings_prior
+    return f"{text}, not used: {'the windows do not agree' if fading else 'no window agrees yet'}"
 
 
 def _unbroken(past: Past) -> Past:

@@ -17,7 +17,7 @@ def status_word(view: StudyView) -> str:
         return "stopped"
     if view.offline and view.phase is not Phase.PAUSED:
         return "offline"
-    return "limit not met" if view.unmet is not None else str(view.phase)
+    return "limit not met" if view.unmet is not None or view.capped else str(view.phase)
 
 
 def status_reason(view: StudyView) -> str:
@@ -32,6 +32,8 @@ def status_reason(view: StudyView) -> str:
         name, measured, bound = held_against(view, view.unmet)
         metric = view.unmet.metric
         return f"Holding {name}: {metric} is {measured or 'not measured'}, the limit is {bound}."
+    if view.capped:
+        return sentence(view.capped)
     return sentence(view.phase_why.removeprefix(f"{LIMIT_NOT_MET}: "))
 
 
@@ -49,6 +51,8 @@ def next_step(view: StudyView) -> str:
         return f"Repair the device, which takes no orders: {view.unable}"
     if view.unmet is not None:
         return "Loosen the limit, or end the study: no measured setting keeps it."
+    if view.capped:
+        return "Give the budget more watts, or the device a higher priority."
     return _of_phase(view)
 
 

@@ -22,7 +22,8 @@ def status(view: StudyView) -> str:
     if view.error:
         return "unreadable"
     word = "awaiting approval" if view.phase is Phase.PROPOSED else str(view.phase)
-    parts = [str(Health.LIMIT_NOT_MET) if view.unmet is not None else word]
+    unmet = view.unmet is not None or view.capped
+    parts = [str(Health.LIMIT_NOT_MET) if unmet else word]
     if view.stopped and view.phase is not Phase.STOPPED:
         parts.append("stop-all")
     if view.offline:
@@ -56,6 +57,8 @@ def standing(view: StudyView) -> str:
     parts = [
         f"{LIMIT_NOT_MET}: {_holding(view, view.unmet)}" if view.unmet is not None else _phase(view)
     ]
+    if view.capped:
+        parts.append(f"{LIMIT_NOT_MET}: {view.capped}")
     if view.stopped and view.phase is not Phase.STOPPED:
         parts.append("STOPPED by stop-all")
     if view.offline:

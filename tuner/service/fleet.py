@@ -66,11 +66,16 @@ class FleetOverview:
             (study.id for study in studies), phases.keys() - active.keys()
         )
         owners = {device: study for study in studies for device in study.devices}
-        stopped = store.stops.current() is not None
+        stopped, capped = store.stops.current() is not None, self.operations.divider.capped()
         standing = {**standing, **({} if stopped else self._on_trial(owners))}
         rows = tuple(
             self._row(
-                d, standing.get(d.id), owner, summaries.get(owner.id) if owner else None, stopped
+                d,
+                standing.get(d.id),
+                owner,
+                summaries.get(owner.id) if owner else None,
+                stopped,
+                d.id in capped,
             )
             for d in store.devices.list()
             for owner in (owners.get(d.id),)
@@ -130,6 +135,7 @@ class FleetOverview:
         study: Study | UnreadableStudy | None,
         summary: StudySummary | None,
         stopped: bool,
+        capped: bool,
     ) -> FleetRow:
         presence = self.operations.loop.presence
         unable = presence.refusal(device.id)
@@ -145,7 +151,7 @@ class FleetOverview:
             workload=device.workload,
             host=device.agent,
             labels=dict(device.labels),
-            health=_health(online, bool(unable), level, study, summary, stopped),
+            health=_health(online, bool(unable), level, study, summary, stopped, capped),
             unable=unable,
             shared=device.shared,
             study=study.id if study else "",
@@ -193,13 +199,14 @@ def _health(
     study: Study | UnreadableStudy | None,
     summary: StudySummary | None,
     stopped: bool,
+    capped: bool,
 ) -> Health:
     """Return in one word the status of a device: what is wrong comes first."""
     if not online:
         return Health.OFFLINE
     if stopped:
         return Health.STOPPED
-    if study is not None and summary is not None and summary.unmet:
+    if capped or (study is not None and summary is not None and summary.unmet):
         return Health.LIMIT_NOT_MET
     if study is not None and (study.phase is Phase.PAUSED or unable):
         return Health.PAUSED

@@ -90,11 +90,11 @@ class Operations(BudgetOperations):
 
     def studies(self) -> list[StudyView]:
         """Return all studies, oldest first."""
-        return self._views.every(self.loop)
+        return [self.under_budget(view) for view in self._views.every(self.loop)]
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
-        return self._views.one(self.loop, self._stored(study))
+        return self.under_budget(self._views.one(self.loop, self._stored(study)))
 
     def full_id(self, study: str) -> str:
         """Return the id of the study that begins so, or what was given where none does.
@@ -304,7 +304,7 @@ class Operations(BudgetOperations):
         Raises:
             ConfigError: the file does not fit; the message names line and key.
         """
-        return declared.diff(self.loop, draft)
+        return declared.diff(self.loop, self.price, draft)
 
     def apply_fleet(self, draft: FleetDraft) -> FleetDiff:
         """Make the changes of a fleet file and return them; where it ends half-way, apply it again.
@@ -314,7 +314,7 @@ class Operations(BudgetOperations):
             Conflict: the changes are not those expected; nothing was changed.
             DeviceBusy: another request created a study of a device meanwhile.
         """
-        return declared.apply(self.loop, draft)
+        return declared.apply(self.loop, self.price, draft)
 
     def export_fleet(self) -> FleetText:
         """Return the active studies as a fleet file."""
@@ -393,7 +393,7 @@ class Operations(BudgetOperations):
 
     def _with_held_violations(self, study: Study, trials: Sequence[Trial]) -> StudyView:
         """Return a study's view, in which the windows of its holds that broke a limit are counted."""
-        view = self._views.one(self.loop, study, trials)
+        view = self.under_budget(self._views.one(self.loop, study, trials))
         held = self.loop.store.observations.broken(study.id, view.limits)
         counts = view.violations.model_copy(update={"held": held})
         return view.model_copy(update={"violations": counts})

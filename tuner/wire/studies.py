@@ -177,7 +177,8 @@ class StudyView(OperatorView):
     `unmet` is a limit that the held setting is proven to break, `offline` names its devices that are not
     heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
     `stopped` that nothing runs until the stop of all devices is lifted. `waits` is the freeze or the
-    window that it waits for; it holds meanwhile.
+    window that it waits for; it holds meanwhile. `capped` says which budget leaves a device too few watts
+    for its limits.
     """
 
     id: str
@@ -208,6 +209,7 @@ class StudyView(OperatorView):
     unable: str = ""
     stopped: bool = False
     waits: str = ""
+    capped: str = ""
     quantities: dict[str, Quantity] = Field(default_factory=dict)
     signals: tuple[Signal, ...] = ()
     created_at: datetime

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -93,4 +94,10 @@ def _hosts(count: int, chosen: Sequence[int], tell: Any) -> dict[str, Any]:  # n
                     outcomes.append(racks.play(scene))
         finally:
             racks.close()
-    return {"hosts": count, "ready_s": round(ready_s, 1), "scenes": outcomes}
+    return {
+        "hosts": count,
+        "curves": racks.curves,
+        "ready_s": round(ready_s, 1),
+        "load": round(os.getloadavg()[1], 1),
+        "scenes": outcomes,
+    }

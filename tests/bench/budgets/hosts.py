@@ -1,6 +1,7 @@
 """Real tuner, agents and actuators over a fake NVML each: seconds to comply, and watt-seconds above.
 
-The caps are read from the state of the fake drivers. A host's curve is one of the simulated board's.
+The caps are read from the state of the fake drivers. A host's curve is that of a measured GPU where these
+are at hand.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.bench.budgets.measured import give_curves
+from tests.bench.budgets.worth import measured_curves
 from tests.integration.stage import JOULETUNE, Stage
 from tests.nvml.fake import FakeNvml
 from tuner.core import LATE_S
@@ -74,6 +77,7 @@ class Racks:
     folder: Path
     library: Path
     count: int
+    curves: int = 0
     stage: Stage = field(init=False)
     environs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     states: dict[str, Path] = field(default_factory=dict)
@@ -90,6 +94,8 @@ class Racks:
 
     def start(self) -> None:
         """Start all."""
+        devices = [f"nvidia-0@host{name}" for name in self.names]
+        self.curves = give_curves(self.stage.db, devices, measured_curves())
         self.stage.start_tuner()
         for name in self.names:
             folder = self.folder / f"h{name}"
@@ -170,7 +176,8 @@ class Racks:
 
     def declare(self) -> None:
         """Declare the group; wait until all have joined and use its watts."""
-        body = {"select": {"id": ["*"]}, "watts": SHARE_W * self.count, "reboot_after_s": 120.0}
+        body = {"select": {"id": ["*"]}, "watts": SHARE_W * self.count, "reboot_after_s": 120.0,
+                "measure": False}  # fmt: skip
 
         def declared() -> bool:
             with suppress(AssertionError, httpx.HTTPError):
@@ -182,6 +189,9 @@ class Racks:
 
         until(declared, "not every device offers a cap")
         self.settle()
+        view = self.ask("GET", "/v1/budgets/racks")
+        assert isinstance(view, dict)
+        assert sum(bool(m["front"]) for m in view["members"]) == self.curves, view
 
     def settle(self) -> None:
         """Wait until the group uses its watts, and no more."""

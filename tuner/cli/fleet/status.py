@@ -46,6 +46,8 @@ def _study(view: StudyView) -> Iterator[Row]:
         yield view.id, status_of(view), f"`jouletune study approve {view.id}`", view.phase_why
     elif view.unmet is not None:
         yield view.id, status_of(view), show, view.phase_why
+    elif view.capped:
+        yield view.id, status_of(view), "`jouletune budget list`", view.capped
     elif view.phase is Phase.PAUSED:
         yield view.id, status_of(view), f"`jouletune study resume {view.id}`", view.phase_why
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from tuner.core import (
 )
 from tuner.service.budgets.fronts import MeasuredFronts
 from tuner.service.budgets.measuring import FrontMeasuring
-from tuner.service.budgets.state import GroupState, unkept
+from tuner.service.budgets.state import GroupState, limits_not_met, unkept
 from tuner.service.energy_price import EnergyPrice
 from tuner.study.loop import Loop
 from tuner.wire import BudgetOrder, BudgetReport, CapOrder
@@ -31,7 +32,7 @@ from tuner.wire import BudgetOrder, BudgetReport, CapOrder
 log = logging.getLogger(__name__)
 
 HEARD_S = 5.0
-"""Answers that say nothing new are stored once in this number of seconds."""
+"""Answers that say nothing new are stored once in this number of seconds; limits not met are as old."""
 
 
 @dataclass
@@ -47,6 +48,8 @@ class WattDivider:
     price: EnergyPrice
     _fronts: MeasuredFronts = field(init=False)
     _measuring: FrontMeasuring = field(init=False)
+    _capped: Mapping[str, str] = field(default_factory=dict)
+    _capped_due_s: float = -math.inf
     _noted: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -103,6 +106,17 @@ class WattDivider:
         metrics = {name: fronts[name].power.metric for name in own}
         measuring = {name: study for name in own if (study := fronts[name].study)}
         return GroupState(group, steps, own, members, plan, metrics, measuring)
+
+    def capped(self) -> Mapping[str, str]:
+        """Return the members whose caps do not keep their limits, with the watts, by device."""
+        now_s = self.loop.monotonic()
+        if now_s >= self._capped_due_s:
+            groups = self.loop.store.budgets.groups()
+            records = {r.device: r for r in self.loop.store.budgets.members()} if groups else {}
+            unmet = [limits_not_met(self.state(group, records)) for group in groups]
+            self._capped = {name: why for one in unmet for name, why in one.items()}
+            self._capped_due_s = now_s + HEARD_S
+        return self._capped
 
     def answer(self, device: str, report: BudgetReport) -> BudgetOrder:
         """Note what a host reports, and return what it is to do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from tuner.core import ACTIVE
 from tuner.service.budgets import declare
 from tuner.service.budgets.divider import WattDivider
 from tuner.service.budgets.views import budget_view, budget_views
@@ -44,3 +45,9 @@ class BudgetOperations(Verbs[StudyView]):
     def grid_event(self, draft: GridDraft) -> list[BudgetView]:
         """Limit groups for some time; raises as `tuner.service.budgets.declare` does."""
         return [self.budget(name) for name in declare.grid_event(self.divider, draft)]
+
+    def under_budget(self, view: StudyView) -> StudyView:
+        """Return a study's view with the caps that do not keep its limits; they change without it."""
+        capped = self.divider.capped() if view.phase in ACTIVE else {}
+        why = "; ".join(capped[name] for name in view.devices if name in capped)
+        return view.model_copy(update={"capped": why}) if why else view

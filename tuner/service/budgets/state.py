@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,3 +36,15 @@ def unkept(state: GroupState) -> str:
     if plan.division.broken:
         parts.append(f"LIMIT NOT MET: {', '.join(plan.division.broken)}")
     return "; ".join(parts)
+
+
+def limits_not_met(state: GroupState) -> Mapping[str, str]:
+    """Return why caps do not keep the limits of members, by device; without those that no cap keeps."""
+    named = {}
+    for name in state.plan.division.broken:
+        needs_w = state.members[name].device.needs_w or 0.0
+        if not math.isinf(needs_w):
+            cap_w = state.plan.division.caps_w[name]
+            text = f"the budget {state.group.name} leaves {name} {cap_w:.0f} W"
+            named[name] = f"{text}; its limits need {needs_w:.0f} W"
+    return named

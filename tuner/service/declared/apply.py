@@ -10,6 +10,7 @@ from tuner.service.constraining import constrain, revise
 from tuner.service.creation import store
 from tuner.service.declared.desired import Desired, desired
 from tuner.service.declared.diff import Planned, changes, fingerprint
+from tuner.service.energy_price import EnergyPrice
 from tuner.service.exploration import set_exploration
 from tuner.service.halting import halt
 from tuner.study.loop import Loop
@@ -21,16 +22,16 @@ FLEET = "fleet file"
 """The lock of all appliers of this process, named as no study is."""
 
 
-def diff(loop: Loop, draft: FleetDraft) -> FleetDiff:
+def diff(loop: Loop, price: EnergyPrice, draft: FleetDraft) -> FleetDiff:
     """Return what a file would change; raises as `Operations.diff_fleet` does."""
-    target, planned = _planned(loop, draft)
+    target, planned = _planned(loop, price, draft)
     return _view(draft, target, planned)
 
 
-def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
+def apply(loop: Loop, price: EnergyPrice, draft: FleetDraft) -> FleetDiff:
     """Make the changes of a file; raises as `Operations.apply_fleet` does."""
     with loop.changes.lock(FLEET):
-        target, planned = _planned(loop, draft)
+        target, planned = _planned(loop, price, draft)
         now = fingerprint(planned)
         if draft.expects and draft.expects != now:
             raise Conflict(
@@ -49,8 +50,8 @@ def apply(loop: Loop, draft: FleetDraft) -> FleetDiff:
         return _view(draft, target, planned)
 
 
-def _planned(loop: Loop, draft: FleetDraft) -> tuple[Desired, list[Planned]]:
-    target = desired(loop, TomlText.parse(draft.name, "\n".join(draft.lines)))
+def _planned(loop: Loop, price: EnergyPrice, draft: FleetDraft) -> tuple[Desired, list[Planned]]:
+    target = desired(loop, price, TomlText.parse(draft.name, "\n".join(draft.lines)))
     return target, changes(loop, target, prune=draft.prune)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tuner.core import ConfigError, Device, Exploration, InvalidInput, Study, TuningError
 from tuner.service.creation import about, drafted
 from tuner.service.declared.file import ExplorationTable, FleetFile, GroupTable, StudyTable
+from tuner.service.energy_price import EnergyPrice, in_energy
 from tuner.study.loop import Loop
 from tuner.study.windows import check_windows
 from tuner.typed_toml import TomlText, Way
@@ -33,7 +34,7 @@ class Desired:
     empty: Sequence[str]
 
 
-def desired(loop: Loop, text: TomlText) -> Desired:
+def desired(loop: Loop, price: EnergyPrice, text: TomlText) -> Desired:
     """Return the studies that a file declares.
 
     Raises:
@@ -59,7 +60,7 @@ def desired(loop: Loop, text: TomlText) -> Desired:
             taken[device.id] = group.name
         if not members:
             empty.append(group.name)
-        studies += _of_group(loop, text, file, at, members)
+        studies += _of_group(loop, price, text, file, at, members)
     return Desired(studies, empty)
 
 
@@ -91,7 +92,12 @@ def _refuse_windows(text: TomlText, file: FleetFile) -> None:
 
 
 def _of_group(
-    loop: Loop, text: TomlText, file: FleetFile, at: int, members: Sequence[Device]
+    loop: Loop,
+    price: EnergyPrice,
+    text: TomlText,
+    file: FleetFile,
+    at: int,
+    members: Sequence[Device],
 ) -> Iterator[Declared]:
     """Yield the studies of a group."""
     group, by_id = file.groups[at], {device.id: device for device in members}
@@ -111,6 +117,8 @@ def _of_group(
             exploration = exploration.within(table.exploration)
         try:
             draft = _draft(group, table, team, exploration)
+            with about("objective"):
+                draft = in_energy(draft, price, [m.name for d in team for m in d.metrics])
             yield Declared(drafted(loop, draft, by_id), exploration)
         except TuningError as error:
             raise _placed(text, error, at, place, table, team) from error

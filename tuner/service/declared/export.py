@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from tuner.core import Device, Exploration, Objective, Study, Terms, TuningError, Value
+from tuner.service.budgets.fronts import SWEEP
 from tuner.service.drafts import space_of
 from tuner.study.loop import Loop
 from tuner.typed_toml import to_toml
@@ -23,7 +24,7 @@ def exported(loop: Loop) -> str:
     alike: dict[str, list[Study]] = {}
     tables: dict[str, dict[str, Any]] = {}
     for study in loop.store.studies.stored(active=True):
-        if isinstance(study, Study):
+        if isinstance(study, Study) and study.policy != SWEEP:  # it ends by itself
             table = _table(study, [devices[n] for n in study.devices if n in devices])
             key = study.id if len(study.devices) > 1 else f"{study.group} {_toml(table)}"
             tables[key] = table

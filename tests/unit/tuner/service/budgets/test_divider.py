@@ -7,21 +7,28 @@ from datetime import timedelta
 
 import pytest
 
-from tests.builders import device
+from tests.builders import START, device, setting, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World
 from tuner.config import TunerConfig
 from tuner.core import (
     CapKnob,
     Conflict,
+    Estimate,
     HourRow,
     InvalidInput,
     NotFound,
+    Outcome,
+    Phase,
+    TrialState,
 )
+from tuner.presentation.standing import standing, status
 from tuner.series import SeriesTable
 from tuner.service.energy_price import EnergyPrice
+from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations
-from tuner.wire import BudgetDraft, BudgetOrder, BudgetReport, Change, GridDraft
+from tuner.service.summaries import Summaries
+from tuner.wire import BudgetDraft, BudgetOrder, BudgetReport, Change, GridDraft, Health
 
 KNOBS = (CapKnob("gpu.power_limit_w", 100.0, 100.0, 350.0),)
 ALL: dict[str, tuple[str, ...]] = {"id": ("gpu*",)}
@@ -247,3 +254,27 @@ def test_a_host_that_lost_its_memory_gets_its_caps_again(rack: Rack) -> None:
     rack.hosts["gpu0"] = FakeHost(group="rack")
     rack.pass_s(3)
     assert rack.drawn_w() == 600.0
+
+
+def test_a_study_whose_limits_its_cap_breaks_says_so(rack: Rack) -> None:
+    started = rack.world.start("gpu0", constraints=("latency_p99_ms <= 110",))
+    for clock, watts, latency_ms in ((1000, 300.0, 90.0), (800, 250.0, 105.0), (600, 150.0, 150.0)):
+        power = {"power_w": Estimate.of_mean(watts, 1.0, 10)}
+        seen = window(10.0, latency_ms, extra=power)
+        trial = rack.world.store.trials.begin(
+            started.id, setting(clock), Phase.BASELINE if clock == 1000 else Phase.TUNING, "", START
+        )
+        rack.world.store.trials.end(
+            started.id, trial.number, Outcome(state=TrialState.COMPLETED, measurement=seen), START
+        )
+    rack.set(600.0)
+    rack.pass_s(5)
+    fleet = FleetOverview(rack.operations, Summaries(rack.operations))
+    assert rack.operations.study(started.id).capped == ""
+    rack.event(watts=310.0)
+    rack.pass_s(10)
+    (view,) = rack.operations.studies()
+    assert "rack" in view.capped and "250 W" in view.capped
+    assert status(view) == "limit not met"
+    assert view.capped in standing(view)
+    assert {r.device: r.health for r in fleet.view().rows}["gpu0"] is Health.LIMIT_NOT_MET

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from tests.builders import SPACE, Time, device, knob
 from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.service.declared.wrong import WEB, WRONG
+from tuner.config import TunerConfig
 from tuner.core import ConfigError, Conflict, DeviceBusy, Phase, Space
+from tuner.series import SeriesTable
 from tuner.service.declared import apply as applying
+from tuner.service.energy_price import EnergyPrice
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import Change, FleetDiff, FleetDraft, StudyDraft
@@ -179,6 +183,25 @@ def test_what_is_exported_declares_what_is() -> None:
         (f"group: web → {s.id}",) for s in verbs.studies()
     }
     assert again.same + len(again.changes) == 2
+
+
+@pytest.mark.parametrize("metric", ["cost", "carbon_g"])
+def test_money_and_grams_are_energy_and_need_their_series(metric: str) -> None:
+    verbs = fleet()
+    text = WEB.replace('name = "web"\n', f'name = "web"\nobjective = "{metric}"\n')
+    with pytest.raises(ConfigError, match=rf"line \d+: .*objective.*the objective {metric} needs"):
+        verbs.apply_fleet(draft(text))
+    series = SeriesTable(constant=0.25)
+    priced = EnergyPrice.of(TunerConfig(price_per_kwh=series, co2e_g_per_kwh=series))
+    verbs = replace(verbs, price=priced)
+    verbs.apply_fleet(draft(text))
+    assert {s.objective for s in verbs.studies()} == {"minimize energy_j"}
+    assert verbs.apply_fleet(draft(text)).changes == ()
+
+
+def test_watts_of_groups_are_no_part_of_a_fleet_file() -> None:
+    with pytest.raises(ConfigError, match="budget"):
+        fleet().apply_fleet(draft(f"{WEB}\n[[budget]]\nname = 'rack'\nwatts = 600\n"))
 
 
 @pytest.mark.parametrize(("then", "now", "line", "words"), WRONG)
