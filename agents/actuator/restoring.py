@@ -347,7 +347,8 @@ class Restorer:
             raise
         except ActuationError as error:  # what cannot be read can still be written
             failures.append(str(error))
-        theirs = await self._foreign(shown, ending=True)
+        # What restarts drops only what we set: whatever it shows, nothing of another's is undone.
+        theirs = await self._foreign({} if self.about.get("restarts") else shown, ending=True)
         knobs = {k: t for k, t in self.record.knobs.items() if k not in theirs}
         done = {k for k in knobs if self.waits and self._at_cap(k, shown)}
         targets = {knob: touched.original for knob, touched in knobs.items() if knob not in done}
